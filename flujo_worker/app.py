@@ -174,12 +174,12 @@ def _own_app(settings: Settings) -> Celery:
             "socket_keepalive": True,
             "max_connections": 1024,
             "global_keyprefix": settings.broker_key_prefix,
-            # The claim refuses doubles and the sweeper republishes: nothing rests on either value (ADR 0005).
+            # The claim refuses doubles and the sweeper republishes: nothing rests on either value (ADR 2).
             "ack_emulation": settings.worker.broker_acks,
             "visibility_timeout": 3600,
         },
         task_publish_retry_policy=_BRIEFLY,
-        # A lane's worker is not to wait for Redis: a join signal that is not sent is left to the sweeper (ADR 0019).
+        # A lane's worker is not to wait for Redis: a join signal that is not sent is left to the sweeper (ADR 9).
         result_backend_transport_options={"retry_policy": _BRIEFLY},
         redis_socket_timeout=10.0,
         redis_socket_connect_timeout=5.0,

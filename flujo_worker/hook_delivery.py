@@ -1,4 +1,4 @@
-"""Tells hooks what was committed: that a run has ended, and that a question is open (§2.9, ADR 41).
+"""Tells hooks what was committed: that a run has ended, and that a question is open (§2.9, ADR 22).
 
 The commit has left a row for each, so nothing is lost with a process: whoever is alive and has the code takes it, calls the hooks and
 settles it. At least once, for who dies in between is followed by another. What a hook raises here cannot change an end; an abort at a
@@ -87,7 +87,7 @@ class HookDelivery:
     def carry_out(self, call: PendingHookCall) -> bool:
         """Take a call, tell the hooks, and settle it; False: somebody else has it, or it waits.
 
-        One that was lost twice is made where nothing else dies with it, and where it pays for no death but its own (ADR 55).
+        One that was lost twice is made where nothing else dies with it, and where it pays for no death but its own (ADR 13).
         """
         if call.losses < SUSPECT_AFTER:
             with self._isolation.gate.shared():

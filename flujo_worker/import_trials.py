@@ -1,4 +1,4 @@
-"""Tells whether the code of a run can be loaded without harm to whoever loads it, where no attempt pays for its death (ADR 55).
+"""Tells whether the code of a run can be loaded without harm to whoever loads it, where no attempt pays for its death (ADR 13).
 
 A module may end its process when it is imported, or never end its import. What is to load it outside an attempt asks here first: the
 sweeper, which would be killed or held for all runs, and whoever calls hooks. It is loaded in a process of its own first. Nobody waits for

@@ -88,7 +88,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class PendingHookCall:
-    """What hooks are still to be told: that a run has ended, or that a question of it is open (ADR 41).
+    """What hooks are still to be told: that a run has ended, or that a question of it is open (ADR 22).
 
     Attributes:
         payload: `post_run` or `on_pause_requested`.

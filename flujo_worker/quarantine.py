@@ -1,4 +1,4 @@
-"""Starts a process for one attempt, or one call of hooks, that may kill it, and tells whether it did (ADR 55).
+"""Starts a process for one attempt, or one call of hooks, that may kill it, and tells whether it did (ADR 13).
 
 The process is a fresh interpreter, with a lease and connections of its own: it concludes the attempt and publishes what follows as
 this one would. That it died while this one lives is a loss of the attempt's own, and is written at once. It outlives this process, so

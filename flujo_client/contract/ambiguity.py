@@ -1,7 +1,7 @@
 """How often pydantic would look at the parts of a value, told before it does.
 
 Pydantic tries all members of a union, and keeps what each of them says is wrong. In a type that holds itself, that is width to the power
-of depth, and whoever writes the value chooses the depth (ADR 53). Here each part is counted once for each part of the type, so that the
+of depth, and whoever writes the value chooses the depth (ADR 26). Here each part is counted once for each part of the type, so that the
 power is a product of small numbers. Pure. In: a type and plain data; out: None, or why the data are not to be validated.
 """
 

@@ -1,6 +1,6 @@
 """Pydantic's errors about large values, bounded: the first wrong element of a list or mapping ends its validation.
 
-Pydantic collects an error of up to a kilobyte for each wrong element, so 5 MB of wrong elements take gigabytes (ADR 53). Before a large
+Pydantic collects an error of up to a kilobyte for each wrong element, so 5 MB of wrong elements take gigabytes (ADR 26). Before a large
 value is validated, a copy of the type's validator that stops early looks at it. Small values are left to pydantic. Pure. In: a type and
 a value. Out: nothing, or a `ValidationError` with a few errors.
 """

@@ -1,7 +1,7 @@
 """A JSON Schema, compiled once: the one door to jsonschema-rs.
 
 It must not change a value, nor have jsonschema-rs list errors of a whole schema: that takes the errors of every branch of nested unions,
-and in a recursive schema the value decides how deep they nest (ADR 53). In: a JSON Schema (2020-12); out: whether it holds, which takes
+and in a recursive schema the value decides how deep they nest (ADR 26). In: a JSON Schema (2020-12); out: whether it holds, which takes
 time in proportion to the value, and the parts that a value's parts belong to. Nothing is fetched for a reference. Patterns run on a
 linear engine; those that need another one get a low limit on backtracking.
 """

@@ -1,6 +1,6 @@
 """Wait until runs end or pause: one connection for each process and database, for all who wait there.
 
-Workers notify when a run ends or pauses (ADR 0065). A notification that is lost costs no more than the time until the rows are read again,
+Workers notify when a run ends or pauses (ADR 28). A notification that is lost costs no more than the time until the rows are read again,
 and where none can be heard, such as through PgBouncer in transaction mode, they are read often. All waits are asked for in one statement.
 """
 

@@ -23,7 +23,7 @@ LEVELS: Final[tuple[Level, ...]] = ("ok", "note", "warning", "error")
 TESTED_POSTGRES: Final = 18
 SKEW_S: Final = 1.0
 GROUP_CONNECTIONS: Final = 4
-"""Connections of a worker process beside its pool, for claims and merges in groups (ADR 62)."""
+"""Connections of a worker process beside its pool, for claims and merges in groups (ADR 16)."""
 RESERVED: Final = 3
 """Connections that Postgres keeps for superusers, by default."""
 VISIBILITY_S: Final = 3600

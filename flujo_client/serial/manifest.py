@@ -1,4 +1,4 @@
-"""How a value in parts is stored: each part under a key of its own, and under the value's digest a manifest that names them (ADR 68).
+"""How a value in parts is stored: each part under a key of its own, and under the value's digest a manifest that names them (ADR 6).
 
 A manifest is `p`, a checksum in hex, and a JSON list: fragments as texts, and `{"#": digest}` for each part that is stored by itself. The
 checksum is of the value's digest and the list, so that whoever reads it need not hash the whole value: the parts are proved once, by their

@@ -5,7 +5,7 @@ that is kept elsewhere. It never looks into the value and never fetches one: who
 value and proves it with `matches`.
 
 A value above `PARTS_ABOVE` that was packed here is held in parts, which the next version of the value shares where it did not change
-(ADR 68): its JSON is cut where a later version is likely to be cut too. `manifest.py` is how such a value is stored.
+(ADR 6): its JSON is cut where a later version is likely to be cut too. `manifest.py` is how such a value is stored.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a model may send to be validated: the arguments of users' tools, and outputs that no step shapes (ADR 53).
+"""What a model may send to be validated: the arguments of users' tools, and outputs that no step shapes (ADR 26).
 
 A capability, one for each run, before pydantic-ai's own validation. It refuses what pydantic would take too long for, or list too many
 errors of, and the model is told as it is of any invalid argument. It must not change what the model sent. In: a type or validator and

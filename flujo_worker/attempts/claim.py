@@ -149,7 +149,7 @@ class Claims:
                 return claim
 
     async def import_claimed(self, envelope: Envelope, held: ActiveAttempt, room: Room) -> Claim:
-        """Import the code that says what to reserve, under a claim of its own: a death at its import is this attempt's loss (ADR 55)."""
+        """Import the code that says what to reserve, under a claim of its own: a death at its import is this attempt's loss (ADR 13)."""
         claim = await self.claim(envelope, held, (), room)
         if claim.fence is not None:
             ticket, call = envelope.ticket, self._effects.call

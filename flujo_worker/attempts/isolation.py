@@ -1,4 +1,4 @@
-"""Runs attempts whose processes died before apart from all others, so that neither is blamed for the other (ADR 55).
+"""Runs attempts whose processes died before apart from all others, so that neither is blamed for the other (ADR 13).
 
 A suspect runs in a process of its own, beside the worker. One that went down with its worker even so, and one that no process can be
 started for, waits until this worker runs nothing else and has it for itself. In: envelopes that a claim refused as suspects. Out: what

@@ -1,6 +1,6 @@
 """A child run: a step of a run that is a run of its own.
 
-An imported pipeline is one that its parent waits for (ADR 0023), a step in the background one that nobody waits for (ADR 0035). It has
+An imported pipeline is one that its parent waits for, a step in the background one that nobody waits for (ADR 19). It has
 its parent's plan and code, and begins inside it, at the body of its container: that address is its root. Its id is derived, so that who
 decides again decides the same.
 """

@@ -1,4 +1,4 @@
-"""A fallback: a step, and what runs in its stead when it has failed for good (SYS-10, ADR 0028)."""
+"""A fallback: a step, and what runs in its stead when it has failed for good (SYS-10, ADR 20)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The other worker processes of this very machine: one that is gone is seen at once, where its lease would tell seconds later.
 
 It must never call a process dead that may live: one of another machine, of a container beside this one, or whose pid is in use again is
-left to its lease. In: who stands in the store as at work; out: the end of those whose process is gone (ADR 56).
+left to its lease. In: who stands in the store as at work; out: the end of those whose process is gone (ADR 10).
 """
 
 from __future__ import annotations

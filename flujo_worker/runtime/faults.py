@@ -313,7 +313,7 @@ def _may_help(error: BaseException, seen: frozenset[int] = frozenset()) -> bool:
 
 
 def _is_bug(error: BaseException, *, has_asked: bool) -> bool:
-    """Tell whether the same code would fail in the same way (ADR 72). What was raised on purpose from a bug is none: only the error itself counts."""
+    """Tell whether the same code would fail in the same way (ADR 14). What was raised on purpose from a bug is none: only the error itself counts."""
     if isinstance(error, BaseExceptionGroup):
         return all(_is_bug(each, has_asked=has_asked) for each in error.exceptions)
     return isinstance(error, _BUGS) or (isinstance(error, _BUGS_UNLESS_ASKED) and not has_asked)

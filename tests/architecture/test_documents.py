@@ -129,22 +129,22 @@ def test_the_site_shows_every_page_and_describes_every_public_name():
 # decisions
 
 
-def test_every_decision_is_in_the_index_under_its_title_and_status():
-    """House §9: numbered without a gap, with a status."""
-    listed = {link: (title, status) for link, title, status in index_of_decisions()}
+def test_every_decision_is_in_the_index_under_its_title_status_and_date():
+    """House §9: numbered without a gap, with a status and the dates of what was decided."""
+    listed = {link: each for link, *each in index_of_decisions()}
     files = sorted((ROOT / "docs/adr").glob("[0-9]*.md"))
     assert [int(file.name[:4]) for file in files] == list(range(1, len(files) + 1))
     assert list(listed) == [file.name for file in files]
     for file in files:
-        assert text(file).startswith(
-            f"# {int(file.name[:4])}. {listed[file.name][0]}\n\nStatus: {listed[file.name][1]}\n"
-        )
+        title, status, date = listed[file.name]
+        assert re.search(r"\d{4}-\d\d-\d\d", date)
+        assert text(file).startswith(f"# {int(file.name[:4])}. {title}\n\nStatus: {status}\n\nDate: {date}\n\n")
 
 
 def index_of_decisions():
-    for number, title, status, _ in table("docs/adr/README.md", columns=4):
+    for number, title, status, date in table("docs/adr/README.md", columns=4):
         if link := LINK.search(number):
-            yield link[1], title, status
+            yield link[1], title, status, date
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / "docs/adr").glob("[0-9]*.md")), ids=lambda file: file.name[:4])
@@ -315,6 +315,27 @@ def test_every_failpoint_and_make_target_is_named():
     assert [name for name in failpoints.NAMES if f"`{name}`" not in page] == []
     targets = re.findall(r"^([a-z-]+):.*## ", text("Makefile"), re.MULTILINE)
     assert sorted(re.findall(r"`make ([a-z-]+)`", page.partition("## Where")[0])) == sorted(targets)
+
+
+def test_the_map_of_the_code_names_every_folder_and_the_number_of_test_processes():
+    page = text("docs/development.md")
+    modules = [
+        f"{each.name}/" if each.is_dir() else each.name
+        for package in ("flujo_client", "flujo_worker")
+        for each in (ROOT / package).iterdir()
+        if each.name[0] != "_" and each.suffix in ("", ".py")
+    ]
+    folders = [f"tests/{each.name}/" for each in (ROOT / "tests").iterdir() if list(each.glob("test_*.py"))]
+    assert [name for name in [*modules, *folders] if f"`{name}`" not in page] == []
+    assert re.search(r"^TEST_PROCESSES \?= 4$", text("Makefile"), re.MULTILINE)
+    assert "runs all tests in four processes" in page
+
+
+def test_every_table_that_grows_is_named_with_what_removes_its_rows():
+    files = sorted((ROOT / "flujo_worker/store/migrations").glob("*.sql"))
+    created = {name for file in files for name in re.findall(r"CREATE TABLE (flujo_\w+)", file.read_text("utf-8"))}
+    part = text("docs/how-to/deploy.md").partition("## What grows")[2]
+    assert {name for name in created if f"`{name}`" not in part} == {"flujo_events_default", "flujo_sweeps"}
 
 
 def test_the_readme_begins_with_the_two_commands():

@@ -1,7 +1,7 @@
 """Texts and schemas made to hurt, each in a process of its own with little memory: what they cost, and what is said of them.
 
 It must not hold what no limit in Python can stop: unions that overlap and refer to themselves, which the checker judges in exponential
-time (ADR 24). Out: rows. The contract allows 2 s, and 4 s for 5 MB, for compiling and reading together; judged by the processor's
+time (ADR 26). Out: rows. The contract allows 2 s, and 4 s for 5 MB, for compiling and reading together; judged by the processor's
 time, which is the time on an idle core (C-45).
 """
 

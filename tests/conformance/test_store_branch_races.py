@@ -269,7 +269,7 @@ def test_a_cancel_against_an_abort_and_its_winding_down(world, race):
 
 
 def test_a_request_to_cancel_waits_for_a_fan_out_that_opens(world, database_url, held):
-    """Also what reaches beyond one scope meets the cancel on one lock (ADR 6)."""
+    """Also what reaches beyond one scope meets the cancel on one lock (ADR 15)."""
     new = world.record(enqueued())
     say(held, "conclude", bind_decision(fanning_out(new.first, 2, fence=world.claim(new))))
 

@@ -262,7 +262,7 @@ def test_an_answer_that_was_lost_keeps_nothing_twice(real, a_lost_answer, merge)
 
 @pytest.mark.services
 def test_repairs_are_kept_if_and_only_if_the_merge_beat_the_cancel(real, race):
-    """The cancel waits for the whole transaction, or comes before all of it (ADR 6)."""
+    """The cancel waits for the whole transaction, or comes before all of it (ADR 15)."""
     verdicts = set()
     for _ in range(40):
         new = real.record(enqueued(pipeline_of("a", "b")))

@@ -1,4 +1,4 @@
-"""Claims that a crash of Postgres took with it: the next one has the same fence, and is told from the first all the same (ADR 71)."""
+"""Claims that a crash of Postgres took with it: the next one has the same fence, and is told from the first all the same (ADR 10)."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def test_a_plan_comes_back_equal(world):
 
 
 def test_a_blueprints_text_comes_back_as_it_was(world):
-    """ADR 46: the text is what a worker builds the pipeline of, so no character of it may change."""
+    """ADR 30: the text is what a worker builds the pipeline of, so no character of it may change."""
     text = 'steps:\n- {name: a, uses: "ü\\0\\x85 \u2028"}\n' + "# long\n" * 20_000
     new = world.record(enqueued(replace(pipeline_of(), blueprint=text)))
 

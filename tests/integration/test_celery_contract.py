@@ -135,7 +135,7 @@ def app(settings):
 
 @pytest.mark.parametrize("lanes", [{OUTER: 2}, {OUTER: 2, INNER: 0}, {OUTER: 2, INNER: 0, f"{INNER}/x/deep": 1}])
 def test_our_member_is_the_one_that_celerys_chord_would_write(settings, lists, app, lanes):
-    """M-007, ADR 0019: derived membership is what `chord(header, body, task_id=…)` gives, at any depth."""
+    """M-007, ADR 9: derived membership is what `chord(header, body, task_id=…)` gives, at any depth."""
     first = replace(enqueued().first, address=f"{max(lanes, key=len)}/branch", lanes=lanes)
     Broker(settings).publish([first])
     mine = lists.lpop("flujo.attempts")

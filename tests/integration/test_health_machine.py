@@ -207,7 +207,7 @@ def test_the_time_without_workers_is_not_the_sweepers(connection):
 
 
 def test_hooks_that_nobody_calls(connection):
-    """A run has ended, and its hooks were not told for long; told from the threshold on (ADR 41)."""
+    """A run has ended, and its hooks were not told for long; told from the threshold on (ADR 22)."""
     owed(connection, "old", timedelta(seconds=300))
     owed(connection, "new", timedelta(seconds=5))
     machine, reasons = judged(connection)

@@ -1,4 +1,4 @@
-"""Waiting for results: woken by notifications over one connection, and by reading the rows where none is heard (ADR 0065)."""
+"""Waiting for results: woken by notifications over one connection, and by reading the rows where none is heard (ADR 28)."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ leaked AS (
     LEFT JOIN (SELECT scope, sum(usd) AS usd, sum(tokens) AS tokens FROM flujo_reservations WHERE held GROUP BY scope) h ON h.scope = b.scope
     WHERE (b.reserved_usd, b.reserved_tokens::numeric) <> (coalesce(h.usd, 0), coalesce(h.tokens, 0))
 ),
--- What hooks are to be told and were not yet: nobody has their code, or they hang and take their workers with them (ADR 41).
+-- What hooks are to be told and were not yet: nobody has their code, or they hang and take their workers with them (ADR 22).
 owed AS (
     SELECT c.run_id || ' ' || c.payload AS name, extract(epoch FROM now() - c.created_at)::float8 AS age_s FROM flujo_hook_calls c
 ),

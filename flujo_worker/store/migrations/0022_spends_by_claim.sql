@@ -1,4 +1,4 @@
--- A crash of Postgres may take a claim with it, and the next one gets the same fence (ADR 71). So what was spent is kept once for each claim, by
+-- A crash of Postgres may take a claim with it, and the next one gets the same fence (ADR 10). So what was spent is kept once for each claim, by
 -- the time at which it was made. Code from before writes 0 and goes on working. Reads go on meanwhile, and writes wait for the index.
 ALTER TABLE flujo_spends ADD COLUMN claimed_at bigint NOT NULL DEFAULT 0;
 CREATE UNIQUE INDEX flujo_spends_once ON flujo_spends (key, fence, claimed_at);

@@ -1,4 +1,4 @@
-"""Large values in Postgres: each under its digest, those in parts as manifests beside the parts that they share (ADR 68)."""
+"""Large values in Postgres: each under its digest, those in parts as manifests beside the parts that they share (ADR 6)."""
 
 from __future__ import annotations
 

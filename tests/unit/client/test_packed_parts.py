@@ -1,4 +1,4 @@
-"""Large values in parts: the same JSON and digest as in one piece, and what did not change is the same part (ADR 68)."""
+"""Large values in parts: the same JSON and digest as in one piece, and what did not change is the same part (ADR 6)."""
 
 from __future__ import annotations
 

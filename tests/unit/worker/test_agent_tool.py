@@ -439,7 +439,7 @@ def test_a_run_that_passes_its_limit_by_a_sub_agent_fails():
 
 
 def test_an_attempt_reserves_for_its_tools_agents_too():
-    """M-327, ADR 31: each once, those of tools' tools as well; what does not fit is refused before anybody is asked."""
+    """M-327, ADR 24: each once, those of tools' tools as well; what does not fit is refused before anybody is asked."""
 
     def agent(name, *tools):
         return make_agent_async(FunctionModel(lambda *_: 1 / 0, model_name=name), name=name, tools=list(tools))
@@ -575,7 +575,7 @@ def test_an_answer_outlives_a_failure_after_it():
 
 
 def test_an_answered_step_reserves_again():
-    """ADR 30: its agents are called again, under the run's limits."""
+    """ADR 24: its agents are called again, under the run's limits."""
     model = script({"task": "t"}, {"task": "t"}, "done")
     agent = make_agent_async(model, tools=[AgentTool(asks("Sure?"), name="asker")])
     with LocalEngine() as engine:

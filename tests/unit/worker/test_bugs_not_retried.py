@@ -1,4 +1,4 @@
-"""Errors that cannot heal are not tried again: the same code would raise them again (ADR 72)."""
+"""Errors that cannot heal are not tried again: the same code would raise them again (ADR 14)."""
 
 from __future__ import annotations
 

@@ -473,7 +473,7 @@ def test_strict_hooks_end_the_run_with_any_error(strict, at, error):
 
 @pytest.mark.parametrize("at", ["pre_run", "pre_step", "post_step", "on_pause_requested", None])
 def test_a_replay_calls_no_hook_and_decides_as_before(engine, at):
-    """ADR 39: what a hook stopped stands in the attempt's row."""
+    """ADR 22: what a hook stopped stands in the attempt's row."""
     told = Told(at, PipelineAbortSignal("enough"))
     fork = ParallelStep("fork", branches={"x": step("s"), "y": step("t")}, merge_strategy="no_merge")
     run = engine.run(hooked(fork, ask(), hooks=[told]), 1).run_id

@@ -252,7 +252,7 @@ def test_nothing_that_comes_in_is_changed():
     assert dumps([before, patches]) == seen
 
 
-PAGE = Path(__file__).parents[3] / "docs/explanation/merging.md"
+PAGE = Path(__file__).parents[3] / "docs/explanation/merging-contexts.md"
 TABLE = [
     [cell.strip(" `") for cell in line.strip("|").split("|")]
     for line in PAGE.read_text(encoding="utf-8").partition("## The table")[2].partition("## The other")[0].splitlines()
