@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from page_module import page_module
 
-from examples import announce, forecast, shorten, trip
+from examples import announce, shorten, trip
 from flujo_client import Pipeline, Step
 from flujo_worker.testing import LocalEngine
+
+forecast = page_module("reference/pipelines.md", "forecast.py")
 
 LONG = "bees make honey and wax and they dance to tell the way"
 SHORT = "bees make honey and wax and they dance"

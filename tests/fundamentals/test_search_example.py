@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from page_module import page_module
 
-from examples import voucher
 from flujo_client import Pipeline
 from flujo_worker.testing import LocalEngine
 
 ROOT = Path(__file__).parents[2]
+voucher = page_module("reference/pipelines.md", "voucher.py")
 SLOGAN = ROOT / "examples/blueprints/slogan.yaml"
 
 
