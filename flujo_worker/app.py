@@ -197,7 +197,7 @@ def _carry(app: Celery, host: Callable[[], Host], settings: Settings, *, is_alon
 
 
 def _place(url: str) -> str:
-    return url.rstrip("/").removesuffix("/0")
+    return url.partition("?")[0].rstrip("/").removesuffix("/0")
 
 
 def _checked(app: Celery, settings: Settings) -> Celery:

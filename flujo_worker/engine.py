@@ -157,6 +157,7 @@ class LoopEffects:
         groups: the same for many at once; what they do not answer is asked of the store.
         threads: for what blocks.
         sender: publishes, what begins a fan-out in a thread.
+        at_once: how many the store is asked for one by one at the same time; more would wait for its connections, each in a thread.
 
     Attributes:
         taker: takes the next message at once, where nothing else is under way; nobody until the process consumes.
@@ -169,7 +170,10 @@ class LoopEffects:
         groups: GroupedLedger,
         threads: Executor,
         sender: Outlet,
+        *,
+        at_once: int,
     ) -> None:
+        self._one_by_one = asyncio.Semaphore(at_once)
         self._engine, self._store, self._groups, self._threads = engine, store, groups, threads
         self._sender, self.taker = sender, Taker()
         self._gatherings: dict[Callable[..., Any], Gathering[Any, Any]] = {}
@@ -183,11 +187,15 @@ class LoopEffects:
             )
             if claim is not None:
                 return claim
-        return await self.call(claim_alone, self._store, envelope, worker, **terms)
+        async with self._one_by_one:
+            return await self.call(claim_alone, self._store, envelope, worker, **terms)
 
     async def commit(self, decision: Decision) -> Committed:
         committed = await self._groups.commit(decision)
-        return await self.call(self._store.commit, decision) if committed is None else committed
+        if committed is not None:
+            return committed
+        async with self._one_by_one:
+            return await self.call(self._store.commit, decision)
 
     async def send(self, envelopes: Sequence[Envelope], fan_out: FanOut | None) -> None:
         if fan_out is not None:

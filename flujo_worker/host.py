@@ -288,7 +288,8 @@ class Host:
             settings.database(), prepare=settings.prepare_statements, is_alone=engine.carries_one
         )
         engine.run(self._groups.open())
-        return LoopEffects(engine, self._store, self._groups, self._threads, self._sender)
+        at_once = settings.worker.pool_max
+        return LoopEffects(engine, self._store, self._groups, self._threads, self._sender, at_once=at_once)
 
     def sweep(self) -> None:
         """Sweep now, whoever's turn it is."""

@@ -89,8 +89,33 @@ def _with_a_port(url: str) -> str:
     return url
 
 
+def _of_one_server(url: str) -> str:
+    """Refuse what names several servers: this code would talk to one of them, and go on after a failover with what it lost."""
+    if url.startswith(("sentinel://", "sentinels://")) or ";" in url:
+        raise ValueError(
+            "must name one Redis server; Sentinel and lists of servers are not supported: give the address of a TCP proxy "
+            "that follows the primary, such as HAProxy, or of a managed service"
+        )
+    return url
+
+
+def _verifying(url: str) -> str:
+    """Have the server's certificate verified where the URL does not say so: Celery refuses a URL that says nothing of it."""
+    if not url.startswith("rediss://") or "ssl_cert_reqs=" in url:
+        return url
+    return f"{url}{'&' if '?' in url else '?'}ssl_cert_reqs=required"
+
+
 PostgresUrl = SecretUrl[Annotated[str, service_url("postgresql", "postgres")]]
-RedisUrl = SecretUrl[Annotated[str, service_url("redis", "rediss"), AfterValidator(_with_a_port)]]
+RedisUrl = SecretUrl[
+    Annotated[
+        str,
+        AfterValidator(_of_one_server),
+        service_url("redis", "rediss"),
+        AfterValidator(_with_a_port),
+        AfterValidator(_verifying),
+    ]
+]
 ModulePrefix = Annotated[str, AfterValidator(_module_prefix)]
 KeyId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 SigningKeys = Annotated[

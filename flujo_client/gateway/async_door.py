@@ -29,6 +29,7 @@ from flujo_client.gateway.post import MARK_AFTER_S, PATIENCE_S, ClientPublisher,
 from flujo_client.gateway.requests import mark_sent, statement
 from flujo_client.gateway.run_watch import watch_of
 from flujo_client.gateway.transaction import async_connection, flujo_tables_expected
+from flujo_client.transport.postgres import prepare_in_own_session_async
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +45,7 @@ class AsyncRunner:
 
     def __init__(self, settings: Settings) -> None:
         self._url, self._post = settings.database(), ClientPublisher(settings)
-        self._options = connection_options(settings)
+        self._options, self._prepares = connection_options(settings), settings.prepare_statements
         self._pool: Any = None
         self._opening, self._unmarked = asyncio.Lock(), Unmarked()
         self._marking: asyncio.Task[None] | None = None
@@ -158,6 +159,7 @@ class AsyncRunner:
                 kwargs=self._options,
                 open=False,
                 timeout=10,
+                configure=prepare_in_own_session_async if self._prepares else None,
                 check=_check,
                 connection_class=_Connection,
             )

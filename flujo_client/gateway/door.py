@@ -35,7 +35,7 @@ from flujo_client.gateway.post import Ages, ClientPublisher, MarkThread
 from flujo_client.gateway.requests import mark_sent, schema_version, statement
 from flujo_client.gateway.run_watch import watch_of
 from flujo_client.gateway.transaction import flujo_tables_expected, sync_connection
-from flujo_client.transport.postgres import fate, options, unreachable
+from flujo_client.transport.postgres import fate, options, prepare_in_own_session, unreachable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,6 +77,7 @@ class SyncRunner:
             open=True,
             timeout=10,
             name="flujo-client",
+            configure=prepare_in_own_session if settings.prepare_statements else None,
             check=_check,
         )
 

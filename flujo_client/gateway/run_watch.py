@@ -21,7 +21,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from flujo_client.gateway.requests import statement, statuses
-from flujo_client.transport.postgres import options
+from flujo_client.transport.postgres import has_own_session, options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
@@ -163,8 +163,7 @@ class RunWatch:
 
 def _listens(connection: psycopg.Connection[dict[str, Any]]) -> bool:
     """Listen, and tell whether anything can be heard: not through a pooler, which gives each transaction another server."""
-    row = connection.execute("SELECT pg_backend_pid() AS pid").fetchone()
-    if row is None or row["pid"] != connection.info.backend_pid:
+    if not has_own_session(connection):
         return False
     try:
         connection.execute(f"LISTEN {CHANNEL}".encode())

@@ -1,7 +1,8 @@
 """What an error of Postgres means, and how it is told: one table for the client and the worker.
 
 In: what psycopg raised, and the URL that was used. Out: whether to wait, to try again, or to give up; and an error of ours, which shows
-nothing of the password, not even where libpq quotes a URL that it could not read. Must not connect.
+nothing of the password, not even where libpq quotes a URL that it could not read. Also tells whether a connection has a session of its
+own. Must not connect.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any, Final, Literal
 from urllib.parse import unquote
 
 import psycopg
+from psycopg.rows import scalar_row
 
 from flujo_client.errors import ServiceUnreachable
 from flujo_client.redact import mask_url
@@ -42,6 +44,7 @@ _OPTIONS: Final = {
     "tcp_user_timeout": 30_000,
 }
 """A host that vanishes without a word is noticed within half a minute, for the system's own patience is hours."""
+_PROCESS: Final = "SELECT pg_backend_pid()"
 _QUOTED = re.compile(r"""(["'])(.*?)\1""")
 
 
@@ -61,6 +64,34 @@ def lost(why: str) -> psycopg.Error:
 def options(url: str) -> dict[str, Any]:
     """Give the connection options that the URL leaves open."""
     return {name: value for name, value in _OPTIONS.items() if f"{name}=" not in url}
+
+
+def has_own_session(connection: psycopg.Connection[Any]) -> bool:
+    """Tell whether what is prepared or set on this connection holds there later, and nowhere else.
+
+    A pooler such as PgBouncer in transaction mode lends each transaction another session of Postgres, and gives process ids of its own.
+    """
+    with connection.cursor(row_factory=scalar_row) as cursor:
+        return bool(cursor.execute(_PROCESS, prepare=False).fetchone() == connection.info.backend_pid)
+
+
+async def has_own_session_async(connection: psycopg.AsyncConnection[Any]) -> bool:
+    """Tell the same of a connection of an event loop."""
+    async with connection.cursor(row_factory=scalar_row) as cursor:
+        await cursor.execute(_PROCESS, prepare=False)
+        return bool(await cursor.fetchone() == connection.info.backend_pid)
+
+
+def prepare_in_own_session(connection: psycopg.Connection[Any]) -> None:
+    """Have nothing prepared on a connection without a session of its own."""
+    if not has_own_session(connection):
+        connection.prepare_threshold = None
+
+
+async def prepare_in_own_session_async(connection: psycopg.AsyncConnection[Any]) -> None:
+    """Do the same for a connection of an event loop."""
+    if not await has_own_session_async(connection):
+        connection.prepare_threshold = None
 
 
 def unreachable(url: str, error: Exception) -> ServiceUnreachable:

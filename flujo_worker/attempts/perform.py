@@ -114,7 +114,7 @@ class Attempts:
         While the event loop is blocked nothing is claimed: what waits here for long is sent again, and another worker has it.
         """
         if not self._loop.answers.is_set():
-            await self._effects.call(self._loop.answers.wait)
+            await self._effects.together(self._wait_for_loop, None)
         if self._loop.is_given_up:
             return DeliveryResult("busy")
         with self._lease.holding(envelope.key) as held:
@@ -127,6 +127,9 @@ class Attempts:
             return await self._effects.call(
                 self.isolation.perform, envelope, done.in_company, lambda: self._effects.run(here())
             )
+
+    def _wait_for_loop(self, waiting: Sequence[None]) -> Sequence[bool]:
+        return [self._loop.answers.wait()] * len(waiting)
 
     def perform_in(self, room: Room, envelope: Envelope) -> DeliveryResult:
         """Perform a suspect in this process, which was started for it."""

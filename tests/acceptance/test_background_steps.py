@@ -8,7 +8,6 @@ from random import Random
 import pytest
 from fleet import wait_until
 
-from examples import order
 from flujo_client import AsyncFlujoClient, BackgroundLaunched, Flujo, FlujoClient
 from flujo_client.config.models import BackgroundTasks
 from flujo_client.errors import ResumeError
@@ -252,13 +251,3 @@ def test_a_stream_says_under_which_id_it_goes_on(site):
     launched, result = asyncio.run(outcomes())
     [record] = site.client.list_runs(parent=result.run_id)
     assert launched == BackgroundLaunched(task_id=record.id, step_name="later")
-
-
-def test_the_page_starts_again_what_failed(site, capsys):
-    run = enqueue(site, "fragile")
-    [failed] = failed_of(site, run)
-    (site.folder / f"mended-{run.id}").touch()
-
-    [again] = order.tend(site.client, run.id)
-    assert capsys.readouterr().out.strip() == f"{failed.id} later not mended"
-    assert_merged_once_in(site, site.client.get_run(again), ["first", "later"])

@@ -73,7 +73,11 @@ ENDINGS = {"succeed": {}, "fail": {"failing": ["c"]}, "cancel": {"gated": ["b"],
 
 @pytest.fixture(scope="module")
 def matrix(site, fleet):
-    """All of it at once; the runs that are to be cancelled are, while their second branch runs."""
+    """All of it at once; the runs that are to be cancelled are, while their second branch runs.
+
+    They are cancelled when the others have ended: a cancel asks a worker to sweep, and a sweep signals every join that is slow. Without
+    one, a join whose signal is lost is never made, and its run does not end.
+    """
     runs = {
         (*case, ending): enqueue(site, "fans." + "_".join(case), "in", **context)
         for case in CASES
@@ -81,8 +85,15 @@ def matrix(site, fleet):
     }
     waiting = [runs[*case, "cancel"] for case in CASES]
     wait_until(lambda: all(begun_in(site)[run.id]["b"] for run in waiting), what=site.log)
+    for run in runs.values():
+        if run not in waiting:
+            run.result(timeout=PATIENCE_S)
     for run in waiting:
         assert run.cancel(reason="midway")
+    for run in waiting:
+        run.result(timeout=PATIENCE_S)
+    control_queue = site.settings.broker_key_prefix + site.settings.worker.control_queue
+    wait_until(lambda: not site.redis.llen(control_queue), what=site.log)
     return runs
 
 
@@ -228,10 +239,9 @@ def told(capsys, what, began, by):
         print(f"\n{what}: {since(began)}, joins rung by {dict(by)}")
 
 
-def test_no_join_of_this_module_needed_the_sweeper(site, matrix):
+@pytest.mark.usefixtures("matrix")
+def test_no_join_of_this_module_needed_the_sweeper(site):
     """Without faults its share is 0, and nothing is left of any run."""
-    for run in matrix.values():
-        run.result(timeout=PATIENCE_S)
     by = site.rows("SELECT DISTINCT data ->> 'by' AS by FROM flujo_events WHERE name = 'join.rung'")
     assert {row["by"] for row in by} <= {"chord", "worker"}
     assert site.rows("SELECT key FROM flujo_attempts WHERE status = ANY(%(live)s)", live=LIVE) == []

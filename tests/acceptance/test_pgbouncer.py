@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import socket
 import subprocess
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
+import psycopg
 import pytest
-from fleet import STEADY, Site, wait_until
+from container_checks import assert_joined_once
+from fleet import PATIENCE_S, STEADY, Site, assert_merged_once, wait_until
 from services import passable_folder
+
+from flujo_client.api.client import AsyncFlujoClient, FlujoClient
+from flujo_client.contract.limits import UsageLimits
+
+BOUNCER = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin:/usr/local/sbin")
 
 pytestmark = [
     pytest.mark.services,
     pytest.mark.acceptance,
-    pytest.mark.skipif(shutil.which("pgbouncer") is None, reason="pgbouncer is not installed"),
+    pytest.mark.skipif(BOUNCER is None, reason="pgbouncer is not installed"),
 ]
 
 CONFIGURATION = """[databases]
@@ -26,11 +35,18 @@ listen_port = {listen}
 auth_type = trust
 auth_file = {folder}/users.txt
 pool_mode = transaction
-default_pool_size = 3
+default_pool_size = {SERVERS}
 max_client_conn = 200
 logfile = {folder}/log
 unix_socket_dir =
 """
+SERVERS = 3
+"""How many sessions PgBouncer has with Postgres: fewer than a worker has connections, so none keeps one of its own."""
+
+SETTINGS = (
+    "SELECT name FROM pg_settings WHERE source = 'session' AND name NOT IN ('application_name', 'client_encoding')"
+)
+PREPARED = "SELECT name FROM pg_prepared_statements"
 
 
 def free_port() -> int:
@@ -39,39 +55,136 @@ def free_port() -> int:
         return taken.getsockname()[1]
 
 
-@pytest.fixture
-def bounced(services, tmp_path):
-    """A site whose client and workers reach Postgres through PgBouncer alone."""
-    with Site(services, tmp_path, worker=STEADY, prepare_statements=False) as site:
-        direct = urlsplit(site.settings.database())
-        options, listen, folder = parse_qs(direct.query), free_port(), passable_folder()
+class Bouncer:
+    """A PgBouncer in front of one database."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        direct = urlsplit(url)
+        options, self._listen = parse_qs(direct.query), free_port()
         host = options.get("host", [direct.hostname])[0]
         port = options.get("port", [str(direct.port)])[0]
         name, user = direct.path[1:], direct.username
-        configuration = CONFIGURATION.format(name=name, host=host, port=port, user=user, listen=listen, folder=folder)
         (folder / "users.txt").write_text(f'"{user}" ""\n')
-        (folder / "pgbouncer.ini").write_text(configuration)
-        folder.chmod(0o777)
-        account = (
-            ["-u", Path(host).owner()] if host.startswith("/") and Path(host).owner() != Path.home().owner() else []
+        self._file = folder / "pgbouncer.ini"
+        self._file.write_text(
+            CONFIGURATION.format(
+                name=name, host=host, port=port, user=user, listen=self._listen, folder=folder, SERVERS=SERVERS
+            )
         )
-        bouncer = subprocess.Popen(["pgbouncer", *account, folder / "pgbouncer.ini"], stderr=subprocess.DEVNULL)
-        wait_until(lambda: socket.socket().connect_ex(("127.0.0.1", listen)) == 0, what="pgbouncer does not listen")
-        through = f"postgresql://{user}@127.0.0.1:{listen}/{name}"
-        site.settings = site.settings.with_services(through, site.settings.broker())
+        folder.chmod(0o777)
+        owner = Path(host).owner() if host.startswith("/") else Path.home().owner()
+        self._account = [] if owner == Path.home().owner() else ["-u", owner]
+        self.url = f"postgresql://{user}@127.0.0.1:{self._listen}/{name}"
+
+    def start(self) -> None:
+        self._process = subprocess.Popen([BOUNCER, *self._account, self._file], stderr=subprocess.DEVNULL)
+        wait_until(self._listens, what="pgbouncer does not listen")
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def _listens(self) -> bool:
+        with socket.socket() as caller:
+            return caller.connect_ex(("127.0.0.1", self._listen)) == 0
+
+
+@contextmanager
+def bounced_site(services, folder, **settings):
+    """A site whose client and workers reach Postgres through PgBouncer alone."""
+    with Site(services, folder, worker=STEADY, **settings) as site:
+        ours = passable_folder()
+        site.bouncer = Bouncer(site.settings.database(), ours)
+        site.bouncer.start()
+        site.settings = site.settings.with_services(site.bouncer.url, site.settings.broker())
         site.client.close()
-        site.client = type(site.client)(site.settings)
+        site.client = FlujoClient(site.settings)
+        try:
+            yield site
+        finally:
+            site.dismiss()
+            site.bouncer.kill()
+            shutil.rmtree(ours)
+
+
+@pytest.fixture(scope="module", params=[{}, {"prepare_statements": False}], ids=["by default", "as told"])
+def site(request, services, tmp_path_factory):
+    """Nothing says that there is a PgBouncer, or the setting does."""
+    with bounced_site(services, tmp_path_factory.mktemp("site"), **request.param) as site:
         yield site
-        site.dismiss()
-        bouncer.terminate()
-        bouncer.wait()
 
 
-def test_runs_go_through_pgbouncer_in_transaction_mode(bounced):
-    """Law: no session locks, nothing that needs LISTEN, prepared statements optional."""
-    bounced.workers(2)
-    runs = [bounced.enqueue("three") for _ in range(20)]
-    assert all(run.result(timeout=60).success for run in runs)
-    waiting = bounced.enqueue("waiting")
-    bounced.wait_for_execution(waiting.id, "gate")
-    assert waiting.cancel(timeout=60)
+def enqueue_mixed(site):
+    """Give chains, fan-outs, loops, runs under limits, and questions: three of each."""
+    limits = UsageLimits(total_cost_usd_limit=1.0, total_tokens_limit=100)
+    return {
+        "chain": [site.enqueue("lingering") for _ in range(3)],
+        "fan-out": [site.client.enqueue("container_pipelines:deep", n) for n in range(3)],
+        "loop": [site.client.enqueue("container_pipelines:rounds", 0, context={"goal": 20}) for _ in range(3)],
+        "budget": [site.client.enqueue("budget_pipelines:three", "in", limits=limits) for _ in range(3)],
+        "question": [site.client.enqueue("human_pipelines:approval", []) for _ in range(3)],
+    }
+
+
+def assert_ended(site, runs):
+    for run in runs["question"]:
+        wait_until(lambda run=run: run.status() == "paused", what=site.log)
+        run.resume({"approved": True, "why": "fine"}, actor="ana")
+    for run in runs["chain"]:
+        assert_merged_once(site, run, ["first", "second", "third"])
+    for kind, some in runs.items():
+        for run in some:
+            assert run.result(timeout=PATIENCE_S).run_status == "succeeded", (kind, site.log())
+    for run in runs["fan-out"]:
+        assert_joined_once(site, run)
+    assert [run.result().output for run in runs["loop"]] == [20] * 3
+    assert [run.budgets()[0].spent_tokens for run in runs["budget"]] == [30] * 3
+    assert site.stuck() == []
+
+
+def test_every_kind_of_run_goes_through_pgbouncer_in_transaction_mode(site):
+    """Law: no session locks, nothing that needs LISTEN, no prepared statement that another session has."""
+    site.standing(2)
+    assert_ended(site, enqueue_mixed(site))
+    waiting = site.enqueue("waiting")
+    site.wait_for_execution(waiting.id, "gate")
+    assert waiting.cancel(timeout=PATIENCE_S)
+    assert waiting.result(timeout=PATIENCE_S).run_status == "cancelled"
+    assert site.stuck() == []
+
+
+def test_runs_end_although_pgbouncer_is_killed_and_started_anew(site):
+    site.standing(2)
+    runs = enqueue_mixed(site)
+    wait_until(lambda: all(site.executions(run.id) for run in runs["chain"]), what=site.log)
+    site.bouncer.kill()
+    site.bouncer.start()
+    assert_ended(site, runs)
+
+
+def test_sessions_of_others_are_left_as_they_were(site):
+    """What a worker set for its session would hold for whoever PgBouncer lends that session to next."""
+    site.standing(2)
+    assert_ended(site, enqueue_mixed(site))
+    others = [psycopg.connect(site.bouncer.url) for _ in range(SERVERS)]
+    try:
+        for other in others:  # each in a transaction, so each in another session
+            assert other.execute(SETTINGS).fetchall() == []
+            assert other.execute(PREPARED).fetchall() == []
+    finally:
+        for other in others:
+            other.close()
+
+
+def test_an_async_client_asks_often_through_pgbouncer(site):
+    """What it asks often enough, it would prepare."""
+    site.standing(2)
+    run = site.enqueue("three")
+    assert run.result(timeout=PATIENCE_S).success
+
+    async def ask():
+        async with AsyncFlujoClient(site.settings) as client:
+            handles = [await client.get_run(run.id) for _ in range(8)]
+            return [status for _ in range(8) for status in await asyncio.gather(*(each.status() for each in handles))]
+
+    assert asyncio.run(ask()) == ["succeeded"] * 64

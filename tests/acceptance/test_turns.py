@@ -58,7 +58,8 @@ def holds(turn, place, result: PipelineResult, child: Any) -> None:
 @pytest.fixture(scope="module")
 def site(services, tmp_path_factory):
     """One whose leases are long enough for a busy machine: a step that is begun twice spends twice."""
-    with Site(services, tmp_path_factory.mktemp("site"), worker={"sweep_s": 0.3}) as site:
+    worker = {"sweep_s": 0.3, "concurrency": 100}  # every run that is to be cancelled waits in a slot
+    with Site(services, tmp_path_factory.mktemp("site"), worker=worker) as site:
         yield site
 
 

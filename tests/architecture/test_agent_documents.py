@@ -1,12 +1,13 @@
-"""The tables of `docs/reference/agents.md` are what the code has."""
+"""The tables of `docs/reference/agents.md` and of conversations are what the code has."""
 
 from __future__ import annotations
 
 import inspect
 
 from jinja2 import DictLoader, Undefined
-from test_documents import ROOT, table, text, words
+from test_documents import table, text, words
 
+from flujo_client import HistoryManagement
 from flujo_worker.agents import make_agent_async
 from flujo_worker.agents.prompts.meter import MOST_STEPS
 from flujo_worker.agents.prompts.render import SHIPPED
@@ -37,6 +38,7 @@ def test_the_default_template_is_shown_to_the_letter():
     assert f"````jinja\n{shipped}````\n" in text(PAGE)
 
 
-def test_the_how_to_shows_the_examples_template():
-    shown = (ROOT / "examples/prompts/review.md.j2").read_text(encoding="utf-8")
-    assert f"```jinja\n{shown}```\n" in text("docs/how-to/write-prompts.md")
+def test_the_bounds_of_a_conversation_are_listed_with_their_defaults():
+    page = text("docs/how-to/conversation-history.md")
+    for name, field in HistoryManagement.model_fields.items():
+        assert f"| `{name}` | `{field.default}` |" in page

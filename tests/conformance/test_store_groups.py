@@ -276,6 +276,20 @@ def test_a_claim_that_would_wait_is_left_out(world, groups, held, table):
     assert claims(groups, news[1].first.key) == [Claim(1)]
 
 
+def test_a_claim_that_was_left_out_is_asked_for_in_a_later_group(world, groups, held):
+    """A row that is being marked as sent is free a moment later; that takes no thread and no statement of its own."""
+    first, second = (new.first.key for new in recorded(world, 2))
+    held.execute("SELECT 1 FROM flujo_attempts WHERE key = %s FOR UPDATE", [first])
+
+    async def ask():
+        left_out = asyncio.ensure_future(groups.ledger.claim(first, "w1"))
+        neighbour = await groups.ledger.claim(second, "w1")
+        held.commit()
+        return neighbour, await left_out
+
+    assert groups.run(ask()) == (Claim(1), Claim(1))
+
+
 def test_groups_against_cancels_never_wait_in_a_circle(world, groups, race, no_deadlock):
     """Cancel wins, for each run by itself; and whoever is not answered is told alone."""
     seen = set()

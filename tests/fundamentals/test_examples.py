@@ -8,9 +8,9 @@ import importlib
 import psycopg
 import pytest
 from celery import Celery
-from fleet import Site, wait_until
+from fleet import Site
 
-from examples import client_calls, in_a_transaction, in_bulk, publication
+from examples import client_calls, in_a_transaction, in_bulk
 from examples.test_pipelines import *  # noqa: F403 - these are tests, collected here
 from flujo_client import AsyncFlujoClient
 from flujo_client.errors import PipelineError
@@ -43,15 +43,6 @@ def test_a_run_is_retried(site):
     failed = site.client.enqueue("examples.greeting:pipeline", " ")
     assert not failed.result(timeout=60).success
     assert client_calls.try_again(site.client, failed.id).record().forked_from == failed.id
-
-
-@pytest.mark.acceptance
-def test_a_person_is_asked_and_answers(site):
-    """SYS-17: as "ask a person" shows it."""
-    run = site.client.enqueue("examples.publication:pipeline", "bees")
-    wait_until(lambda: run.status() == "paused")
-    assert publication.approve_all(site.client, "ana") == []
-    assert run.result(timeout=60).output == "All about bees"
 
 
 @pytest.mark.acceptance

@@ -1,6 +1,7 @@
 """A page of the documentation as a user follows it: files to write and commands to run, from top to bottom.
 
-A block of code that begins with a comment that is a path (`# app.py`) is that file; a later block with the same path goes on with it.
+A block of code that begins with a comment that is a path (`# app.py`, or `{# prompt.md.j2 #}` in a template) is that file; a later block
+with the same path goes on with it.
 In a `console` block, lines after `$ ` are commands, and the others are what they print: `…` stands for any text in its line, and a
 line that is only `…` for any lines. A comment before a block says what is not to be seen:
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 _FENCE: Final = re.compile(r"^( *)(`{3,})(\w*)\n(.*?)^\1\2$", re.MULTILINE | re.DOTALL)
 _NOTE: Final = re.compile(r"<!-- (exit|background|model|tool|input|not run)(?:: (.*?))? -->", re.DOTALL)
-_PATH: Final = re.compile(r"(?:#|//|--|;) ([\w./-]+\.\w+|Procfile|Dockerfile|Makefile)\n")
+_PATH: Final = re.compile(r"(?:#|//|--|;|\{#) ([\w./-]+\.\w+|Procfile|Dockerfile|Makefile)(?: #\})?\n")
 _LANGUAGES: Final = {"python", "yaml", "toml", "json", "console", "markdown", "ini"}
 """What a reader would copy. Other blocks (`text`, `sql`) are shown."""
 

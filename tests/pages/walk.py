@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 COMMAND_S: Final = 120
 """Seconds for one command; a machine that runs other tests meanwhile starts services slowly."""
+_SAID: Final = {"model": "text", "tool": "arguments"}
+"""What a comment before a block is in the model's answer."""
 
 
 class Walk:
@@ -59,7 +61,7 @@ class Walk:
     def _do(self, block: Block) -> None:
         if block.noted("not run"):
             return
-        answers = [Said(text) for text in block.noted("model")] + [Said(arguments=text) for text in block.noted("tool")]
+        answers = [Said(**{_SAID[which]: what}) for which, what in block.notes if which in _SAID]
         if answers:
             self._model.answers = answers
             self._model.requests.clear()

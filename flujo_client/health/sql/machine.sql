@@ -53,7 +53,12 @@ leaked AS (
       AND (r.id IS NULL OR a.key IS NULL OR r.ended_at IS NOT NULL OR a.status = 'succeeded' OR (a.status = 'failed' AND a.reason <> 'lost'))
     UNION ALL
     SELECT b.scope, NULL
-    FROM flujo_budgets b
+    FROM (  -- most budgets are of runs that ended: nothing is reserved, and nothing has to be compared
+        SELECT scope FROM flujo_budgets WHERE (reserved_usd, reserved_tokens) <> (0, 0)
+        UNION
+        SELECT scope FROM flujo_reservations WHERE held
+    ) u
+    JOIN flujo_budgets b ON b.scope = u.scope
     LEFT JOIN (SELECT scope, sum(usd) AS usd, sum(tokens) AS tokens FROM flujo_reservations WHERE held GROUP BY scope) h ON h.scope = b.scope
     WHERE (b.reserved_usd, b.reserved_tokens::numeric) <> (coalesce(h.usd, 0), coalesce(h.tokens, 0))
 ),

@@ -57,6 +57,8 @@ HEAVIEST: Final = 1_000_000
 """How many rows a group has at most, and how many bytes, unless one alone has more."""
 SUSPECT_S: Final = 60.0
 """How long a pipeline goes without groups after one of its attempts could not be bound or was refused as an error."""
+AGAIN_S: Final = (0.005, 0.02, 0.05)
+"""How long a claim that was left out waits for each of its next groups: mostly its row was just being marked as sent."""
 
 
 class GroupedLedger:
@@ -65,7 +67,7 @@ class GroupedLedger:
     Args:
         url: a libpq connection string. It holds two connections, one for claims and one for merges, and two more once there are limits:
             who is under none never waits for a budget.
-        prepare: whether statements may be prepared; off for PgBouncer before 1.21 in transaction mode.
+        prepare: whether statements may be prepared, on connections that have a session of their own.
         is_alone: tells whether whoever asks is the only one who could: nobody is waited for then.
     """
 
@@ -74,7 +76,7 @@ class GroupedLedger:
         kinds = (MERGES, LIMITED_CLAIMS, LIMITED_MERGES)
         merges, limited_claims, limited_merges = (LoopConnection(url, names, prepare=prepare) for names in kinds)
         self.connections = [claims, merges, limited_claims, limited_merges]
-        self._claims = Groups(claims, call_claims, read_claims, is_alone)
+        self._claims = Groups(claims, call_claims, read_claims, is_alone, again_s=AGAIN_S)
         self._merges = Groups(merges, partial(_call_merges, call_merges), _read_merges, is_alone)
         self._limited_claims = Groups(limited_claims, call_limited_claims, read_limited_claims, is_alone)
         self._limited_merges = Groups(
@@ -144,6 +146,7 @@ class _Asked(Generic[Q, A]):
     request: Q
     size: int
     answer: asyncio.Future[A | None]
+    left_out: int = 0
 
 
 class Groups(Generic[Q, A]):
@@ -154,6 +157,7 @@ class Groups(Generic[Q, A]):
         call: gives its statements with their parameters.
         read: gives the answer to each request, from the rows of each statement.
         is_alone: tells whether nobody else could ask now.
+        again_s: how many seconds a request that a group left out waits for each of its next groups, before it has no answer.
     """
 
     def __init__(
@@ -162,8 +166,11 @@ class Groups(Generic[Q, A]):
         call: Callable[[Sequence[Q]], list[Call]],
         read: Callable[[Sequence[Q], Sequence[Sequence[Row]]], list[A | None]],
         is_alone: Callable[[], bool],
+        *,
+        again_s: Sequence[float] = (),
     ) -> None:
         self.connection, self._call, self._read, self._is_alone = connection, call, read, is_alone
+        self._again_s = again_s
         self._waiting: deque[_Asked[Q, A]] = deque()
         self._apart: deque[list[_Asked[Q, A]]] = deque()
         self._keys: set[str] = set()
@@ -178,17 +185,21 @@ class Groups(Generic[Q, A]):
             return None
         asked: _Asked[Q, A] = _Asked(key, reference, request, size, loop.create_future())
         self._keys.add(key)
-        self._waiting.append(asked)
-        if not self._is_busy:
-            self._is_busy = True
-            if self._is_alone():
-                self._send()
-            else:
-                loop.call_soon(self._send)  # after the others that the loop wakes at this moment
+        self._queue(asked)
         try:
             return await asked.answer
         finally:
             self._keys.discard(key)
+
+    def _queue(self, asked: _Asked[Q, A]) -> None:
+        self._waiting.append(asked)
+        if self._is_busy:
+            return
+        self._is_busy = True
+        if self._is_alone():
+            self._send()
+        else:
+            asyncio.get_running_loop().call_soon(self._send)  # after the others that the loop wakes at this moment
 
     def _is_suspect(self, reference: str | None, now: float) -> bool:
         return reference is not None and self._suspects.get(reference, 0.0) > now
@@ -223,8 +234,15 @@ class Groups(Generic[Q, A]):
             self._failed(group, answer)
         else:
             for asked, given in zip(group, self._answers(group, answer), strict=True):
-                _tell(asked, given)
+                if given is None and asked.left_out < len(self._again_s):
+                    self._ask_again(asked)
+                else:
+                    _tell(asked, given)
         self._send()
+
+    def _ask_again(self, asked: _Asked[Q, A]) -> None:
+        asyncio.get_running_loop().call_later(self._again_s[asked.left_out], self._queue, asked)
+        asked.left_out += 1
 
     def _answers(self, group: list[_Asked[Q, A]], rows: Sequence[Sequence[Row]]) -> Sequence[A | None]:
         """Read the answers. Where that fails there are none, as if they were lost on the way."""

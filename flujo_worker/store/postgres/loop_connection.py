@@ -16,7 +16,7 @@ import psycopg
 from psycopg import pq
 from psycopg.errors import error_from_result
 
-from flujo_client.transport.postgres import error_text, fate, options
+from flujo_client.transport.postgres import error_text, fate, has_own_session_async, options
 from flujo_worker.store.postgres.binary import encoder
 from flujo_worker.store.postgres.statements import statement, types
 
@@ -42,20 +42,20 @@ class LoopConnection:
     Args:
         url: a libpq connection string.
         names: of the statements that it may be asked for.
-        prepare: whether statements may be prepared; off for PgBouncer before 1.21 in transaction mode. Each is then planned anew, with
-            the numbers of rows that it is about.
+        prepare: whether statements may be prepared, if the connection has a session of its own. Else each is planned anew, with the
+            numbers of rows that it is about.
         settings: the statement that goes before the others of a transaction, where statements are prepared.
     """
 
     def __init__(self, url: str, names: Sequence[str], *, prepare: bool, settings: str = "group_settings") -> None:
-        self._url, self._names, self._prepare, self._settings = url, names, prepare, settings
+        self._url, self._names, self._may_prepare, self._settings = url, names, prepare, settings
         self._parameters, self._wait_s = {name: _parameters(name) for name in names}, FIRST_WAIT_S
         self._connecting: asyncio.Task[None] | None = None
         self._connection: psycopg.AsyncConnection[Any] | None = None
         self._answered: Answered | None = None
         self._rows: list[list[Row]] = []
         self._error: psycopg.Error | None = None
-        self.is_ready = False
+        self.is_ready = self._prepares = False
 
     def open(self) -> None:
         """Begin to connect, on the loop that this is called on, unless it has begun."""
@@ -80,7 +80,7 @@ class LoopConnection:
             raise psycopg.OperationalError("there is no connection")
         bound = [(name, self._bind(name, parameters)) for name, parameters in calls]
         try:
-            if self._prepare:
+            if self._prepares:
                 self._pgconn.send_query_prepared(self._settings.encode(), [])
             for name, values in bound:
                 self._send_statement(name, values)
@@ -95,7 +95,7 @@ class LoopConnection:
 
     def _send_statement(self, name: str, values: list[bytes]) -> None:
         formats = [pq.Format.BINARY] * len(values)
-        if self._prepare:
+        if self._prepares:
             self._pgconn.send_query_prepared(name.encode(), values, formats)
         else:
             self._pgconn.send_query_params(statement(name).text, values, param_formats=formats)
@@ -113,12 +113,14 @@ class LoopConnection:
             self._wait_s = min(2 * self._wait_s, LONGEST_WAIT_S)
 
     async def _connect(self) -> None:
-        self._connection = await psycopg.AsyncConnection.connect(self._url, autocommit=True, **options(self._url))
+        connection = await psycopg.AsyncConnection.connect(self._url, autocommit=True, **options(self._url))
+        self._prepares = self._may_prepare and await has_own_session_async(connection)
+        self._connection = connection
         pgconn = self._pgconn
         pgconn.enter_pipeline_mode()
         self._socket = pgconn.socket  # libpq forgets it when the connection is lost, and the loop must be told
         self._loop.add_reader(self._socket, self._readable)
-        if self._prepare:
+        if self._prepares:
             for name in (self._settings, *self._names):
                 pgconn.send_prepare(name.encode(), statement(name).text)
         self._send(self._begin)
@@ -184,7 +186,7 @@ class LoopConnection:
         if self.is_ready:
             self._wait_s = FIRST_WAIT_S
         if answered is not None:
-            answered(error or self._rows[1 if self._prepare else 0 :])  # the settings' answer comes first
+            answered(error or self._rows[1 if self._prepares else 0 :])  # the settings' answer comes first
 
     def _drop(self, error: psycopg.Error) -> None:
         """Give the connection up; whoever waits for an answer gets this error."""

@@ -15,7 +15,7 @@ import psycopg
 from psycopg.rows import dict_row
 from psycopg_pool import ConnectionPool, PoolClosed
 
-from flujo_client.transport.postgres import READ_ONLY, error_text, fate, options
+from flujo_client.transport.postgres import READ_ONLY, error_text, fate, options, prepare_in_own_session
 from flujo_worker.errors import StoreError
 from flujo_worker.store.postgres.statements import HOME, execute, statement
 
@@ -37,7 +37,7 @@ class RetryingPool:
     Args:
         url: a libpq connection string.
         pool_max: connections this process may hold.
-        prepare: whether statements may be prepared; off for PgBouncer before 1.21 in transaction mode.
+        prepare: whether statements may be prepared, on connections that have a session of their own.
         stopping: set when the process is going down, so that nobody waits for Postgres any longer.
     """
 
@@ -112,4 +112,6 @@ class RetryingPool:
 
 def _plan_once(connection: psycopg.Connection[Any]) -> None:
     """Each statement looks up rows by key, so one plan serves all; planning one anew costs more than running it."""
-    connection.execute(statement("connection_settings").text)
+    prepare_in_own_session(connection)
+    if connection.prepare_threshold is not None:  # else the settings would hold for whoever is lent that session next
+        connection.execute(statement("connection_settings").text)

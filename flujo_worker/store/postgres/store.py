@@ -76,7 +76,7 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
     Args:
         url: a libpq connection string.
         pool_max: connections this process may hold.
-        prepare: whether statements may be prepared; off for PgBouncer before 1.21 in transaction mode.
+        prepare: whether statements may be prepared, on connections that have a session of their own.
         stopping: set when the process is going down, so that nobody waits for Postgres any longer.
     """
 

@@ -73,6 +73,32 @@ def test_a_redis_url_that_nobody_could_read_is_refused_at_once(password):
     assert "hun" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "url",
+    ["sentinel://:hunter2secret@a:26379;sentinel://b:26379/0", "redis://:hunter2secret@a:6379/0;redis://b:6379/0"],
+)
+@pytest.mark.parametrize("name", ["FLUJO_BROKER_URL", "FLUJO_RESULT_BACKEND_URL"])
+def test_several_servers_in_a_redis_url_are_refused_with_the_way_out(url, name):
+    environ = {"DATABASE_URL": DATABASE, "REDIS_URL": BROKER, name: url}
+    with pytest.raises(SettingsError, match=r"must name one Redis server; .* proxy that follows the primary") as caught:
+        ConfigManager(environ=environ).settings()
+    assert "hunter2secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("written", "used"),
+    [
+        ("rediss://cache/0", "rediss://cache/0?ssl_cert_reqs=required"),
+        ("rediss://cache/0?ssl_ca_certs=/ca", "rediss://cache/0?ssl_ca_certs=/ca&ssl_cert_reqs=required"),
+        ("rediss://cache/0?ssl_cert_reqs=none", "rediss://cache/0?ssl_cert_reqs=none"),
+    ],
+)
+def test_certificates_are_verified_unless_the_url_says_otherwise(written, used):
+    environ = {"DATABASE_URL": DATABASE, "REDIS_URL": written}
+    settings = ConfigManager(environ=environ).settings()
+    assert (settings.broker(), settings.results()) == (used, used)
+
+
 def test_pydantic_s_own_error_shows_no_secret_either():
     """Who builds Settings by hand meets pydantic's error, which would quote its input."""
     with pytest.raises(ValueError, match="database_url") as caught:

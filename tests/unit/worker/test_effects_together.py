@@ -1,4 +1,4 @@
-"""What many attempts ask of one service at the same moment is one call in one thread; each gets its own answer."""
+"""How attempts share threads: what many ask of one service at once is one call, and few ask the store alone at the same time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Service:
 @pytest.fixture
 def effects():
     engine, threads = Engine(), ThreadPoolExecutor(4)
-    yield LoopEffects(engine, None, None, threads, None)
+    yield LoopEffects(engine, None, None, threads, None, at_once=1)
     threads.shutdown()
     engine.close()
 
@@ -74,6 +74,38 @@ def test_an_error_is_for_all_who_asked_in_that_call_and_for_nobody_later(effects
         return [type(each) for each in both], await effects.together(service.double, 3)
 
     assert effects.run(ask()) == ([ValueError, ValueError], 6)
+
+
+class Store:
+    """Commits one by one, and remembers how many asked at once at most."""
+
+    def __init__(self):
+        self.asking = self.most = 0
+
+    def commit(self, decision):
+        self.asking += 1
+        self.most = max(self.most, self.asking)
+        threading.Event().wait(0.01)
+        self.asking -= 1
+        return decision
+
+
+class NoGroups:
+    async def commit(self, decision):
+        return None
+
+
+def test_no_more_ask_the_store_alone_than_it_has_connections():
+    engine, threads, store = Engine(), ThreadPoolExecutor(8), Store()
+    effects = LoopEffects(engine, store, NoGroups(), threads, None, at_once=2)
+
+    async def commit_all():
+        return await asyncio.gather(*(effects.commit(number) for number in range(8)))
+
+    assert effects.run(commit_all()) == list(range(8))
+    assert store.most == 2
+    threads.shutdown()
+    engine.close()
 
 
 def test_without_a_loop_each_asks_for_itself():

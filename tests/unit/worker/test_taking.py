@@ -63,7 +63,7 @@ class Hungry(Taker):
 def sent(engine, taker, *, attempts=1, messages=1):
     """Publish from so many attempts at once; give the sender."""
     sender, threads = Sender(), ThreadPoolExecutor(1)
-    effects = LoopEffects(engine, None, None, threads, sender)
+    effects = LoopEffects(engine, None, None, threads, sender, at_once=1)
     effects.taker = taker
 
     async def attempt(ended):
