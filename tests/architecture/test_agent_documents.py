@@ -35,7 +35,7 @@ def test_the_bounds_are_those_of_the_code():
 
 def test_the_default_template_is_shown_to_the_letter():
     shipped = (SHIPPED / "default_user_prompt.md.j2").read_text(encoding="utf-8")
-    assert f"```jinja\n{shipped}```\n" in text(PAGE)
+    assert f"````jinja\n{shipped}````\n" in text(PAGE)
 
 
 def test_the_bounds_of_a_conversation_are_listed_with_their_defaults():

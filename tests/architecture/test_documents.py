@@ -253,6 +253,18 @@ def test_every_error_is_listed_under_its_parent_with_its_code():
     assert listed == {kind.__name__: (parent(kind), kind.code) for kind in classes}
 
 
+def test_every_finer_code_of_an_error_is_listed():
+    page = text("docs/reference/errors.md")
+    codes = {
+        each.value.value
+        for package in ("flujo_client", "flujo_worker")
+        for file in (ROOT / package).rglob("*.py")
+        for each in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(each, ast.keyword) and each.arg == "code" and isinstance(each.value, ast.Constant)
+    }
+    assert {code for code in codes if isinstance(code, str) and code.isupper() and f"`{code}`" not in page} == set()
+
+
 def is_error(kind):
     return inspect.isclass(kind) and issubclass(kind, errors.FlujoError)
 

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 from fleet import Site
+from page_module import page_module
 
-from examples import invoice, processing, reading, rollout
+from examples import invoice, rollout
 from flujo_client import Pipeline
 from flujo_client.config.models import Aros
 from flujo_client.contract import processing as contract
@@ -23,6 +24,7 @@ from flujo_worker.testing import LocalEngine
 
 DOCS = Path(__file__).parents[2] / "docs"
 REFERENCE = (DOCS / "reference/aros.md").read_text(encoding="utf-8")
+processing, reading = (page_module("reference/aros.md", name) for name in ("processing.py", "reading.py"))
 STEPS = [step for step in vars(processing).values() if type(step).__name__ == "Step"]
 
 
@@ -209,9 +211,9 @@ def test_every_word_that_a_key_may_be_is_listed():
 
 def test_the_yaml_is_a_block_and_the_toml_is_the_defaults():
     """M-151: both are read by the code that reads yours."""
-    (block,) = re.findall(r"^```yaml\n(.*?)^```", REFERENCE, re.MULTILINE | re.DOTALL)
+    (document,) = re.findall(r"^```yaml\n(.*?)^```", REFERENCE, re.MULTILINE | re.DOTALL)
     (table,) = re.findall(r"^```toml\n(.*?)^```", REFERENCE, re.MULTILINE | re.DOTALL)
-    assert ProcessingConfigModel.read(yaml.safe_load(block)).parsing.level == 1
+    assert ProcessingConfigModel.read(yaml.safe_load(document)["agents"]["reader"]["processing"]).parsing.level == 1
     assert tomllib.loads(table)["aros"] == Aros().model_dump()
 
 
@@ -279,8 +281,8 @@ def test_every_event_of_aros_has_the_fields_of_its_row(engine):
 
 def test_the_library_reads_and_says_why_not():
     assert reading.read_once("{count: 3}") == {"count": 3}
-    assert reading.read_once("none")[:2] == ("no-json", "")
-    assert reading.counted(['{"count": "3"}', "none", '{"count": 4}']) == [3, 4]
+    assert reading.read_once("none")[0] == "no-json"
+    assert [reading.read_order(text).ok for text in ('{"count": "3"}', "none")] == [True, False]
 
 
 # the roll-out

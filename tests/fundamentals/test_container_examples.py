@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from page_module import page_module
 from pydantic import BaseModel
 
-from examples import forecast
 from flujo_client import Pipeline, Step
 from flujo_worker.testing import LocalEngine
+
+forecast = page_module("reference/pipelines.md", "forecast.py")
 
 
 class Trip(BaseModel):

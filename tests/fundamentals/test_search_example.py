@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from page_module import page_module
 
-from examples import voucher
 from flujo_worker.testing import LocalEngine
+
+voucher = page_module("reference/pipelines.md", "voucher.py")
 
 
 @pytest.fixture(scope="module")

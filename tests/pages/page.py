@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_FENCE: Final = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+_FENCE: Final = re.compile(r"^( *)(`{3,})(\w*)\n(.*?)^\1\2$", re.MULTILINE | re.DOTALL)
 _NOTE: Final = re.compile(r"<!-- (exit|background|model|tool|input|not run)(?:: (.*?))? -->", re.DOTALL)
 _PATH: Final = re.compile(r"(?:#|//|--|;|\{#) ([\w./-]+\.\w+|Procfile|Dockerfile|Makefile)(?: #\})?\n")
 _LANGUAGES: Final = {"python", "yaml", "toml", "json", "console", "markdown", "ini"}
@@ -81,7 +81,7 @@ def blocks(page: str) -> Iterator[Block]:
     for fence in _FENCE.finditer(page):
         notes = _NOTE.findall(page[after : fence.start()])
         after = fence.end()
-        indent, language, text = fence.groups()
+        indent, _, language, text = fence.groups()
         if language in _LANGUAGES:
             text = re.sub(rf"^{indent}", "", text, flags=re.MULTILINE)
             yield Block(page.count("\n", 0, fence.start()) + 1, language, text, notes)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from opentelemetry import trace
+from page_module import page_module
 
-from examples import tracing
 from flujo_client import ImportStep, Pipeline, Step, StepConfig, current_attempt
 from flujo_worker.testing import LocalEngine
 
@@ -61,7 +61,7 @@ def test_a_run_without_one_has_none(seen, look):
 
 def test_an_agent_goes_on_with_the_clients_trace(monkeypatch):
     """The example of `docs/reference/trace.md`, with OpenTelemetry's own reader."""
-    spans = []
+    tracing, spans = page_module("reference/trace.md", "tracing.py"), []
 
     class Tracer(trace.NoOpTracer):
         def start_as_current_span(self, name, context=None, **rest):
