@@ -71,7 +71,7 @@ pages: $(STAMP) ## follow every page of the documentation in an empty folder, wi
 release-check: $(STAMP) ## build wheel and sdist into dist/, try each in a clean environment, and write a bill of materials
 	@$(ALONE) $(BIN)/python -m pytest -q -m release tests/pages
 
-check: lint types imports docs test ## what CI runs
+check: lint types imports docs test pages ## what CI runs
 
 lint: $(STAMP)
 	@$(BIN)/ruff format --check .
