@@ -22,6 +22,7 @@ from flujo_client.transport.broker import Broker, celery_message
 from flujo_client.transport.chords import group_of, membership
 from flujo_client.transport.wire import dump, load, register
 from flujo_worker.app import _carry, _own_app
+from flujo_worker.attempts.isolation import DeliveryResult
 from flujo_worker.dispatch import RedisPublisher
 
 pytestmark = pytest.mark.services
@@ -184,7 +185,7 @@ class Host:
         assert task_id
         if wire["step"] == "failed":
             raise ValueError("no")
-        return wire["step"] != "left"
+        return DeliveryResult("merged", wire["step"] != "left")
 
 
 @pytest.fixture(params=["plain", "wrapped"])

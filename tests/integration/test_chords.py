@@ -20,6 +20,7 @@ from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.join_signal import JoinSignal
 from flujo_client.transport.wire import register
 from flujo_worker.app import _carry, _own_app
+from flujo_worker.attempts.isolation import DeliveryResult
 from flujo_worker.dispatch import RedisPublisher, Sender
 from flujo_worker.domain.values import FanOut
 
@@ -64,9 +65,9 @@ class Toy:
         program = self.at(envelope.address)
         place = list(program).index(envelope.step)
         if envelope.kind == "start":
-            return self.go_on(envelope, program, at=place)
+            return DeliveryResult("merged", self.go_on(envelope, program, at=place))
         self.journal[envelope.ticket.run][envelope.step] += 1
-        return self.go_on(envelope, program, at=place + 1)
+        return DeliveryResult("merged", self.go_on(envelope, program, at=place + 1))
 
     def join(self, wire, *, task_id):
         join_signal = JoinSignal.from_wire(wire)
@@ -76,7 +77,7 @@ class Toy:
         program = self.at(above)
         here = replace(enqueued().first, address=above, lanes=self.lanes_at(join_signal.run, above))
         here = replace(here, ticket=replace(here.ticket, run=join_signal.run))
-        return self.go_on(here, program, at=list(program).index(join_signal.step) + 1)
+        return DeliveryResult("merged", self.go_on(here, program, at=list(program).index(join_signal.step) + 1))
 
     def go_on(self, before, program, *, at):
         """Publish what stands at this place of a sequence; tell whether the lane is empty after it."""
