@@ -46,7 +46,7 @@ def test_every_call_is_an_attempt_of_its_own(site, run):
 def test_the_trace_shows_each_call(site, run):
     shown = CliRunner().invoke(cli, ["lens", "trace", run.id], env=site.settings.as_environment())
     assert shown.exit_code == 0, shown.output
-    calls = [line for line in shown.output.splitlines() if "compare" in line and "attempt" not in line]
+    calls = [line for line in shown.output.splitlines() if "── compare" in line]
     assert len(calls) == 3 + 6 + 6, shown.output
 
 
