@@ -126,7 +126,8 @@ def test_without_parameters_the_authorities_of_the_system_are_trusted(rediss, se
     monkeypatch.setenv("SSL_CERT_FILE", str(folder / "server.crt"))
     with Site(services, tmp_path, worker=STEADY) as bare:
         bare.client.close()
-        url = rediss("server").partition("?")[0]
+        of_its_own = urlsplit(bare.settings.broker()).path  # the workers of the other site take what is in theirs
+        url = urlsplit(rediss("server"))._replace(path=of_its_own, query="").geturl()
         bare.settings = bare.settings.with_services(bare.settings.database(), url)
         bare.client = FlujoClient(bare.settings)
         bare.standing()
