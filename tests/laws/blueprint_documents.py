@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-FUNCTION = "builtins:len"
+FUNCTION = "builtins:print"
 EXPRESSIONS = ["previous_step > 3", "context.done", "'a' in steps.x.output", "not output"]
 TEMPLATES = ["{{ previous_step }}", "Say {{ context.word or 'nothing' }}.", "plain", "{{ this }}\n{{ resume_input }}\n"]
 PATHS = ["a", "scratchpad.a", "b.c.d"]
