@@ -91,7 +91,7 @@ class Aborted(StepOutcome):
     reason: str
 
 
-class Failed(BaseModel):
+class Failed(BaseModel):  # noqa: PLW1641 -- models can change and have no hash
     """Why a run ended as it did, with the original class, message and code.
 
     `traceback` is the user's part of the traceback, as text; empty if no code of theirs took part.
@@ -111,6 +111,10 @@ class Failed(BaseModel):
         failed = cls(**{name: getattr(fault, name) for name in cls.model_fields})
         failed._raised = fault.raised
         return failed
+
+    def __eq__(self, other: object) -> bool:
+        """Compare what is recorded: the error itself is another object each time, and is absent in other processes."""
+        return isinstance(other, Failed) and self.model_dump() == other.model_dump()
 
     def explain(self, error: E) -> E:
         """Give an error its cause, where that was raised in this process, else the traceback as a note."""
