@@ -19,6 +19,7 @@ from flujo_client.errors import SerializationError
 from flujo_client.redact import hide_fields
 from flujo_worker.attempts.lease import Lease
 from flujo_worker.attempts.perform import Attempts
+from flujo_worker.coordinator.code_changes import CodeChanges
 from flujo_worker.coordinator.coordinator import Coordinator
 from flujo_worker.coordinator.failure_log import log_failures
 from flujo_worker.dispatch import RedisPublisher, Sender
@@ -127,6 +128,13 @@ class Host:
             renew_s=own.renew_s,
             on_renewed=self._heartbeat.beat,
         )
+        changes = CodeChanges(
+            self._store,
+            self._sender.send,
+            on_change=settings.runs.on_change,
+            control_queue=own.control_queue,
+            worker=lambda: self._lease.worker,
+        )
         self._cells = RedisCells(settings)
         self._quarantine = Quarantine(settings, self._store, app, is_own_app=is_own_app)
         self._attempts = Attempts(
@@ -137,6 +145,7 @@ class Host:
             self._threads,
             hooks,
             settings,
+            changes=None if is_child else changes,
             breakers=breakers_of(settings, self._cells),
             processes=self._quarantine,
         )
@@ -147,6 +156,7 @@ class Host:
             self._post,
             coordinator,
             catalog,
+            changes=changes,
             worker=lambda: self._lease.worker,
             may_judge=self._lease.may_judge,
             every_s=own.sweep_s,

@@ -33,6 +33,7 @@ from flujo_client.pipeline.submit import Order, ValueLimits, new_run
 from flujo_client.serial import Packed, Resolver, dumps, encode, loads
 from flujo_worker.attempts.lease import Lease
 from flujo_worker.attempts.perform import Attempts
+from flujo_worker.coordinator.code_changes import CodeChanges
 from flujo_worker.coordinator.coordinator import Coordinator
 from flujo_worker.event_loop import Loop
 from flujo_worker.guards.breakers import breakers_of
@@ -92,6 +93,13 @@ class LocalEngine:
         member = Member("local", "localhost", 1, "test", 1)
         self.lease = Lease(self.store, member, lease_s=LEASE_S, renew_s=LEASE_S / 3)
         self.store.register_worker(member, 10 * 365 * 86_400.0)
+        self.changes = CodeChanges(
+            self.store,
+            self._send,
+            on_change=self.settings.runs.on_change,
+            control_queue=CONTROL_QUEUE,
+            worker=lambda: self.lease.worker,
+        )
         self.attempts = Attempts(
             self.store,
             self.coordinator,
@@ -100,6 +108,7 @@ class LocalEngine:
             self._threads,
             hooks,
             self.settings,
+            changes=self.changes,
             breakers=breakers_of(self.settings, MemoryCells(lambda: self.now)),
         )
 

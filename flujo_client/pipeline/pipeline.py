@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, cast, get_args
 
 from flujo_client.contract.parameters import ContextT, OutputT
+from flujo_client.contract.plan import OnChange
 from flujo_client.errors import PipelineError
 from flujo_client.pipeline.background import BackgroundStep
 from flujo_client.pipeline.fallback import FallbackStep
@@ -43,6 +44,9 @@ class Pipeline(Generic[OutputT, ContextT]):
             entered for each attempt and left after it. Steps in a nested pipeline with resources of its own get those instead.
         hooks: functions that workers call with what happens to a run (§2.9), sync or async, or references to them. One whose parameter
             is annotated with a payload, or several, is called with no other. Steps in a nested pipeline are told to that one's hooks too.
+        on_change: what becomes of a run when its code has changed: `carry_on` under the new code if what it has merged and what is open
+            allow it, `pin` it to workers that still have the old code, or `park` it until it is moved. The project's `[runs] on_change`
+            when None. Counts for the outermost pipeline of a run.
         blueprint: the YAML it was built from, with all in it that the blueprint names by file. Runs of such a pipeline carry it, so
              that workers need neither a file nor a module for it; one that was composed of it has none.
     """
@@ -53,6 +57,7 @@ class Pipeline(Generic[OutputT, ContextT]):
     context_model: type[ContextT] | None = None
     resources: Any = field(default=None, repr=False)  # an object may show its password
     hooks: Sequence[Any] = ()
+    on_change: OnChange | None = field(default=None, kw_only=True)
     blueprint: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -63,6 +68,9 @@ class Pipeline(Generic[OutputT, ContextT]):
         for index, each in enumerate(given):
             if not isinstance(each, Step):
                 raise PipelineError(f"steps[{index}] must be a Step, got {described(each)}", suggestion=as_a_step(each))
+        if self.on_change is not None and self.on_change not in get_args(OnChange):
+            choices = ", ".join(map(repr, get_args(OnChange)))
+            raise PipelineError(f"`on_change` must be one of {choices}, got {str(self.on_change)[:40]!r}")
 
     @classmethod
     def from_yaml(cls, source: str | Path, *, allowed: Sequence[str] | None = None) -> Pipeline:

@@ -35,7 +35,15 @@ if TYPE_CHECKING:
 
 
 class CodeMismatch(Exception):
-    """This worker cannot carry the run on: its code is missing, forbidden, or not the code the run was started with."""
+    """This worker cannot carry the run on: its code is missing, forbidden, or not the code the run was started with.
+
+    Attributes:
+        loaded: the pipeline that it has instead of the run's, if it has one.
+    """
+
+    def __init__(self, message: str, *, loaded: LoadedPipeline | None = None) -> None:
+        super().__init__(message)
+        self.loaded = loaded
 
 
 @dataclass(frozen=True)
@@ -131,7 +139,8 @@ class CodeRegistry:
         if entry.plan.fingerprint != fingerprint:
             raise CodeMismatch(
                 f"this worker's code of '{reference}' has fingerprint {entry.plan.fingerprint[:12]}, "
-                f"the run was started with {fingerprint[:12]}; a worker with that code will carry it on"
+                f"the run was started with {fingerprint[:12]}; a worker with that code will carry it on",
+                loaded=entry,
             )
         return entry
 
@@ -202,8 +211,8 @@ def _way_out(error: FlujoError, reference: str) -> str:
     )
 
 
-def put_bounded(known: dict[Any, Any], key: Any, value: Any) -> None:
+def put_bounded(known: dict[Any, Any], key: Any, value: Any, *, most: int | None = None) -> None:
     """Keep a value, and let go of the one that was found first when there are too many; threads may do so at once."""
     known[key] = value
-    if len(known) > MAX_ENTRIES:
+    if len(known) > (most or MAX_ENTRIES):
         known.pop(list(known)[0], None)  # noqa: RUF015 - an iterator would break if another thread keeps something meanwhile

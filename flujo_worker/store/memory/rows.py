@@ -53,6 +53,7 @@ class StoredRun:
     note: str | None = None
     ended_by: str | None = None
     forked: tuple[str, str] | None = None
+    carried_from: str | None = None
 
     def child(self, begun: ChildRun, now: float) -> StoredRun:
         """Make the run that begins as a step of this one."""
