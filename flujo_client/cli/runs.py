@@ -1,4 +1,7 @@
-"""`flujo runs`: list runs, cancel them, and retry them."""
+"""`flujo runs`: list runs, cancel them, retry them, and see how they stand to changed code.
+
+What takes the worker's store joins by entry points of the group `flujo.runs`.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,21 @@ from flujo_client.api.handle import CANCEL_PATIENCE_S
 from flujo_client.cli.lens import list_runs
 from flujo_client.cli.lookup import find_run
 from flujo_client.cli.output import RUNTIME, say, show_json, show_value
+from flujo_client.cli.plugins import ExtensibleGroup
+from flujo_client.cli.runs_diff import diff_run
 
 
-@click.group("runs")
+class _Runs(ExtensibleGroup):
+    points = "flujo.runs"
+
+
+@click.group("runs", cls=_Runs)
 def command() -> None:
-    """List, cancel and retry runs."""
+    """List, cancel, retry and upgrade runs."""
 
 
 command.add_command(list_runs)
+command.add_command(diff_run)
 
 
 @command.command("cancel")
