@@ -250,6 +250,7 @@ class MemoryStore(ForksInMemory, HookCallsInMemory, PlanMovesInMemory):
     def deregister_worker(self, worker: str) -> None:
         with self._lock:
             self._leases.pop(worker, None)
+            self._started.pop(worker, None)
 
     def neighbours(self, host: str) -> list[tuple[str, int]]:
         with self._lock:
