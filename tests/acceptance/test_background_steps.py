@@ -110,7 +110,7 @@ def test_one_that_failed_is_resumed_with_other_data(site):
 
     again = site.client.resume_background_task(failed.id, ["other"])
     assert_merged_once_in(site, again, ["other", "later"])
-    with pytest.raises(ResumeError, match=f"was started again before, as run {again.id}"):
+    with pytest.raises(ResumeError, match=f"has already been started again as run {again.id}"):
         site.client.resume_background_task(failed.id)
     with pytest.raises(ResumeError, match="has succeeded"):
         site.client.resume_background_task(again.id)
@@ -151,7 +151,7 @@ def test_one_may_ask_a_person(site):
     assert run.result(timeout=SOON_S).output == []
     task = task_of(site, run)
     wait_until(lambda: task.status() == "paused", what=site.log)
-    with pytest.raises(ResumeError, match="is paused, and goes on by itself unless it waits for an answer"):
+    with pytest.raises(ResumeError, match="is paused, and continues by itself unless it waits for an answer"):
         site.client.resume_background_task(task.id)
 
     async def answer():
