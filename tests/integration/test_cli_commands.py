@@ -396,7 +396,7 @@ def test_background_steps_are_listed_with_who_launched_them(site, flujo, read):
 def test_lens_list_says_that_there_is_nothing(flujo):
     """An empty list is no error (SYS-29)."""
     told = flujo("lens", "list", "--pipeline", "nobody's")
-    assert (told.stdout, told.stderr) == ("", "no such run\n")
+    assert (told.stdout, told.stderr) == ("", "no matching runs\n")
 
 
 def test_lens_show(flujo, failed):
@@ -462,7 +462,7 @@ def test_lens_get_finds_a_run_by_any_part_of_its_id(flujo, read, failed):
     """§2.8: a log may have cut it; what several runs have is refused."""
     assert read("lens", "get", failed[14:-1]) == read("lens", "show", failed)
     flujo("enqueue", "cli_pipelines:shout", "-i", "x")
-    assert flujo("lens", "get", failed[4:8], code=1).stderr.startswith(f"AMBIGUOUS_RUN '{failed[4:8]}' may be any")
+    assert flujo("lens", "get", failed[4:8], code=1).stderr.startswith(f"AMBIGUOUS_RUN '{failed[4:8]}' matches several")
     assert "no run id contains 'nowhere'" in flujo("lens", "get", "nowhere", code=1).stderr
 
 
