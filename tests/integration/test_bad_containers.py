@@ -66,7 +66,10 @@ REFUSED = {
     "a body that is no pipeline": (Step.loop_until("c", 5, yes), "must be a Pipeline or a Step"),
     "no iterations": (Step.loop_until("c", ok, yes, max_loops=0), "max_loops must be a whole number from 1"),
     "no lanes": (Step.parallel("c", {"a": ok}, max_concurrency=0), "max_concurrency must be a whole number from 1"),
-    "an unknown strategy": (Step.parallel("c", {"a": ok}, merge_strategy="magic"), "merge_strategy 'magic' must be one of"),
+    "an unknown strategy": (
+        Step.parallel("c", {"a": ok}, merge_strategy="magic"),
+        "merge_strategy 'magic' must be one of",
+    ),
     "an unknown reduction": (Step.parallel("c", {"a": ok}, reduce="sum"), "reduce 'sum' must be one of"),
     "fields of nobody": (Step.parallel("c", {"a": ok}, field_mapping={"b": ["title"]}), "'b', which is not a branch"),
     "a field there is not": (
