@@ -188,7 +188,7 @@ class AttemptPool(TaskPool, Taker):
 
     async def _carry_out(self, held: Held, refusals: Refusals) -> None:
         carrier = self._carrier
-        assert carrier is not None, "nothing is taken before somebody serves"
+        assert carrier is not None, "no message is taken before the pool serves"
         try:
             counts = await carrier.carry_out(held.name, held.wire, task_id=held.id)
             if counts and held.part is not None:
