@@ -22,7 +22,7 @@ from flujo_worker.agents.call_events import record_answer, recording_call, timed
 from flujo_worker.agents.factory import model_of
 from flujo_worker.agents.pricing import declared
 from flujo_worker.agents.shaping import Shaping
-from flujo_worker.aros.typed import structured_type
+from flujo_worker.aros.typed import schema_of, structured_type
 from flujo_worker.attempts.checks import Redirect, consult_plugins, consult_validators, name_of, processed
 from flujo_worker.attempts.conversation import history_of, record_turn, remember
 from flujo_worker.attempts.mending import FinalCheck, Mending
@@ -35,7 +35,7 @@ from flujo_worker.runtime.attempt_run import Done
 from flujo_worker.runtime.write_context import absorb
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from flujo_client.pipeline.step import Step
     from flujo_worker.attempts.checks import Processed
@@ -151,7 +151,7 @@ class StepAttempt:
             context=self.run.context,
             agent_of=self.work.agent_of,
             threads=self.work.threads,
-            schema=wanted.schema,
+            schema=self._schema() if wanted.precheck.enabled else None,
             shadow=wanted.shadow,
             resources=self.run.resources,
         )
@@ -231,6 +231,12 @@ class StepAttempt:
         self.run.context = record_turn(work, self.output, absorb(work.step, self.output, context))
 
     # What they need.
+
+    def _schema(self) -> Mapping[str, Any] | None:
+        """Give the schema of the output: the step's own, or that of the agent's type."""
+        own = None if self.shape is None else self.shape.settings.schema
+        declared = structured_type(self.agent) if own is None else None
+        return own if declared is None else schema_of(declared)
 
     def _mending(self) -> Mending | None:
         """Make what lets the step's own output processors have what only the schema refuses."""
