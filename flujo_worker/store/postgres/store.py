@@ -110,6 +110,9 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
         parameters = {"worker": worker, "kept": sorted(kept), "older_s": older_s}
         return {row["key"] for row in self._rows("release_unowned", parameters)}
 
+    def hand_back(self, worker: str, keys: Collection[str]) -> set[str]:
+        return {row["key"] for row in self._rows("hand_back", {"worker": worker, "keys": sorted(keys)})}
+
     def deregister_worker(self, worker: str) -> None:
         self._do("deregister_worker", {"id": worker})
 
