@@ -31,6 +31,7 @@ from flujo_worker.ports import (
     ignore,
     publish_nothing,
 )
+from flujo_worker.store.migrate import migrations
 from flujo_worker.store.postgres.bind import (
     bind_corrections,
     bind_decision,
@@ -95,6 +96,7 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
             "pid": member.pid,
             "build": member.build,
             "slots": member.slots,
+            "schema": migrations()[-1].version,
             "lease_s": lease_s,
             "old": old,
             "keys": sorted(held),
