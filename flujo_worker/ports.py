@@ -181,6 +181,12 @@ class Leases(Protocol):
         Each is lost by its own fault: a process that lives says so, be it the worker itself or one that saw it die.
         """
 
+    def hand_back(self, worker: str, keys: Collection[str]) -> set[str]:
+        """Give back those of the attempts that this worker works on, or has a message of; return them, to be published at once.
+
+        They keep their numbers, and none of them was lost.
+        """
+
     def deregister_worker(self, worker: str) -> None:
         """End the incarnation; whatever it still held may be taken at once."""
 

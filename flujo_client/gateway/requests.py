@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from flujo_client.contract.approval import Approval, state_of
 from flujo_client.contract.outcome import Correction, Fault
@@ -326,9 +326,16 @@ def latest_plan(reference: str) -> Request[Plan | None]:
     )
 
 
-def schema_version() -> Request[int]:
-    """Read the number of the newest migration that was applied."""
-    return Request("schema_version", {}, lambda rows: int(rows[0]["version"]))
+class SchemaVersion(NamedTuple):
+    """The newest migration that was applied, and the oldest schema whose code can live with it."""
+
+    version: int
+    oldest: int
+
+
+def schema_version() -> Request[SchemaVersion]:
+    """Read the schema of the database."""
+    return Request("schema_version", {}, lambda rows: SchemaVersion(**rows[0]))
 
 
 def workers() -> Request[list[WorkerRecord]]:

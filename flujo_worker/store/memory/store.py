@@ -244,6 +244,17 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
                 row.worker = None
             return {str(row.key) for row in gone}
 
+    def hand_back(self, worker: str, keys: Collection[str]) -> set[str]:
+        with self._lock:
+            rows = [self._attempts[key] for key in sorted(keys) if key in self._attempts]
+            mine = [row for row in rows if row.status == "queued" or (row.status, row.worker) == ("running", worker)]
+            for row in mine:
+                if row.status == "running":
+                    self._add_event(row.key.run, str(row.key), "attempt.handed_back", "info", {"worker": worker})
+                row.move("ready")
+                row.worker, row.available_at, row.sends = None, self._clock(), 0
+            return {str(row.key) for row in mine}
+
     def deregister_worker(self, worker: str) -> None:
         with self._lock:
             self._leases.pop(worker, None)

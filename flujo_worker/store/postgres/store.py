@@ -31,6 +31,7 @@ from flujo_worker.ports import (
     ignore,
     publish_nothing,
 )
+from flujo_worker.store.migrate import migrations
 from flujo_worker.store.postgres.bind import (
     bind_corrections,
     bind_decision,
@@ -95,6 +96,7 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
             "pid": member.pid,
             "build": member.build,
             "slots": member.slots,
+            "schema": migrations()[-1].version,
             "lease_s": lease_s,
             "old": old,
             "keys": sorted(held),
@@ -109,6 +111,9 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
     def release_unowned(self, worker: str, kept: Collection[str], older_s: float) -> set[str]:
         parameters = {"worker": worker, "kept": sorted(kept), "older_s": older_s}
         return {row["key"] for row in self._rows("release_unowned", parameters)}
+
+    def hand_back(self, worker: str, keys: Collection[str]) -> set[str]:
+        return {row["key"] for row in self._rows("hand_back", {"worker": worker, "keys": sorted(keys)})}
 
     def deregister_worker(self, worker: str) -> None:
         self._do("deregister_worker", {"id": worker})
