@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
-SCHEMA = 22
+SCHEMA = 25
 """The schema this code reads and writes: the number of the newest migration."""
 
 VERSION = Query(schema_version())
