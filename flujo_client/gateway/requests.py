@@ -12,6 +12,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from flujo_client.contract.approval import Approval, state_of
+from flujo_client.contract.code import CodeVersion
 from flujo_client.contract.outcome import Correction, Fault
 from flujo_client.contract.plan import Plan
 from flujo_client.contract.read import attempt_record, fault_of, packed, run_record, scope_record
@@ -206,6 +207,13 @@ def notices(run_id: str) -> Request[list[NoticeRecord]]:
 def scopes(run_id: str) -> Request[list[ScopeRecord]]:
     """Read a run's scopes in the order they were opened, without their contexts."""
     return Request("scopes", {"run": run_id}, lambda rows: [scope_record(row) for row in rows])
+
+
+def code(run_id: str) -> Request[dict[str, CodeVersion]]:
+    """Read the versions of code that a run's attempts name, by digest."""
+    return Request(
+        "code", {"run": run_id}, lambda rows: {row["digest"]: CodeVersion.from_tree(row["parts"]) for row in rows}
+    )
 
 
 def events(

@@ -100,7 +100,7 @@ class NextAttempt:
 
     Attributes:
         held: nobody publishes it until a lane is free for it.
-        version, input, context, lanes: of its scope, as this decision leaves it.
+        version, input, context, lanes, code: of its scope, as this decision leaves it.
         question: what a person is asked: the row is paused until the answer comes, or for `delay_s` seconds if that is not 0.
         fault: why a question could not be asked: the row is failed from the start, so that the history has it.
         claimed_by: the worker that is to have it from the start, if that is alive and the run may go on.
@@ -120,6 +120,7 @@ class NextAttempt:
     held: bool = False
     question: dict[str, Any] | None = None
     fault: Fault | None = None
+    code: tuple[str, ...] = ()
     claimed_by: str | None = None
 
     @property

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from flujo_client.contract.approval import Approval
+    from flujo_client.contract.code import AwaitedCode
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.outcome import Usage
     from flujo_client.contract.records import (
@@ -396,9 +397,17 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
 
     def parked(self, limit: int) -> list[tuple[str, str, str]]:
         with self._lock:
-            tickets = [run.ticket for run in self._runs.values() if run.status == "parked"]
-            fair = fairly(tickets, lambda ticket: (ticket.reference, ticket.fingerprint))
-            return [(ticket.run, ticket.reference, ticket.fingerprint) for ticket in fair[:limit]]
+            tickets = [run.ticket for run in self._parked() if run.awaited is None][:limit]
+            return [(ticket.run, ticket.reference, ticket.fingerprint) for ticket in tickets]
+
+    def parked_for_code(self, limit: int) -> list[tuple[str, str, str, AwaitedCode]]:
+        with self._lock:
+            found = [(run.ticket, run.awaited) for run in self._parked() if run.awaited is not None][:limit]
+            return [(ticket.run, ticket.reference, ticket.fingerprint, awaited) for ticket, awaited in found]
+
+    def _parked(self) -> list[StoredRun]:
+        parked = (run for run in self._runs.values() if run.status == "parked")
+        return fairly(parked, lambda run: (run.ticket.reference, run.ticket.fingerprint))
 
     def unpark(self, run: str) -> bool:
         with self._lock:
@@ -406,6 +415,6 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
             if row is None or row.status != "parked":
                 return False
             row.move("running")
-            row.reason = None
+            row.reason = row.awaited = None
             self._add_event(run, None, "run.unparked", "info", {})
             return True

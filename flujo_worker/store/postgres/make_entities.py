@@ -51,6 +51,7 @@ def ended_attempt(decision: Decision) -> EndedAttempt:
         error=_as_json(outcome.fault),
         metadata=stored_safely(outcome.metadata) if outcome.metadata else None,
         latency_s=outcome.latency_s,
+        code=None if outcome.code is None else outcome.code.version,
     )
 
 
