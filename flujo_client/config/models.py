@@ -65,7 +65,7 @@ def _keys(value: Any) -> Any:
 def _signing_key(secret: SecretStr) -> SecretStr:
     text = secret.get_secret_value()
     if len(text.encode()) < MIN_KEY_BYTES or "," in text or text.strip() != text:
-        raise ValueError(f"a secret has at least {MIN_KEY_BYTES} bytes, no comma and no space around it")
+        raise ValueError(f"a secret must have at least {MIN_KEY_BYTES} bytes, no comma and no space around it")
     return secret
 
 
@@ -178,7 +178,7 @@ class SizeLimits(Section):
     @model_validator(mode="after")
     def _inline_fits(self) -> Self:
         if self.snapshot_inline_bytes > self.snapshot_max_bytes:
-            raise ValueError("snapshot_inline_bytes must not be above snapshot_max_bytes")
+            raise ValueError("snapshot_inline_bytes must be at most snapshot_max_bytes")
         # A message holds an input and a context, each a third longer as text, and the envelope around them.
         if self.message_max_bytes < 4 * self.snapshot_inline_bytes:
             raise ValueError("message_max_bytes must be at least four times snapshot_inline_bytes")
@@ -190,6 +190,7 @@ class Worker(Section):
 
     `broker_acks` keeps kombu's acknowledgements in Redis. Claims and leases recover what a worker dropped, with them or without.
     `heartbeat_file` is touched at each renewal of the lease, for probes; each process has to have one of its own.
+    `shutdown_grace_s` is how long a worker that was told to stop works on what it has begun; then it hands the rest to other workers.
     `max_left_behind` is how many calls that ignore their cancellation a process puts up with before it retires. `loop_blocked_s` is
     how long its event loop may not answer before it takes no more messages.
     """
@@ -197,6 +198,7 @@ class Worker(Section):
     lease_s: Seconds = 6.0
     renew_s: Seconds = 2.0
     sweep_s: Seconds = 1.0
+    shutdown_grace_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 75.0
     max_lost: Count = 3
     max_left_behind: Count = 16
     loop_blocked_s: Seconds = 2.0
@@ -212,7 +214,7 @@ class Worker(Section):
         if self.renew_s * 2 > self.lease_s:
             raise ValueError(f"renew_s ({self.renew_s:g}) must be at most half of lease_s ({self.lease_s:g})")
         if self.attempts_queue == self.control_queue:
-            raise ValueError("attempts_queue and control_queue must be two queues")
+            raise ValueError("attempts_queue and control_queue must be different queues")
         return self
 
 
@@ -233,7 +235,7 @@ class Retry(Section):
     @model_validator(mode="after")
     def _cap_above_base(self) -> Self:
         if self.cap_s < self.base_s:
-            raise ValueError(f"cap_s ({self.cap_s:g}) must not be below base_s ({self.base_s:g})")
+            raise ValueError(f"cap_s ({self.cap_s:g}) must be at least base_s ({self.base_s:g})")
         return self
 
 

@@ -9,9 +9,10 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from flujo_client.contract.approval import Approval, state_of
+from flujo_client.contract.code import CodeVersion
 from flujo_client.contract.outcome import Correction, Fault
 from flujo_client.contract.plan import Plan
 from flujo_client.contract.read import attempt_record, fault_of, packed, run_record, scope_record
@@ -208,6 +209,13 @@ def scopes(run_id: str) -> Request[list[ScopeRecord]]:
     return Request("scopes", {"run": run_id}, lambda rows: [scope_record(row) for row in rows])
 
 
+def code(run_id: str) -> Request[dict[str, CodeVersion]]:
+    """Read the versions of code that a run's attempts name, by digest."""
+    return Request(
+        "code", {"run": run_id}, lambda rows: {row["digest"]: CodeVersion.from_tree(row["parts"]) for row in rows}
+    )
+
+
 def events(
     run_id: str, *, after: str | None = None, limit: int = 1000, settled: bool = True
 ) -> Request[list[EventRecord]]:
@@ -225,8 +233,8 @@ def events(
     found = _CURSOR.fullmatch(after or "0-0")
     if found is None:
         raise ClientError(
-            f"'{str(after)[:40]}' is no event's cursor",
-            suggestion="give the `cursor` of an event that was read before, or nothing to begin at the start",
+            f"'{str(after)[:40]}' is not the cursor of an event",
+            suggestion="give the `cursor` of an event that was read before, or leave it out to begin at the start",
         )
     parameters = {"run": run_id, "xid": found[1], "id": int(found[2]), "limit": limit, "settled": settled}
     return Request("events", parameters, lambda rows: [EventRecord(**row) for row in rows])
@@ -326,9 +334,16 @@ def latest_plan(reference: str) -> Request[Plan | None]:
     )
 
 
-def schema_version() -> Request[int]:
-    """Read the number of the newest migration that was applied."""
-    return Request("schema_version", {}, lambda rows: int(rows[0]["version"]))
+class SchemaVersion(NamedTuple):
+    """The newest migration that was applied, and the oldest schema whose code can live with it."""
+
+    version: int
+    oldest: int
+
+
+def schema_version() -> Request[SchemaVersion]:
+    """Read the schema of the database."""
+    return Request("schema_version", {}, lambda rows: SchemaVersion(**rows[0]))
 
 
 def workers() -> Request[list[WorkerRecord]]:
@@ -365,7 +380,7 @@ def only(rows: Sequence[Row], run_id: str) -> Row:
 
 def not_found(run_id: str) -> RunNotFound:
     """Make the error about a run that does not exist."""
-    return RunNotFound(f"no run '{run_id}'", suggestion="`flujo lens list` shows the runs there are")
+    return RunNotFound(f"no run '{run_id}'", suggestion="`flujo lens list` lists the runs")
 
 
 def bind_first(first: Envelope, blobs: Sequence[Packed]) -> dict[str, Any]:

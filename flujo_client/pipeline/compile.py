@@ -48,7 +48,7 @@ def compile_plan(pipeline: Pipeline, *, default_name: str = "pipeline") -> Plan:
     if size > MAX_PLAN_BYTES:
         raise PipelineError(
             f"the pipeline's plan has {size:,} bytes of JSON; at most {MAX_PLAN_BYTES:,} are kept",
-            suggestion="make a part of it a pipeline of its own, or keep large schemas and texts out of its steps",
+            suggestion="move a part of it into a separate pipeline, or keep large schemas and texts out of its steps",
             code="PIPELINE_TOO_LARGE",
         )
     return Plan.from_tree(tree)
@@ -98,7 +98,7 @@ def _traits(step: Step) -> dict[str, Any]:
         **_resources(step),
         **step.traits(),
     }
-    functions = {name: identify(function) for name, function in _functions(step)}
+    functions = {name: identify(function) for name, function in functions_of(step)}
     return traits | {"functions": functions} if functions else traits
 
 
@@ -129,7 +129,8 @@ def _resources(step: Step) -> dict[str, Any]:
     return {"resources": found} if found else {}
 
 
-def _functions(step: Step) -> Iterator[tuple[str, Any]]:
+def functions_of(step: Step) -> Iterator[tuple[str, Any]]:
+    """Give a step's user functions by their roles, with an index where a role has several."""
     for role, given in step.functions().items():
         if isinstance(given, dict):
             yield from ((f"{role} {index}", each) for index, each in given.items())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypeVar, cast, get_args
 
 from flujo_client.contract.parameters import ContextT, OutputT
 from flujo_client.contract.plan import OnChange
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.validation import ValidationReport
     from flujo_client.pipeline.nested import ImportStep
 
+OnBodyChange: TypeAlias = Literal["ignore", "warn", "park"]
 StepOutputT = TypeVar("StepOutputT")
 
 
@@ -49,6 +50,9 @@ class Pipeline(Generic[OutputT, ContextT]):
             when None. Counts for the outermost pipeline of a run.
         blueprint: the YAML it was built from, with all in it that the blueprint names by file. Runs of such a pipeline carry it, so
              that workers need neither a file nor a module for it; one that was composed of it has none.
+        on_body_change: what happens where a conversation, in a loop or a state machine, would go on with another function, prompt, tool, model
+            or model setting than it was held with: `warn` tells it as the event `code.changed`, `park` parks the run until a worker
+            with the code of before is back, `ignore` does neither. The outermost pipeline's counts.
     """
 
     steps: Sequence[Step]
@@ -59,6 +63,7 @@ class Pipeline(Generic[OutputT, ContextT]):
     hooks: Sequence[Any] = ()
     on_change: OnChange | None = field(default=None, kw_only=True)
     blueprint: str | None = field(default=None, repr=False)
+    on_body_change: OnBodyChange = "warn"
 
     def __post_init__(self) -> None:
         """Refuse steps that are none, where they are written; raises PipelineError."""
@@ -71,6 +76,9 @@ class Pipeline(Generic[OutputT, ContextT]):
         if self.on_change is not None and self.on_change not in get_args(OnChange):
             choices = ", ".join(map(repr, get_args(OnChange)))
             raise PipelineError(f"`on_change` must be one of {choices}, got {str(self.on_change)[:40]!r}")
+        if self.on_body_change not in get_args(OnBodyChange):
+            wanted = " or ".join(get_args(OnBodyChange))
+            raise PipelineError(f"`on_body_change` must be {wanted}, got {str(self.on_body_change)[:40]!r}")
 
     @classmethod
     def from_yaml(cls, source: str | Path, *, allowed: Sequence[str] | None = None) -> Pipeline:
@@ -157,7 +165,7 @@ class Pipeline(Generic[OutputT, ContextT]):
 
 def _as_list(given: Any) -> str | None:
     if isinstance(given, str):
-        return "to name a pipeline by its module, give the text to `enqueue`; to read YAML, call Pipeline.from_yaml"
+        return "to name a pipeline by its module, pass the text to `enqueue`; to read YAML, call Pipeline.from_yaml"
     return "write Pipeline([step]), or a >> b" if isinstance(given, Step) else as_a_step(given)
 
 
@@ -228,7 +236,7 @@ def walk(pipeline: Body) -> Iterator[tuple[str, Step]]:
 def _walk(body: Body, above: str, depth: int) -> Iterator[tuple[str, Step, bool]]:
     """Every step with its path, and whether it holds others."""
     if depth > MAX_CONTAINERS:
-        message = f"'{above.removesuffix('/')}' stands in more than {MAX_CONTAINERS} containers"
+        message = f"'{above.removesuffix('/')}' is inside more than {MAX_CONTAINERS} containers"
         raise PipelineError(message, code="PIPELINE_TOO_LARGE")
     for step in steps_of(body):
         path = above + step.name

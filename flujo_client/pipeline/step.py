@@ -69,8 +69,8 @@ class AgentProcessors:
 
     Attributes:
         prompt_processors: before the agent is asked.
-        output_processors: after it answered and AROS has read the answer (M-049); one that raises fails the attempt, which is
-            tried again as for the agent's own errors.
+        output_processors: after it answered and AROS has read the answer (M-049), and before the last check of what only the schema
+            refuses; one that raises fails the attempt, which is tried again as for the agent's own errors.
     """
 
     prompt_processors: Sequence[Any] = ()
@@ -126,11 +126,11 @@ class Step(Factories, Generic[OutputT]):
 
     def __post_init__(self) -> None:
         if callable(self.name) or callable(getattr(self.name, "run", None)):
-            message = f"a step's first argument is its name, got {described(self.name)}"
+            message = f"the first argument of a step must be its name, got {described(self.name)}"
             raise PipelineError(message, suggestion=as_a_step(self.name))
         if "processing" in self.meta:
             if self.processing is not None:
-                raise BlueprintError(f"step '{self.name}': `processing` is given, and again in `meta`")
+                raise BlueprintError(f"step '{self.name}': `processing` is given twice, as an argument and in `meta`")
             meta = dict(self.meta)
             object.__setattr__(self, "processing", meta.pop("processing"))
             object.__setattr__(self, "meta", meta)

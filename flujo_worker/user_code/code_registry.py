@@ -30,6 +30,7 @@ from flujo_worker.errors import WorkerError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from flujo_client.contract.code import AwaitedCode
     from flujo_client.contract.envelope import Envelope
     from flujo_client.pipeline.step import Step
 
@@ -37,13 +38,17 @@ if TYPE_CHECKING:
 class CodeMismatch(Exception):
     """This worker cannot carry the run on: its code is missing, forbidden, or not the code the run was started with.
 
-    Attributes:
-        loaded: the pipeline that it has instead of the run's, if it has one.
+    Args:
+        message: why.
+        awaited: what the run waits for if its plan is here, and bodies of functions are not.
+        loaded: the pipeline that is here instead of the run's, if there is one.
     """
 
-    def __init__(self, message: str, *, loaded: LoadedPipeline | None = None) -> None:
+    def __init__(
+        self, message: str, *, awaited: AwaitedCode | None = None, loaded: LoadedPipeline | None = None
+    ) -> None:
         super().__init__(message)
-        self.loaded = loaded
+        self.awaited, self.loaded = awaited, loaded
 
 
 @dataclass(frozen=True)
@@ -139,7 +144,7 @@ class CodeRegistry:
         if entry.plan.fingerprint != fingerprint:
             raise CodeMismatch(
                 f"this worker's code of '{reference}' has fingerprint {entry.plan.fingerprint[:12]}, "
-                f"the run was started with {fingerprint[:12]}; a worker with that code will carry it on",
+                f"the run was started with {fingerprint[:12]}; a worker with that code will continue it",
                 loaded=entry,
             )
         return entry
@@ -194,7 +199,7 @@ class CodeRegistry:
         plan = self._plan_of(fingerprint)
         text = None if plan is None else plan.blueprint
         if text is None or blueprint_reference(text) != bare(reference):
-            raise CodeMismatch(f"no blueprint is stored that '{reference}' names")
+            raise CodeMismatch(f"no blueprint is stored under '{reference}'")
         return with_reference_options(load_stored(text, allowed=self._allowed), reference)
 
 
@@ -211,8 +216,8 @@ def _way_out(error: FlujoError, reference: str) -> str:
     )
 
 
-def put_bounded(known: dict[Any, Any], key: Any, value: Any, *, most: int | None = None) -> None:
+def put_bounded(known: dict[Any, Any], key: Any, value: Any, *, most: int = MAX_ENTRIES) -> None:
     """Keep a value, and let go of the one that was found first when there are too many; threads may do so at once."""
     known[key] = value
-    if len(known) > (most or MAX_ENTRIES):
+    if len(known) > most:
         known.pop(list(known)[0], None)  # noqa: RUF015 - an iterator would break if another thread keeps something meanwhile

@@ -56,7 +56,7 @@ class PlanMovesInMemory(Tables):
             run.plan = move.plan
             if run.status == "parked":
                 run.move("running")
-                run.reason = None
+                run.reason = run.awaited = None
             for scope in self._scopes_of(move.state.run):
                 scope.version += scope.is_open
             self._move_attempts(move)

@@ -117,12 +117,16 @@ class Shape:
             self.first,
             self.tried,
             ParallelStep("fan", branches={name: Pipeline(each) for name, each in branches.items()}),
-            LoopStep("loop", body=Pipeline(self.body), exit_condition_callable=self.condition, max_loops=self.max_loops),
+            LoopStep(
+                "loop", body=Pipeline(self.body), exit_condition_callable=self.condition, max_loops=self.max_loops
+            ),
             self.ask,
             child.as_step("child", own_run=True, on_failure="continue_with_default", default=self.default),
             *self.last,
         ]
-        return Pipeline([each for each in steps if each.name], name="changing", context_model=self.context, **self.options)
+        return Pipeline(
+            [each for each in steps if each.name], name="changing", context_model=self.context, **self.options
+        )
 
 
 EDITS: dict[str, Callable[[], Shape]] = {
