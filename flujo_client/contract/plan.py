@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -25,6 +25,7 @@ PLAN_VERSION = 1
 OnChange = Literal["carry_on", "pin", "park"]
 """What becomes of a run whose code has changed: it goes on under the new code if that is possible, waits for a worker that still has the old
 code, or waits until it is moved or cancelled (ADR 39)."""
+ON_CHANGE: Final = get_args(OnChange)
 
 
 class Backoff(BaseModel):

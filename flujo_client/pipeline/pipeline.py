@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypeVar, cast, get_args
 
 from flujo_client.contract.parameters import ContextT, OutputT
-from flujo_client.contract.plan import OnChange
+from flujo_client.contract.plan import ON_CHANGE, OnChange
 from flujo_client.errors import PipelineError
 from flujo_client.pipeline.background import BackgroundStep
 from flujo_client.pipeline.fallback import FallbackStep
@@ -73,8 +73,8 @@ class Pipeline(Generic[OutputT, ContextT]):
         for index, each in enumerate(given):
             if not isinstance(each, Step):
                 raise PipelineError(f"steps[{index}] must be a Step, got {described(each)}", suggestion=as_a_step(each))
-        if self.on_change is not None and self.on_change not in get_args(OnChange):
-            choices = ", ".join(map(repr, get_args(OnChange)))
+        if self.on_change is not None and self.on_change not in ON_CHANGE:
+            choices = ", ".join(map(repr, ON_CHANGE))
             raise PipelineError(f"`on_change` must be one of {choices}, got {str(self.on_change)[:40]!r}")
         if self.on_body_change not in get_args(OnBodyChange):
             wanted = " or ".join(get_args(OnBodyChange))

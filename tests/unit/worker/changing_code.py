@@ -267,7 +267,14 @@ def table() -> str:
     return "\n".join(lines) + "\n"
 
 
-if __name__ == "__main__":
+def write() -> None:
+    """Write the table into its page."""
     page = PAGE.read_text(encoding="utf-8")
     head, rest = page.split(BEGIN)
     PAGE.write_text(head + BEGIN + "\n" + table() + "\n" + END + rest.split(END)[1], encoding="utf-8")
+
+
+if __name__ == "__main__":
+    import changing_code  # under the name that workers import its models by
+
+    changing_code.write()
