@@ -68,7 +68,7 @@ class HealthCheck:
 
 
 def question_of(health: Health) -> HealthQuery:
-    """What the section `[health]` asks for: the command's options under the same names."""
+    """Make the query of the section `[health]`: it has the command's options under the same names."""
     return HealthQuery(
         since_hours=health.window_hours,
         limit=health.limit,

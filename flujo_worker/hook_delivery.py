@@ -80,7 +80,7 @@ class HookDelivery:
         self._unfit_until: dict[tuple[str, str], float] = {}
 
     def due(self) -> list[PendingHookCall]:
-        """The calls that are to be taken now and whose code is here."""
+        """Return the calls that are due and whose code is here."""
         pending = self._store.pending_hook_calls(self._worker(), BATCH, may_judge=self._may_judge())
         return [each for each in pending if self._is_fit(each)]
 

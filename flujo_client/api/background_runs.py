@@ -144,12 +144,12 @@ def _start_again(settings: Settings, task: RunRecord, new_data: Any, *, wait_s: 
 
 
 def _successor(task_id: str) -> str:
-    """The id of the run that starts another one again: derived, so that of two who do it at once one does."""
+    """Return the id of the run that starts another one again: it is derived, so that two concurrent callers start one run."""
     return child_run_id(task_id, AGAIN)
 
 
 def _renamed(context: Packed, task_id: str, before: RunRecord) -> Packed:
-    """The context with the new run's id, and why it is started again, in the fields it has for that."""
+    """Return the context with the new run's id, and why it is started again, in the fields it has for that."""
     tree = context.tree()
     fields = tree.get("v") if isinstance(tree, dict) else None
     if not isinstance(fields, dict):

@@ -214,7 +214,7 @@ async def run_agentic_loop_pipeline(
         ResumeError: the run has no question open, or the answer does not fit; or no run is named that it is for.
     """
     if resume_from is None and human_input is not None:
-        raise ResumeError("an answer is given, and no run that asked", suggestion="give that as `resume_from`")
+        raise ResumeError("human_input needs the run that asked for it", suggestion="pass that run as `resume_from`")
     runner = Flujo(pipeline, **options)
     try:
         if resume_from is not None:

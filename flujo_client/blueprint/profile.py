@@ -42,7 +42,7 @@ class Profile:
         return replace(report, findings=tuple(each for given in report.findings if (each := self._taken(given))))
 
     def kept(self, report: ValidationReport) -> list[str]:
-        """The rules of a report that are told as errors although they are to be less."""
+        """List the rules of a report that stay errors although the profile lowers them."""
         return sorted({each.rule for each in report.errors if self.weight(each.rule) in ("off", "warn")})
 
     def _taken(self, finding: Finding) -> Finding | None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @click.group("budgets")
 def budgets() -> None:
-    """What pipelines and tenants may spend."""
+    """Show what pipelines and tenants may spend."""
 
 
 @budgets.command("show")

@@ -165,7 +165,7 @@ class Settings(Section):
                 "signing_keys": self.signing_keys,
             }
             if missing := [name for name, value in named.items() if not value]:
-                raise ValueError(f'mode = "production" demands {", ".join(missing)}')
+                raise ValueError(f'mode = "production" requires {", ".join(missing)}')
         return self
 
 

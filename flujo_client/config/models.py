@@ -153,7 +153,7 @@ class Section(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _of_its_kind(cls, value: Any, info: ValidationInfo) -> Any:
-        """A file has kinds of its own, so a text is no number there, and neither is true; only a variable's text may be either."""
+        """Refuse values of other types. A file has types, so there a text or `true` is not a number; only a variable's text may be converted."""
         kind = _kind(cls.model_fields[str(info.field_name)].annotation)
         is_other = isinstance(value, (bool, str)) if kind in (int, float) else not isinstance(value, bool)
         if kind is not None and value is not None and is_other and not isinstance(value, Variable):

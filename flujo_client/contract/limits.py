@@ -28,7 +28,7 @@ class _Amounts(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _numbers(cls, value: Any) -> Any:
-        """A text and true are no amounts, though both could be read as some."""
+        """Refuse texts and `true`, which are not amounts, though both could be converted to one."""
         if isinstance(value, (bool, str)):
             raise ValueError("must be a number")  # noqa: TRY004 - pydantic reads ValueError
         return value

@@ -369,7 +369,7 @@ def not_found(run_id: str) -> RunNotFound:
 
 
 def bind_first(first: Envelope, blobs: Sequence[Packed]) -> dict[str, Any]:
-    """What a new run's first message says of it."""
+    """Return the parameters that a new run's first message gives."""
     ticket = first.ticket
     return {
         "run": ticket.run,

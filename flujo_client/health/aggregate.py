@@ -204,7 +204,7 @@ def _after(sums: Mapping[str, int], prefix: str) -> dict[str, int]:
 
 
 def _ranked(counts: Mapping[str, int]) -> dict[str, int]:
-    """The most first; what is nothing is left out."""
+    """Sort the counts, the greatest first; leave out zeros."""
     return dict(sorted(((name, each) for name, each in counts.items() if each), key=lambda item: (-item[1], item[0])))
 
 

@@ -53,7 +53,7 @@ class HealthQuery:
         return self.buckets if not self.notes() else None
 
     def notes(self) -> list[str]:
-        """What was asked for and is not done, and why."""
+        """List what was requested but not done, and why."""
         if self.buckets is None:
             return []
         if self.since_hours is None:
@@ -89,7 +89,7 @@ class HealthQuery:
         return {"timeout_ms": f"{LONGEST_S * 1000:.0f}"}
 
     def filters(self) -> Mapping[str, str]:
-        """The filters that are on."""
+        """Return the filters that are set."""
         given = {"pipeline": self.pipeline, "step": self.step, "model": self.model}
         return {name: value for name, value in given.items() if value is not None}
 

@@ -97,7 +97,7 @@ class AgenticLoopStep(LoopStep):
             yield from (f"registry: {wrong}" for name in given for wrong in registry_findings(name))
 
     def _agents(self) -> dict[str, Body]:
-        """What may be run, by name. What cannot be is left out, and told by `findings`."""
+        """Return the agents that can run, by name; `findings` reports the others."""
         given: Any = self.registry if isinstance(self.registry, Mapping) else {}
         return {name: self._agent(name, each) for name, each in given.items() if not [*registry_findings(name)]}
 
@@ -168,7 +168,7 @@ def _planning(planner: Any) -> Step:
 
 
 def _shape(agent: Any) -> dict[str, Any]:
-    """What is asked for in a command's shape: an agent that says itself what it answers with is left alone."""
+    """Return the settings that ask for a command; none for an agent that has an output type of its own."""
     own = agent.output_schema if isinstance(agent, DeclaredAgent) else getattr(agent, "output_type", str)
     return {"schema": COMMAND_SCHEMA} if own is str else {}
 

@@ -71,7 +71,7 @@ class HistoryManagement(BaseModel):
     @field_validator("max_tokens", "max_turns", "summarize_ratio", mode="before")
     @classmethod
     def _numbers(cls, value: Any) -> Any:
-        """A text and true are no numbers, though both could be read as some."""
+        """Refuse texts and `true`, which are not numbers, though both could be converted to one."""
         if isinstance(value, bool | str):
             raise ValueError("must be a number")  # noqa: TRY004 - pydantic reads ValueError
         return value

@@ -75,13 +75,13 @@ class HumanInTheLoopStep(Container):
         }
 
     def text(self) -> str:
-        """The question where no function makes it (M-450)."""
+        """Return the question where no function makes it."""
         if self.message_for_user is None:
             return f"Step '{self.name}' requires human input."
         return str(self.message_for_user)
 
     def schema(self) -> dict[str, Any] | None:
-        """What an answer has to be, as a JSON Schema; None: anything."""
+        """Return the JSON Schema of answers; None if any answer is valid."""
         if self.input_schema is None or isinstance(self.input_schema, Mapping):
             return None if self.input_schema is None else dict(self.input_schema)
         return TypeAdapter(self.input_schema).json_schema()

@@ -87,7 +87,7 @@ class ImportStep(Container):
         }
 
     def begins_with(self, parent: Any) -> dict[str, Any]:
-        """What a context of the child's own begins with, of the one around it, `parent`: the conversation."""
+        """Return what a context of the child's own takes over from `parent`, the one around it: the conversation."""
         history = getattr(parent, "conversation_history", None)
         return {"conversation_history": history} if self.inherit_conversation and history else {}
 

@@ -122,7 +122,7 @@ class Pipeline(Generic[OutputT, ContextT]):
 
     @classmethod
     def from_step(cls, step: Step[StepOutputT], **rest: Any) -> Pipeline[StepOutputT]:
-        """A pipeline of one step."""
+        """Make a pipeline of one step."""
         return Pipeline([step], **rest)
 
     def to_yaml(self) -> str:
@@ -143,7 +143,7 @@ class Pipeline(Generic[OutputT, ContextT]):
         return replace(ours, steps=steps, resources=resources, hooks=hooks, blueprint=None)
 
     def as_step(self, name: str, *, inherit_context: bool = True, **options: Any) -> ImportStep:
-        """A step that runs this pipeline, on the context of the one it stands in. Takes the options of `ImportStep`."""
+        """Make a step that runs this pipeline, on the context of the pipeline around it. Takes the options of `ImportStep`."""
         return forward.nested(name, pipeline=self, inherit_context=inherit_context, **options)
 
 
@@ -165,7 +165,7 @@ def steps_of(body: Any) -> Sequence[Step]:
 
 
 def _unfolded(step: Step) -> Step:
-    """A step in the background takes its fallback with it."""
+    """Return the step to plan: a step in the background takes its fallback with it."""
     if isinstance(step.config, StepConfig) and step.config.execution_mode == BACKGROUND:
         return BackgroundStep(step.name, task=step)
     return step if step.fallback_step is None else FallbackStep(step.name, primary=step)

@@ -176,46 +176,46 @@ class Step(Factories, Generic[OutputT]):
         return self.spec.performs
 
     def fallback(self, step: Step) -> Self:
-        """This step with another one to fall back on: that runs, with the same input, when this one has failed for good (M-406)."""
+        """Return this step with another one to fall back on, which runs with the same input when this one has failed for good."""
         return replace(self, fallback_step=step)
 
     def bodies(self) -> dict[str, Body]:
-        """What it runs inside itself, by the keys that stand in paths."""
+        """Return what it runs inside itself, by the keys that paths use."""
         return {}
 
     def rules(self) -> dict[str, Any]:
-        """What deciding needs to know of it, as plain data; `functions` are the roles that have a user function."""
+        """Return what decisions need to know of it, as plain data; `functions` are the roles that have a user function."""
         return {}
 
     def functions(self) -> dict[str, Any]:
-        """The user functions it has, by role; by index below a role that has several."""
+        """Return its user functions, by role; by index below a role that has several."""
         return {}
 
     def traits(self) -> dict[str, Any]:
-        """What else is another pipeline when it changes, as plain data."""
+        """Return what else makes it another pipeline when it changes, as plain data."""
         return {}
 
     def findings(self, place: ContextInfo) -> Iterator[str]:  # noqa: ARG002 - what subclasses are asked about
-        """What is wrong with it at this place, apart from its agent and its bodies."""
+        """Find what is wrong with it at this place, apart from its agent and its bodies."""
         yield from ()
 
     def place_inside(self, place: ContextInfo) -> ContextInfo:
-        """What is known of the context inside, for a step that stands at `place`."""
+        """Return what is known of the context inside, for a step that is at `place`."""
         return place
 
     @classmethod
     def solution(cls, agent: Any, **rest: Any) -> Step:
-        """A step named `solution`."""
+        """Make a step named `solution`."""
         return cls("solution", agent, **rest)
 
     @classmethod
     def review(cls, agent: Any, **rest: Any) -> Step:
-        """A step named `review`."""
+        """Make a step named `review`."""
         return cls("review", agent, **rest)
 
     @classmethod
     def from_callable(cls, func: Callable[..., Any], name: str | None = None, **rest: Any) -> Step:
-        """A step that runs `func`, under its own name when none is given."""
+        """Make a step that runs `func`, with the function's name if none is given."""
         return cls(name or str(getattr(func, "__name__", type(func).__name__)), func, **rest)
 
 

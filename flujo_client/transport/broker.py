@@ -135,7 +135,7 @@ class Broker:
         self.redis.lpush(self.key(queue), self._message(TASK_SWEEP, (), str(uuid.uuid4()), queue, {}, None))
 
     def key(self, queue: str, priority: int | None = None) -> str:
-        """The Redis list that a queue's messages of a priority lie in."""
+        """Return the Redis list of a queue's messages of a priority."""
         step = PRIORITY_STEPS[bisect_right(PRIORITY_STEPS, priority or 0) - 1]
         return self._prefix + (f"{queue}{SEPARATOR}{step}" if step else queue)
 

@@ -145,7 +145,7 @@ def as_mapping(context: Any) -> dict[str, Any] | None:
 
 @cache
 def _unwritten() -> dict[str, Any]:
-    """What a context holds that nobody has written to, as plain data."""
+    """Return what an untouched context holds, as plain data."""
     plain: dict[str, Any] = safe_serialize(dict(PipelineContext()))
     return plain
 

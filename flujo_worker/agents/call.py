@@ -85,7 +85,7 @@ async def _await(run: Any, call: Callable[[], Any], threads: Executor | None) ->
 
 
 def _unwrap(given: Any) -> tuple[Any, Usage]:
-    """A pydantic-ai run result becomes its output and what it spent."""
+    """Split a pydantic-ai run result into its output and what it spent."""
     if type(given).__module__.startswith("pydantic_ai.") and hasattr(given, "output"):
         return given.output, usage_of(given.usage, getattr(given, "response", None))
     return given, Usage()

@@ -114,7 +114,7 @@ class Contract:
         return Judgement(value, dropped)
 
     def missing_from(self, given: Any) -> list[str]:
-        """The required properties that are not given, in the schema's order (M-307)."""
+        """Return the required properties that are not given, in the schema's order."""
         return [name for name in self.required if not isinstance(given, Mapping) or name not in given]
 
     def _refusal(self, given: Any, value: Any, fault: Fault) -> dict[str, Any]:
@@ -199,7 +199,7 @@ def _short(message: str) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A copy as plain JSON data, whole, however large it is."""
+    """Copy to plain JSON data, whole, however large it is."""
     return to_jsonable_python(value, bytes_mode="base64", fallback=safe_serialize)
 
 

@@ -88,7 +88,7 @@ def _request_events(data: Any, guidance: str | None, history: str | None) -> lis
 
 
 def _shown(history: str | None) -> str | None:
-    """A history as it may be told: that of the attempt without its secrets, for a name in JSON inside JSON is not known as such."""
+    """Return a history as events may show it. The attempt hides the secrets of its own: names in JSON inside JSON are not recognized."""
     run = current_run()
     own = None if run is None else run.history
     return own.shown if own is not None and own.text == history else history

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 RESERVED: Final = ("task", "run_identifier", "expected_outputs", "context", "output_contract_schema")
 """What a call says besides the sub-agent's context (M-301, M-303)."""
 
-_TASK: Final = {"type": "string", "description": "What the agent is to do, in a sentence or more."}
+_TASK: Final = {"type": "string", "description": "What the agent should do, in a sentence or more."}
 _CONTEXT: Final = {
     "type": "object",
-    "description": "What the agent is to know, by name; the other arguments are put into it and go before what has the same name here.",
+    "description": "What the agent should know, by name; the other arguments are added to it, and replace entries that have the same name.",
     "additionalProperties": True,  # said, for what is not said is closed on the way to some providers
 }
 
@@ -208,7 +208,7 @@ class AgentTool:
         if "task" not in given:
             return self._refused("'task' is a required property", None, context)
         if not isinstance(task, str) or not task.strip():
-            return self._refused("'task' is not a text that says what is to be done", "task", context)
+            return self._refused("'task' must be a text that says what to do", "task", context)
         judged = Judgement(context) if self.input is None else self.input.judge(context, strict=self.strict)
         if judged.refusal is not None:
             return {"success": False, "error": INPUT_INVALID, **judged.refusal}
@@ -252,7 +252,7 @@ def _name_of(agent: Any, name: str | None) -> str:
 
 
 def _data(output: Any, contract: Contract) -> Any:
-    """A model's text where the contract wants data: what it says as JSON, if it does."""
+    """Read a model's text as JSON where the contract requires data and the text is JSON."""
     if not isinstance(output, str) or contract.takes_text:
         return output
     try:

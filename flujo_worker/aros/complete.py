@@ -59,7 +59,7 @@ def _below(check: Check, ways: list[Way], key: str, known: Known) -> list[Way]:
 
 
 def _another_way(way: Way, value: dict[str, Any]) -> bool:
-    """A member that must be another constant: the value is of another branch."""
+    """Tell whether a member must be another constant, and so the value belongs to another branch."""
     constants = (
         (key, member["const"])
         for part, _ in way

@@ -29,9 +29,7 @@ class Misfit(StageRefused):
     """
 
     def __init__(self, check: Check, value: Any, refusals: list[tuple[Path, str, str]]) -> None:
-        super().__init__(
-            refusals[0][1] if refusals else SCHEMA, "the value does not hold under the schema", (), "semantic"
-        )
+        super().__init__(refusals[0][1] if refusals else SCHEMA, "the value does not match the schema", (), "semantic")
         self.check, self.value, self.refusals = check, value, refusals
 
     def in_words(self) -> StageRefused:

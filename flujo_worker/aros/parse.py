@@ -182,7 +182,7 @@ class _Search:
             )
         if any(not same(done.value, held[0][1].value) for _, done in held):
             raise StageRefused(
-                TWO_READINGS, f"{len(held)} different values in the text hold: give one", stage="extract"
+                TWO_READINGS, f"{len(held)} different values in the text match the schema: give one", stage="extract"
             )
         return held[0]
 

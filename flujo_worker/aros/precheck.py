@@ -222,8 +222,8 @@ def _verdict(answer: Any, passed: Any, score: Any, feedback: Any) -> PlanVerdict
     if isinstance(passed, bool) and _is_score(score) and isinstance(feedback, str | None):
         return PlanVerdict(passed, score, feedback or None)
     raise TypeError(
-        "a plan's judge answers with an object or a mapping with `passed` or `is_valid`, `score` from 0 to 1 and `feedback`, "
-        f"a bool, (bool, feedback), a score, or JSON of one of these, not with this {type(answer).__name__}"
+        "a plan's judge must answer with an object or a mapping with `passed` or `is_valid`, `score` from 0 to 1 and `feedback`, "
+        f"a bool, (bool, feedback), a score, or JSON of one of these, got a {type(answer).__name__}"
     )
 
 

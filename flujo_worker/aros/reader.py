@@ -124,7 +124,7 @@ class Reader(Scalars):
             frame.container.append(value)
             return
         if frame.key in frame.container and not same(frame.container[frame.key], value):
-            raise StageRefused(TWO_READINGS, f"the key {frame.key!r} stands twice with different values")
+            raise StageRefused(TWO_READINGS, f"the key {frame.key!r} appears twice with different values")
         frame.container[frame.key] = value
 
     def _another(self) -> bool:

@@ -74,7 +74,7 @@ def _well_followed(text: str, start: int, stop: int, quotes: str, follow: re.Pat
             return place, inside
         inside += not _is_apostrophe(text, place)
     if inside:
-        raise StageRefused(NOT_JSON, "a string whose end cannot be told from the quotes inside it")
+        raise StageRefused(NOT_JSON, "a string whose end cannot be distinguished from the quotes inside it")
     raise StageRefused(CUT, "the text ends inside a string")
 
 
@@ -97,7 +97,7 @@ def is_torn(body: str, quotes: str, role: str) -> bool:
 
 
 def _closes_late(body: str, place: int) -> bool:
-    """What should open a quotation looks like the end of the string: another value follows, or what a key names."""
+    """Tell whether a quote that should open a quotation looks like the string's end: another value follows, or a key's value."""
     after_word = body[place - 1 : place].isalnum()
     if (_NEXT_TO_WORD if after_word else _NEXT).match(body, place + 1) is None:
         return False
@@ -155,7 +155,7 @@ def _unescaped(body: str, level: int) -> str:
         raise StageRefused(NOT_JSON, f"unknown escape {escape!r} in a string; write the backslash twice")
     if _UP_TO_KNOWN[json5].match(body):
         raise StageRefused(
-            LOSSY, f"{escape!r} is no escape but stands beside others that are; write the backslash twice"
+            LOSSY, f"{escape!r} is not an escape, but the same string has escapes; write the backslash twice"
         )
     return body
 

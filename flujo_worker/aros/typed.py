@@ -100,7 +100,7 @@ def _is_struct(output_type: Any) -> bool:
 
 
 def decoded(text: str, output_type: Any) -> Any:
-    """The typed fast path: decode strictly, straight into the type (M-105).
+    """Take the typed fast path: decode strictly, straight into the type.
 
     Raises:
         ValueError: the text is not right as it came, or the type cannot be decoded into.
@@ -121,7 +121,7 @@ def _ambiguous(text: str, output_type: Any) -> str | None:
 
 
 def schema_hash(schema: Schema | None) -> str | None:
-    """The SHA-256 of a schema's canonical JSON, in hex; None without a schema (M-067)."""
+    """Return the SHA-256 of a schema's canonical JSON, in hex; None without a schema."""
     return None if schema is None else digest(dict(schema))
 
 

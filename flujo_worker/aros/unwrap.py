@@ -70,7 +70,7 @@ def layers(text: str, regions: Iterable[tuple[int, int]]) -> list[str]:
 
 
 def _literal(text: str, start: int, end: int) -> str:
-    """The JSON string that holds the region: what stands in quotes around it, else the region with quotes put around."""
+    """Return the JSON string that holds the region: what is in quotes around it, else the region put in quotes."""
     opening = _opening_quote(text, start)
     if opening is None:
         return f'"{text[start:end]}"'

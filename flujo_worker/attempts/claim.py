@@ -165,7 +165,7 @@ class Claims:
     def _reservations_of(
         self, envelope: Envelope, reply: Reply | None
     ) -> tuple[Sequence[ExpectedCall], Sequence[Reservation]]:
-        """The calls that the attempt may make under limits, and what it is to reserve for them.
+        """Return the calls that the attempt may make under limits, and what to reserve for them.
 
         Code that is not here reserves nothing: it is parked, not run.
         """

@@ -187,5 +187,5 @@ class Lease:
         for key, fence in fences.items():
             held = self._held.get(key)
             if held is not None and held.fence == fence:
-                logger.info("attempt %s is no longer ours", key)
+                logger.info("attempt %s no longer belongs to this worker", key)
                 held.cancel()

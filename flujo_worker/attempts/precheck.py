@@ -196,7 +196,7 @@ class Precheck:
         lacking = () if decoded is None else lacks_basics(decoded, self._schema)
         if not lacking or (lacking == WRONG_KIND and decoded is not candidate):
             return None
-        message = "is of another kind than the schema's" if lacking == WRONG_KIND else f"lacks {', '.join(lacking)}"
+        message = "has another type than the schema" if lacking == WRONG_KIND else f"lacks {', '.join(lacking)}"
         return GateFinding("fail", "missing_basics", keys=lacking, feedback=f"{what} {message}")
 
     async def _unblocking(self, reason: str, gate: Awaitable[GateFinding]) -> GateFinding:

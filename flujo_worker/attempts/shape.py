@@ -255,9 +255,7 @@ def _written(value: Any) -> str:
         return json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError) as error:
         why = str(error)  # raised from it, this would be told as the root cause
-    raise AgentIOValidationError(
-        f"the output is to hold under a JSON schema, and is not JSON itself: {why}", rule="no-json"
-    )
+    raise AgentIOValidationError(f"the output must match a JSON Schema, but is not JSON: {why}", rule="no-json")
 
 
 def _hashed(value: Any) -> str:
@@ -286,5 +284,5 @@ def _expected(schema: Mapping[str, Any] | None) -> str:
 
 
 def _actual(text: str) -> str:
-    """What the text is on its face."""
+    """Name what the text looks like."""
     return {"{": "object", "[": "array", '"': "string", "": "empty"}.get(text.strip()[:1], "text")

@@ -37,7 +37,7 @@ class Amount:
 
     @classmethod
     def of(cls, usage: Usage) -> Amount:
-        """What was spent."""
+        """Return what was spent."""
         return cls(money(usage.cost_usd), usage.input_tokens + usage.output_tokens)
 
     def __add__(self, other: Amount) -> Amount:

@@ -92,7 +92,7 @@ def _is_repeated(draft: DecisionBuilder, scope: ScopeState) -> bool:
 
 
 def cache_key(name: str, dependencies: dict[str, Any], value: Tree) -> str:
-    """The key of a step's result: its name, and the SHA-256 of what the result depends on.
+    """Return the key of a step's result: its name, and the SHA-256 of what the result depends on.
 
     Args:
         name: the step's.

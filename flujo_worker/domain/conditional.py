@@ -28,7 +28,7 @@ def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
 
 
 def closed(draft: DecisionBuilder, container: ScopeState, node: Node, path: ScopeState) -> Steps:
-    """The path is at its end, and so is the conditional."""
+    """Close the conditional, whose path has ended."""
     if path.status != "succeeded":
         fault = path.fault and within(path.fault, f"branch '{path.name}' failed")
         yield from give_up(draft, container, fault)

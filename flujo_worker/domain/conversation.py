@@ -146,6 +146,6 @@ def _summary(older: Sequence[ConversationTurn], most: int) -> list[ConversationT
 
 
 def _short(text: str, most: int) -> str:
-    """A text's beginning on one line: what was said in several could pass for somebody else's turn."""
+    """Return a text's beginning on one line: several lines could pass for another speaker's turn."""
     line = " ".join(text[: most + 1].split())
     return line if len(text) <= most else f"{line[:most]}…"

@@ -58,7 +58,7 @@ def _begin(draft: DecisionBuilder, container: ScopeState, body: str) -> Steps:
 
 
 def _both(container: ScopeState, fault: Fault | None) -> Fault | None:
-    """What is said when both failed; control flow passes untouched."""
+    """Make the fault of both when both failed; control flow passes unchanged."""
     if fault is None or is_final(fault):
         return fault
     return replace(fault, feedback=f"Original error: {_original(container)}; Fallback error: {fault.feedback}")

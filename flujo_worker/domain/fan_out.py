@@ -64,7 +64,7 @@ def join(draft: DecisionBuilder, container: ScopeState, node: Node) -> Steps:
 
 
 def _snapshot(node: Node, scope: ScopeState) -> StepsWithResult:
-    """What the branches start from: all of the context, or only the fields that were asked for."""
+    """Return what the branches start from: all of the context, or only the requested fields."""
     include = node.rules.get("include")
     if include is None or scope.context is None:
         return scope.context

@@ -35,7 +35,7 @@ def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
 
 
 def closed(draft: DecisionBuilder, container: ScopeState, node: Node, iteration: ScopeState) -> Steps:
-    """An iteration has closed: leave, or go round again."""
+    """Leave the loop after an iteration, or begin the next one."""
     if iteration.status != "succeeded":
         yield from _broken(draft, container, iteration)
         return
@@ -78,7 +78,7 @@ def _iterate(draft: DecisionBuilder, container: ScopeState, value: Packed) -> St
 
 
 def _turns(node: Node, before: Packed | None, after: Packed | None) -> StepsWithResult:
-    """The context at an iteration's end; of its conversation's turns those stay that count."""
+    """Return the context at an iteration's end, with only the turns of its conversation that stay."""
     if not keeps_last_turn(node):
         return after
     return (yield CallUserCode("turns", node.path, (before, after), {"steps": sorted(speakers(node))}))

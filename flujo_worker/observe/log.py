@@ -63,7 +63,7 @@ def bound(**known: Any) -> Iterator[None]:
 
 
 def collect_event(_: Any, level: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """A structlog processor: keep the line as an event, of the run if it is logged inside an attempt."""
+    """Store the line as an event, of the run if it is logged inside an attempt. A structlog processor."""
     _collect(level, line, _KNOWN)
     return line
 
@@ -123,7 +123,7 @@ def collect_logged(level: str, data: dict[str, Any]) -> None:
 
 
 def hide_secrets(_: Any, __: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """A structlog processor: the last before a line is written, when tracebacks are texts already."""
+    """Hide secrets in a line. A structlog processor: the last before a line is written, when tracebacks are texts already."""
     hidden: dict[str, Any] = redact_tree(dict(line))
     return hidden
 

@@ -181,19 +181,19 @@ _DEFAULTS: Final = CallSettings()
 
 
 def current_run() -> AttemptRun | None:
-    """The attempt that this code runs in; None outside of attempts."""
+    """Return the attempt that this code runs in; None outside attempts."""
     running = running_attempt()
     return running if isinstance(running, AttemptRun) else None
 
 
 def current_work() -> Work | None:
-    """What the attempt was given that this code runs in; None outside of attempts."""
+    """Return what the attempt that this code runs in was given; None outside attempts."""
     run = current_run()
     return None if run is None else run.work
 
 
 def current_settings() -> CallSettings:
-    """The settings of the attempt that this code runs in; the defaults outside of attempts."""
+    """Return the settings of the attempt that this code runs in; the defaults outside attempts."""
     run = current_run()
     return _DEFAULTS if run is None else run.settings
 

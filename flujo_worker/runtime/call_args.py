@@ -54,7 +54,7 @@ class _Keywords:
         return name not in self.taken and (self.others or name in self.named)
 
     def after(self, count: int, keywords: frozenset[str] = _NONE) -> _Keywords:
-        """What is left once `count` positional arguments and these keywords are given."""
+        """Return what is left once `count` positional arguments and these keywords are given."""
         filled = _NONE.union(*self.positional[:count])
         return replace(self, positional=self.positional[count:], taken=self.taken | filled | keywords)
 
@@ -64,7 +64,7 @@ class _Keywords:
         return self.after(1)
 
     def within(self, inner: _Keywords) -> _Keywords:
-        """What passes through this layer and the one it wraps."""
+        """Return what passes through this layer and the one it wraps."""
         return _Keywords(
             positional=tuple(a | b for a, b in zip_longest(self.positional, inner.positional, fillvalue=_NONE)),
             named=frozenset(name for name in self.named | inner.named if self.accept(name) and inner.accept(name)),
