@@ -83,5 +83,5 @@ def is_name(text: str) -> bool:
 
 
 def is_run_id(text: str) -> bool:
-    """Tell whether `text` can be a run's id (M-428: no NUL, no surrogates, nothing that an address uses)."""
+    """Tell whether `text` can be a run's id: no NUL, no surrogates, nothing that an address uses."""
     return bool(_RUN_ID.fullmatch(text))

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from flujo_worker.host import Host
 
 CONFIGURATION = 2
-"""The exit code of a worker that is set up wrongly: that of every command (requirements §2.8)."""
+"""The exit code of a worker that is set up wrongly: that of every command."""
 
 _LOCAL_BACKENDS = ("redis://", "rediss://", "unix://")
 _BRIEFLY = {"max_retries": 3, "interval_start": 0.1, "interval_step": 0.3, "interval_max": 1.0}

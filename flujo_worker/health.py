@@ -1,4 +1,4 @@
-"""The scheduled health check: the command's report, made by a worker, stored, and told in log lines (M-012, M-188, SYS-26).
+"""The scheduled health check: the command's report, made by a worker, stored, and told in log lines.
 
 It never touches a run. What it cannot do now, the next beat asks for again.
 """

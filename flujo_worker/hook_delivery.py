@@ -1,4 +1,4 @@
-"""Tells hooks what was committed: that a run has ended, and that a question is open (§2.9, ADR 22).
+"""Tells hooks what was committed: that a run has ended, and that a question is open (ADR 22).
 
 The commit has left a row for each, so nothing is lost with a process: whoever is alive and has the code takes it, calls the hooks and
 settles it. At least once, for who dies in between is followed by another. What a hook raises here cannot change an end; an abort at a

@@ -218,7 +218,7 @@ class Ledger(Protocol):
         """Apply all of a decision, or none of it if the attempt is not running under the notice's fence.
 
         Under limits, what was spent is settled with it; a limit that this passes fails the first run of the tree.
-        What the outcome repaired goes into the correction ledger with it (M-178); an outcome without repairs never touches that.
+        What the outcome repaired goes into the correction ledger with it; an outcome without repairs never touches that.
         """
 
     def spend(self, run: str, key: str, fence: int, usage: Usage, *, claimed_at: int | None = None) -> None:

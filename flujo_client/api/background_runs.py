@@ -1,4 +1,4 @@
-"""What a client can do about runs in the background: find those that failed, go on with them, give up the stale ones (SYS-31, U-16).
+"""What a client can do about runs in the background: find those that failed, go on with them, give up the stale ones.
 
 Verbs, as those of `flujo_client.api.operations`. Nothing here moves a run: what is written is a new run, an answer, or a request to stop.
 """

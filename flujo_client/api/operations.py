@@ -328,7 +328,7 @@ def more_of_the_story(run_id: str, after: str | None) -> Operation[list[EventRec
 
 
 def health(settings: Settings, question: HealthQuery) -> Operation[HealthReport]:
-    """Make the report of a health check (M-012). A broker that does not answer is a fact of it."""
+    """Make the report of a health check. A broker that does not answer is a fact of it."""
     aros = yield from query(checkup.aros(question))
     machine = yield from query(checkup.machine(question, settings.health))
     own = (settings.worker.attempts_queue, settings.worker.control_queue)

@@ -1,4 +1,4 @@
-"""Profiles: what a project makes of each rule's findings (requirements §2.7). Pure.
+"""Profiles: what a project makes of each rule's findings. Pure.
 
 A profile can hide a warning, or make an error of it. It cannot hide what refuses a pipeline: `flujo validate` would pass what
 `flujo enqueue` refuses. In: names of rules, or patterns of them, and a report. Out: the report as the profile has it.

@@ -1,4 +1,4 @@
-"""`flujo dev budgets`: what `flujo.toml` and the environment allow a pipeline, and a tenant, to spend (requirements §2.7).
+"""`flujo dev budgets`: what `flujo.toml` and the environment allow a pipeline, and a tenant, to spend.
 
 `show --json` prints `pipeline` and `tenant`, each with name, entry (the key that counts; null where none does), place (who says it),
 total_cost_usd_limit and total_tokens_limit (null: no limit). `tenant` is null without `--tenant`.

@@ -1,6 +1,6 @@
-"""`flujo dev health-check`: how often AROS steps in, where, and whether that gets worse; and whether the machine is well (M-172).
+"""`flujo dev health-check`: how often AROS steps in, where, and whether that gets worse; and whether the machine is well.
 
-The report is drawn, or written as JSON or CSV. It is the one that the scheduled task makes (M-012), which `--stored` shows.
+The report is drawn, or written as JSON or CSV. It is the one that the scheduled task makes, which `--stored` shows.
 """
 
 from __future__ import annotations

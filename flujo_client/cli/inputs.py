@@ -1,6 +1,6 @@
 """What is given on the command line: a run's input, context and limits, for `run` and `enqueue` alike, and any value as JSON.
 
-A run's input comes from a flag, else from FLUJO_INPUT, else from piped stdin, else it is empty (U-25). It is text, whatever it looks
+A run's input comes from a flag, else from FLUJO_INPUT, else from piped stdin, else it is empty. It is text, whatever it looks
 like, unless `--input-json` gives it: a pipeline must not get a number because somebody's text was `42`.
 """
 

@@ -56,7 +56,7 @@ _DEEPEST = 13
 
 
 def trace_tree(trace: TraceNode, *, preview: int = PREVIEW, is_full: bool = False) -> Tree:
-    """Draw a trace: run → steps and containers → attempts, and the events where they happened (M-291).
+    """Draw a trace: run → steps and containers → attempts, and the events where they happened.
 
     Args:
         trace: the tree that `RunHandle.trace` gives.

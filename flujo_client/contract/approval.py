@@ -109,7 +109,7 @@ def choose(
 
 
 def closed(approval: Approval) -> ResumeError:
-    """Say why a question cannot be answered any more (M-452)."""
+    """Say why a question cannot be answered any more."""
     where = f"the question '{approval.place}' of run {approval.run_id}"
     if approval.state == "answered":
         at = f"{approval.answered_at:%Y-%m-%d %H:%M:%S %Z}" if approval.answered_at else "before"

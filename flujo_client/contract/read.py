@@ -39,7 +39,7 @@ def read_result(
     fetch: Fetch,
     questions: Sequence[Approval] = (),
 ) -> PipelineResult:
-    """Make a run's result of its rows, with a StepResult for each node that came to an end (U-18, M-283, M-444).
+    """Make a run's result of its rows, with a StepResult for each node that came to an end.
 
     Containers have the results of their children inside. One that a run's end left open is among them, and failed.
 
@@ -124,7 +124,7 @@ class _Reading:
         return _without_failed(result, own) if node.is_fan_out else result
 
     def _fallback(self, scope: ScopeRecord, children: Sequence[SequenceRows]) -> StepResult:
-        """Of a step that needed no fallback its own result; else one under its name, with what both did in it (M-406, U-30)."""
+        """Of a step that needed no fallback its own result; else one under its name, with what both did in it."""
         inside = [each for child in children for each in self.nodes(child.nodes)]
         last, result = inside[-1] if inside else NO_AGENT, self._scope(scope, inside, NO_AGENT)
         if len(children) == len(inside) == 1 and last.success == result.success:
@@ -148,7 +148,7 @@ class _Reading:
         return self._scope(child.scope, self.nodes(child.nodes), NO_AGENT)
 
     def _scope(self, scope: ScopeRecord, inside: list[StepResult], own: StepResult) -> StepResult:
-        """By the same rules for every container and every child of one (M-283)."""
+        """By the same rules for every container and every child of one."""
         has_succeeded, metadata = scope.status == "succeeded", {**own.metadata_, **scope.metadata}
         feedback = metadata.pop("feedback", None)
         return StepResult(

@@ -73,7 +73,7 @@ def build_trace(
     *,
     hidden: Iterable[str] = (),
 ) -> TraceNode:
-    """Make the tree of a run's rows (M-290…M-292).
+    """Make the tree of a run's rows.
 
     Args:
         run: the run.

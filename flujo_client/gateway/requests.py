@@ -249,7 +249,7 @@ def budgets_in_use(limit: int = 20) -> Request[list[BudgetRecord]]:
 
 
 def corrections(run_id: str) -> Request[list[CorrectionRecord]]:
-    """Read what the correction ledger keeps of a run, in the order it was written (M-178)."""
+    """Read what the correction ledger keeps of a run, in the order it was written."""
     return Request("corrections", {"run": run_id}, lambda rows: [_correction(row) for row in rows])
 
 

@@ -1,4 +1,4 @@
-"""What to change, by thresholds (M-174, M-180, M-181; the numbers are those of requirements §2.8). Pure: a report in, advice out.
+"""What to change, by thresholds. Pure: a report in, advice out.
 
 Each rule is one function that says nothing below its threshold, and speaks at it.
 """

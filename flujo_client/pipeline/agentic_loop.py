@@ -41,12 +41,12 @@ FAILURES = ("abort", TELL)
 @aliases(planner_agent="planner", agent_registry="registry", max_iterations="max_loops")
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AgenticLoopStep(LoopStep):
-    """Let a planner have agents work and people answer, one command a turn, until it finishes (requirements §2.5, §2.6).
+    """Let a planner have agents work and people answer, one command a turn, until it finishes.
 
     The planner gets a mapping of `goal` (the loop's input), `agents` (their names), `turn`, `max_turns` and `command_log`: the turns so
     far, each with `turn`, `command` and `result`. It answers an `AgentCommand`; what is none fails the attempt, which is tried again
     with what was wrong. Every turn is written into the context's `command_log`. The output is the final answer; at `max_loops` without
-    one it is the last result, as for any loop (C-12).
+    one it is the last result, as for any loop.
 
     Args:
         planner: an agent as a step's, or a plain step; `planner_agent` too.
@@ -116,7 +116,7 @@ def make_agentic_loop_pipeline(
     context_model: type[BaseModel] = PipelineContext,
     **options: Any,
 ) -> Pipeline:
-    """Make a pipeline of one agentic loop (requirements §2.1); its input is the goal.
+    """Make a pipeline of one agentic loop; its input is the goal.
 
     Args:
         planner_agent: who says what is done next.

@@ -1,4 +1,4 @@
-"""The default pipeline: a checklist, then solutions until one passes it (requirements §2.1).
+"""The default pipeline: a checklist, then solutions until one passes it.
 
 Built of the kinds that are there; agents come from whoever calls. In: the task, as the run's input. Out: a `Candidate`.
 """

@@ -62,7 +62,7 @@ def _hooks(pipeline: Pipeline) -> dict[str, Any]:
 
 
 def _node(step: Step, *, once: bool = False) -> Node:
-    """Make a step's node; `once`: it is a fallback, whose agent is asked once (C-01)."""
+    """Make a step's node; `once`: it is a fallback, whose agent is asked once."""
     config = step.config
     passes = step.spec in (kinds.FALLBACK, kinds.BACKGROUND)
     return Node(

@@ -1,4 +1,4 @@
-"""What a loop may say of its conversation: whose words are turns of it, and how much of them its agents are told (requirements §2.6).
+"""What a loop may say of its conversation: whose words are turns of it, and how much of them its agents are told.
 
 It must not read a context or render a text. In: a loop's options; out: plain data for its plan, and what is wrong with them.
 """

@@ -44,7 +44,7 @@ class ImportStep(Container):
             `continue_with_default`, its output is `default`; `tell`, its output is a mapping of `error` to what went wrong.
         default: the output of `continue_with_default`.
         keeps_input: let the output be a `Refinement` of the step's input and the child's output.
-        own_run: run it as a run of its own, which this one waits for (SYS-16): with an id and a status, listed, cancelled and traced
+        own_run: run it as a run of its own, which this one waits for: with an id and a status, listed, cancelled and traced
             apart. It has this run's deadline, queue, priority and tenant.
     """
 

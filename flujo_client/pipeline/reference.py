@@ -1,4 +1,4 @@
-"""References: how a pipeline is named on the wire, and found again. Code never travels (M-014)."""
+"""References: how a pipeline is named on the wire, and found again. Code never travels."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def _as_module(name: str, attribute: str) -> str | None:
 
 
 def _follow(module: ModuleType, attribute: str) -> Any:
-    """Walk to the attribute, and no further than to another module, which may not be an allowed one (M-014)."""
+    """Walk to the attribute, and no further than to another module, which may not be an allowed one."""
     found: Any = module
     for part in attribute.split("."):
         found = getattr(found, part)

@@ -1,4 +1,4 @@
-"""One serialised value, as it lies in a Postgres column and as it rides in a message (M-005).
+"""One serialised value, as it lies in a Postgres column and as it rides in a message.
 
 Three forms, told apart by their first byte: `j` JSON, `z` zstd of the JSON, `#` only the JSON's sha256 for a value
 that is kept elsewhere. It never looks into the value and never fetches one: whoever holds a reference loads the

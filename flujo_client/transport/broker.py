@@ -125,7 +125,7 @@ class Broker:
     def publish(self, envelopes: Sequence[Envelope]) -> None:
         """Publish one message for each envelope, in one round trip for each queue; raises RedisError.
 
-        What stands in a fan-out is published as a part of its chord (M-007), and a join as its join signal.
+        What stands in a fan-out is published as a part of its chord, and a join as its join signal.
         """
         for key, messages in self.pushes(envelopes):
             self.redis.lpush(key, *messages)

@@ -1,4 +1,4 @@
-"""How much is told of what models are asked, and how texts are shown: cut short and without secrets (requirements §2.9).
+"""How much is told of what models are asked, and how texts are shown: cut short and without secrets.
 
 It must not know of the agent library: what is sent is told by `request_events.py`. In: values. Out: texts for events.
 """

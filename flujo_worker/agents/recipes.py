@@ -1,4 +1,4 @@
-"""Agents that are often needed, ready-made: a short system prompt, a typed output, a model that the settings name (requirements §2.5).
+"""Agents that are often needed, ready-made: a short system prompt, a typed output, a model that the settings name.
 
 They ask as every agent of `make_agent_async`. In: that one's options. Out: an agent for a step, or for `make_default_pipeline`.
 """

@@ -1,4 +1,4 @@
-"""An agent asked in another's place or on its behalf: how the call goes, what it costs, and what is told of it (M-327).
+"""An agent asked in another's place or on its behalf: how the call goes, what it costs, and what is told of it.
 
 It must not decide what is accepted; the tool does. Whatever the sub-agent raises goes through unchanged: its pauses, aborts and limits
 are the calling agent's. In: a tool and a call. Out: what came of it; what it spent is added to the attempt that it runs in.

@@ -1,4 +1,4 @@
-"""What in a text could be the value, best first (rules 3, 5 and 9).
+"""What in a text could be the value, best first.
 
 It must not decide whether a candidate holds. In: a text, one layer of encoding at a time; out: ranked candidates, and whether the
 text ends inside one. A text that is one JSON value as a whole has one candidate: itself.

@@ -1,4 +1,4 @@
-"""Walks a decoded value against the schema and applies the conversions that are allowed (M-092 to M-098, rules 11, 12 and 17).
+"""Walks a decoded value against the schema and applies the conversions that are allowed.
 
 It must not touch what already fits, nor decide whether the schema holds: `check` does, before and after. In: a value; out: a new
 value with the list of what was done; the old one stays as it was. Bounded in steps; each part of the schema is asked once for each

@@ -1,4 +1,4 @@
-"""Tells a value that only lacks its last braces from one that lacks members: the test of rule 9.
+"""Tells a value that only lacks its last braces from one that lacks members.
 
 It must not close a list, for nobody can tell how long it was to be, nor an object whose schema declares nothing. In: the value read
 so far and the containers left open; out: whether every declared member of each of them is there.

@@ -1,4 +1,4 @@
-"""Finds what may be JSON in a text (M-081, M-082, rule 3): one pass, a stack, strings and comments respected.
+"""Finds what may be JSON in a text: one pass, a stack, strings and comments respected.
 
 It must not decode or judge. In: a text and a level; out: the maximal balanced regions, and the brackets that nothing closed. Linear in
 the text; stops at a depth and a number of tokens.

@@ -1,4 +1,4 @@
-"""Says why a value was refused, so that a model can act on it (M-098, rule 16): place, expected, found.
+"""Says why a value was refused, so that a model can act on it: place, expected, found.
 
 It must not repeat more of the value than a few words. In: a value and what the checker and the coercion found; out: a `StageRefused` whose
 path is the first place, and whose text names the first few.

@@ -1,6 +1,6 @@
 """The text between two quotes: where it ends, and what it says.
 
-It must not lose a character: an escape that JSON does not know is kept as it stands or refused, never shortened (rule 8). In: the
+It must not lose a character: an escape that JSON does not know is kept as it stands or refused, never shortened. In: the
 text and the place after the opening quote; out: the string and the place after the closing one, or `StageRefused`.
 """
 
@@ -87,7 +87,7 @@ def closing_mixed(text: str, start: int, stop: int, role: str) -> int | None:
 
 
 def is_torn(body: str, quotes: str, role: str) -> bool:
-    """Tell whether quotes inside a string may as well be the structure's: closed too late, or doubled at an end (rule 10)."""
+    """Tell whether quotes inside a string may as well be the structure's: closed too late, or doubled at an end."""
     places = [place for place in _quotes_from(body, 0, len(body), quotes) if not _is_apostrophe(body, place)]
     if role == "key" and _STRUCTURE.search(body):
         return True
@@ -175,7 +175,7 @@ def _meant(escape: str) -> str:
 
 
 def _joined(text: str) -> str:
-    """Make one character of each escaped pair (rule 14)."""
+    """Make one character of each escaped pair."""
     try:
         return text.encode("utf-16", "surrogatepass").decode("utf-16")
     except UnicodeDecodeError:

@@ -1,7 +1,7 @@
-"""Python types beside schemas: the schema of a type (M-101), its last word on a value, and what identifies a schema (M-067).
+"""Python types beside schemas: the schema of a type, its last word on a value, and what identifies a schema.
 
 It must not read text that is no JSON: that is the parser's. In: an agent's declared type, JSON that holds under its schema; out: the
-typed value, or `AgentIOValidationError` that names each place, what was expected and what was found (M-051).
+typed value, or `AgentIOValidationError` that names each place, what was expected and what was found.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from flujo_worker.aros.validation_feedback import misfit
 
 try:
     import msgspec
-except ImportError:  # an extra (C-42)
+except ImportError:  # an extra
     msgspec = None  # type: ignore[assignment]
 
 Schema = Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""Takes off what a model puts around its answer: thinking (rule 4), and one layer of encoding (M-083, rule 5).
+"""Takes off what a model puts around its answer: thinking, and one layer of encoding.
 
 Thinking: it must not touch a tag inside a JSON string: that is text. In: the text; out: the text without what is between closed tags, before
 a closing tag that nobody opened, and after an opening tag that nobody closed.

@@ -1,6 +1,6 @@
-"""The user's own parts of a step around its agent: processors of prompts and outputs; plugins and validators, which judge (M-049, M-288).
+"""The user's own parts of a step around its agent: processors of prompts and outputs; plugins and validators, which judge.
 
-What a judge refuses is terminal (C-01). It must not call the agent that a plugin asks for: whoever asks the plugins does. In: what the
+What a judge refuses is terminal. It must not call the agent that a plugin asks for: whoever asks the plugins does. In: what the
 attempt was given, and a value; out: the value, what was put in its place, or where a plugin wants the input to go instead.
 """
 
@@ -39,7 +39,7 @@ async def processed(processors: Sequence[Any], data: Any, work: Work, run: Attem
         data: what they get, and give back changed or not.
         work: says where sync ones run.
         run: has what they may take by keyword.
-        emits: tell of a change as the stage `custom` (M-158); where AROS acts on a step.
+        emits: tell of a change as the stage `custom`; where AROS acts on a step.
     """
     for processor in processors:
         before = data

@@ -194,7 +194,7 @@ def performs_step(envelope: Envelope, reply: Reply | None) -> bool:
 
 
 class BreakerGate:
-    """One attempt and the circuit breaker of its model: asked once, before anybody is called; told how all calls went (M-463, C-44).
+    """One attempt and the circuit breaker of its model: asked once, before anybody is called; told how all calls went.
 
     Breakers of other models that the attempt calls, of a plugin's redirect or a precheck's agents, are told and not asked.
 

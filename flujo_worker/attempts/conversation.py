@@ -1,4 +1,4 @@
-"""What was said and answered at a step, as its context keeps it: turns of a conversation, answers of people (requirements §2.6, §2.11, U-36).
+"""What was said and answered at a step, as its context keeps it: turns of a conversation, answers of people.
 
 All of it is written into the attempt's own copy of the context, so it is merged with its success or not at all, and once. In: what an
 attempt was given, what came of it. Out: a text for its agent; the context.

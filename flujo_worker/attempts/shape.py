@@ -1,7 +1,7 @@
 """One attempt's output made to fit its schema, and the story of it: AROS's parser with the step's settings, told as events.
 
 It must not call an agent or decide about another try. In: what the model wrote, and the schema it has to hold under; out: the same,
-or what it means, or `AgentIOValidationError` with the parser's feedback, which the next attempt is told (C-02, M-051).
+or what it means, or `AgentIOValidationError` with the parser's feedback, which the next attempt is told.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ POLICY_VERSION: Final = "1"
 """Of the rules of repair: it grows when the same text may be read otherwise."""
 
 MOST_ENFORCED: Final = 200_000
-"""Characters that `enforce_grammar` looks at; a longer text is not judged (requirements §2.5)."""
+"""Characters that `enforce_grammar` looks at; a longer text is not judged."""
 
 _QUICK: Final = 65_536
 """Characters that are read at once; a longer text is read in a thread."""
@@ -116,7 +116,7 @@ class OutputParser:
         return _written(outcome.value) if isinstance(raw, str) else outcome.value
 
     async def _enforce(self, text: str, schema: Mapping[str, Any] | None) -> None:
-        """Judge the text as it came, before anything is done about it (C-09, M-073)."""
+        """Judge the text as it came, before anything is done about it."""
         data: dict[str, Any] = {"mode": self.settings.structured_output}
         if schema is None or len(text) > MOST_ENFORCED:
             emit("grammar.enforce.skipped", **data, reason="no_schema" if schema is None else "too_long")
@@ -148,7 +148,7 @@ class OutputParser:
     def _emit_repairs(
         self, outcome: ParseOutcome, text: str, schema: Mapping[str, Any] | None, more: dict[str, Any]
     ) -> None:
-        """Tell what was done, stage by stage (M-158 to M-161); nothing for a text that was right as it came (M-167)."""
+        """Tell what was done, stage by stage; nothing for a text that was right as it came."""
         types = {"expected_type": _expected(schema), "actual_type": _actual(text)}
         for stage, group in groupby(outcome.transforms, key=lambda each: _stage(each.stage)):
             done = list(group)
@@ -179,7 +179,7 @@ class OutputParser:
         return {"next_level": {"aop": "full", "tolerant_level": level, "ok": outcome.ok, **found}}
 
     def _sum_up(self, outcome: ParseOutcome) -> None:
-        """One event for each family of stages and attempt (C-07)."""
+        """One event for each family of stages and attempt."""
         acted = {"coercion" if each.stage == "semantic" else "syntactic" for each in outcome.transforms}
         failed = None if outcome.ok else "coercion" if outcome.stage == "semantic" else "syntactic"
         for family in ("syntactic", "coercion"):
@@ -263,7 +263,7 @@ def _hashed(value: Any) -> str:
 
 
 def _similarity(preview: Preview) -> float:
-    """How much of what was shown stayed, from 0 to 1 (M-090); of the previews only, for it grows with their product."""
+    """How much of what was shown stayed, from 0 to 1; of the previews only, for it grows with their product."""
     return round(difflib.SequenceMatcher(None, preview.before, preview.after, autojunk=False).ratio(), 2)
 
 

@@ -1,4 +1,4 @@
-"""`flujo beat`: the scheduled sweep and the scheduled health check (M-012), thin over Celery's own.
+"""`flujo beat`: the scheduled sweep and the scheduled health check, thin over Celery's own.
 
 It only saves time: workers sweep by themselves, and the health check can be made by hand.
 """

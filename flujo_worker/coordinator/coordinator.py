@@ -1,4 +1,4 @@
-"""The coordinator: the only one that moves a run. decide ⇄ ask → commit → publish, in this order (law).
+"""The coordinator: the only one that moves a run. decide ⇄ ask → commit → publish, in this order.
 
 It is called at the tail of an attempt's own task, and by the sweeper for what no attempt can say any more.
 """
@@ -53,7 +53,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ConcludeResult:
-    """What became of a notice. `counts`: the delivery is its chord's part, for it closed a branch and left the lane empty (law)."""
+    """What became of a notice. `counts`: the delivery is its chord's part, for it closed a branch and left the lane empty."""
 
     verdict: Verdict
     counts: bool = False

@@ -1,4 +1,4 @@
-"""A conditional: one of several paths, chosen by a condition (SYS-16)."""
+"""A conditional: one of several paths, chosen by a condition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A loop's conversation (requirements §2.6): whose words are turns of it, how many its agents are told, which stay. Pure.
+"""A loop's conversation: whose words are turns of it, how many its agents are told, which stay. Pure.
 
 It must not write a turn into a context or render one: that is `attempts/conversation.py`. In: a plan, turns, a loop's rules. Out: rules,
 turns. A token is taken to be 4 bytes of UTF-8: the same everywhere, with no model's own counting.

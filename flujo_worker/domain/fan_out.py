@@ -91,7 +91,7 @@ def _settle(draft: DecisionBuilder, container: ScopeState, node: Node, rows: Seq
 
 
 def _verdict(node: Node, rows: Sequence[ScopeRow]) -> Fault | None:
-    """Why the fan-out as a whole failed; None: it succeeded (M-443)."""
+    """Why the fan-out as a whole failed; None: it succeeded."""
     failed = [row for row in rows if row.status == "failed"]
     first = next((row for row in failed if is_final(row.fault)), failed[0] if failed else None)
     none_succeeded = bool(rows) and all(row.status != "succeeded" for row in rows)

@@ -1,6 +1,6 @@
 """What holds for every node: how a sequence goes on, and how a scope that closes tells the one above it.
 
-A close climbs within one decision up to the nearest fan-out and stops there (law): a branch never writes its parent.
+A close climbs within one decision up to the nearest fan-out and stops there: a branch never writes its parent.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def is_branch(draft: DecisionBuilder, scope: ScopeState) -> bool:
 
 
 def is_final(fault: Fault | None) -> bool:
-    """Tell whether a failure passes through every container untouched, as control flow does (C-20, C-23)."""
+    """Tell whether a failure passes through every container untouched, as control flow does."""
     return fault is not None and fault.stops_run
 
 

@@ -1,7 +1,7 @@
-"""A loop: its body again and again, until its condition is met or it has gone round often enough (SYS-15).
+"""A loop: its body again and again, until its condition is met or it has gone round often enough.
 
 Driven by chained tasks: the decision that closes one iteration opens the next one and makes its first message. Only iterations
-that succeeded are accumulated (C-13); the output mapper is asked exactly once, by whichever exit the loop ends (M-281), and not
+that succeeded are accumulated; the output mapper is asked exactly once, by whichever exit the loop ends, and not
 when it fails before.
 """
 
@@ -112,7 +112,7 @@ def _leave(draft: DecisionBuilder, container: ScopeState, node: Node, last: Pack
 
 
 def _broken(draft: DecisionBuilder, container: ScopeState, iteration: ScopeState) -> Steps:
-    """Say which step in which iteration failed, with its own words (M-289)."""
+    """Say which step in which iteration failed, with its own words."""
     fault = iteration.fault
     if fault is not None:
         step = draft.node(iteration).name

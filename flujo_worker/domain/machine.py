@@ -1,4 +1,4 @@
-"""A state machine: pipelines as states, and transitions between them (SYS-16)."""
+"""A state machine: pipelines as states, and transitions between them."""
 
 from __future__ import annotations
 

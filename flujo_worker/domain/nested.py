@@ -1,4 +1,4 @@
-"""A pipeline as a step of another one (SYS-16): inside its run, or where the import asks for it as a run of its own."""
+"""A pipeline as a step of another one: inside its run, or where the import asks for it as a run of its own."""
 
 from __future__ import annotations
 

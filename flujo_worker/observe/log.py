@@ -1,7 +1,7 @@
 """structlog, configured once; and the lines of an attempt kept aside, to be written with its merge.
 
 A line logged inside an attempt, or while what follows from it is decided (`structlog.get_logger().info("looked_up", hits=3)`) goes to stdout and, as an event of the run,
-into the attempt's outcome: so it is in Postgres if and only if the outcome is (M-168). What is logged outside attempts goes to who
+into the attempt's outcome: so it is in Postgres if and only if the outcome is. What is logged outside attempts goes to who
 listens there. All of it without what looks like a secret.
 """
 

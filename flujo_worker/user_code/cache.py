@@ -1,4 +1,4 @@
-"""Results that are kept for later runs: looked up when `decide` asks, written after its decision was committed (SYS-31).
+"""Results that are kept for later runs: looked up when `decide` asks, written after its decision was committed.
 
 What comes out of a cache is data that anybody may have put there: read as values are read, never run, and proved by its signature
 where there are keys. What is not ours, or does not fit, is a miss. A cache that does not answer is one too, and no run's failure.
