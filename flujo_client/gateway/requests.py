@@ -257,7 +257,7 @@ def budgets_in_use(limit: int = 20) -> Request[list[BudgetRecord]]:
 
 
 def corrections(run_id: str) -> Request[list[CorrectionRecord]]:
-    """Read what the correction ledger keeps of a run, in the order it was written (M-178)."""
+    """Read what the correction ledger keeps of a run, in the order it was written."""
     return Request("corrections", {"run": run_id}, lambda rows: [_correction(row) for row in rows])
 
 
@@ -384,7 +384,7 @@ def not_found(run_id: str) -> RunNotFound:
 
 
 def bind_first(first: Envelope, blobs: Sequence[Packed]) -> dict[str, Any]:
-    """What a new run's first message says of it."""
+    """Return the parameters that a new run's first message gives."""
     ticket = first.ticket
     return {
         "run": ticket.run,

@@ -152,7 +152,7 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
             return True
 
     def status(self, run_id: str) -> str:
-        """A run's status as it is seen: `paused` with a question open, in it or its child runs, and nothing that can run."""
+        """Return a run's visible status: `paused` with an open question, in it or its child runs, and nothing that can run."""
         with self._lock:
             status, rows = self._run(run_id).status, self._family_of(run_id)
             is_paused = {row.status for row in rows if row.is_live and not row.is_held} == {"paused"}

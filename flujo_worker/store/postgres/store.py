@@ -352,7 +352,7 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
 
 
 def _optional_statements(decision: Decision) -> dict[str, dict[str, Any]]:
-    """The statements that go with a merge, which few have."""
+    """Return the optional statements of a merge, which few merges have."""
     statements = {}
     if decision.notice.outcome.corrections:
         statements["record_corrections"] = bind_corrections([decision.notice])
@@ -410,7 +410,7 @@ def _read_claim(row: Mapping[str, Any] | None, worker: str) -> Claim:
 
 
 def _is_mine(row: Mapping[str, Any], worker: str) -> bool:
-    """The claim had been applied and its answer was lost: the caller, who runs no second copy, may go on under that fence."""
+    """Tell whether the claim had been applied and its answer was lost: the caller, who runs no second copy, may continue under that fence."""
     return bool(row["was"] == "running" and row["holder"] == worker)
 
 
