@@ -121,5 +121,5 @@ def _expected(schema: Mapping[str, Any] | None) -> str:
 
 
 def _actual(text: str) -> str:
-    """What the text is on its face."""
+    """Return what the text is on its face."""
     return {"{": "object", "[": "array", '"': "string", "": "empty"}.get(text.strip()[:1], "text")
