@@ -182,6 +182,12 @@ class Leases(Protocol):
         Each is lost by its own fault: a process that lives says so, be it the worker itself or one that saw it die.
         """
 
+    def hand_back(self, worker: str, keys: Collection[str]) -> set[str]:
+        """Give back those of the attempts that this worker works on, or has a message of; return them, to be published at once.
+
+        They keep their numbers, and none of them was lost.
+        """
+
     def deregister_worker(self, worker: str) -> None:
         """End the incarnation; whatever it still held may be taken at once."""
 
@@ -221,7 +227,7 @@ class Ledger(Protocol):
         """Apply all of a decision, or none of it if the attempt is not running under the notice's fence.
 
         Under limits, what was spent is settled with it; a limit that this passes fails the first run of the tree.
-        What the outcome repaired goes into the correction ledger with it (M-178); an outcome without repairs never touches that.
+        What the outcome repaired goes into the correction ledger with it; an outcome without repairs never touches that.
         """
 
     def spend(self, run: str, key: str, fence: int, usage: Usage, *, claimed_at: int | None = None) -> None:
@@ -319,7 +325,7 @@ class Backlog(Protocol):
         """When this epoch of the broker was first seen, in unix seconds."""
 
     def queues(self) -> list[str]:
-        """The queues that sent and unclaimed attempts are in."""
+        """Return the queues that sent and unclaimed attempts are in."""
 
     def due(
         self,
@@ -353,7 +359,7 @@ class Backlog(Protocol):
         """Aborted fan-outs (run, address) that still wait for branches."""
 
     def runs_to_stop(self, limit: int) -> list[tuple[str, Literal["cancelled", "expired", "failed"]]]:
-        """Runs that are to be wound down."""
+        """Return runs that must be wound down."""
 
     def orphaned_children(self, limit: int) -> list[str]:
         """Live child runs that nobody waits for any more: their parent is stopped, or has closed what they were begun for."""
@@ -386,7 +392,7 @@ class PendingHookCalls(Protocol):
         """Let go of a call that this worker has taken, and count so many losses as its own."""
 
     def settle_call(self, call: PendingHookCall, worker: str) -> None:
-        """The hooks were called; nothing is owed any more, unless somebody else has taken it since."""
+        """Record that the hooks were called, unless another worker has taken the call since."""
 
     def break_off(
         self, run: str, fault: Fault, event: Event | None = None, *, key: str | None = None, fence: int | None = None
@@ -423,7 +429,7 @@ class Publisher(Protocol):
         """Write how many parts the fan-out's chord waits for, before its members go out; raises DispatchError."""
 
     def epoch(self) -> str:
-        """The broker's present epoch, drawn anew when Redis has lost it."""
+        """Return the broker's present epoch, drawn anew when Redis has lost it."""
 
     def heads(self, queues: Collection[str]) -> dict[str, float | None]:
         """When each queue's next message was sent, in unix seconds; None: it is empty."""

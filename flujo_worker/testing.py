@@ -306,7 +306,7 @@ class LocalEngine:
         return len(due)
 
     def recover(self) -> None:
-        """What a sweep does for those who wait: wind down what nobody waits for, signal joins whose signal was lost."""
+        """Do what a sweep does for waiting runs: wind down runs that must stop, signal joins whose signal was lost."""
         self._stop_orphans()
         for run, fan_out in self.store.aborted(1000):
             self.coordinator.wind_down(run, fan_out, by="sweeper")

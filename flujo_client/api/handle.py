@@ -121,7 +121,7 @@ class RunHandle(Generic[OutputT, ContextT]):
         actor: str | None = None,
         note: str | None = None,
     ) -> Approval:
-        """Answer the open question of the run or its child runs. It returns when the answer is recorded; a worker goes on with it (M-452, U-37).
+        """Answer the open question of the run or its child runs. It returns when the answer is recorded; a worker goes on with it.
 
         Args:
             value: the answer. It is checked by the question's JSON Schema here where `jsonschema-rs` is installed, and by the step's

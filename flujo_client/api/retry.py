@@ -100,7 +100,7 @@ def order_of(  # noqa: PLR0913 - one for each option of a retry
     metadata: Mapping[str, Any] | None = None,
     limits: Any = None,
 ) -> Order:
-    """What is asked for: as the old run was, but for the options that are given; raises ConfigurationError for one that cannot be."""
+    """Make the order: that of the old run with the given options; raise ConfigurationError for an invalid one."""
     run, tenant = new_run_id(now), retryable_run.ticket.tenant
     patience_s = retryable_run.patience_s if deadline_s is None else deadline_s
     own = limits_of(retryable_run) if limits is None else limits
@@ -119,7 +119,7 @@ def order_of(  # noqa: PLR0913 - one for each option of a retry
 
 
 def _beginning(retryable_run: RetryableRun, place: int) -> Operation[Beginning]:
-    """What the step began with. Of a context that is only pointed at the value is fetched, for it may name its run."""
+    """Read what the step began with. Fetch a context that is stored elsewhere, because it may name its run."""
     run, names = retryable_run.ticket.run, retryable_run.names
     found = yield from query(forks.beginning(run, place, names[:place]))
     if found is None:
@@ -134,9 +134,9 @@ def _beginning(retryable_run: RetryableRun, place: int) -> Operation[Beginning]:
 
 
 def checkpoint_missing(run: str, step: str) -> RetryError:
-    """What is said of a run that was begun before contexts were kept, or by a worker that keeps none."""
+    """Make the error for a run that began before contexts were stored, or on a worker that stores none."""
     return RetryError(
         f"the starting state of step '{step}' of run {run} was not stored",
-        suggestion="enqueue it anew: it was moved by workers of a version before retries",
+        suggestion="enqueue it again: its workers had a version that does not support retries",
         code="CONTEXT_NOT_KEPT",
     )

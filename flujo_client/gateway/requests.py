@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from flujo_client.contract.approval import Approval, state_of
 from flujo_client.contract.code import CodeVersion
@@ -258,7 +258,7 @@ def budgets_in_use(limit: int = 20) -> Request[list[BudgetRecord]]:
 
 
 def corrections(run_id: str) -> Request[list[CorrectionRecord]]:
-    """Read what the correction ledger keeps of a run, in the order it was written (M-178)."""
+    """Read what the correction ledger keeps of a run, in the order it was written."""
     return Request("corrections", {"run": run_id}, lambda rows: [_correction(row) for row in rows])
 
 
@@ -335,9 +335,16 @@ def latest_plan(reference: str) -> Request[Plan | None]:
     )
 
 
-def schema_version() -> Request[int]:
-    """Read the number of the newest migration that was applied."""
-    return Request("schema_version", {}, lambda rows: int(rows[0]["version"]))
+class SchemaVersion(NamedTuple):
+    """The newest migration that was applied, and the oldest schema whose code can live with it."""
+
+    version: int
+    oldest: int
+
+
+def schema_version() -> Request[SchemaVersion]:
+    """Read the schema of the database."""
+    return Request("schema_version", {}, lambda rows: SchemaVersion(**rows[0]))
 
 
 def workers() -> Request[list[WorkerRecord]]:
@@ -378,7 +385,7 @@ def not_found(run_id: str) -> RunNotFound:
 
 
 def bind_first(first: Envelope, blobs: Sequence[Packed]) -> dict[str, Any]:
-    """What a new run's first message says of it."""
+    """Return the parameters that a new run's first message gives."""
     ticket = first.ticket
     return {
         "run": ticket.run,

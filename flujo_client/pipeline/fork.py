@@ -203,7 +203,7 @@ def new_fork(
 
 
 def _owned(context: Packed, run: str) -> Packed:
-    """A PipelineContext knows its run, and that is the new one now; every other context stays byte for byte."""
+    """Set the new run's id in a PipelineContext; leave every other context unchanged, byte for byte."""
     tree = context.tree()
     fields = tree.get("v") if isinstance(tree, dict) else None
     if not isinstance(fields, dict) or not PipelineContext.model_fields.keys() <= fields.keys():

@@ -96,7 +96,7 @@ class ForksInMemory(LedgerInMemory):
         self._contexts[run, new.place] = new.first.context
 
     def _given(self, run_id: str, before: Sequence[str]) -> Packed:
-        """What the last step gave that gave anything; of a router its branches' output, not its agent's."""
+        """Return the last output of these steps; of a router its branches' output, not its agent's."""
         for name in reversed(before):
             scope = self._scopes.get((run_id, name))
             if scope is not None and scope.status == "succeeded":

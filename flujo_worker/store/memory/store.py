@@ -152,7 +152,7 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
             return True
 
     def status(self, run_id: str) -> str:
-        """A run's status as it is seen: `paused` with a question open, in it or its child runs, and nothing that can run."""
+        """Return a run's visible status: `paused` with an open question, in it or its child runs, and nothing that can run."""
         with self._lock:
             status, rows = self._run(run_id).status, self._family_of(run_id)
             is_paused = {row.status for row in rows if row.is_live and not row.is_held} == {"paused"}
@@ -244,6 +244,17 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
             for row in gone:
                 row.worker = None
             return {str(row.key) for row in gone}
+
+    def hand_back(self, worker: str, keys: Collection[str]) -> set[str]:
+        with self._lock:
+            rows = [self._attempts[key] for key in sorted(keys) if key in self._attempts]
+            mine = [row for row in rows if row.status == "queued" or (row.status, row.worker) == ("running", worker)]
+            for row in mine:
+                if row.status == "running":
+                    self._add_event(row.key.run, str(row.key), "attempt.handed_back", "info", {"worker": worker})
+                row.move("ready")
+                row.worker, row.available_at, row.sends = None, self._clock(), 0
+            return {str(row.key) for row in mine}
 
     def deregister_worker(self, worker: str) -> None:
         with self._lock:

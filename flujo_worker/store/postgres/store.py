@@ -34,6 +34,7 @@ from flujo_worker.ports import (
     ignore,
     publish_nothing,
 )
+from flujo_worker.store.migrate import migrations
 from flujo_worker.store.postgres.bind import (
     bind_corrections,
     bind_decision,
@@ -98,6 +99,7 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
             "pid": member.pid,
             "build": member.build,
             "slots": member.slots,
+            "schema": migrations()[-1].version,
             "lease_s": lease_s,
             "old": old,
             "keys": sorted(held),
@@ -112,6 +114,9 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
     def release_unowned(self, worker: str, kept: Collection[str], older_s: float) -> set[str]:
         parameters = {"worker": worker, "kept": sorted(kept), "older_s": older_s}
         return {row["key"] for row in self._rows("release_unowned", parameters)}
+
+    def hand_back(self, worker: str, keys: Collection[str]) -> set[str]:
+        return {row["key"] for row in self._rows("hand_back", {"worker": worker, "keys": sorted(keys)})}
 
     def deregister_worker(self, worker: str) -> None:
         self._do("deregister_worker", {"id": worker})
@@ -347,7 +352,7 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
 
 
 def _optional_statements(decision: Decision) -> dict[str, dict[str, Any]]:
-    """The statements that go with a merge, which few have."""
+    """Return the optional statements of a merge, which few merges have."""
     statements = {}
     if decision.notice.outcome.corrections:
         statements["record_corrections"] = bind_corrections([decision.notice])
@@ -405,7 +410,7 @@ def _read_claim(row: Mapping[str, Any] | None, worker: str) -> Claim:
 
 
 def _is_mine(row: Mapping[str, Any], worker: str) -> bool:
-    """The claim had been applied and its answer was lost: the caller, who runs no second copy, may go on under that fence."""
+    """Tell whether the claim had been applied and its answer was lost: the caller, who runs no second copy, may continue under that fence."""
     return bool(row["was"] == "running" and row["holder"] == worker)
 
 
