@@ -212,8 +212,8 @@ def _way_out(error: FlujoError, reference: str) -> str:
     )
 
 
-def put_bounded(known: dict[Any, Any], key: Any, value: Any, *, most: int = MAX_ENTRIES) -> None:
+def put_bounded(known: dict[Any, Any], key: Any, value: Any, *, most: int | None = None) -> None:
     """Keep a value, and let go of the one that was found first when there are too many; threads may do so at once."""
     known[key] = value
-    if len(known) > most:
+    if len(known) > (most or MAX_ENTRIES):
         known.pop(list(known)[0], None)  # noqa: RUF015 - an iterator would break if another thread keeps something meanwhile
