@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from celery import Celery, signals
@@ -26,6 +27,7 @@ from flujo_worker.consumer.gate import Gate, guarding
 from flujo_worker.consumer.intake import Intake, retire, retire_parent
 from flujo_worker.consumer.pool import AttemptPool
 from flujo_worker.consumer.refusals import Refusals
+from flujo_worker.consumer.stopping import HAND_BACK, hand_back_on_signal, handing_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,6 +65,7 @@ class FlujoWorker:
         self._search_path = list(sys.path)
         self._lock = threading.Lock()
         _carry(self.app, self.host, self.settings, is_alone=self._is_own)
+        self.app.steps["worker"].add(handing_back(self.settings.worker.shutdown_grace_s, self._hand_back))
         self._listen()
 
     @property
@@ -126,12 +129,12 @@ class FlujoWorker:
 
     def _start_in_child(self, **_: Any) -> None:
         self._slots = 1
+        hand_back_on_signal(lambda: self.host().hand_back())
         self.host().steps.retire = lambda _: retire_parent()
 
     def _start_in_main(self, sender: Any = None, **_: Any) -> None:
         """Pools that run tasks in the main process start here; prefork's children start for themselves."""
-        pool = getattr(getattr(sender, "controller", None), "pool_cls", None)
-        if sender is None or sender.app is not self.app or "prefork" in getattr(pool, "__module__", ""):
+        if sender is None or sender.app is not self.app or _is_prefork(sender.pool):
             return
         if isinstance(sender.pool, AttemptPool):
             self._pool = sender.pool
@@ -145,10 +148,23 @@ class FlujoWorker:
             intake = Intake(sender)
             steps.pause, steps.resume = intake.pause, intake.resume
 
+    def _hand_back(self, worker: Any) -> None:
+        """Have the processes of a worker that is stopping hand back what has not ended."""
+        if _is_prefork(worker.pool):
+            for pid in worker.pool.info["processes"]:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, HAND_BACK)
+        elif (host := self._hosts.get(os.getpid())) is not None:
+            host.hand_back()
+
     def _stop(self, **_: Any) -> None:
         host = self._hosts.pop(os.getpid(), None)
         if host is not None:
             host.stop()
+
+
+def _is_prefork(pool: object) -> bool:
+    return "prefork" in type(pool).__module__
 
 
 def _own_app(settings: Settings) -> Celery:

@@ -11,6 +11,7 @@ from flujo_worker.errors import Unreadable
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from flujo_client.contract.code import AwaitedCode, CodeVersion
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.outcome import Event, Fault, Usage
     from flujo_client.contract.plan import Plan
@@ -61,11 +62,13 @@ class Committed:
 
     `taken`: the sibling's first attempt that got the lane of the branch that closed.
     `breach`: why the first run of the tree is to be stopped: what this attempt spent has passed a limit.
+    `claimed_at`: when the attempt that follows was claimed, if the decision asked for that and it could be; its fence is 1.
     """
 
     verdict: Verdict
     taken: str | None = None
     breach: Fault | None = None
+    claimed_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +182,12 @@ class Leases(Protocol):
         Each is lost by its own fault: a process that lives says so, be it the worker itself or one that saw it die.
         """
 
+    def hand_back(self, worker: str, keys: Collection[str]) -> set[str]:
+        """Give back those of the attempts that this worker works on, or has a message of; return them, to be published at once.
+
+        They keep their numbers, and none of them was lost.
+        """
+
     def deregister_worker(self, worker: str) -> None:
         """End the incarnation; whatever it still held may be taken at once."""
 
@@ -227,8 +236,14 @@ class Ledger(Protocol):
     def spent_lately(self, reference: str, runs: int) -> list[tuple[str, Usage]]:
         """Read what the attempts of a pipeline's latest `runs` have spent: key and sum of each that spent, the latest first."""
 
-    def park(self, key: str, fence: int, reason: str) -> bool:
-        """Let the run wait for a worker that can carry it on; the attempt goes back."""
+    def park(self, key: str, fence: int, reason: str, *, code: AwaitedCode | None = None) -> bool:
+        """Let the run wait for a worker that can carry it on; the attempt goes back. `code`: it waits for bodies, not for its plan."""
+
+    def store_code(self, versions: Sequence[CodeVersion]) -> None:
+        """Store versions of code by digest."""
+
+    def code(self, digests: Collection[str]) -> dict[str, CodeVersion]:
+        """Read versions of code by digest; a missing one is left out."""
 
     def defer(self, key: str, fence: int, delay_s: float, event: Event | None = None) -> bool:
         """Give an attempt back that has called nobody, to be published again after that many seconds; it keeps its number.
@@ -353,7 +368,10 @@ class Backlog(Protocol):
         """Make place for the events of the days to come, and drop those of days that are over; None: never."""
 
     def parked(self, limit: int) -> list[tuple[str, str, str]]:
-        """Parked runs: id, reference, fingerprint; the oldest of each pipeline first, then the second oldest of each, and so on."""
+        """Return runs that are parked for their plan: id, reference, fingerprint; the oldest of each pipeline first, then the second oldest of each, and so on."""
+
+    def parked_for_code(self, limit: int) -> list[tuple[str, str, str, AwaitedCode]]:
+        """Return runs that are parked for bodies of functions: id, reference, fingerprint and what they wait for; in the order of `parked`."""
 
     def unpark(self, run: str) -> bool:
         """Let a parked run go on."""

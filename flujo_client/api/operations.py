@@ -286,7 +286,8 @@ def trace_of(settings: Settings, run_id: str) -> Operation[TraceNode]:
     run = yield from record_of(run_id)
     attempts, scopes = yield from _rows_of(run_id)
     events = yield from _story_of(run_id)
-    return build_trace(run, attempts, scopes, events, hidden=settings.log.redact)
+    code = yield from query(requests.code(run_id))
+    return build_trace(run, attempts, scopes, events, hidden=settings.log.redact, code=code)
 
 
 def cancel(run_id: str, *, actor: str | None, reason: str | None, timeout: float) -> Operation[bool]:

@@ -38,7 +38,19 @@ _COLOURS = {
     "error": "red",
     "critical": "red",
 }
-_DRAWN_APART = ("id", "key", "worker", "reason", "feedback", "traceback", "metadata", "work", "wait")
+_DRAWN_APART = (
+    "id",
+    "key",
+    "worker",
+    "reason",
+    "feedback",
+    "traceback",
+    "metadata",
+    "work",
+    "wait",
+    "code",
+    "code_changed",
+)
 _FRAMES = 2
 """How many of a traceback's frames are drawn; `lens show --show-error` shows all."""
 _OF_THE_BUDGET = "flujo.budget."
@@ -193,6 +205,7 @@ def _figures(node: TraceNode) -> Iterator[str]:
         yield f"delivered {deliveries} times"
     yield from _wait(facts.get("wait"))
     yield from _repairs(facts.get("metadata") or {})
+    yield from _code(facts.get("code_changed"))
     if node.status == "succeeded" and "feedback" in facts:
         yield in_a_line(facts["feedback"], PREVIEW)
     elif len(children) > 1:
@@ -200,6 +213,11 @@ def _figures(node: TraceNode) -> Iterator[str]:
     for key, value in facts.items():
         if key not in _DRAWN_APART and not key.startswith(_OF_THE_BUDGET):
             yield f"{key}={in_a_line(value, PREVIEW)}"
+
+
+def _code(changed: Sequence[str] | None) -> Iterator[str]:
+    if changed:
+        yield f"code changed: {in_a_line(', '.join(changed), PREVIEW)}"
 
 
 def _wait(wait: Mapping[str, Any] | None) -> Iterator[str]:

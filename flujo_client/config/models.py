@@ -189,6 +189,7 @@ class Worker(Section):
 
     `broker_acks` keeps kombu's acknowledgements in Redis. Claims and leases recover what a worker dropped, with them or without.
     `heartbeat_file` is touched at each renewal of the lease, for probes; each process has to have one of its own.
+    `shutdown_grace_s` is how long a worker that was told to stop works on what it has begun; then it hands the rest to other workers.
     `max_left_behind` is how many calls that ignore their cancellation a process puts up with before it retires. `loop_blocked_s` is
     how long its event loop may not answer before it takes no more messages.
     """
@@ -196,6 +197,7 @@ class Worker(Section):
     lease_s: Seconds = 6.0
     renew_s: Seconds = 2.0
     sweep_s: Seconds = 1.0
+    shutdown_grace_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 75.0
     max_lost: Count = 3
     max_left_behind: Count = 16
     loop_blocked_s: Seconds = 2.0

@@ -16,6 +16,7 @@ from flujo_client.sizes import MAX_ERROR_TEXT, MAX_ERROR_WORD, MAX_TRACEBACK_BYT
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from flujo_client.contract.code import CodeMark
     from flujo_client.serial import Packed
 
 CONTROL_FLOW = "control_flow"
@@ -146,6 +147,7 @@ class Outcome:
         fault: what went wrong, for everything else.
         latency_s: seconds from claim to outcome, by the worker's monotonic clock.
         corrections: for the correction ledger; empty unless the project keeps one.
+        code: what code it was performed with; None where nothing was performed, or that cannot be told.
     """
 
     kind: OutcomeKind
@@ -157,3 +159,4 @@ class Outcome:
     metadata: dict[str, Any] = field(default_factory=dict)
     events: tuple[Event, ...] = ()
     corrections: tuple[Correction, ...] = ()
+    code: CodeMark | None = None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from flujo_client.contract.context import PipelineContext
 from flujo_client.contract.kinds import CACHE, FALLBACK, LOOP
 from flujo_client.contract.outcome import Fault
-from flujo_client.contract.records import AttemptRecord, RunRecord, ScopeRecord
+from flujo_client.contract.records import AttemptRecord, RunRecord, ScopeRecord, without_code
 from flujo_client.contract.results import Failed, Paused, PipelineResult, StepResult, track_parallel_costs
 from flujo_client.contract.tree import arrange
 from flujo_client.errors import SerializationError
@@ -258,5 +258,6 @@ def attempt_record(row: Row) -> AttemptRecord:
 
 def scope_record(row: Row) -> ScopeRecord:
     """Read a row of `scopes.sql`."""
-    rest = {key: value for key, value in row.items() if key not in ("error", "output")}
-    return ScopeRecord(**rest, output=packed(row["output"]), fault=fault_of(row["error"]))
+    rest = {key: value for key, value in row.items() if key not in ("error", "output", "metadata")}
+    metadata = without_code(row["metadata"])
+    return ScopeRecord(**rest, output=packed(row["output"]), fault=fault_of(row["error"]), metadata=metadata)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
     from datetime import datetime
 
     from flujo_client.contract.envelope import AttemptKind, Envelope
@@ -19,6 +19,13 @@ LIVE_RUN = ("queued", "running", "parked", "paused")
 LIVE_ATTEMPT = ("ready", "queued", "running")
 OPEN_ATTEMPT = (*LIVE_ATTEMPT, "paused")
 SEQUENCE = "sequence"
+CODE = "flujo.code"
+"""Where a scope's metadata names the versions of code that the conversation in it was held with; nobody is shown it there."""
+
+
+def without_code(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a scope's metadata as people are shown it."""
+    return {key: value for key, value in metadata.items() if key != CODE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +163,7 @@ class AttemptRecord:
     """One row of `flujo_attempts`, with what it spent.
 
     Attributes:
+        code: the digest of the version of code that it was performed with.
         estimate_cost_usd, estimate_tokens: what it reserved, or was refused, before it; None without limits over it.
         quota_before_usd, quota_before_tokens: what its budgets had left before that, the least of them; None without a limit of that kind.
     """
@@ -175,6 +183,7 @@ class AttemptRecord:
     fault: Fault | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
     latency_s: float = 0.0
+    code: str | None = None
     started_at: datetime | None = None
     ended_at: datetime | None = None
     tokens: int = 0

@@ -9,16 +9,19 @@
 Every attempt stands at exactly one place. Work that is no try at a step, the start of a container and the join of a fan-out, is told in
 the container's attribute `work`; its events are the container's. A child run has a trace of its own: its container names it in the
 attribute `child_run`, and has what it spent. An attempt tells in `wait` what it waited `for` before it was at work, from when on and
-for how long (None: it still waits): an `answer`, its model's `breaker`, its `retry` or a `worker`.
+for how long (None: it still waits): an `answer`, its model's `breaker`, its `retry` or a `worker`. What code it was performed with is
+told by `code`, and which parts of that had changed since attempts that ended before it by `code_changed`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, Field
 
+from flujo_client.contract.code import changes_within_run
 from flujo_client.contract.kinds import KINDS, LOOP, STEP
 from flujo_client.contract.read import plain
 from flujo_client.contract.tool_calls import tool_calls
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
+    from flujo_client.contract.code import CodeVersion
     from flujo_client.contract.records import AttemptRecord, EventRecord, RunRecord, ScopeRecord
     from flujo_client.contract.tool_calls import ToolCall
     from flujo_client.contract.tree import NodeRows, SequenceRows
@@ -72,6 +76,7 @@ def build_trace(
     events: Sequence[EventRecord],
     *,
     hidden: Iterable[str] = (),
+    code: Mapping[str, CodeVersion] | None = None,
 ) -> TraceNode:
     """Make the tree of a run's rows.
 
@@ -81,6 +86,7 @@ def build_trace(
         scopes: all its scopes, read after the attempts.
         events: its story; what names no attempt of these is told at the run.
         hidden: fields whose values are not shown, besides those whose names tell a secret.
+        code: the versions of code that the attempts name.
     """
     keys = {row.key for row in attempts}
     by_attempt: dict[str | None, list[TraceEvent]] = {}
@@ -104,7 +110,7 @@ def build_trace(
         | _initial(run)
         | _contract(run, hidden),
         events=by_attempt.get(None, []),
-        children=_TraceBuilder(run, by_attempt).nodes(arrange(attempts, scopes)),
+        children=_TraceBuilder(run, by_attempt, _code_changes(attempts, code or {})).nodes(arrange(attempts, scopes)),
     )
 
 
@@ -115,10 +121,11 @@ def spent(node: TraceNode, what: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _TraceBuilder:
-    """One run being told. `events` are by the key of the attempt they name."""
+    """One run being told. By the keys of attempts: `events`, and the names of parts whose code changed since an attempt before."""
 
     run: RunRecord
     events: Mapping[str | None, list[TraceEvent]]
+    changed: Mapping[str, tuple[str, ...]]
 
     def nodes(self, nodes: Sequence[NodeRows]) -> list[TraceNode]:
         return [self._container(node) if node.scope or not node.tries else self._step(node) for node in nodes]
@@ -200,7 +207,13 @@ class _TraceBuilder:
             offset_s=self._offset(began),
             duration_s=row.latency_s if row.ended_at is not None else None,
             attributes=_set(
-                **_facts(row), wait=self._wait(row), tokens=row.tokens, cost_usd=row.cost_usd, metadata=row.metadata
+                **_facts(row),
+                code=row.code,
+                code_changed=list(self.changed.get(row.key, ())),
+                wait=self._wait(row),
+                tokens=row.tokens,
+                cost_usd=row.cost_usd,
+                metadata=row.metadata,
             )
             | _budget(row),
             events=events,
@@ -260,6 +273,11 @@ def _facts(row: AttemptRecord) -> dict[str, Any]:
         traceback=row.fault.traceback if row.fault else None,
         deliveries=row.fence if row.fence > 1 else None,
     )
+
+
+def _code_changes(attempts: Sequence[AttemptRecord], code: Mapping[str, CodeVersion]) -> dict[str, tuple[str, ...]]:
+    ended = sorted((row for row in attempts if row.ended_at is not None), key=attrgetter("ended_at"))
+    return changes_within_run((row.key, code.get(row.code or "")) for row in ended)
 
 
 def _waited(what: str, since: float, until: float | None) -> dict[str, Any]:

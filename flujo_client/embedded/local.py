@@ -102,7 +102,7 @@ class Fleet:
         arguments: Sequence[str] = (),
         command: str = "worker",
     ) -> None:
-        self._settings, self._count, self._log, self._arguments = settings, processes, log, arguments
+        self._settings, self._count, self._log, self._arguments = _quick_to_stop(settings), processes, log, arguments
         self._command = command
         self.processes: list[subprocess.Popen[bytes]] = []
 
@@ -156,6 +156,14 @@ class Fleet:
                 process.kill()
                 process.wait()
         self.processes.clear()
+
+
+def _quick_to_stop(settings: Settings) -> Settings:
+    """Let a worker hand back what it runs before `Fleet.stop` kills it, unless somebody chose how long that may take."""
+    own = settings.worker
+    if "shutdown_grace_s" in own.model_fields_set:
+        return settings
+    return settings.model_copy(update={"worker": own.model_copy(update={"shutdown_grace_s": GRACE_S / 2})})
 
 
 def _command(*arguments: str) -> list[str]:

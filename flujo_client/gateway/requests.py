@@ -9,9 +9,10 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from flujo_client.contract.approval import Approval, state_of
+from flujo_client.contract.code import CodeVersion
 from flujo_client.contract.outcome import Correction, Fault
 from flujo_client.contract.plan import Plan
 from flujo_client.contract.read import attempt_record, fault_of, packed, run_record, scope_record
@@ -208,6 +209,13 @@ def scopes(run_id: str) -> Request[list[ScopeRecord]]:
     return Request("scopes", {"run": run_id}, lambda rows: [scope_record(row) for row in rows])
 
 
+def code(run_id: str) -> Request[dict[str, CodeVersion]]:
+    """Read the versions of code that a run's attempts name, by digest."""
+    return Request(
+        "code", {"run": run_id}, lambda rows: {row["digest"]: CodeVersion.from_tree(row["parts"]) for row in rows}
+    )
+
+
 def events(
     run_id: str, *, after: str | None = None, limit: int = 1000, settled: bool = True
 ) -> Request[list[EventRecord]]:
@@ -326,9 +334,16 @@ def latest_plan(reference: str) -> Request[Plan | None]:
     )
 
 
-def schema_version() -> Request[int]:
-    """Read the number of the newest migration that was applied."""
-    return Request("schema_version", {}, lambda rows: int(rows[0]["version"]))
+class SchemaVersion(NamedTuple):
+    """The newest migration that was applied, and the oldest schema whose code can live with it."""
+
+    version: int
+    oldest: int
+
+
+def schema_version() -> Request[SchemaVersion]:
+    """Read the schema of the database."""
+    return Request("schema_version", {}, lambda rows: SchemaVersion(**rows[0]))
 
 
 def workers() -> Request[list[WorkerRecord]]:

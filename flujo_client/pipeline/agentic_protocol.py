@@ -15,6 +15,7 @@ from flujo_client.attempt_info import current_attempt
 from flujo_client.contract.commands import COMMAND, ExecutedCommandLog
 from flujo_client.contract.suggestions import closest_match
 from flujo_client.errors import AgentIOValidationError
+from flujo_client.pipeline.answer_readers import reads_answer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,6 +62,7 @@ class Briefing:
         return {"goal": goal, "agents": list(self.agents), "turn": turn, "max_turns": self.max_turns, LOG: log}
 
 
+@reads_answer
 def read_command(output: Any) -> AgentCommand:
     """Read a planner's answer: text, data, or a model of the user's own with a command's fields.
 

@@ -97,7 +97,7 @@ def _traits(step: Step) -> dict[str, Any]:
         **_resources(step),
         **step.traits(),
     }
-    functions = {name: identify(function) for name, function in _functions(step)}
+    functions = {name: identify(function) for name, function in functions_of(step)}
     return traits | {"functions": functions} if functions else traits
 
 
@@ -128,7 +128,8 @@ def _resources(step: Step) -> dict[str, Any]:
     return {"resources": found} if found else {}
 
 
-def _functions(step: Step) -> Iterator[tuple[str, Any]]:
+def functions_of(step: Step) -> Iterator[tuple[str, Any]]:
+    """Give a step's user functions by their roles, with an index where a role has several."""
     for role, given in step.functions().items():
         if isinstance(given, dict):
             yield from ((f"{role} {index}", each) for index, each in given.items())

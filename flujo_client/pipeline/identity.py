@@ -6,6 +6,7 @@ It must not hold memory addresses, reprs of objects or secrets: the client and e
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -111,5 +112,7 @@ def _schema(output_type: Any) -> Any:
 
     try:
         return TypeAdapter(output_type).json_schema()
-    except (PydanticUserError, TypeError, ValueError):
-        return _name(type(output_type))
+    except (AttributeError, PydanticUserError, TypeError, ValueError):
+        marked = getattr(output_type, "output", getattr(output_type, "outputs", None))  # pydantic-ai's markers
+        name = _name(type(output_type))
+        return name if marked is None else [name, _name(marked) if inspect.isroutine(marked) else _schema(marked)]

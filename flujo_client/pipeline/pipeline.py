@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypeVar, cast, get_args
 
 from flujo_client.contract.parameters import ContextT, OutputT
 from flujo_client.errors import PipelineError
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.validation import ValidationReport
     from flujo_client.pipeline.nested import ImportStep
 
+OnBodyChange: TypeAlias = Literal["ignore", "warn", "park"]
 StepOutputT = TypeVar("StepOutputT")
 
 
@@ -45,6 +46,9 @@ class Pipeline(Generic[OutputT, ContextT]):
             is annotated with a payload, or several, is called with no other. Steps in a nested pipeline are told to that one's hooks too.
         blueprint: the YAML it was built from, with all in it that the blueprint names by file. Runs of such a pipeline carry it, so
              that workers need neither a file nor a module for it; one that was composed of it has none.
+        on_body_change: what happens where a conversation, in a loop or a state machine, would go on with another function, prompt, tool, model
+            or model setting than it was held with: `warn` tells it as the event `code.changed`, `park` parks the run until a worker
+            with the code of before is back, `ignore` does neither. The outermost pipeline's counts.
     """
 
     steps: Sequence[Step]
@@ -54,6 +58,7 @@ class Pipeline(Generic[OutputT, ContextT]):
     resources: Any = field(default=None, repr=False)  # an object may show its password
     hooks: Sequence[Any] = ()
     blueprint: str | None = field(default=None, repr=False)
+    on_body_change: OnBodyChange = "warn"
 
     def __post_init__(self) -> None:
         """Refuse steps that are none, where they are written; raises PipelineError."""
@@ -63,6 +68,9 @@ class Pipeline(Generic[OutputT, ContextT]):
         for index, each in enumerate(given):
             if not isinstance(each, Step):
                 raise PipelineError(f"steps[{index}] must be a Step, got {described(each)}", suggestion=as_a_step(each))
+        if self.on_body_change not in get_args(OnBodyChange):
+            wanted = " or ".join(get_args(OnBodyChange))
+            raise PipelineError(f"`on_body_change` must be {wanted}, got {str(self.on_body_change)[:40]!r}")
 
     @classmethod
     def from_yaml(cls, source: str | Path, *, allowed: Sequence[str] | None = None) -> Pipeline:

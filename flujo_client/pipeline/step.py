@@ -69,8 +69,8 @@ class AgentProcessors:
 
     Attributes:
         prompt_processors: before the agent is asked.
-        output_processors: after it answered and AROS has read the answer; one that raises fails the attempt, which is
-            tried again as for the agent's own errors.
+        output_processors: after it answered and AROS has read the answer, and before the last check of what only the schema
+            refuses; one that raises fails the attempt, which is tried again as for the agent's own errors.
     """
 
     prompt_processors: Sequence[Any] = ()

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from flujo_client.contract.results import StepResult
 from flujo_client.contract.search import Score, ScoredPath, SearchBounds, SearchState, TreeSearchResult
 from flujo_client.errors import AgentError, NonRetryableError
+from flujo_client.pipeline.answer_readers import reads_answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -113,6 +114,7 @@ def settle(_: Any, *, context: TreeSearchContext) -> TreeSearchResult:
     )
 
 
+@reads_answer
 def candidates_of(output: Any) -> list[Any]:
     """Read a proposer's answer: a list, or what has one as its `candidates`; raises AgentError."""
     given = _part(output, "candidates", output)
@@ -124,6 +126,7 @@ def candidates_of(output: Any) -> list[Any]:
     return list(given)
 
 
+@reads_answer
 def score_of(output: Any) -> Score:
     """Read an evaluator's answer: a number from 0 to 1, or what has one as its `score`; raises AgentError."""
     try:

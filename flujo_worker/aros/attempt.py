@@ -191,7 +191,7 @@ class ParseAttempt:
             return Accepted(value, done, {})
         found: Coerced = Coercer(self.check, coercion, self.budget).run(value)
         if not self.check.valid(found.value):
-            raise Misfit(self.check, found.value, found.refusals)
+            raise Misfit(self.check, found.value, found.refusals, done + found.transforms)
         return Accepted(found.value, done + found.transforms, found.branches)
 
     @staticmethod

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from flujo_client.contract.faults import UNEXPECTED, UNSAID, Fault, faults, most_specific
 from flujo_client.contract.schema import Check, kind_of
-from flujo_worker.aros.outcome import NOT_ALLOWED, SCHEMA, Path, StageRefused, pointer_of
+from flujo_worker.aros.outcome import NOT_ALLOWED, SCHEMA, Path, StageRefused, Transform, pointer_of
 
 FEW: Final = 4
 ROOT: Final = "(root)"
@@ -26,11 +26,14 @@ class Misfit(StageRefused):
         check: the schema.
         value: what was read, with the conversions that were made.
         refusals: the conversions that were not: path, rule, and what to tell.
+        done: what was done to read the value.
     """
 
-    def __init__(self, check: Check, value: Any, refusals: list[tuple[Path, str, str]]) -> None:
+    def __init__(
+        self, check: Check, value: Any, refusals: list[tuple[Path, str, str]], done: tuple[Transform, ...] = ()
+    ) -> None:
         super().__init__(refusals[0][1] if refusals else SCHEMA, "the value does not match the schema", (), "semantic")
-        self.check, self.value, self.refusals = check, value, refusals
+        self.check, self.value, self.refusals, self.done = check, value, refusals, done
 
     def in_words(self) -> StageRefused:
         """Name the first few places: what a setting would have allowed comes first."""
@@ -44,7 +47,9 @@ class Misfit(StageRefused):
             if self.rule == NOT_ALLOWED
             else ""
         )
-        return StageRefused(self.rule, f"{message}{hint}{rest}", first, self.stage)
+        told = StageRefused(self.rule, f"{message}{hint}{rest}", first, self.stage)
+        told.unfit = self.unfit
+        return told
 
 
 def written(refused: StageRefused) -> str:

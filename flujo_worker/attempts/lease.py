@@ -36,13 +36,21 @@ class ActiveAttempt:
     fence: int | None = None
     claimed_at: int | None = None
     cancelled: bool = False
+    interrupted: bool = False
     is_limited: bool = False
     on_cancel: list[Callable[[], object]] = field(default_factory=list)
+    on_interrupt: list[Callable[[], object]] = field(default_factory=list)
 
     def cancel(self) -> None:
         """Stop the work, best effort: somebody else has it, or its run was cancelled."""
         self.cancelled = True
         for stop in list(self.on_cancel):
+            stop()
+
+    def interrupt(self) -> None:
+        """Have the work end, and wait for that: another worker is to do it again."""
+        self.interrupted = True
+        for stop in list(self.on_interrupt):
             stop()
 
 
@@ -69,6 +77,8 @@ class Lease:
         self._store, self._member, self._lease_s, self._renew_s = store, member, lease_s, renew_s
         self._on_renewed = on_renewed
         self._held: dict[str, ActiveAttempt] = {}
+        self._is_interrupted = False
+        self._let_go: set[str] = set()
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._changed = threading.Condition()
@@ -116,13 +126,52 @@ class Lease:
     def holding(self, key: str) -> Iterator[ActiveAttempt | None]:
         """Hold a key for the time of an attempt; None if this process works on it already."""
         with self._lock:
-            held = None if key in self._held else self._held.setdefault(key, ActiveAttempt(key))
+            held = None if key in self._held else self._held.setdefault(key, self._active(key))
         try:
             yield held
         finally:
             if held is not None:
                 with self._lock:
                     self._held.pop(key, None)
+                    if self._is_interrupted:
+                        self._let_go.add(key)
+
+    def _active(self, key: str) -> ActiveAttempt:
+        return ActiveAttempt(key, interrupted=self._is_interrupted)
+
+    def interrupt(self) -> None:
+        """Have the work on every attempt end, and remember from now on which were let go."""
+        with self._lock:
+            self._is_interrupted = True
+            held = list(self._held.values())
+        for each in held:
+            each.interrupt()
+
+    def hand_back(self, *, everything: bool = False) -> set[str]:
+        """Give back what was let go since `interrupt`, with `everything` also what is still held; return what is to be published.
+
+        Raises:
+            StoreError: Postgres does not answer.
+        """
+        with self._lock:
+            keys = self._let_go | (set(self._held) if everything else set())
+        moved = self._store.hand_back(self.worker, keys) if keys else set()
+        with self._lock:
+            self._let_go -= keys
+        return moved
+
+    @property
+    def is_idle(self) -> bool:
+        """Tell whether this process works on nothing, and has nothing to hand back."""
+        with self._lock:
+            return not (self._held or self._let_go)
+
+    def drop(self) -> None:
+        """Wait no longer for the work that is still held: others have it."""
+        with self._lock:
+            held = list(self._held.values())
+        for each in held:
+            each.cancel()
 
     def wait_for_another(self, worker: str, *, seconds: float) -> bool:
         """Wait until the incarnation is no longer `worker`; tell whether it came to that."""
@@ -163,7 +212,7 @@ class Lease:
     def _disown(self) -> None:
         """Give back what stands as ours and is not worked on here: its outcome was refused, or could not be told."""
         with self._lock:
-            kept = set(self._held)
+            kept = self._held.keys() | self._let_go
         for key in self._store.release_unowned(self.worker, kept, self._lease_s):
             logger.warning("attempt %s was claimed here but not worked on; it counts as lost", key)
 

@@ -134,8 +134,6 @@ class Precheck:
         if missing := missing_keys(self._context, settings.required_context_keys):
             message = f"the context lacks {', '.join(missing)}"
             return self._guided(data, GateFinding("fail", "missing_context_keys", keys=missing, feedback=message))
-        if settings.required_context_keys:
-            self._conclude(GateFinding("pass", "context_keys", keys=settings.required_context_keys))
         plan = plan_in(data, settings.delimiters)
         if plan is None:
             self._is_waiting = True
@@ -264,7 +262,13 @@ class Precheck:
         return data
 
     def _conclude(self, finding: GateFinding) -> None:
-        """Tell what was found and keep its feedback."""
+        """Tell what was found, once for an attempt, and keep its feedback.
+
+        Where there was nothing to judge but the context's keys, they are what was found.
+        """
+        keys = self._settings.required_context_keys
+        if keys and finding in (_NO_PLAN, _NO_VALIDATOR):
+            finding = GateFinding("pass", "context_keys", keys=keys)
         emit(f"aros.reasoning.precheck.{finding.result}", **finding.attributes())
         if finding.feedback is not None and not self._shadow:
             self.feedback = finding.feedback[:MAX_FEEDBACK]

@@ -347,6 +347,7 @@ def _envelope(decision: Decision, following: NextAttempt) -> Envelope:
         queue=following.queue,
         kind=following.kind,
         lanes=following.lanes,
+        code=following.code,
     )
 
 

@@ -36,6 +36,17 @@ def conversation_at(plan: Plan, address: str) -> Rules | None:
     return None
 
 
+def is_revisited(plan: Plan, path: str) -> bool:
+    """Tell whether a step may run again with what it said before: it stands in a loop or a state machine."""
+    nodes, names = plan.nodes, path.split("/")
+    for name, key in zip(names[:-1:2], names[1::2], strict=True):
+        node = nodes.named(name)
+        if node.spec.revisits:
+            return True
+        nodes = node.bodies[key]
+    return False
+
+
 def role_of(rules: Rules, step: str) -> Literal["user", "assistant"] | None:
     """Say whose turn a step's output is; None for nobody's."""
     if step in rules["users"]:

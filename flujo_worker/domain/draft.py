@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from flujo_client.address import ROOT
 from flujo_client.contract.outcome import Event
-from flujo_client.contract.records import SEQUENCE
+from flujo_client.contract.records import CODE, SEQUENCE
 from flujo_worker.domain.transitions import SCOPE, require
 from flujo_worker.domain.values import (
     CallUserCode,
@@ -51,7 +51,10 @@ MAX_HOPS = 25
 
 @dataclass
 class ScopeState:
-    """A scope as the decision leaves it. `seen` is what it was when it was read; None for one that is opened."""
+    """A scope as the decision leaves it. `seen` is what it was when it was read; None for one that is opened.
+
+    `code` names the versions of code that the conversation in it was held with. Few scopes have one, so it is kept with their metadata.
+    """
 
     address: str
     parent: str | None
@@ -71,6 +74,7 @@ class ScopeState:
     fault: Fault | None = None
     merges: bool = False
     seen: tuple[Packed, Packed | None] | None = None
+    code: tuple[str, ...] = ()
 
     @property
     def next_version(self) -> int:
@@ -163,7 +167,7 @@ class DecisionBuilder:
     def own(self) -> ScopeState:
         """Return the attempt's own scope, as its envelope has it."""
         envelope = self.notice.envelope
-        location = self.plan.locate(envelope.address)
+        location, mark = self.plan.locate(envelope.address), self.notice.outcome.code
         scope = ScopeState(
             address=envelope.address,
             parent=None if envelope.address == envelope.ticket.root else location.above,
@@ -177,6 +181,7 @@ class DecisionBuilder:
             context=envelope.context,
             lanes=dict(envelope.lanes),
             seen=(envelope.input, envelope.context),
+            code=envelope.code if mark is None else mark.conversation,
         )
         self.scopes[scope.address] = scope
         return scope
@@ -221,6 +226,7 @@ class DecisionBuilder:
             version=scope.next_version,
             lanes=scope.lanes,
             kind=kind,
+            code=scope.code,
             **rest,
         )
 
@@ -266,6 +272,8 @@ class DecisionBuilder:
 
 
 def _read(row: ScopeRow) -> ScopeState:
+    metadata = dict(row.metadata)
+    code = tuple(metadata.pop(CODE, ()))
     return ScopeState(
         address=row.address,
         parent=row.parent,
@@ -278,8 +286,9 @@ def _read(row: ScopeRow) -> ScopeState:
         output=row.output,
         context=row.context,
         lanes=dict(row.lanes),
-        metadata=dict(row.metadata),
+        metadata=metadata,
         seen=(row.output, row.context),
+        code=code,
     )
 
 
@@ -297,7 +306,7 @@ def _move(scope: ScopeState) -> UpdateScope:
         drops_context=not keeps,
         patch=scope.patch,
         fault=scope.fault,
-        metadata=scope.metadata,
+        metadata=_metadata(scope),
     )
 
 
@@ -316,5 +325,9 @@ def _opening(scope: ScopeState) -> CreateScope:
         status=scope.status,
         waiting=scope.waiting,
         fault=scope.fault,
-        metadata=scope.metadata,
+        metadata=_metadata(scope),
     )
+
+
+def _metadata(scope: ScopeState) -> dict[str, Any]:
+    return scope.metadata | {CODE: list(scope.code)} if scope.code else scope.metadata

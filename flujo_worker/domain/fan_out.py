@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from flujo_client.contract.records import CODE
 from flujo_worker.domain.flow import (
     call_user_code,
     finish,
@@ -60,6 +61,7 @@ def fan_out(
 def join(draft: DecisionBuilder, container: ScopeState, node: Node) -> Steps:
     """All branches are closed: merge in declared order, and go on."""
     rows = yield ReadScope(container.address, children=True)
+    container.code = tuple(sorted({each for row in rows for each in row.metadata.get(CODE, ())})) or container.code
     yield from _settle(draft, container, node, rows)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from flujo_client.contract.outcome import Fault
 from flujo_client.contract.records import SEQUENCE
 from flujo_client.transport.chords import NO_LANE
+from flujo_worker.domain.conversation import is_revisited
 from flujo_worker.domain.draft import MAX_HOPS, DecisionBuilder, ScopeState, Steps, StepsWithResult
 from flujo_worker.domain.values import BranchClosed, CallUserCode, EndRun, UserCodeFailed
 
@@ -141,7 +142,10 @@ def give_up(
 def _leave(draft: DecisionBuilder, container: ScopeState, metadata: Mapping[str, Any]) -> StepsWithResult:
     container.metadata = {**container.metadata, **{key: value for key, value in metadata.items() if value is not None}}
     container.merges = True
-    return (yield from draft.read_scope(container.parent or ""))
+    scope = yield from draft.read_scope(container.parent or "")
+    if container.code and is_revisited(draft.plan, draft.container(container).path):
+        scope.code = container.code
+    return scope
 
 
 def _closed(draft: DecisionBuilder, scope: ScopeState) -> Steps:
@@ -153,6 +157,7 @@ def _closed(draft: DecisionBuilder, scope: ScopeState) -> Steps:
         draft.branch_end = _branch_end(scope, aborts=aborts, takes=node.rules.get("max_concurrency") is not None)
         return
     container = yield from draft.read_scope(scope.parent or "")
+    container.code = scope.code or container.code
     yield from draft.kinds[node.kind].closed(draft, container, node, scope)
 
 
@@ -191,6 +196,7 @@ def open_container(draft: DecisionBuilder, scope: ScopeState, node: Node, *, wai
             context=scope.context,
             lanes=scope.lanes,
             waiting=waiting,
+            code=scope.code,
         )
     )
 
@@ -221,6 +227,7 @@ def open_child(
             output=value,
             context=container.context,
             lanes=container.lanes,
+            code=container.code,
         )
     )
 

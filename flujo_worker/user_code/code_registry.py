@@ -30,12 +30,22 @@ from flujo_worker.errors import WorkerError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from flujo_client.contract.code import AwaitedCode
     from flujo_client.contract.envelope import Envelope
     from flujo_client.pipeline.step import Step
 
 
 class CodeMismatch(Exception):
-    """This worker cannot carry the run on: its code is missing, forbidden, or not the code the run was started with."""
+    """This worker cannot carry the run on: its code is missing, forbidden, or not the code the run was started with.
+
+    Args:
+        message: why.
+        awaited: what the run waits for if its plan is here, and bodies of functions are not.
+    """
+
+    def __init__(self, message: str, *, awaited: AwaitedCode | None = None) -> None:
+        super().__init__(message)
+        self.awaited = awaited
 
 
 @dataclass(frozen=True)
@@ -202,8 +212,8 @@ def _way_out(error: FlujoError, reference: str) -> str:
     )
 
 
-def put_bounded(known: dict[Any, Any], key: Any, value: Any) -> None:
+def put_bounded(known: dict[Any, Any], key: Any, value: Any, *, most: int = MAX_ENTRIES) -> None:
     """Keep a value, and let go of the one that was found first when there are too many; threads may do so at once."""
     known[key] = value
-    if len(known) > MAX_ENTRIES:
+    if len(known) > most:
         known.pop(list(known)[0], None)  # noqa: RUF015 - an iterator would break if another thread keeps something meanwhile

@@ -169,3 +169,33 @@ def test_neighbours_are_those_of_the_host_that_run_something(world, new, lease):
 
     assert world.store.neighbours("host") == [("w1", 1)]
     assert world.store.bury("w1", MAX_LOST) == {new.first.key}
+
+
+def test_what_a_worker_hands_back_goes_out_at_once_and_is_not_lost(world, new):
+    """However often its workers stop, an attempt stays free of suspicion; what the one before does later is not merged."""
+    for _ in range(3 * MAX_LOST):
+        fence = world.claim(new)
+        assert world.store.hand_back("w1", [new.first.key, "run_none::a:1"]) == {new.first.key}
+        assert [(due.why, due.envelope.key) for due in world.due(may_judge=False)] == [("ready", new.first.key)]
+        assert world.conclude(new, succeeded(), fence=fence) == "stale"
+
+    told = [event for event in world.setting.read_events(new.first.ticket.run) if event.name == "attempt.handed_back"]
+    assert [event.data for event in told] == [{"worker": "w1"}] * (3 * MAX_LOST)
+    assert world.conclude(new, succeeded(), fence=world.claim(new)) == "merged"
+
+
+def test_a_worker_hands_back_a_message_that_it_has_not_claimed(world, new):
+    world.store.mark_sent({new.first.key: 0.0})
+
+    assert world.store.hand_back("w1", [new.first.key]) == {new.first.key}
+    assert [due.envelope.key for due in world.due(may_judge=False)] == [new.first.key]
+
+
+def test_what_another_works_on_or_has_ended_is_not_handed_back(world):
+    taken, ended = world.record(enqueued()), world.record(enqueued())
+    world.register_worker("w2")
+    world.claim(taken, "w2")
+    world.conclude(ended, succeeded(), fence=world.claim(ended))
+
+    assert world.store.hand_back("w1", [taken.first.key, ended.first.key]) == set()
+    assert world.due(may_judge=False) == []

@@ -51,6 +51,20 @@ def render_text(source: str, /, **variables: Any) -> str:
     return _render("given as text", lambda sandbox: _compiled(sandbox, source), variables)
 
 
+def template_source(name: str, section: TemplateSettings) -> str:
+    """Return the text of the template of that name, as it was when it was first used; raises TemplateError."""
+    sandbox = _sandbox(section)
+    try:
+        return _source(sandbox, name)
+    except Exception as error:
+        raise _template_error(name, error) from error
+
+
+@lru_cache(maxsize=128)
+def _source(sandbox: Sandbox, name: str) -> str:
+    return sandbox.loader.get_source(sandbox, name)[0] if sandbox.loader is not None else ""
+
+
 def _render(name: str, find: Callable[[Sandbox], jinja2.Template], variables: dict[str, Any]) -> str:
     section = current_settings().template
     try:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from flujo_client.contract.approval import Approval
+    from flujo_client.contract.code import AwaitedCode
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.outcome import Usage
     from flujo_client.contract.records import (
@@ -244,6 +245,17 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
                 row.worker = None
             return {str(row.key) for row in gone}
 
+    def hand_back(self, worker: str, keys: Collection[str]) -> set[str]:
+        with self._lock:
+            rows = [self._attempts[key] for key in sorted(keys) if key in self._attempts]
+            mine = [row for row in rows if row.status == "queued" or (row.status, row.worker) == ("running", worker)]
+            for row in mine:
+                if row.status == "running":
+                    self._add_event(row.key.run, str(row.key), "attempt.handed_back", "info", {"worker": worker})
+                row.move("ready")
+                row.worker, row.available_at, row.sends = None, self._clock(), 0
+            return {str(row.key) for row in mine}
+
     def deregister_worker(self, worker: str) -> None:
         with self._lock:
             self._leases.pop(worker, None)
@@ -385,9 +397,17 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
 
     def parked(self, limit: int) -> list[tuple[str, str, str]]:
         with self._lock:
-            tickets = [run.ticket for run in self._runs.values() if run.status == "parked"]
-            fair = fairly(tickets, lambda ticket: (ticket.reference, ticket.fingerprint))
-            return [(ticket.run, ticket.reference, ticket.fingerprint) for ticket in fair[:limit]]
+            tickets = [run.ticket for run in self._parked() if run.awaited is None][:limit]
+            return [(ticket.run, ticket.reference, ticket.fingerprint) for ticket in tickets]
+
+    def parked_for_code(self, limit: int) -> list[tuple[str, str, str, AwaitedCode]]:
+        with self._lock:
+            found = [(run.ticket, run.awaited) for run in self._parked() if run.awaited is not None][:limit]
+            return [(ticket.run, ticket.reference, ticket.fingerprint, awaited) for ticket, awaited in found]
+
+    def _parked(self) -> list[StoredRun]:
+        parked = (run for run in self._runs.values() if run.status == "parked")
+        return fairly(parked, lambda run: (run.ticket.reference, run.ticket.fingerprint))
 
     def unpark(self, run: str) -> bool:
         with self._lock:
@@ -395,6 +415,6 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
             if row is None or row.status != "parked":
                 return False
             row.move("running")
-            row.reason = None
+            row.reason = row.awaited = None
             self._add_event(run, None, "run.unparked", "info", {})
             return True

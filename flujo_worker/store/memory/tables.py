@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from flujo_client.address import AttemptKey
 from flujo_client.contract.envelope import Envelope
-from flujo_client.contract.records import CorrectionRecord, EventRecord
+from flujo_client.contract.records import CODE, CorrectionRecord, EventRecord
 from flujo_client.errors import IdempotencyConflict, RunNotFound
 from flujo_worker.store.memory.rows import (
     ClaimId,
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from flujo_client.contract.approval import Approval
+    from flujo_client.contract.code import CodeVersion
     from flujo_client.contract.outcome import Usage
     from flujo_client.contract.plan import Plan
     from flujo_client.serial import Packed
@@ -51,6 +52,7 @@ class Tables:
         self._members: dict[str, Member] = {}
         self._blobs: dict[str, Packed] = {}
         self._plans: dict[str, Plan] = {}
+        self._code: dict[str, CodeVersion] = {}
         self._epochs: dict[str, float] = {}
         self._spends: dict[ClaimId, Usage] = {}
         self._budgets: dict[str, Budget] = {}
@@ -157,6 +159,7 @@ class Tables:
             queue=row.queue,
             kind=row.kind,
             lanes=dict(scope.lanes),
+            code=tuple(scope.metadata.get(CODE, ())),
         )
 
     def _add_event(
