@@ -368,10 +368,10 @@ class Backlog(Protocol):
         """Make place for the events of the days to come, and drop those of days that are over; None: never."""
 
     def parked(self, limit: int) -> list[tuple[str, str, str]]:
-        """List the runs that are parked for their plan: id, reference, fingerprint; the oldest of each pipeline first, then the second oldest of each, and so on."""
+        """Return runs that are parked for their plan: id, reference, fingerprint; the oldest of each pipeline first, then the second oldest of each, and so on."""
 
     def parked_for_code(self, limit: int) -> list[tuple[str, str, str, AwaitedCode]]:
-        """List the runs that are parked for bodies of functions: id, reference, fingerprint and what they wait for; in the order of `parked`."""
+        """Return runs that are parked for bodies of functions: id, reference, fingerprint and what they wait for; in the order of `parked`."""
 
     def unpark(self, run: str) -> bool:
         """Let a parked run go on."""

@@ -57,7 +57,7 @@ class OutputParser:
         agent, model: who is asked, as events and the ledger name them.
         threads: where long texts are read.
         corrections: gets what was repaired, if the project keeps a ledger.
-        mending: the step's output processors, if it has some: they get what only the schema refuses (M-099).
+        mending: the step's output processors, if it has some: they get what only the schema refuses.
 
     Attributes:
         raw: the text that was read last, for who looks for a plan in it.
