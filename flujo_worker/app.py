@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from flujo_worker.host import Host
 
 CONFIGURATION = 2
-"""The exit code of a worker that is set up wrongly: that of every command (requirements §2.8)."""
+"""The exit code of a worker that is set up wrongly: that of every command."""
 
 _LOCAL_BACKENDS = ("redis://", "rediss://", "unix://")
 _BRIEFLY = {"max_retries": 3, "interval_start": 0.1, "interval_step": 0.3, "interval_max": 1.0}
@@ -74,7 +74,7 @@ class FlujoWorker:
         return self.settings.worker.attempts_queue, self.settings.worker.control_queue
 
     def host(self) -> Host:
-        """The engine of this very process, started on first use: after a fork, never before."""
+        """Return the engine of this very process, started on first use: after a fork, never before."""
         from flujo_worker.host import Host
 
         with self._lock:
@@ -101,7 +101,7 @@ class FlujoWorker:
         signals.worker_shutdown.connect(self._stop, weak=False)
 
     def _prepare(self, instance: Any = None, **_: Any) -> None:
-        """A worker started without -Q consumes our queues too; one with -Q is told later what to consume, and can send to ours."""
+        """Check a starting worker and add Flujo's queues, which it consumes unless -Q names others."""
         if instance is None or instance.app is not self.app:
             return
         self._require_readiness()
@@ -238,7 +238,7 @@ def _checked(app: Celery, settings: Settings) -> Celery:
         )
     if not {SERIALIZER, CONTENT_TYPE} & set(app.conf.accept_content):
         raise ConfigurationError(
-            f"this Celery app's accept_content refuses our messages ({CONTENT_TYPE})",
+            f"this Celery app's accept_content refuses Flujo's messages ({CONTENT_TYPE})",
             suggestion=f"app.conf.accept_content = [*app.conf.accept_content, '{SERIALIZER}']",
         )
     return app

@@ -159,6 +159,7 @@ class Host:
             max_lost=own.max_lost,
             control_queue=own.control_queue,
             keep_events_days=settings.events.keep_days or None,
+            fits=self._attempts.code.fits,
             may_load=trials.may_load,
             look_beside=neighbours.bury,
         )
@@ -277,7 +278,7 @@ class Host:
         except SerializationError as error:
             raise WireError(f"message {task_id} refused: {error.message}", cause=error) from error
         if envelope.key != task_id or envelope.kind == "join":  # joins come as join signals
-            raise WireError(f"message {task_id} refused: what it holds is attempt {envelope.key}")
+            raise WireError(f"message {task_id} refused: it contains attempt {envelope.key}")
         return await self._attempts.deliver(envelope)
 
     def perform_in(self, room: Room, envelope: Envelope) -> DeliveryResult:
@@ -294,7 +295,7 @@ class Host:
         except SerializationError as error:
             raise WireError(f"message {task_id} refused: {error.message}", cause=error) from error
         if join_signal.key != task_id:
-            raise WireError(f"message {task_id} refused: what it holds is the join signal {join_signal.key}")
+            raise WireError(f"message {task_id} refused: it contains the join signal {join_signal.key}")
         return await self._attempts.signal_join(join_signal.run, join_signal.address)
 
     def _effects_on(self, engine: Engine | None, settings: Settings) -> Effects:

@@ -11,6 +11,7 @@ from flujo_worker.errors import Unreadable
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from flujo_client.contract.code import AwaitedCode, CodeVersion
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.outcome import Event, Fault, Usage
     from flujo_client.contract.plan import Plan
@@ -233,7 +234,7 @@ class Ledger(Protocol):
         """Apply all of a decision, or none of it if the attempt is not running under the notice's fence.
 
         Under limits, what was spent is settled with it; a limit that this passes fails the first run of the tree.
-        What the outcome repaired goes into the correction ledger with it (M-178); an outcome without repairs never touches that.
+        What the outcome repaired goes into the correction ledger with it; an outcome without repairs never touches that.
         """
 
     def spend(self, run: str, key: str, fence: int, usage: Usage, *, claimed_at: int | None = None) -> None:
@@ -242,8 +243,14 @@ class Ledger(Protocol):
     def spent_lately(self, reference: str, runs: int) -> list[tuple[str, Usage]]:
         """Read what the attempts of a pipeline's latest `runs` have spent: key and sum of each that spent, the latest first."""
 
-    def park(self, key: str, fence: int, reason: str) -> bool:
-        """Let the run wait for a worker that can carry it on; the attempt goes back."""
+    def park(self, key: str, fence: int, reason: str, *, code: AwaitedCode | None = None) -> bool:
+        """Let the run wait for a worker that can carry it on; the attempt goes back. `code`: it waits for bodies, not for its plan."""
+
+    def store_code(self, versions: Sequence[CodeVersion]) -> None:
+        """Store versions of code by digest."""
+
+    def code(self, digests: Collection[str]) -> dict[str, CodeVersion]:
+        """Read versions of code by digest; a missing one is left out."""
 
     def defer(self, key: str, fence: int, delay_s: float, event: Event | None = None) -> bool:
         """Give an attempt back that has called nobody, to be published again after that many seconds; it keeps its number.
@@ -325,7 +332,7 @@ class Backlog(Protocol):
         """When this epoch of the broker was first seen, in unix seconds."""
 
     def queues(self) -> list[str]:
-        """The queues that sent and unclaimed attempts are in."""
+        """Return the queues that sent and unclaimed attempts are in."""
 
     def due(
         self,
@@ -359,7 +366,7 @@ class Backlog(Protocol):
         """Aborted fan-outs (run, address) that still wait for branches."""
 
     def runs_to_stop(self, limit: int) -> list[tuple[str, Literal["cancelled", "expired", "failed"]]]:
-        """Runs that are to be wound down."""
+        """Return runs that must be wound down."""
 
     def orphaned_children(self, limit: int) -> list[str]:
         """Live child runs that nobody waits for any more: their parent is stopped, or has closed what they were begun for."""
@@ -368,7 +375,10 @@ class Backlog(Protocol):
         """Make place for the events of the days to come, and drop those of days that are over; None: never."""
 
     def parked(self, limit: int) -> list[tuple[str, str, str]]:
-        """Parked runs: id, reference, fingerprint; the oldest of each pipeline first, then the second oldest of each, and so on."""
+        """Return runs that are parked for their plan: id, reference, fingerprint; the oldest of each pipeline first, then the second oldest of each, and so on."""
+
+    def parked_for_code(self, limit: int) -> list[tuple[str, str, str, AwaitedCode]]:
+        """Return runs that are parked for bodies of functions: id, reference, fingerprint and what they wait for; in the order of `parked`."""
 
     def unpark(self, run: str) -> bool:
         """Let a parked run go on."""
@@ -389,7 +399,7 @@ class PendingHookCalls(Protocol):
         """Let go of a call that this worker has taken, and count so many losses as its own."""
 
     def settle_call(self, call: PendingHookCall, worker: str) -> None:
-        """The hooks were called; nothing is owed any more, unless somebody else has taken it since."""
+        """Record that the hooks were called, unless another worker has taken the call since."""
 
     def break_off(
         self, run: str, fault: Fault, event: Event | None = None, *, key: str | None = None, fence: int | None = None
@@ -426,7 +436,7 @@ class Publisher(Protocol):
         """Write how many parts the fan-out's chord waits for, before its members go out; raises DispatchError."""
 
     def epoch(self) -> str:
-        """The broker's present epoch, drawn anew when Redis has lost it."""
+        """Return the broker's present epoch, drawn anew when Redis has lost it."""
 
     def heads(self, queues: Collection[str]) -> dict[str, float | None]:
         """When each queue's next message was sent, in unix seconds; None: it is empty."""

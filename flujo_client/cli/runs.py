@@ -1,6 +1,8 @@
-"""`flujo runs`: list runs, cancel them, and retry them."""
+"""`flujo runs`: list runs, cancel, retry and fork them."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,10 +12,14 @@ from flujo_client.cli.lens import list_runs
 from flujo_client.cli.lookup import find_run
 from flujo_client.cli.output import RUNTIME, say, show_json, show_value
 
+if TYPE_CHECKING:
+    from flujo_client.api.handle import RunHandle
+    from flujo_client.contract.records import RunRecord
+
 
 @click.group("runs")
 def command() -> None:
-    """List, cancel and retry runs."""
+    """List, cancel, retry and fork runs."""
 
 
 command.add_command(list_runs)
@@ -65,7 +71,28 @@ def retry(*, run: str, from_step: str | None, idempotency_key: str | None, as_js
     """
     with FlujoClient() as client:
         forked = find_run(client, run).retry(from_step, idempotency_key=idempotency_key)
-        record = forked.record()
+        _show_forked(forked, forked.record(), as_json=as_json)
+
+
+@command.command("fork")
+@click.argument("run")
+@click.option("--from", "from_step", required=True, metavar="STEP", help="The top-level step to begin at.")
+@click.option(
+    "--idempotency-key", metavar="KEY", help="An idempotency key: forking with the same key returns the same run."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print {id, is_new, forked_from, from_step}.")
+def fork(*, run: str, from_step: str, idempotency_key: str | None, as_json: bool) -> None:
+    """Begin any run again at a step under the present code, in a new run, and print its id.
+
+    The run may be live, and goes on as it was. What the steps before gave is taken over; input and context are as they stood when the
+    step was begun.
+    """
+    with FlujoClient() as client:
+        forked = find_run(client, run).fork(from_step, idempotency_key=idempotency_key)
+        _show_forked(forked, forked.record(), as_json=as_json)
+
+
+def _show_forked(forked: RunHandle, record: RunRecord, *, as_json: bool) -> None:
     if as_json:
         shape = {
             "id": forked.id,

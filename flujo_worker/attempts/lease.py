@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TOLD_S = 0.5
-"""Within this, and the time of a statement, an attempt under limits hears that its run was stopped (M-433: a second)."""
+"""Within this, and the time of a statement, an attempt under limits hears that its run was stopped."""
 
 
 @dataclass(eq=False)
@@ -120,7 +120,7 @@ class Lease:
             logger.warning("could not retire worker %s; its lease will run out", self.worker)
 
     def may_judge(self) -> bool:
-        """Tell whether this process may call others dead: its own lease has lived, unbroken, for one whole lease (law)."""
+        """Tell whether this process may call others dead: its own lease has lived, unbroken, for one whole lease."""
         now = time.monotonic()
         return now - self._beat_at < 2 * self._renew_s and now - self._unbroken_since >= self._lease_s
 
@@ -245,5 +245,5 @@ class Lease:
         for key, fence in fences.items():
             held = self._held.get(key)
             if held is not None and held.fence == fence:
-                logger.info("attempt %s is no longer ours", key)
+                logger.info("attempt %s no longer belongs to this worker", key)
                 held.cancel()

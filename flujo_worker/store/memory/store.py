@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from flujo_client.contract.approval import Approval
+    from flujo_client.contract.code import AwaitedCode
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.outcome import Usage
     from flujo_client.contract.records import (
@@ -152,7 +153,7 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
             return True
 
     def status(self, run_id: str) -> str:
-        """A run's status as it is seen: `paused` with a question open, in it or its child runs, and nothing that can run."""
+        """Return a run's visible status: `paused` with an open question, in it or its child runs, and nothing that can run."""
         with self._lock:
             status, rows = self._run(run_id).status, self._family_of(run_id)
             is_paused = {row.status for row in rows if row.is_live and not row.is_held} == {"paused"}
@@ -397,9 +398,17 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
 
     def parked(self, limit: int) -> list[tuple[str, str, str]]:
         with self._lock:
-            tickets = [run.ticket for run in self._runs.values() if run.status == "parked"]
-            fair = fairly(tickets, lambda ticket: (ticket.reference, ticket.fingerprint))
-            return [(ticket.run, ticket.reference, ticket.fingerprint) for ticket in fair[:limit]]
+            tickets = [run.ticket for run in self._parked() if run.awaited is None][:limit]
+            return [(ticket.run, ticket.reference, ticket.fingerprint) for ticket in tickets]
+
+    def parked_for_code(self, limit: int) -> list[tuple[str, str, str, AwaitedCode]]:
+        with self._lock:
+            found = [(run.ticket, run.awaited) for run in self._parked() if run.awaited is not None][:limit]
+            return [(ticket.run, ticket.reference, ticket.fingerprint, awaited) for ticket, awaited in found]
+
+    def _parked(self) -> list[StoredRun]:
+        parked = (run for run in self._runs.values() if run.status == "parked")
+        return fairly(parked, lambda run: (run.ticket.reference, run.ticket.fingerprint))
 
     def unpark(self, run: str) -> bool:
         with self._lock:
@@ -407,6 +416,6 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
             if row is None or row.status != "parked":
                 return False
             row.move("running")
-            row.reason = None
+            row.reason = row.awaited = None
             self._add_event(run, None, "run.unparked", "info", {})
             return True

@@ -10,9 +10,12 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+import orjson
 import psycopg
 
+from flujo_client.contract.code import AwaitedCode, CodeVersion
 from flujo_client.contract.outcome import Usage
+from flujo_client.serial import stored_safely
 from flujo_worker import failpoints
 from flujo_worker.errors import Unreadable
 from flujo_worker.ports import (
@@ -208,8 +211,18 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
         rows = self._rows("spent_lately", {"reference": reference, "runs": runs})
         return [(row.pop("key"), Usage(**row)) for row in map(dict, rows)]
 
-    def park(self, key: str, fence: int, reason: str) -> bool:
-        return bool(self._do("park", {"key": key, "fence": fence, "reason": as_text(reason)}))
+    def park(self, key: str, fence: int, reason: str, *, code: AwaitedCode | None = None) -> bool:
+        awaited = None if code is None else stored_safely(code.to_tree())
+        parameters = {"key": key, "fence": fence, "reason": as_text(reason), "parked_for": awaited}
+        return bool(self._do("park", parameters))
+
+    def store_code(self, versions: Sequence[CodeVersion]) -> None:
+        parts = [stored_safely(each.to_tree()) for each in versions]
+        self._do("store_code", {"digests": [each.digest for each in versions], "parts": parts})
+
+    def code(self, digests: Collection[str]) -> dict[str, CodeVersion]:
+        rows = self._rows("code", {"digests": list(digests)})
+        return {row["digest"]: CodeVersion.from_tree(orjson.loads(row["parts"])) for row in rows}
 
     def defer(self, key: str, fence: int, delay_s: float, event: Event | None = None) -> bool:
         parameters = {"key": key, "fence": fence, "delay_s": delay_s}
@@ -329,12 +342,18 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
     def parked(self, limit: int) -> list[tuple[str, str, str]]:
         return [(row["id"], row["reference"], row["fingerprint"]) for row in self._rows("parked", {"limit": limit})]
 
+    def parked_for_code(self, limit: int) -> list[tuple[str, str, str, AwaitedCode]]:
+        return [
+            (row["id"], row["reference"], row["fingerprint"], AwaitedCode.from_tree(orjson.loads(row["parked_for"])))
+            for row in self._rows("parked_for_code", {"limit": limit})
+        ]
+
     def unpark(self, run: str) -> bool:
         return bool(self._do("unpark", {"run": run}))
 
 
 def _optional_statements(decision: Decision) -> dict[str, dict[str, Any]]:
-    """The statements that go with a merge, which few have."""
+    """Return the optional statements of a merge, which few merges have."""
     statements = {}
     if decision.notice.outcome.corrections:
         statements["record_corrections"] = bind_corrections([decision.notice])
@@ -392,7 +411,7 @@ def _read_claim(row: Mapping[str, Any] | None, worker: str) -> Claim:
 
 
 def _is_mine(row: Mapping[str, Any], worker: str) -> bool:
-    """The claim had been applied and its answer was lost: the caller, who runs no second copy, may go on under that fence."""
+    """Tell whether the claim had been applied and its answer was lost: the caller, who runs no second copy, may continue under that fence."""
     return bool(row["was"] == "running" and row["holder"] == worker)
 
 
