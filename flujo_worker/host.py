@@ -128,6 +128,7 @@ class Host:
             lease_s=own.lease_s,
             renew_s=own.renew_s,
             on_renewed=self._heartbeat.beat,
+            on_told_to_stop=lambda: self.steps.stop(),  # noqa: PLW0108 - whoever runs the process replaces it
         )
         changes = CodeChanges(
             self._store,
@@ -287,7 +288,7 @@ class Host:
         except SerializationError as error:
             raise WireError(f"message {task_id} refused: {error.message}", cause=error) from error
         if envelope.key != task_id or envelope.kind == "join":  # joins come as join signals
-            raise WireError(f"message {task_id} refused: what it holds is attempt {envelope.key}")
+            raise WireError(f"message {task_id} refused: it contains attempt {envelope.key}")
         return await self._attempts.deliver(envelope)
 
     def perform_in(self, room: Room, envelope: Envelope) -> DeliveryResult:
@@ -304,7 +305,7 @@ class Host:
         except SerializationError as error:
             raise WireError(f"message {task_id} refused: {error.message}", cause=error) from error
         if join_signal.key != task_id:
-            raise WireError(f"message {task_id} refused: what it holds is the join signal {join_signal.key}")
+            raise WireError(f"message {task_id} refused: it contains the join signal {join_signal.key}")
         return await self._attempts.signal_join(join_signal.run, join_signal.address)
 
     def _effects_on(self, engine: Engine | None, settings: Settings) -> Effects:

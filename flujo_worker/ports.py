@@ -134,6 +134,13 @@ class Member:
     slots: int
 
 
+class Renewal(NamedTuple):
+    """What a worker learns as it renews its lease: which attempts are no longer to be worked on, and whether it was told to stop."""
+
+    lost: set[str]
+    is_to_stop: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Due:
     """A message to publish again, and why: ready, lost, epoch or gone."""
@@ -176,8 +183,8 @@ class Leases(Protocol):
     ) -> set[str]:
         """Begin an incarnation; adopt those of the `held` attempts that still point to `old`, and return them."""
 
-    def renew(self, worker: str, lease_s: float, held: Mapping[str, int]) -> set[str] | None:
-        """Extend the lease. Return which held attempts (key → fence) are no longer to be worked on; None: the lease is over."""
+    def renew(self, worker: str, lease_s: float, held: Mapping[str, int]) -> Renewal | None:
+        """Extend the lease. Return what became of the held attempts (key → fence); None: the lease is over."""
 
     def release_unowned(self, worker: str, kept: Collection[str], older_s: float) -> set[str]:
         """Let go of attempts, claimed longer ago than `older_s`, that point to this worker and are not among the `kept`.
@@ -231,7 +238,7 @@ class Ledger(Protocol):
         """Apply all of a decision, or none of it if the attempt is not running under the notice's fence.
 
         Under limits, what was spent is settled with it; a limit that this passes fails the first run of the tree.
-        What the outcome repaired goes into the correction ledger with it (M-178); an outcome without repairs never touches that.
+        What the outcome repaired goes into the correction ledger with it; an outcome without repairs never touches that.
         """
 
     def spend(self, run: str, key: str, fence: int, usage: Usage, *, claimed_at: int | None = None) -> None:
@@ -329,7 +336,7 @@ class Backlog(Protocol):
         """When this epoch of the broker was first seen, in unix seconds."""
 
     def queues(self) -> list[str]:
-        """The queues that sent and unclaimed attempts are in."""
+        """Return the queues that sent and unclaimed attempts are in."""
 
     def due(
         self,
@@ -363,7 +370,7 @@ class Backlog(Protocol):
         """Aborted fan-outs (run, address) that still wait for branches."""
 
     def runs_to_stop(self, limit: int) -> list[tuple[str, Literal["cancelled", "expired", "failed"]]]:
-        """Runs that are to be wound down."""
+        """Return runs that must be wound down."""
 
     def orphaned_children(self, limit: int) -> list[str]:
         """Live child runs that nobody waits for any more: their parent is stopped, or has closed what they were begun for."""
@@ -372,10 +379,10 @@ class Backlog(Protocol):
         """Make place for the events of the days to come, and drop those of days that are over; None: never."""
 
     def parked(self, limit: int, but: Collection[str] = ()) -> list[tuple[str, str, str]]:
-        """Runs that are parked for their plan: id, reference, fingerprint; the oldest of each pipeline first, then the second oldest of each, and so on."""
+        """Return runs that are parked for their plan: id, reference, fingerprint; the oldest of each pipeline first, then the second oldest of each, and so on."""
 
     def parked_for_code(self, limit: int) -> list[tuple[str, str, str, AwaitedCode]]:
-        """Runs that are parked for bodies of functions: id, reference, fingerprint and what they wait for; in the order of `parked`."""
+        """Return runs that are parked for bodies of functions: id, reference, fingerprint and what they wait for; in the order of `parked`."""
 
     def unpark(self, run: str) -> bool:
         """Let a parked run go on."""
@@ -413,7 +420,7 @@ class PendingHookCalls(Protocol):
         """Let go of a call that this worker has taken, and count so many losses as its own."""
 
     def settle_call(self, call: PendingHookCall, worker: str) -> None:
-        """The hooks were called; nothing is owed any more, unless somebody else has taken it since."""
+        """Record that the hooks were called, unless another worker has taken the call since."""
 
     def break_off(
         self, run: str, fault: Fault, event: Event | None = None, *, key: str | None = None, fence: int | None = None
@@ -450,7 +457,7 @@ class Publisher(Protocol):
         """Write how many parts the fan-out's chord waits for, before its members go out; raises DispatchError."""
 
     def epoch(self) -> str:
-        """The broker's present epoch, drawn anew when Redis has lost it."""
+        """Return the broker's present epoch, drawn anew when Redis has lost it."""
 
     def heads(self, queues: Collection[str]) -> dict[str, float | None]:
         """When each queue's next message was sent, in unix seconds; None: it is empty."""

@@ -1,4 +1,4 @@
-"""The attempt's message: all it needs to run, as a value (M-004, M-005)."""
+"""The attempt's message: all it needs to run, as a value."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class RunHeader:
         deadline: unix seconds after which no attempt of the run begins.
         trace_parent: a W3C trace context, carried for exporters.
         root: where in the plan the run begins; a child run's is the body of its import.
-        aros: the project's `[aros]` table as it was when the run was enqueued, so that no worker's own file counts (M-149); None
+        aros: the project's `[aros]` table as it was when the run was enqueued, so that no worker's own file counts; None
             where the project has none.
         limits: the budgets that the run's attempts must reserve from, in the words of `flujo_client.pipeline.limits`; None where
             nothing limits any of them.
@@ -68,7 +68,7 @@ class Envelope:
     Attributes:
         address: the scope the attempt owns while it lives.
         version: the scope's version that `context` is the snapshot of; checked again in the merge.
-        context: None when the run has no context (M-023); a reference when it is above the inline limit.
+        context: None when the run has no context; a reference when it is above the inline limit.
         guidance: why the attempt before this one failed.
         kind: a try at a step; the start of a scope that begins with a container; the join of a fan-out; or going on with a person's
             answer.

@@ -171,5 +171,5 @@ def _command(*arguments: str) -> list[str]:
 
 
 def _search_path(given: str | None) -> str:
-    """A worker finds modules where this process finds them: a script's own folder stands first in sys.path."""
+    """Return the PYTHONPATH with which a worker finds the modules that this process finds: a script's own folder is first in sys.path."""
     return os.pathsep.join([*(path for path in sys.path[:1] if path), *([given] if given else [])])

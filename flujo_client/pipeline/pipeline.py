@@ -40,10 +40,10 @@ class Pipeline(Generic[OutputT, ContextT]):
         name: what the runs are listed under; the attribute's name in its module when None.
         version: yours; kept with every run.
         context_model: the pydantic model of the runs' context. Without one, context data becomes a `PipelineContext`.
-        resources: what every attempt's agents, processors, plugins and validators get as `resources`, if they take it (§2.4): an
+        resources: what every attempt's agents, processors, plugins and validators get as `resources`, if they take it: an
             object, a function or class without arguments that makes one, or a reference to either. A context manager, sync or async, is
             entered for each attempt and left after it. Steps in a nested pipeline with resources of its own get those instead.
-        hooks: functions that workers call with what happens to a run (§2.9), sync or async, or references to them. One whose parameter
+        hooks: functions that workers call with what happens to a run, sync or async, or references to them. One whose parameter
             is annotated with a payload, or several, is called with no other. Steps in a nested pipeline are told to that one's hooks too.
         on_change: what becomes of a run when its code has changed: `carry_on` under the new code if what it has merged and what is open
             allow it, `pin` it to workers that still have the old code, or `park` it until it is moved. The project's `[runs] on_change`
@@ -96,7 +96,7 @@ class Pipeline(Generic[OutputT, ContextT]):
         folder: Path | None = None,
         allowed: Sequence[str] | None = None,
     ) -> Pipeline:
-        """Build a pipeline of a blueprint (requirements §2.6, docs/reference/blueprints.md).
+        """Build a pipeline of a blueprint (docs/reference/blueprints.md).
 
         Args:
             text: YAML, at most 1 MiB.
@@ -138,11 +138,11 @@ class Pipeline(Generic[OutputT, ContextT]):
 
     @classmethod
     def from_step(cls, step: Step[StepOutputT], **rest: Any) -> Pipeline[StepOutputT]:
-        """A pipeline of one step."""
+        """Make a pipeline of one step."""
         return Pipeline([step], **rest)
 
     def to_yaml(self) -> str:
-        """Write the pipeline as a blueprint, from which `from_yaml_text` builds the same (§2.6).
+        """Write the pipeline as a blueprint, from which `from_yaml_text` builds the same.
 
         Raises:
             BlueprintError: it has what a blueprint cannot say, such as a function that no module holds; all of it is listed.
@@ -159,7 +159,7 @@ class Pipeline(Generic[OutputT, ContextT]):
         return replace(ours, steps=steps, resources=resources, hooks=hooks, blueprint=None)
 
     def as_step(self, name: str, *, inherit_context: bool = True, **options: Any) -> ImportStep:
-        """A step that runs this pipeline, on the context of the one it stands in. Takes the options of `ImportStep`."""
+        """Make a step that runs this pipeline, on the context of the pipeline around it. Takes the options of `ImportStep`."""
         return forward.nested(name, pipeline=self, inherit_context=inherit_context, **options)
 
 
@@ -181,7 +181,7 @@ def steps_of(body: Any) -> Sequence[Step]:
 
 
 def _unfolded(step: Step) -> Step:
-    """A step in the background takes its fallback with it."""
+    """Return the step to plan: a step in the background takes its fallback with it."""
     if isinstance(step.config, StepConfig) and step.config.execution_mode == BACKGROUND:
         return BackgroundStep(step.name, task=step)
     return step if step.fallback_step is None else FallbackStep(step.name, primary=step)

@@ -76,7 +76,7 @@ def keep(outputs: Sequence[Any], *, context: TreeSearchContext) -> dict[str, Any
 
 
 def _following(state: SearchState, ranked: Sequence[ScoredPath]) -> list[list[Any]]:
-    """The next beam: none where the goal is reached, and no more than there are proposals left."""
+    """Return the next beam: empty where the goal is reached, and no longer than the proposals that are left."""
     bounds = state.bounds
     if state.best is not None and state.best.score >= bounds.goal_score_threshold:
         return []
@@ -139,7 +139,7 @@ def score_of(output: Any) -> Score:
 
 
 def _part(output: Any, name: str, otherwise: Any) -> Any:
-    """A key of a mapping or a field of an object."""
+    """Return a key of a mapping or a field of an object."""
     return output.get(name, otherwise) if isinstance(output, Mapping) else getattr(output, name, otherwise)
 
 

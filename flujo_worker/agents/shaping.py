@@ -1,4 +1,4 @@
-"""What a step wants of its agent's output: a declaration, without a word about providers (M-053).
+"""What a step wants of its agent's output: a declaration, without a word about providers.
 
 The policy makes one; `structured.py` decides what of it the model can do. In: the step's settings; out: what was decided.
 """
@@ -86,9 +86,9 @@ class Shaping:
 
     Attributes:
         structured_output: `off`, `auto`, `openai_json`, `outlines` or `xgrammar`.
-        name: the schema's name for the provider, derived from the step's (M-070).
+        name: the schema's name for the provider, derived from the step's.
         schema: the step's own JSON Schema; None leaves it to the agent's output type.
-        shadow: nothing may change: structured output is only decided and told (C-41).
+        shadow: nothing may change: structured output is only decided and told.
         reads: `read` may change an output: a text in the place of an output tool's call is then taken for its arguments.
         read: what makes an output valid, called before the agent library's own validation.
         fit: what calls that validation.

@@ -1,7 +1,7 @@
 """What a parse says: the value, or where and why not, and what was done on the way.
 
 Values only: nothing here decides. In: what the stages found; out: a `ParseOutcome`, the same on every worker for the same text,
-schema and settings (M-080).
+schema and settings.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Transform(NamedTuple):
 
 
 class Preview(NamedTuple):
-    """A bounded look at a repair: the text before it, the value's text after it (M-087)."""
+    """A bounded look at a repair: the text before it, the value's text after it."""
 
     before: str
     after: str

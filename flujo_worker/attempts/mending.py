@@ -1,4 +1,4 @@
-"""The step's output processors between AROS's conversions and the strict check that has the last word (M-049, M-051, M-099).
+"""The step's output processors between AROS's conversions and the strict check that has the last word.
 
 What only the schema refuses, they get decoded, and what they make of it is judged anew. What AROS accepts, they get afterwards, and
 the result is judged by what it was accepted by. It must not read text nor decide what holds: the checks do. In: a refused outcome, or
@@ -55,7 +55,7 @@ class Mending:
             key: under which the value stands in what was read.
 
         Raises:
-            Exception: only control-flow signals and limits, as a processor raised them (M-042).
+            Exception: only control-flow signals and limits, as a processor raised them.
         """
         assert refused.unfit is not None
         value = refused.unfit.value

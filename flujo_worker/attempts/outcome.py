@@ -59,7 +59,7 @@ T = TypeVar("T")
 Policy = Callable[["Work", "AttemptRun"], Awaitable["Done"]]
 
 POLICIES: Final[Mapping[str, Policy]] = {"step": perform_step, "resume": perform_resume}
-"""How each kind of work row is carried out: a table, so that a new kind needs no edit anywhere else (M-041, C-18)."""
+"""How each kind of work row is carried out: a table, so that a new kind needs no edit anywhere else."""
 
 
 _UNBLOCK: Final = "await an async client, make the step a plain function, which runs in a thread, or call `await asyncio.to_thread(…)`"

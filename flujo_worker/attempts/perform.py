@@ -107,7 +107,9 @@ class Attempts:
         """
         delivered = await self.perform_delivered(envelope)
         if delivered.disposition == "mismatched":
-            raise WireError(f"attempt {envelope.key} is not one of {envelope.ticket.reference!r:.200}")
+            raise WireError(
+                f"attempt {envelope.key} does not belong to the pipeline {envelope.ticket.reference!r:.200}"
+            )
         return delivered
 
     async def signal_join(self, run: str, address: str) -> DeliveryResult:
@@ -291,7 +293,7 @@ class Attempts:
 
 
 def _unperformed(claim: Claim, wanted: ClaimRequest, started: float) -> Outcome | None:
-    """What comes of an attempt that is claimed only to be closed; None: it is to be performed."""
+    """Return the outcome of an attempt that is claimed only to be closed; None if it must be performed."""
     if claim.aborted:
         return Outcome("cancelled")
     if wanted.error is not None:

@@ -1,6 +1,6 @@
-"""One attempt of an agent step, stage by stage: `STAGES` is the way of its data, from top to bottom (M-049).
+"""One attempt of an agent step, stage by stage: `STAGES` is the way of its data, from top to bottom.
 
-Every stage has a place that its failures are blamed on (C-01, C-02), and most may take the attempt's time. A plugin may send the prompt to
+Every stage has a place that its failures are blamed on, and most may take the attempt's time. A plugin may send the prompt to
 another agent: its answer goes `REDIRECTED`, under what is left of that time. What is raised goes through; `outcome.py` makes a fault of it.
 """
 

@@ -1,4 +1,4 @@
-"""A loop's conversation (requirements §2.6): whose words are turns of it, how many its agents are told, which stay. Pure.
+"""A loop's conversation: whose words are turns of it, how many its agents are told, which stay. Pure.
 
 It must not write a turn into a context or render one: that is `attempts/conversation.py`. In: a plan, turns, a loop's rules. Out: rules,
 turns. A token is taken to be 4 bytes of UTF-8: the same everywhere, with no model's own counting.
@@ -157,6 +157,6 @@ def _summary(older: Sequence[ConversationTurn], most: int) -> list[ConversationT
 
 
 def _short(text: str, most: int) -> str:
-    """A text's beginning on one line: what was said in several could pass for somebody else's turn."""
+    """Return a text's beginning on one line: several lines could pass for another speaker's turn."""
     line = " ".join(text[: most + 1].split())
     return line if len(text) <= most else f"{line[:most]}…"

@@ -21,6 +21,7 @@ from flujo_worker.ports import (
     Member,
     Publish,
     Records,
+    Renewal,
     ignore,
     publish_nothing,
 )
@@ -154,7 +155,7 @@ class MemoryStore(ForksInMemory, HookCallsInMemory, PlanMovesInMemory):
             return True
 
     def status(self, run_id: str) -> str:
-        """A run's status as it is seen: `paused` with a question open, in it or its child runs, and nothing that can run."""
+        """Return a run's visible status: `paused` with an open question, in it or its child runs, and nothing that can run."""
         with self._lock:
             status, rows = self._run(run_id).status, self._family_of(run_id)
             is_paused = {row.status for row in rows if row.is_live and not row.is_held} == {"paused"}
@@ -224,12 +225,12 @@ class MemoryStore(ForksInMemory, HookCallsInMemory, PlanMovesInMemory):
                 row.worker = member.id
             return {str(row.key) for row in adopted}
 
-    def renew(self, worker: str, lease_s: float, held: Mapping[str, int]) -> set[str] | None:
+    def renew(self, worker: str, lease_s: float, held: Mapping[str, int]) -> Renewal | None:
         with self._lock:
             if not self._is_leased(worker):
                 return None
             self._leases[worker] = self._clock() + lease_s
-            return {key for key, fence in held.items() if not self._is_held(key, fence, worker)}
+            return Renewal({key for key, fence in held.items() if not self._is_held(key, fence, worker)})
 
     def _is_held(self, key: str, fence: int, worker: str) -> bool:
         row = self._attempts.get(key)

@@ -28,6 +28,7 @@ from flujo_worker.ports import (
     PlanName,
     Publish,
     Refusal,
+    Renewal,
     Reply,
     Room,
     Verdict,
@@ -107,10 +108,10 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres, PlanM
         }
         return {row["key"] for row in self._rows("register_worker", parameters)}
 
-    def renew(self, worker: str, lease_s: float, held: Mapping[str, int]) -> set[str] | None:
+    def renew(self, worker: str, lease_s: float, held: Mapping[str, int]) -> Renewal | None:
         parameters = {"id": worker, "lease_s": lease_s, "keys": list(held), "fences": list(held.values())}
         rows = self._rows("renew", parameters)
-        return set(rows[0]["lost"]) if rows else None
+        return Renewal(set(rows[0]["lost"]), rows[0]["is_to_stop"]) if rows else None
 
     def release_unowned(self, worker: str, kept: Collection[str], older_s: float) -> set[str]:
         parameters = {"worker": worker, "kept": sorted(kept), "older_s": older_s}
@@ -353,7 +354,7 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres, PlanM
 
 
 def _optional_statements(decision: Decision) -> dict[str, dict[str, Any]]:
-    """The statements that go with a merge, which few have."""
+    """Return the optional statements of a merge, which few merges have."""
     statements = {}
     if decision.notice.outcome.corrections:
         statements["record_corrections"] = bind_corrections([decision.notice])
@@ -411,7 +412,7 @@ def _read_claim(row: Mapping[str, Any] | None, asked: Mapping[str, Any]) -> Clai
 
 
 def _is_mine(row: Mapping[str, Any], worker: str) -> bool:
-    """The claim had been applied and its answer was lost: the caller, who runs no second copy, may go on under that fence."""
+    """Tell whether the claim had been applied and its answer was lost: the caller, who runs no second copy, may continue under that fence."""
     return bool(row["was"] == "running" and row["holder"] == worker)
 
 
