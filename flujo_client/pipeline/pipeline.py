@@ -61,8 +61,8 @@ class Pipeline(Generic[OutputT, ContextT]):
     context_model: type[ContextT] | None = None
     resources: Any = field(default=None, repr=False)  # an object may show its password
     hooks: Sequence[Any] = ()
-    on_change: OnChange | None = field(default=None, kw_only=True)
     blueprint: str | None = field(default=None, repr=False)
+    on_change: OnChange | None = None
     on_body_change: OnBodyChange = "warn"
 
     def __post_init__(self) -> None:
