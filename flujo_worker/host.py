@@ -127,6 +127,7 @@ class Host:
             lease_s=own.lease_s,
             renew_s=own.renew_s,
             on_renewed=self._heartbeat.beat,
+            on_told_to_stop=lambda: self.steps.stop(),  # noqa: PLW0108 - whoever runs the process replaces it
         )
         grace_s = settings.agents.cancel_grace_s
         self._hand_back = HandBack(

@@ -131,6 +131,13 @@ class Member:
     slots: int
 
 
+class Renewal(NamedTuple):
+    """What a worker learns as it renews its lease: which attempts are no longer to be worked on, and whether it was told to stop."""
+
+    lost: set[str]
+    is_to_stop: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Due:
     """A message to publish again, and why: ready, lost, epoch or gone."""
@@ -173,8 +180,8 @@ class Leases(Protocol):
     ) -> set[str]:
         """Begin an incarnation; adopt those of the `held` attempts that still point to `old`, and return them."""
 
-    def renew(self, worker: str, lease_s: float, held: Mapping[str, int]) -> set[str] | None:
-        """Extend the lease. Return which held attempts (key → fence) are no longer to be worked on; None: the lease is over."""
+    def renew(self, worker: str, lease_s: float, held: Mapping[str, int]) -> Renewal | None:
+        """Extend the lease. Return what became of the held attempts (key → fence); None: the lease is over."""
 
     def release_unowned(self, worker: str, kept: Collection[str], older_s: float) -> set[str]:
         """Let go of attempts, claimed longer ago than `older_s`, that point to this worker and are not among the `kept`.
@@ -183,7 +190,7 @@ class Leases(Protocol):
         """
 
     def hand_back(self, worker: str, keys: Collection[str]) -> set[str]:
-        """Return back those of the attempts that this worker works on, or has a message of; return them, to be published at once.
+        """Return those of the attempts that this worker works on, or has a message of; return them, to be published at once.
 
         They keep their numbers, and none of them was lost.
         """

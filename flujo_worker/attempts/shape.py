@@ -96,7 +96,7 @@ class OutputParser:
         return self.settings.parsing.aop != "off" and not self.settings.shadow
 
     async def read(self, raw: Any, schema: Mapping[str, Any] | None, origin: Origin = PLAIN) -> Any:
-        """Return back `raw` itself if nothing had to be done, else what it means: JSON text for a text, data for data.
+        """Return `raw` itself if nothing had to be done, else what it means: JSON text for a text, data for data.
 
         Args:
             raw: a text, or data that the provider's client has decoded.

@@ -21,6 +21,7 @@ from flujo_worker.ports import (
     Member,
     Publish,
     Records,
+    Renewal,
     ignore,
     publish_nothing,
 )
@@ -221,12 +222,12 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
                 row.worker = member.id
             return {str(row.key) for row in adopted}
 
-    def renew(self, worker: str, lease_s: float, held: Mapping[str, int]) -> set[str] | None:
+    def renew(self, worker: str, lease_s: float, held: Mapping[str, int]) -> Renewal | None:
         with self._lock:
             if not self._is_leased(worker):
                 return None
             self._leases[worker] = self._clock() + lease_s
-            return {key for key, fence in held.items() if not self._is_held(key, fence, worker)}
+            return Renewal({key for key, fence in held.items() if not self._is_held(key, fence, worker)})
 
     def _is_held(self, key: str, fence: int, worker: str) -> bool:
         row = self._attempts.get(key)

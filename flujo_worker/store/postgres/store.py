@@ -28,6 +28,7 @@ from flujo_worker.ports import (
     PlanName,
     Publish,
     Refusal,
+    Renewal,
     Reply,
     Room,
     Verdict,
@@ -106,10 +107,10 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
         }
         return {row["key"] for row in self._rows("register_worker", parameters)}
 
-    def renew(self, worker: str, lease_s: float, held: Mapping[str, int]) -> set[str] | None:
+    def renew(self, worker: str, lease_s: float, held: Mapping[str, int]) -> Renewal | None:
         parameters = {"id": worker, "lease_s": lease_s, "keys": list(held), "fences": list(held.values())}
         rows = self._rows("renew", parameters)
-        return set(rows[0]["lost"]) if rows else None
+        return Renewal(set(rows[0]["lost"]), rows[0]["is_to_stop"]) if rows else None
 
     def release_unowned(self, worker: str, kept: Collection[str], older_s: float) -> set[str]:
         parameters = {"worker": worker, "kept": sorted(kept), "older_s": older_s}
