@@ -44,7 +44,7 @@ class PlanName(NamedTuple):
 class Claim:
     """The answer to a claim: the fence to work under, or why not.
 
-    `aborted`: a fan-out the attempt stands in was aborted, so it is to close itself without being performed.
+    `aborted`: a fan-out the attempt is in was aborted, so it is to close itself without being performed.
     `over`: a budget has not what it asks for, so it is to be concluded as limit without being performed.
     `in_company`: how often a suspect was lost without having been alone.
     `claimed_at`: microseconds since 1970 by the database's clock. It tells this claim from one that has the same fence because a crash of
@@ -193,7 +193,7 @@ class Leases(Protocol):
         """
 
     def hand_back(self, worker: str, keys: Collection[str]) -> set[str]:
-        """Give back those of the attempts that this worker works on, or has a message of; return them, to be published at once.
+        """Return those of the attempts that this worker works on, or has a message of; return them, to be published at once.
 
         They keep their numbers, and none of them was lost.
         """
@@ -257,7 +257,7 @@ class Ledger(Protocol):
         """Read versions of code by digest; a missing one is left out."""
 
     def defer(self, key: str, fence: int, delay_s: float, event: Event | None = None) -> bool:
-        """Give an attempt back that has called nobody, to be published again after that many seconds; it keeps its number.
+        """Return an attempt back that has called nobody, to be published again after that many seconds; it keeps its number.
 
         What this claim reserved is given back too. `event` is written once for each attempt, however often it is put off. False: it
         was not running under that fence.
@@ -317,7 +317,7 @@ class Tree(Protocol):
         """Tell which of these fan-outs were aborted."""
 
     def wind_down_branches(self, run: str, fan_out: str) -> None:
-        """In an aborted fan-out: cancel what waits to run, and close every scope that nothing running stands in."""
+        """In an aborted fan-out: cancel what waits to run, and close every scope that nothing running is in."""
 
     def is_last_of_lane(self, run: str, branch: str, key: str) -> bool:
         """Tell whether this attempt closed that branch and the lane it left is empty: what a redelivery must know."""
@@ -385,7 +385,7 @@ class Backlog(Protocol):
         """Return runs that are parked for bodies of functions: id, reference, fingerprint and what they wait for; in the order of `parked`."""
 
     def unpark(self, run: str) -> bool:
-        """Let a parked run go on."""
+        """Let a parked run continue."""
 
 
 class PlanMoves(Protocol):
@@ -444,7 +444,7 @@ class Publisher(Protocol):
     def send(self, envelopes: Sequence[Envelope]) -> None:
         """Publish each envelope as one message; raises DispatchError when the broker does not take them.
 
-        What stands in a fan-out is a member of its chord, whoever publishes it.
+        What is in a fan-out is a member of its chord, whoever publishes it.
         """
 
     async def push(self, envelopes: Sequence[Envelope], *, take: bool = False) -> bytes | None:

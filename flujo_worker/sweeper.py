@@ -52,7 +52,7 @@ class Sweeper:
     """Sweeps.
 
     Args:
-        store: what stands in the rows.
+        store: what is in the rows.
         post: the way out to the broker.
         coordinator: told of attempts that are lost for good.
         catalog: the code of this worker, for parked runs.
@@ -215,7 +215,7 @@ class Sweeper:
                 _safely(f"unparking {run}", partial(self._unpark_if_fit, run, code, awaited))
 
     def _unpark_if_fit(self, run: str, code: Sequence[str], awaited: AwaitedCode) -> None:
-        """Let a run go on that waits for bodies of functions, if this worker has them."""
+        """Let a run continue that waits for bodies of functions, if this worker has them."""
         with suppress(CodeMismatch):
             if self._fits(self._catalog.entry(*code), awaited):
                 self._store.unpark(run)

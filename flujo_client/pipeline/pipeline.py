@@ -50,7 +50,7 @@ class Pipeline(Generic[OutputT, ContextT]):
             when None. Counts for the outermost pipeline of a run.
         blueprint: the YAML it was built from, with all in it that the blueprint names by file. Runs of such a pipeline carry it, so
              that workers need neither a file nor a module for it; one that was composed of it has none.
-        on_body_change: what happens where a conversation, in a loop or a state machine, would go on with another function, prompt, tool, model
+        on_body_change: what happens where a conversation, in a loop or a state machine, would continue with another function, prompt, tool, model
             or model setting than it was held with: `warn` tells it as the event `code.changed`, `park` parks the run until a worker
             with the code of before is back, `ignore` does neither. The outermost pipeline's counts.
     """
@@ -102,7 +102,7 @@ class Pipeline(Generic[OutputT, ContextT]):
             text: YAML, at most 1 MiB.
             name: what the runs are listed under if the text does not say.
             folder: from where the text names files; without one it can name none.
-            allowed: import prefixes that references may stand under; the project's `allowed_imports` when None.
+            allowed: import prefixes that references may be under; the project's `allowed_imports` when None.
 
         Raises:
             BlueprintError: everything that is wrong with it, each with its line; nothing was imported from outside the prefixes.
@@ -126,7 +126,7 @@ class Pipeline(Generic[OutputT, ContextT]):
         Args:
             raise_on_error: raise what refuses it instead.
             include_imports: tell what is found in nested pipelines too.
-            allowed: import prefixes that references may stand under; the project's `allowed_imports` when None.
+            allowed: import prefixes that references may be under; the project's `allowed_imports` when None.
 
         Raises:
             PipelineError: with `raise_on_error`, every error that was found.
@@ -174,7 +174,7 @@ Body: TypeAlias = Pipeline | Step
 
 
 def steps_of(body: Any) -> Sequence[Step]:
-    """Give the steps that a body runs, as they run: one in the background, and one that has a fallback, as the container of it."""
+    """Return the steps that a body runs, as they run: one in the background, and one that has a fallback, as the container of it."""
     if isinstance(body, Pipeline):
         return [_unfolded(each) for each in body.steps]
     return [_unfolded(body)] if isinstance(body, Step) else []  # of anything else `check` tells
@@ -219,7 +219,7 @@ def model_name(model: type[BaseModel] | None) -> str | None:
 
 
 def walk(pipeline: Body) -> Iterator[tuple[str, Step]]:
-    """Give every step with its path, a container before what it holds, all in declared order.
+    """Return every step with its path, a container before what it holds, all in declared order.
 
     Raises:
         PipelineError: containers stand more than 20 deep in each other, as in a pipeline that contains itself; or there are more

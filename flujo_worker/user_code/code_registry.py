@@ -105,7 +105,7 @@ class LoadedPipeline:
 
     @cached_property
     def _pipelines(self) -> dict[str, Pipeline]:
-        """The pipelines that stand in it, by the paths of the bodies they are."""
+        """The pipelines that are in it, by the paths of the bodies they are."""
         bodies = ((f"{path}/{key}", body) for path, step in self.steps.items() for key, body in step.bodies().items())
         return {path: body for path, body in bodies if isinstance(body, Pipeline)}
 
@@ -118,7 +118,7 @@ class CodeRegistry:
     """Finds pipelines, agents and resources; each is resolved once per process.
 
     Args:
-        allowed: import prefixes they may stand under.
+        allowed: import prefixes they may be under.
         plan_of: finds the plan of a fingerprint, which has the text of a blueprint.
     """
 

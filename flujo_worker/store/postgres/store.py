@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from flujo_worker.domain.values import Decision
 
 DAYS_AHEAD = 2, 7
-"""The days from today on for which partitions of events are made, before they come; what falls through stands in the default one."""
+"""The days from today on for which partitions of events are made, before they come; what falls through is in the default one."""
 
 
 class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres, PlanMovesInPostgres):
