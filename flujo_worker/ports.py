@@ -125,13 +125,14 @@ class Records:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One worker process in one incarnation."""
+    """One worker process in one incarnation: `build` is Flujo's version, `code_build` the user's name for the code that it has."""
 
     id: str
     host: str
     pid: int
     build: str
     slots: int
+    code_build: str | None = None
 
 
 class Renewal(NamedTuple):
@@ -403,6 +404,9 @@ class PlanMoves(Protocol):
 
     def adopt_plan(self, reference: str, plan: Plan, worker: str | None) -> None:
         """Keep a plan whose code a worker has, though no run goes by it yet."""
+
+    def note_build(self, fingerprint: str, build: str) -> None:
+        """Write down which build of the user's code a plan belongs to; the last one that says so counts."""
 
 
 class PendingHookCalls(Protocol):

@@ -70,6 +70,10 @@ class PlanMovesInMemory(Tables):
             self._plans[plan.fingerprint] = plan
             self._since[plan.fingerprint] = max(started, self._since.get(plan.fingerprint, started))
 
+    def note_build(self, fingerprint: str, build: str) -> None:
+        with self._lock:
+            self._builds[fingerprint] = build
+
     def _move_attempts(self, move: PlanMove) -> None:
         moved = {each.key: each for each in move.attempts}
         for row in [row for row in self._attempts_of(move.state.run) if row.is_live]:

@@ -31,6 +31,9 @@ class PlanMovesInPostgres(RetryingPool):
     def adopt_plan(self, reference: str, plan: Plan, worker: str | None) -> None:
         self._do("adopt_plan", _bind_plan(reference, plan, worker))
 
+    def note_build(self, fingerprint: str, build: str) -> None:
+        self._do("note_build", {"fingerprint": fingerprint, "build": build})
+
 
 def _read(connection: psycopg.Connection[dict[str, Any]], run: str) -> RunState | None:
     row = execute(connection, "run_state", {"run": run}, home=CLIENT).fetchone()

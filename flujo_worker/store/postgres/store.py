@@ -100,6 +100,7 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres, PlanM
             "host": member.host,
             "pid": member.pid,
             "build": member.build,
+            "code_build": member.code_build,
             "slots": member.slots,
             "schema": migrations()[-1].version,
             "lease_s": lease_s,
