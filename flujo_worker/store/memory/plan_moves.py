@@ -61,7 +61,7 @@ class PlanMovesInMemory(Tables):
                 scope.version += scope.is_open
             self._move_attempts(move)
             level, data = story_of(move)
-            self._add_event(move.state.run, move.mine, "run.carried_on", level, data)
+            self._add_event(move.state.run, None, "run.carried_on", level, data)
             return "moved"
 
     def adopt_plan(self, reference: str, plan: Plan, worker: str | None) -> None:  # noqa: ARG002 - plans know no reference here

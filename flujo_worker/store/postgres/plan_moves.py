@@ -72,7 +72,6 @@ def _bind(move: PlanMove) -> dict[str, Any]:
     return {
         "run": move.state.run,
         "fingerprint": move.plan.fingerprint,
-        "mine": move.mine,
         "keys": [each.key for each in move.attempts],
         "new_keys": [str(each.new) for each in move.attempts],
         "steps": [each.new.step for each in move.attempts],
