@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.records import AttemptRecord, RunRecord, ScopeRecord
     from flujo_client.serial import Packed
     from flujo_worker.domain.budget import Reservation
+    from flujo_worker.domain.context_change import Fields
     from flujo_worker.domain.values import ChildRunRow, Decision, ScopeRow
 
 Refusal = Literal["unknown", "mismatched", "ended", "busy", "unleased", "stopped", "parked", "suspect"]
@@ -239,6 +240,12 @@ class Ledger(Protocol):
     def park(self, key: str, fence: int, reason: str, *, code: AwaitedCode | None = None) -> bool:
         """Let the run wait for a worker that can carry it on; the attempt goes back. `code`: it waits for bodies, not for its plan."""
 
+    def context_fields(self, model: str, digest: str, fields: Fields) -> list[Fields]:
+        """Record the fields that a context model has, under their digest, and read those that it had before."""
+
+    def plans_of_run(self, run: str) -> list[tuple[str, str]]:
+        """Read the fingerprints and versions of the plans that a run went by: the present one, then the others, the latest first; then those of the run it was forked from."""
+
     def store_code(self, versions: Sequence[CodeVersion]) -> None:
         """Store versions of code by digest."""
 
@@ -368,10 +375,10 @@ class Backlog(Protocol):
         """Make place for the events of the days to come, and drop those of days that are over; None: never."""
 
     def parked(self, limit: int) -> list[tuple[str, str, str]]:
-        """Runs that are parked for their plan: id, reference, fingerprint; the oldest of each pipeline first, then the second oldest of each, and so on."""
+        """List runs that are parked for their plan: id, reference, fingerprint; the oldest of each pipeline first, then the second oldest of each, and so on."""
 
     def parked_for_code(self, limit: int) -> list[tuple[str, str, str, AwaitedCode]]:
-        """Runs that are parked for bodies of functions: id, reference, fingerprint and what they wait for; in the order of `parked`."""
+        """List runs that are parked for bodies of functions: id, reference, fingerprint and what they wait for; in the order of `parked`."""
 
     def unpark(self, run: str) -> bool:
         """Let a parked run go on."""

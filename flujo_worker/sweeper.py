@@ -19,7 +19,7 @@ from flujo_client.contract.envelope import CONTROL_QUEUE
 from flujo_worker import failpoints
 from flujo_worker.errors import DispatchError, StoreError, Unreadable
 from flujo_worker.ports import BrokerSnapshot
-from flujo_worker.user_code.code_registry import CodeMismatch
+from flujo_worker.user_code.code_registry import CodeMismatch, put_bounded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,6 +35,8 @@ logger = logging.getLogger(__name__)
 BATCH = 200
 STOPPED_FOR = {"cancelled": "cancel requested", "expired": "deadline passed", "failed": "usage limit exceeded"}
 UNPARK_EVERY_S = 5.0
+MOST_UNFIT = 100_000
+"""Runs that wait for other bodies, or for other models, which a process remembers."""
 HOUSEKEEPING_EVERY_S = 3600.0
 TURN, NO_JUDGES_TURN = 0.8, 2.5
 """How many sweep intervals ago the fleet has to have swept, for one who may call others dead and for one who may not yet."""
@@ -59,7 +61,7 @@ class Sweeper:
         control_queue: where join signals wait.
         keep_events_days: for how many days events are kept; None: for ever.
         may_load: tells whether code can be loaded without harm to this process.
-        fits: tells whether a pipeline here has the bodies that a run waits for.
+        fits: tells whether a pipeline here has the bodies or models that a run waits for, by the attempt that waits.
         look_beside: looks for processes of this machine that are gone, before each turn to sweep.
     """
 
@@ -77,7 +79,7 @@ class Sweeper:
         control_queue: str = CONTROL_QUEUE,
         keep_events_days: int | None = None,
         may_load: Callable[[str, str], bool] = lambda *_: True,
-        fits: Callable[[LoadedPipeline, AwaitedCode], bool] = lambda *_: True,
+        fits: Callable[[LoadedPipeline, AwaitedCode, Envelope | None], bool] = lambda *_: True,
         look_beside: Callable[[], object] = lambda: None,
     ) -> None:
         self._store, self._post, self._coordinator, self._catalog = store, post, coordinator, catalog
@@ -86,7 +88,7 @@ class Sweeper:
         self._every_s, self._max_lost = every_s, max_lost
         self._unparked_at = self._housekept_at = float("-inf")
         self._keep_events_days, self._look_beside, self._may_load = keep_events_days, look_beside, may_load
-        self._fits = fits
+        self._fits, self._unfit = fits, dict[object, None]()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._sweep_forever, name="flujo-sweeper", daemon=True)
 
@@ -205,10 +207,15 @@ class Sweeper:
                 _safely(f"unparking {run}", partial(self._unpark_if_fit, run, code, awaited))
 
     def _unpark_if_fit(self, run: str, code: Sequence[str], awaited: AwaitedCode) -> None:
-        """Let a run go on that waits for bodies of functions, if this worker has them."""
+        """Let a run go on that waits for bodies of functions or for models, if this worker has them. It is asked once: its code stays."""
+        if (run, awaited) in self._unfit:
+            return
         with suppress(CodeMismatch):
-            if self._fits(self._catalog.entry(*code), awaited):
+            waiting = self._store.envelopes([awaited.attempt]) if awaited.attempt else []
+            if self._fits(self._catalog.entry(*code), awaited, next(iter(waiting), None)):
                 self._store.unpark(run)
+                return
+        put_bounded(self._unfit, (run, awaited), None, most=MOST_UNFIT)
 
     def _housekeep(self) -> None:
         now = time.monotonic()

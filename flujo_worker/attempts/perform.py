@@ -13,12 +13,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from flujo_client.attempt_info import AttemptInfo, performing
+from flujo_client.contract.code import AwaitedCode
 from flujo_client.contract.outcome import NO_USAGE, Outcome
 from flujo_client.redact import redact
 from flujo_worker import failpoints
 from flujo_worker.attempts.budget import emit_reservations
 from flujo_worker.attempts.claim import BreakerGate, Claims, performs_step
-from flujo_worker.attempts.code import CodeOfAttempts, emit_change
+from flujo_worker.attempts.code import Preparation
 from flujo_worker.attempts.isolation import DeliveryResult, Failure, Isolation, isolated
 from flujo_worker.attempts.outcome import Claimed, Outcomes, failed
 from flujo_worker.domain.values import AttemptReport
@@ -27,7 +28,7 @@ from flujo_worker.observe.log import collecting_events
 from flujo_worker.runtime.attempt_run import AttemptRun, CallSettings
 from flujo_worker.runtime.faults import fault_of
 from flujo_worker.user_code.code_registry import CodeMismatch
-from flujo_worker.user_code.code_versions import CodeVersions
+from flujo_worker.user_code.context_migrations import ContextMisfit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,8 +87,7 @@ class Attempts:
         self._ledger, self._coordinator, self._lease, self._loop = ledger, coordinator, lease, loop
         self.catalog = hooks.catalog
         self._effects = effects = coordinator.effects
-        self.code = CodeVersions(ledger, hooks.catalog, settings.template)
-        self._code = CodeOfAttempts(self.code, effects)
+        self.preparation = Preparation(ledger, hooks, settings.template, effects)
         self._claims = Claims(ledger, lease, hooks.catalog, threads, settings, effects)
         self._outcomes = Outcomes(ledger, lease, loop, threads, hooks, settings, effects)
         self._call_settings = CallSettings(settings.cost, settings.template, settings.log.prompts)
@@ -189,9 +189,10 @@ class Attempts:
         fence = held.fence or 0
         try:
             entry = await self._entry(envelope)
-            code = await self._code.of(envelope, entry)
+            prepared = await self.preparation.of(envelope, entry)
         except CodeMismatch as finding:
             return await self._park(envelope, fence, finding)
+        claimed = replace(claimed, envelope=prepared.envelope)
         guard = self._guard(claimed, entry)
         if await guard.holds_back(fence):
             return DeliveryResult("waiting")
@@ -199,16 +200,14 @@ class Attempts:
         with collecting_events(envelope, worker=self._lease.worker) as story, performing(run):
             if held.is_limited:
                 emit_reservations(calls)
-            if code is not None:
-                emit_change(code, entry)
+            prepared.tell()
             outcome = await self._outcome(claimed, entry, story, run)
         await guard.report(run.calls)
         if outcome is None and await self._coordinator.is_aborted(envelope):
             outcome = Outcome("cancelled", latency_s=time.monotonic() - started)
         if outcome is None:
             return DeliveryResult("cancelled")
-        outcome = replace(outcome, code=None if code is None else code.mark)
-        return await self._conclude(AttemptReport(envelope, fence, outcome, held.claimed_at), started)
+        return await self._conclude(prepared.report(outcome, fence, held.claimed_at), started)
 
     async def _entry(self, envelope: Envelope) -> LoadedPipeline:
         """Find the run's pipeline; what is not loaded yet may take long to import."""
@@ -230,7 +229,8 @@ class Attempts:
     async def _park(self, envelope: Envelope, fence: int, finding: CodeMismatch) -> DeliveryResult:
         reason = redact(str(finding))
         logger.error("run %s is parked: %s", envelope.ticket.run, reason)
-        await self._effects.call(self._ledger.park, envelope.key, fence, reason, code=finding.awaited)
+        awaited = AwaitedCode(attempt=envelope.key) if isinstance(finding, ContextMisfit) else finding.awaited
+        await self._effects.call(self._ledger.park, envelope.key, fence, reason, code=awaited)
         return DeliveryResult("parked")
 
     async def _conclude(self, notice: AttemptReport, started: float) -> DeliveryResult:
