@@ -40,7 +40,7 @@ def read(path: str) -> str:
 
 
 def note(text: str, *, context: Triage) -> dict[str, Any]:
-    """Handle one letter."""
+    """Make the record of one letter."""
     return {"category": context.sorted["category"], "amount": context.sorted["amount"], "note": text}
 
 

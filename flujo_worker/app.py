@@ -24,7 +24,7 @@ from flujo_client.redact import mask_url
 from flujo_client.transport.wire import CONTENT_TYPE, SERIALIZER, register
 from flujo_worker import failpoints, tasks
 from flujo_worker.consumer.gate import Gate, guarding
-from flujo_worker.consumer.intake import Intake, retire, retire_parent
+from flujo_worker.consumer.intake import Intake, retire, stop, stop_parent
 from flujo_worker.consumer.pool import AttemptPool
 from flujo_worker.consumer.refusals import Refusals
 from flujo_worker.consumer.stopping import HAND_BACK, hand_back_on_signal, handing_back
@@ -130,7 +130,8 @@ class FlujoWorker:
     def _start_in_child(self, **_: Any) -> None:
         self._slots = 1
         hand_back_on_signal(lambda: self.host().hand_back())
-        self.host().steps.retire = lambda _: retire_parent()
+        steps = self.host().steps
+        steps.retire, steps.stop = lambda _: stop_parent(), stop_parent
 
     def _start_in_main(self, sender: Any = None, **_: Any) -> None:
         """Pools that run tasks in the main process start here; prefork's children start for themselves."""
@@ -143,7 +144,7 @@ class FlujoWorker:
         if self._pool is not None and host.engine is not None:
             self._pool.serve(host, host.engine)
         steps = host.steps
-        steps.retire = lambda _: retire()
+        steps.retire, steps.stop = lambda _: retire(), stop
         if self._is_own:
             intake = Intake(sender)
             steps.pause, steps.resume = intake.pause, intake.resume

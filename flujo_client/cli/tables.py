@@ -165,7 +165,7 @@ def section(title: str, value: Any) -> Group:
 
 
 def error_section(error: Mapping[str, Any]) -> Group:
-    """Draw a run's whole error, but for its traceback, which stands at the step that raised it."""
+    """Draw a run's whole error, but for its traceback, which is at the step that raised it."""
     facts = _grid((key, str(error[key])) for key in error if error[key] and key != "traceback")
     return Group("", Text("error", "bold"), Padding(facts, (0, 0, 0, 2)))
 

@@ -22,6 +22,7 @@ from pydantic import (
 )
 
 from flujo_client.contract.limits import Dollars, Tokens, UsageEstimate, UsageLimits
+from flujo_client.contract.plan import OnChange
 from flujo_client.redact import mask_url
 
 MIN_KEY_BYTES = 16
@@ -90,7 +91,7 @@ def _with_a_port(url: str) -> str:
 
 
 def _of_one_server(url: str) -> str:
-    """Refuse what names several servers: this code would talk to one of them, and go on after a failover with what it lost."""
+    """Refuse what names several servers: this code would talk to one of them, and continue after a failover with what it lost."""
     if url.startswith(("sentinel://", "sentinels://")) or ";" in url:
         raise ValueError(
             "must name one Redis server; Sentinel and lists of servers are not supported: give the address of a TCP proxy "
@@ -217,6 +218,12 @@ class Worker(Section):
         return self
 
 
+class Runs(Section):
+    """What becomes of runs of pipelines that do not say (ADR 39)."""
+
+    on_change: OnChange = "carry_on"
+
+
 class Retry(Section):
     """How long to wait before trying again, in seconds; `jitter` is a share of the delay."""
 
@@ -310,7 +317,7 @@ class Aros(Section):
     shadow_mode: bool = False
 
     def table(self) -> dict[str, Any] | None:
-        """Give the section as plain data; None where nobody has written it."""
+        """Return the section as plain data; None where nobody has written it."""
         return self.model_dump() if self.model_fields_set else None
 
 
@@ -357,7 +364,7 @@ class BackgroundTasks(Section):
     stale_hours: Annotated[float, Field(gt=0, le=24 * 366)] = 24.0
 
     def limits(self) -> UsageLimits | None:
-        """Give what one may spend; None where the quota is off."""
+        """Return what one may spend; None where the quota is off."""
         if not self.quota:
             return None
         return UsageLimits(total_cost_usd_limit=self.max_cost_usd, total_tokens_limit=self.max_tokens)
@@ -455,7 +462,7 @@ class Log(Section):
 class HookSettings(Section):
     """What an error in a pipeline's hook means.
 
-    `strict`: it ends the run, as an abort does. Otherwise it is told in the run's story, and the run goes on.
+    `strict`: it ends the run, as an abort does. Otherwise it is told in the run's story, and the run continues.
     """
 
     strict: bool = False

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from flujo_client.contract.code import AwaitedCode
 from flujo_worker.domain.values import AttemptReport
 from flujo_worker.observe.log import emit
-from flujo_worker.user_code.code_registry import CodeMismatch
+from flujo_worker.user_code.code_registry import CodeMismatch, put_bounded
 from flujo_worker.user_code.code_versions import CodeVersions
-from flujo_worker.user_code.context_migrations import ContextMigrations, fitting
+from flujo_worker.user_code.context_migrations import ContextMigrations, ContextMisfit, fitting
 
 if TYPE_CHECKING:
     from flujo_client.config.models import TemplateSettings
@@ -69,7 +69,7 @@ class Preparation:
     def __init__(self, ledger: Ledger, hooks: HookCaller, templates: TemplateSettings, effects: Effects) -> None:
         self._versions = CodeVersions(ledger, hooks.catalog, templates)
         self._migrations = ContextMigrations(ledger, hooks.bench)
-        self._effects = effects
+        self._effects, self._refused = effects, dict[str, None]()
 
     async def of(self, envelope: Envelope, entry: LoadedPipeline) -> Prepared:
         """Prepare one.
@@ -88,12 +88,21 @@ class Preparation:
         """Tell whether what a run is parked for is here: bodies that fit its conversation, or models and migrations that fit its context."""
         if not awaited.attempt:
             return self._versions.fits(entry, awaited)
+        if awaited.attempt in self._refused:
+            return False
         try:
             if envelope is not None:
                 fitting(self._migrations, entry, envelope)
-        except CodeMismatch:
+        except ContextMisfit:
             return False
         return True
+
+    def awaited(self, finding: CodeMismatch, key: str) -> AwaitedCode | None:
+        """Return what a run is to wait for. Code stays, so this process refuses an attempt for its context once."""
+        if not isinstance(finding, ContextMisfit):
+            return finding.awaited
+        put_bounded(self._refused, key, None)
+        return AwaitedCode(attempt=key)
 
     async def _code_of(self, envelope: Envelope, entry: LoadedPipeline) -> PerformedWith | None:
         if envelope.kind not in _PERFORMED:

@@ -41,11 +41,14 @@ class CodeMismatch(Exception):
     Args:
         message: why.
         awaited: what the run waits for if its plan is here, and bodies of functions are not.
+        loaded: the pipeline that is here instead of the run's, if there is one.
     """
 
-    def __init__(self, message: str, *, awaited: AwaitedCode | None = None) -> None:
+    def __init__(
+        self, message: str, *, awaited: AwaitedCode | None = None, loaded: LoadedPipeline | None = None
+    ) -> None:
         super().__init__(message)
-        self.awaited = awaited
+        self.awaited, self.loaded = awaited, loaded
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,7 @@ class LoadedPipeline:
 
     @cached_property
     def _pipelines(self) -> dict[str, Pipeline]:
-        """The pipelines that stand in it, by the paths of the bodies they are."""
+        """The pipelines that are in it, by the paths of the bodies they are."""
         bodies = ((f"{path}/{key}", body) for path, step in self.steps.items() for key, body in step.bodies().items())
         return {path: body for path, body in bodies if isinstance(body, Pipeline)}
 
@@ -115,7 +118,7 @@ class CodeRegistry:
     """Finds pipelines, agents and resources; each is resolved once per process.
 
     Args:
-        allowed: import prefixes they may stand under.
+        allowed: import prefixes they may be under.
         plan_of: finds the plan of a fingerprint, which has the text of a blueprint.
     """
 
@@ -141,7 +144,8 @@ class CodeRegistry:
         if entry.plan.fingerprint != fingerprint:
             raise CodeMismatch(
                 f"this worker's code of '{reference}' has fingerprint {entry.plan.fingerprint[:12]}, "
-                f"the run was started with {fingerprint[:12]}; a worker with that code will continue it"
+                f"the run was started with {fingerprint[:12]}; a worker with that code will continue it",
+                loaded=entry,
             )
         return entry
 

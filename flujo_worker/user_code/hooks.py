@@ -32,7 +32,7 @@ STRICT = "HOOK_FAILED"
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """What came of calling hooks: what is to be told, and why what they were told of is to be stopped; None: it goes on."""
+    """What came of calling hooks: what is to be told, and why what they were told of is to be stopped; None: it continues."""
 
     events: tuple[Event, ...] = ()
     stop: Fault | None = None
