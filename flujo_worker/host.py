@@ -170,7 +170,7 @@ class Host:
             max_lost=own.max_lost,
             control_queue=own.control_queue,
             keep_events_days=settings.events.keep_days or None,
-            fits=self._attempts.code.fits,
+            fits=self._attempts.preparation.fits,
             may_load=trials.may_load,
             look_beside=neighbours.bury,
         )
