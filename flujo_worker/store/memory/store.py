@@ -26,6 +26,7 @@ from flujo_worker.ports import (
 )
 from flujo_worker.store.memory.forks import ForksInMemory
 from flujo_worker.store.memory.hook_calls import HookCallsInMemory
+from flujo_worker.store.memory.retention import RetentionInMemory
 from flujo_worker.store.memory.rows import StoredAttempt, StoredRun, StoredScope
 from flujo_worker.store.shared_rules import GRACE_S, fairly
 
@@ -51,7 +52,7 @@ GONE_AFTER_S = 5.0
 MAX_DOUBLINGS = 5
 
 
-class MemoryStore(ForksInMemory, HookCallsInMemory):
+class MemoryStore(ForksInMemory, HookCallsInMemory, RetentionInMemory):
     """Everything Postgres would remember, in dictionaries.
 
     Args:
