@@ -24,7 +24,7 @@ from flujo_client.redact import mask_url
 from flujo_client.transport.wire import CONTENT_TYPE, SERIALIZER, register
 from flujo_worker import failpoints, tasks
 from flujo_worker.consumer.gate import Gate, guarding
-from flujo_worker.consumer.intake import Intake, retire, retire_parent
+from flujo_worker.consumer.intake import Intake, retire, stop, stop_parent
 from flujo_worker.consumer.pool import AttemptPool
 from flujo_worker.consumer.refusals import Refusals
 from flujo_worker.consumer.stopping import HAND_BACK, hand_back_on_signal, handing_back
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from flujo_worker.host import Host
 
 CONFIGURATION = 2
-"""The exit code of a worker that is set up wrongly: that of every command (requirements §2.8)."""
+"""The exit code of a worker that is set up wrongly: that of every command."""
 
 _LOCAL_BACKENDS = ("redis://", "rediss://", "unix://")
 _BRIEFLY = {"max_retries": 3, "interval_start": 0.1, "interval_step": 0.3, "interval_max": 1.0}
@@ -74,7 +74,7 @@ class FlujoWorker:
         return self.settings.worker.attempts_queue, self.settings.worker.control_queue
 
     def host(self) -> Host:
-        """The engine of this very process, started on first use: after a fork, never before."""
+        """Return the engine of this very process, started on first use: after a fork, never before."""
         from flujo_worker.host import Host
 
         with self._lock:
@@ -101,7 +101,7 @@ class FlujoWorker:
         signals.worker_shutdown.connect(self._stop, weak=False)
 
     def _prepare(self, instance: Any = None, **_: Any) -> None:
-        """A worker started without -Q consumes our queues too; one with -Q is told later what to consume, and can send to ours."""
+        """Check a starting worker and add Flujo's queues, which it consumes unless -Q names others."""
         if instance is None or instance.app is not self.app:
             return
         self._require_readiness()
@@ -130,7 +130,8 @@ class FlujoWorker:
     def _start_in_child(self, **_: Any) -> None:
         self._slots = 1
         hand_back_on_signal(lambda: self.host().hand_back())
-        self.host().steps.retire = lambda _: retire_parent()
+        steps = self.host().steps
+        steps.retire, steps.stop = lambda _: stop_parent(), stop_parent
 
     def _start_in_main(self, sender: Any = None, **_: Any) -> None:
         """Pools that run tasks in the main process start here; prefork's children start for themselves."""
@@ -143,7 +144,7 @@ class FlujoWorker:
         if self._pool is not None and host.engine is not None:
             self._pool.serve(host, host.engine)
         steps = host.steps
-        steps.retire = lambda _: retire()
+        steps.retire, steps.stop = lambda _: retire(), stop
         if self._is_own:
             intake = Intake(sender)
             steps.pause, steps.resume = intake.pause, intake.resume
@@ -237,7 +238,7 @@ def _checked(app: Celery, settings: Settings) -> Celery:
         )
     if not {SERIALIZER, CONTENT_TYPE} & set(app.conf.accept_content):
         raise ConfigurationError(
-            f"this Celery app's accept_content refuses our messages ({CONTENT_TYPE})",
+            f"this Celery app's accept_content refuses Flujo's messages ({CONTENT_TYPE})",
             suggestion=f"app.conf.accept_content = [*app.conf.accept_content, '{SERIALIZER}']",
         )
     return app

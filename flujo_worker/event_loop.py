@@ -1,6 +1,6 @@
 """One event loop per process, in a thread of its own. Agents and their clients live on it; Celery's threads wait for it.
 
-User code that ignores its cancellation is left behind: whoever waits for it gets a timeout, and the coroutine goes on without effect.
+User code that ignores its cancellation is left behind: whoever waits for it gets a timeout, and the coroutine continues without effect.
 """
 
 from __future__ import annotations
@@ -243,11 +243,11 @@ class Loop:
         return call.name, place
 
     def _place(self) -> Place:
-        """The place that the loop's thread is at."""
+        """Return the place that the loop's thread is at."""
         return place_of(sys._current_frames().get(self._thread.ident or 0))  # noqa: SLF001 - there is no other door
 
     def place(self, task: asyncio.Task[Any] | None) -> Place:
-        """The place that a task is at."""
+        """Return the place that a task is at."""
         if task is None or asyncio.current_task(self._loop) is task:
             return self._place()
         return place_of(task.get_coro())

@@ -19,6 +19,7 @@ from flujo_client.errors import SerializationError
 from flujo_client.redact import hide_fields
 from flujo_worker.attempts.lease import Lease
 from flujo_worker.attempts.perform import Attempts
+from flujo_worker.coordinator.code_changes import CodeChanges
 from flujo_worker.coordinator.coordinator import Coordinator
 from flujo_worker.coordinator.failure_log import log_failures
 from flujo_worker.dispatch import RedisPublisher, Sender
@@ -129,6 +130,14 @@ class Host:
             lease_s=own.lease_s,
             renew_s=own.renew_s,
             on_renewed=self._heartbeat.beat,
+            on_told_to_stop=lambda: self.steps.stop(),  # noqa: PLW0108 - whoever runs the process replaces it
+        )
+        changes = CodeChanges(
+            self._store,
+            self._sender.send,
+            on_change=settings.runs.on_change,
+            control_queue=own.control_queue,
+            worker=lambda: self._lease.worker,
         )
         grace_s = settings.agents.cancel_grace_s
         self._hand_back = HandBack(
@@ -144,6 +153,7 @@ class Host:
             self._threads,
             hooks,
             settings,
+            changes=None if is_child else changes,
             breakers=breakers_of(settings, self._cells),
             processes=self._quarantine,
         )
@@ -154,6 +164,7 @@ class Host:
             self._post,
             coordinator,
             catalog,
+            changes=changes,
             worker=lambda: self._lease.worker,
             may_judge=self._lease.may_judge,
             every_s=own.sweep_s,
@@ -282,7 +293,7 @@ class Host:
         except SerializationError as error:
             raise WireError(f"message {task_id} refused: {error.message}", cause=error) from error
         if envelope.key != task_id or envelope.kind == "join":  # joins come as join signals
-            raise WireError(f"message {task_id} refused: what it holds is attempt {envelope.key}")
+            raise WireError(f"message {task_id} refused: it contains attempt {envelope.key}")
         return await self._attempts.deliver(envelope)
 
     def perform_in(self, room: Room, envelope: Envelope) -> DeliveryResult:
@@ -299,7 +310,7 @@ class Host:
         except SerializationError as error:
             raise WireError(f"message {task_id} refused: {error.message}", cause=error) from error
         if join_signal.key != task_id:
-            raise WireError(f"message {task_id} refused: what it holds is the join signal {join_signal.key}")
+            raise WireError(f"message {task_id} refused: it contains the join signal {join_signal.key}")
         return await self._attempts.signal_join(join_signal.run, join_signal.address)
 
     def _effects_on(self, engine: Engine | None, settings: Settings) -> Effects:

@@ -94,7 +94,7 @@ def command(  # noqa: PLR0913 - a parameter for each option
 
 
 def _codes(reports: Sequence[ValidationReport], *, strict: bool, fail_on_warn: bool) -> Iterator[int]:
-    """Give the exit codes that reports call for: what could not be looked at counts in any case, and before what was found."""
+    """Return the exit codes that reports call for: what could not be looked at counts in any case, and before what was found."""
     for each in reports:
         if each.unseen is not None:
             yield exit_code(each.unseen)
@@ -127,7 +127,7 @@ def profile_of(profiles: Mapping[str, Mapping[str, str]], name: str | None, rule
 def _profile(profiles: Mapping[str, Mapping[str, str]], name: str) -> Mapping[str, str]:
     if name not in profiles:
         near = nearest(name, profiles)
-        known = f"there are {', '.join(profiles) or 'none'} in [validation.profiles]"
+        known = f"[validation.profiles] has {', '.join(profiles) or 'none'}"
         raise SettingsError(f"there is no profile '{name}'", suggestion=f"did you mean '{near}'?" if near else known)
     return profiles[name]
 

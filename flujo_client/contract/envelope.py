@@ -1,4 +1,4 @@
-"""The attempt's message: all it needs to run, as a value (M-004, M-005)."""
+"""The attempt's message: all it needs to run, as a value."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class RunHeader:
         deadline: unix seconds after which no attempt of the run begins.
         trace_parent: a W3C trace context, carried for exporters.
         root: where in the plan the run begins; a child run's is the body of its import.
-        aros: the project's `[aros]` table as it was when the run was enqueued, so that no worker's own file counts (M-149); None
+        aros: the project's `[aros]` table as it was when the run was enqueued, so that no worker's own file counts; None
             where the project has none.
         limits: the budgets that the run's attempts must reserve from, in the words of `flujo_client.pipeline.limits`; None where
             nothing limits any of them.
@@ -68,12 +68,12 @@ class Envelope:
     Attributes:
         address: the scope the attempt owns while it lives.
         version: the scope's version that `context` is the snapshot of; checked again in the merge.
-        context: None when the run has no context (M-023); a reference when it is above the inline limit.
+        context: None when the run has no context; a reference when it is above the inline limit.
         guidance: why the attempt before this one failed.
         kind: a try at a step; the start of a scope that begins with a container; the join of a fan-out; or going on with a person's
             answer.
-        code: the versions of code that the conversation it stands in was held with until now (`flujo_client/contract/code.py`).
-        lanes: the fan-outs this work stands in, outermost first, each with the lane it runs in: what its part in their chords is
+        code: the versions of code that the conversation it is in was held with until now (`flujo_client/contract/code.py`).
+        lanes: the fan-outs this work is in, outermost first, each with the lane it runs in: what its part in their chords is
             derived from. `NO_LANE`: it paused and a sibling runs there now, so it is no part of that chord any more.
     """
 
@@ -116,7 +116,7 @@ class Envelope:
         )
 
     def to_wire(self) -> dict[str, Any]:
-        """Give the envelope as plain data for the message."""
+        """Return the envelope as plain data for the message."""
         ticket = self.ticket
         return {
             "v": WIRE_VERSION,

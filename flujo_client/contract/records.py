@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from flujo_client.serial import Packed
 
 LIVE_RUN = ("queued", "running", "parked", "paused")
-"""What a run is as long as it has not ended. `paused` stands in no row: it is what a run with a question open is seen as (M-449)."""
+"""What a run is as long as it has not ended. `paused` is in no row: it is what a run with a question open is seen as."""
 LIVE_ATTEMPT = ("ready", "queued", "running")
 OPEN_ATTEMPT = (*LIVE_ATTEMPT, "paused")
 SEQUENCE = "sequence"
@@ -53,7 +53,7 @@ class RunRecord:
     Attributes:
         parent_run: the run it is a step of.
         limits: what it may spend with all runs of its tree, as `UsageLimits` is written; None without such limits.
-        is_background: that run does not wait for it (SYS-31).
+        is_background: that run does not wait for it.
         retry_of: the run in the background that it starts again, and `retries` how many were started again before it, itself included.
         forked_from: the run it was forked from by a retry, at the step `from_step`.
     """
@@ -137,7 +137,7 @@ class ScopeRecord:
         name: what it is called in results; None for the root.
         place: its place among its siblings.
         output: its input, as long as it is open; its result once it has succeeded.
-        lanes: the fan-outs it stands in, by address, with its lane in each.
+        lanes: the fan-outs it is in, by address, with its lane in each.
         tokens, cost_usd: what the child run that was begun here has spent, with its own child runs.
     """
 
@@ -275,7 +275,7 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class CorrectionRecord:
-    """One row of `flujo_correction_ledger`: what was repaired in an attempt, and under which fence (M-178)."""
+    """One row of `flujo_correction_ledger`: what was repaired in an attempt, and under which fence."""
 
     id: int
     timestamp: datetime

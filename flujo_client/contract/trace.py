@@ -6,7 +6,7 @@
     router → attempt, branch  its agent is tried like a step
     attempt → tool → tool     calls of agents as tools, with their events; they have no rows of their own
 
-Every attempt stands at exactly one place. Work that is no try at a step, the start of a container and the join of a fan-out, is told in
+Every attempt is at exactly one place. Work that is no try at a step, the start of a container and the join of a fan-out, is told in
 the container's attribute `work`; its events are the container's. A child run has a trace of its own: its container names it in the
 attribute `child_run`, and has what it spent. An attempt tells in `wait` what it waited `for` before it was at work, from when on and
 for how long (None: it still waits): an `answer`, its model's `breaker`, its `retry` or a `worker`. What code it was performed with is
@@ -78,7 +78,7 @@ def build_trace(
     hidden: Iterable[str] = (),
     code: Mapping[str, CodeVersion] | None = None,
 ) -> TraceNode:
-    """Make the tree of a run's rows (M-290…M-292).
+    """Make the tree of a run's rows.
 
     Args:
         run: the run.
@@ -115,7 +115,7 @@ def build_trace(
 
 
 def spent(node: TraceNode, what: str) -> Any:
-    """What a place spent in all, whatever came of it: its own figure, else the sum of what stands below it."""
+    """Return what a place spent in all, however it ended: its own figure, else the sum of what is below it."""
     return node.attributes.get(what) or sum(spent(child, what) for child in node.children)
 
 
@@ -160,7 +160,7 @@ class _TraceBuilder:
         )
 
     def _start(self, node: NodeRows) -> TraceNode:
-        """A container that is about to begin: it has no scope yet."""
+        """Draw a container that is about to begin: it has no scope yet."""
         return TraceNode(
             name=node.name,
             kind="start",
@@ -221,7 +221,7 @@ class _TraceBuilder:
         )
 
     def _wait(self, row: AttemptRecord) -> dict[str, Any] | None:
-        """What an attempt waited for before it was at work; None where its row cannot tell, for a worker was lost with it."""
+        """Return what an attempt waited for before it started; None where its row cannot tell, because a worker was lost with it."""
         offsets = {event.name: event.offset_s for event in self._events_of([row])}
         since, began = self._offset(row.created_at), row.started_at or row.ended_at
         until = None if began is None or row.status in WAITING else self._offset(began)
@@ -285,7 +285,7 @@ def _waited(what: str, since: float, until: float | None) -> dict[str, Any]:
 
 
 def _contract(run: RunRecord, hidden: Iterable[str]) -> dict[str, Any]:
-    """What else the contract has of a run (requirements §2.9). An input that is only pointed at is not fetched for its preview."""
+    """Return the run's other attributes. An input that is stored elsewhere is not fetched for its preview."""
     value = None if run.input is None or run.input.is_reference else plain(run.input.tree())
     redacted = redact_tree(value, hidden=hidden)
     shown = None if value is None else preview(redacted if isinstance(redacted, str) else dumps(redacted).decode())
@@ -295,14 +295,14 @@ def _contract(run: RunRecord, hidden: Iterable[str]) -> dict[str, Any]:
 
 
 def _initial(run: RunRecord) -> dict[str, Any]:
-    """What a run under limits begins with (requirements §2.9); a child run stands under those of its tree."""
+    """Return what a run under limits begins with; a child run is under those of its tree."""
     limits = run.limits or {}
     named = {"initial_cost_usd": limits.get("total_cost_usd_limit"), "initial_tokens": limits.get("total_tokens_limit")}
     return {f"{BUDGET}{name}": value for name, value in named.items() if value is not None}
 
 
 def _budget(row: AttemptRecord) -> dict[str, Any]:
-    """What an attempt under limits found, reserved and spent (requirements §2.9); a zero says something here."""
+    """Return what an attempt under limits found, reserved and spent, zeros included."""
     if row.estimate_tokens is None:
         return {}
     named = {

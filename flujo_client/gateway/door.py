@@ -227,7 +227,7 @@ def send(post: ClientPublisher, effect: Effect) -> Any:
 
 
 def to_flujo_error(url: str, error: psycopg.Error) -> FlujoError:
-    """Tell what Postgres, or libpq before it, refused as an error of ours (M-428)."""
+    """Tell what Postgres, or libpq before it, refused as an error of ours."""
     first = (str(error).strip() or type(error).__name__).splitlines()[0]
     match error:
         case psycopg.errors.UndefinedTable():

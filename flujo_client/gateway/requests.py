@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.records import BackgroundRestart, NewRun
+    from flujo_client.pipeline.fork import NewFork
 
 T_co = TypeVar("T_co", covariant=True)
 Row = dict[str, Any]
@@ -95,7 +96,7 @@ def record(new: NewRun, *, grace_s: float = GRACE_S) -> Request[str | None]:
     """
     parameters = {
         **bind_first(new.first, new.blobs),
-        **_bind_pipeline(new),
+        **bind_pipeline(new),
         "idempotency_key": new.idempotency_key,
         "digest": new.digest,
         "metadata": stored(new.metadata, path="metadata"),
@@ -117,7 +118,7 @@ def record_many(news: Sequence[NewRun], read: Callable[[list[Row]], T_co], *, gr
     one = news[0]
     parameters = {name: [row[name] for row in each] for name in _OF_EACH_RUN} | {
         **{name: each[0][name] for name in ("address", "step", "kind", "aros")},
-        **_bind_pipeline(one),
+        **bind_pipeline(one),
         "idempotency_key": [new.idempotency_key for new in news],
         "digest": [new.digest for new in news],
         "metadata": [stored(new.metadata, path="metadata") for new in news],
@@ -247,7 +248,7 @@ def system_events(*, since_s: float, limit: int) -> Request[list[EventRecord]]:
 
 
 def budgets(run_id: str) -> Request[list[BudgetRecord]]:
-    """Read the budgets that a run stands under, as far as they have begun."""
+    """Read the budgets that a run is under, as far as they have begun."""
     return Request("budgets", {"run": run_id}, lambda rows: [BudgetRecord(**row) for row in rows])
 
 
@@ -257,7 +258,7 @@ def budgets_in_use(limit: int = 20) -> Request[list[BudgetRecord]]:
 
 
 def corrections(run_id: str) -> Request[list[CorrectionRecord]]:
-    """Read what the correction ledger keeps of a run, in the order it was written (M-178)."""
+    """Read what the correction ledger keeps of a run, in the order it was written."""
     return Request("corrections", {"run": run_id}, lambda rows: [_correction(row) for row in rows])
 
 
@@ -384,7 +385,7 @@ def not_found(run_id: str) -> RunNotFound:
 
 
 def bind_first(first: Envelope, blobs: Sequence[Packed]) -> dict[str, Any]:
-    """What a new run's first message says of it."""
+    """Return the parameters that a new run's first message gives."""
     ticket = first.ticket
     return {
         "run": ticket.run,
@@ -407,7 +408,8 @@ def bind_first(first: Envelope, blobs: Sequence[Packed]) -> dict[str, Any]:
     }
 
 
-def _bind_pipeline(new: NewRun) -> dict[str, Any]:
+def bind_pipeline(new: NewRun | NewFork) -> dict[str, Any]:
+    """Return the parameters that record a new run's plan."""
     return {
         "reference": new.first.ticket.reference,
         "fingerprint": new.first.ticket.fingerprint,

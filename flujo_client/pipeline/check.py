@@ -58,7 +58,7 @@ def check(pipeline: Pipeline, *, allowed: Sequence[str], has_context: bool = Tru
 
     Args:
         pipeline: what is about to be sent.
-        allowed: import prefixes that references may stand under.
+        allowed: import prefixes that references may be under.
         has_context: whether this run has a context.
 
     Raises:
@@ -79,7 +79,7 @@ def check(pipeline: Pipeline, *, allowed: Sequence[str], has_context: bool = Tru
 
 
 def _plan_findings(pipeline: Pipeline) -> list[PipelineFinding]:
-    """What keeps a pipeline without any other findings from being compiled, as whoever enqueues it is told by `compile_plan` itself."""
+    """Find what keeps a pipeline without other findings from being compiled; `compile_plan` raises the same when it is enqueued."""
     try:
         compile_plan(pipeline)
     except FlujoError as error:
@@ -96,7 +96,7 @@ class _Above(NamedTuple):
 
 
 class _CheckLocation(NamedTuple):
-    """Where the reading is: the path above, what is known there, and the bodies it stands in."""
+    """Where the reading is: the path above, what is known there, and the bodies it is in."""
 
     above: str
     place: ContextInfo
@@ -125,11 +125,11 @@ class _Reading:
             yield PipelineFinding(f"it has more than {MAX_STEPS:,} steps, those inside containers counted each time")
 
     def _findings_beside_steps(self, body: Body) -> Iterator[str]:
-        """What is wrong with what a pipeline has besides its steps."""
+        """Find what is wrong with a pipeline apart from its steps."""
         if isinstance(body, Pipeline):
             for what, text in (("name", body.name or ""), ("version", body.version)):
                 if len(text) > MAX_WORD:
-                    yield f"its {what} has {len(text):,} characters; at most {MAX_WORD} are kept"
+                    yield f"its {what} has {len(text):,} characters; at most {MAX_WORD} are allowed"
             yield from resources_findings(body.resources, self._allowed)
             yield from hooks_findings(body.hooks, self._allowed)
 
@@ -180,13 +180,13 @@ class _Reading:
 
 
 def _circle(trail: Sequence[_Above]) -> Sequence[_Above]:
-    """From where the last body of a trail stands before, up to that; nothing if it stands there only once."""
+    """Return the part of a trail from the earlier place of its last body on; nothing if it is there only once."""
     first = next(index for index, each in enumerate(trail) if each.body is trail[-1].body)
     return trail[first:] if first < len(trail) - 1 else ()
 
 
 def _body_finding(body: Any, inside: _CheckLocation) -> str | None:
-    """What is wrong with a body itself, and a reason not to look into it."""
+    """Return what is wrong with a body itself, which is a reason not to look into it."""
     if not isinstance(body, Pipeline | Step):
         way_out = f"; {advice}" if (advice := as_a_step(body)) else ""
         return f"must be a Pipeline or a Step, got a {type(body).__name__}{way_out}"

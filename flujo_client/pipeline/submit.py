@@ -127,12 +127,12 @@ def first_of(
 
 
 def by_reference(packed: Packed, inline: int) -> Packed:
-    """Give the value itself when it may travel inside a message, else a reference to it."""
+    """Return the value itself when it may travel inside a message, else a reference to it."""
     return packed if packed.is_reference or packed.size <= inline else packed.reference()
 
 
 def build_context(context: Mapping[str, Any] | BaseModel | None, model: type[BaseModel] | None) -> BaseModel | None:
-    """Make the run's context, or None where there is neither data nor a model (M-023)."""
+    """Make the run's context, or None where there is neither data nor a model."""
     if isinstance(context, BaseModel):
         if model is not None and not isinstance(context, model):
             message = f"the context is a {type(context).__name__}; the pipeline needs a {model.__name__}"
@@ -184,7 +184,7 @@ def pack(tree: Any, what: str, size: ValueLimits) -> Packed:
 
 
 def stored_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Give a copy of metadata as it is stored and read back; raises SerializationError, or SnapshotTooLarge above the limit."""
+    """Return a copy of metadata as it is stored and read back; raises SerializationError, or SnapshotTooLarge above the limit."""
     text = stored(dict(metadata), path="metadata").encode()
     if len(text) > MAX_METADATA_BYTES:
         raise SnapshotTooLarge(
@@ -220,5 +220,5 @@ def check_order(order: Order) -> None:
 
 
 def _is_word(text: str) -> bool:
-    """Tell whether Postgres and a broker take it as it is (M-428)."""
+    """Tell whether Postgres and a broker take it as it is."""
     return 0 < len(text) <= MAX_WORD and text.isprintable()

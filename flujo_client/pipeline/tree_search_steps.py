@@ -1,4 +1,4 @@
-"""How a tree search goes on: the steps between its proposers and evaluators. Pure but for the search's own context.
+"""How a tree search continues: the steps between its proposers and evaluators. Pure but for the search's own context.
 
 Each takes what the fan-out before it gave, and changes the state in the attempt's own context. A failed branch is in there as its result:
 it is left out, and why is noted; when all are, the search has failed.
@@ -76,7 +76,7 @@ def keep(outputs: Sequence[Any], *, context: TreeSearchContext) -> dict[str, Any
 
 
 def _following(state: SearchState, ranked: Sequence[ScoredPath]) -> list[list[Any]]:
-    """The next beam: none where the goal is reached, and no more than there are proposals left."""
+    """Return the next beam: empty where the goal is reached, and no longer than the proposals that are left."""
     bounds = state.bounds
     if state.best is not None and state.best.score >= bounds.goal_score_threshold:
         return []
@@ -90,7 +90,7 @@ def is_over(_: Any, context: TreeSearchContext) -> bool:
 
 
 def settle(_: Any, *, context: TreeSearchContext) -> TreeSearchResult:
-    """Give what was found.
+    """Return what was found.
 
     Raises:
         NonRetryableError: that is nothing; or no goal, where one is required.
@@ -139,7 +139,7 @@ def score_of(output: Any) -> Score:
 
 
 def _part(output: Any, name: str, otherwise: Any) -> Any:
-    """A key of a mapping or a field of an object."""
+    """Return a key of a mapping or a field of an object."""
     return output.get(name, otherwise) if isinstance(output, Mapping) else getattr(output, name, otherwise)
 
 

@@ -1,8 +1,8 @@
 """AROS's place inside a pydantic-ai run: between what the model said and pydantic's own validation.
 
 A capability, one for each run. It must not ask a model, repair anything itself, or let the library ask again: whatever does not hold
-leaves the run as an AgentIOValidationError, for the step's attempts are the one retry layer (C-37). In: a step's `Shaping`.
-Out: a readable output for pydantic; and how the run was asked, told by `on_request` when a request has really gone out (U-06).
+leaves the run as an AgentIOValidationError, for the step's attempts are the one retry layer. In: a step's `Shaping`.
+Out: a readable output for pydantic; and how the run was asked, told by `on_request` when a request has really gone out.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class OutputReader(Bounded):
 
 
 def expected(own: Schema | None, output: OutputContext) -> Schema | None:
-    """Choose the schema that an output has to hold under before pydantic sees it (M-072).
+    """Choose the schema that an output has to hold under before pydantic sees it.
 
     The step's own, put under a key where pydantic-ai puts its type under one. A union of types is asked for in an envelope
     of pydantic-ai's, so its own schema stays. What is derived from a Python type is without formats.

@@ -1,6 +1,6 @@
-"""The user's own parts of a step around its agent: processors of prompts and outputs; plugins and validators, which judge (M-049, M-288).
+"""The user's own parts of a step around its agent: processors of prompts and outputs; plugins and validators, which judge.
 
-What a judge refuses is terminal (C-01). It must not call the agent that a plugin asks for: whoever asks the plugins does. In: what the
+What a judge refuses is terminal. It must not call the agent that a plugin asks for: whoever asks the plugins does. In: what the
 attempt was given, and a value; out: the value, what was put in its place, or where a plugin wants the input to go instead.
 """
 

@@ -1,4 +1,4 @@
-"""Which code an attempt is performed with, and what its pipeline wants where a conversation would go on with other code.
+"""Which code an attempt is performed with, and what its pipeline wants where a conversation would continue with other code.
 
 It must not perform anything. In: an attempt's message and its live pipeline. Out: what the attempt records; a refusal that parks its run.
 """
@@ -45,15 +45,15 @@ class CodeOfAttempts:
             found = await self._effects.call(self._versions.find, entry, path, before)
         if found is not None and found.changed and entry.pipeline.on_body_change == "park":
             raise CodeMismatch(
-                f"step '{path}' would go on with a conversation that was held with other code: {_listed(found)} changed; "
-                "a worker with the code of before will carry it on",
+                f"step '{path}' would continue a conversation that began with other code: {_listed(found)} changed; "
+                "a worker with the previous code will continue it",
                 awaited=AwaitedCode(path, before),
             )
         return found
 
 
 def emit_change(found: PerformedWith, entry: LoadedPipeline) -> None:
-    """Warn that a conversation goes on with other code, unless the pipeline does not mind."""
+    """Warn that a conversation continues with other code, unless the pipeline does not mind."""
     if found.changed and entry.pipeline.on_body_change != "ignore":
         emit("code.changed", "warning", changed=list(found.changed))
 

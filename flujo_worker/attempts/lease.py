@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TOLD_S = 0.5
-"""Within this, and the time of a statement, an attempt under limits hears that its run was stopped (M-433: a second)."""
+"""Within this, and the time of a statement, an attempt under limits hears that its run was stopped."""
 
 
 @dataclass(eq=False)
@@ -63,6 +63,7 @@ class Lease:
         lease_s: seconds a lease lasts.
         renew_s: seconds between renewals.
         on_renewed: called when the lease was taken, and after each renewal.
+        on_told_to_stop: called once, when an operator has told this worker to stop.
     """
 
     def __init__(
@@ -73,11 +74,12 @@ class Lease:
         lease_s: float,
         renew_s: float,
         on_renewed: Callable[[], object] = lambda: None,
+        on_told_to_stop: Callable[[], object] = lambda: None,
     ) -> None:
         self._store, self._member, self._lease_s, self._renew_s = store, member, lease_s, renew_s
-        self._on_renewed = on_renewed
+        self._on_renewed, self._on_told_to_stop = on_renewed, on_told_to_stop
         self._held: dict[str, ActiveAttempt] = {}
-        self._is_interrupted = False
+        self._is_interrupted = self._is_told = False
         self._let_go: set[str] = set()
         self._lock = threading.Lock()
         self._stopping = threading.Event()
@@ -118,7 +120,7 @@ class Lease:
             logger.warning("could not retire worker %s; its lease will run out", self.worker)
 
     def may_judge(self) -> bool:
-        """Tell whether this process may call others dead: its own lease has lived, unbroken, for one whole lease (law)."""
+        """Tell whether this process may call others dead: its own lease has lived, unbroken, for one whole lease."""
         now = time.monotonic()
         return now - self._beat_at < 2 * self._renew_s and now - self._unbroken_since >= self._lease_s
 
@@ -148,7 +150,7 @@ class Lease:
             each.interrupt()
 
     def hand_back(self, *, everything: bool = False) -> set[str]:
-        """Give back what was let go since `interrupt`, with `everything` also what is still held; return what is to be published.
+        """Return what was let go since `interrupt`, with `everything` also what is still held; return what is to be published.
 
         Raises:
             StoreError: Postgres does not answer.
@@ -189,7 +191,7 @@ class Lease:
                 logger.exception("the lease could not be renewed; trying again")
 
     def _is_due(self) -> bool:
-        """Tell whether to renew now: what stands under a limit asks sooner whether it may go on."""
+        """Tell whether to renew now: what is under a limit asks sooner whether it may continue."""
         with self._lock:
             is_limited = any(each.is_limited for each in self._held.values())
         return is_limited or time.monotonic() - self._beat_at >= self._renew_s - TOLD_S / 2
@@ -197,17 +199,24 @@ class Lease:
     def _renew(self) -> None:
         with self._lock:
             held = {key: each.fence for key, each in self._held.items() if each.fence is not None}
-        lost = self._store.renew(self.worker, self._lease_s, held)
+        renewal = self._store.renew(self.worker, self._lease_s, held)
         now = time.monotonic()
         if now - self._beat_at > 2 * self._renew_s:
             self._unbroken_since = now
-        if lost is None:
+        if renewal is None:
             self._reincarnate()
         else:
-            self._cancel({key: held[key] for key in lost})
+            self._cancel({key: held[key] for key in renewal.lost})
+            self._hear(is_to_stop=renewal.is_to_stop)
             self._disown()
         self._beat_at = time.monotonic()
         self._on_renewed()
+
+    def _hear(self, *, is_to_stop: bool) -> None:
+        if is_to_stop and not self._is_told:
+            self._is_told = True
+            logger.info("worker %s was told to stop", self.worker)
+            self._on_told_to_stop()
 
     def _disown(self) -> None:
         """Give back what stands as ours and is not worked on here: its outcome was refused, or could not be told."""
@@ -232,9 +241,9 @@ class Lease:
         self._cancel({key: fence for key, fence in held.items() if fence is not None and key not in adopted})
 
     def _cancel(self, fences: Mapping[str, int]) -> None:
-        """Stop work under these fences. What was claimed since they were looked up goes on: nobody else would do it."""
+        """Stop work under these fences. What was claimed since they were looked up continues: nobody else would do it."""
         for key, fence in fences.items():
             held = self._held.get(key)
             if held is not None and held.fence == fence:
-                logger.info("attempt %s is no longer ours", key)
+                logger.info("attempt %s no longer belongs to this worker", key)
                 held.cancel()

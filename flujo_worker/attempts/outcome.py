@@ -59,7 +59,7 @@ T = TypeVar("T")
 Policy = Callable[["Work", "AttemptRun"], Awaitable["Done"]]
 
 POLICIES: Final[Mapping[str, Policy]] = {"step": perform_step, "resume": perform_resume}
-"""How each kind of work row is carried out: a table, so that a new kind needs no edit anywhere else (M-041, C-18)."""
+"""How each kind of work row is carried out: a table, so that a new kind needs no edit anywhere else."""
 
 
 _UNBLOCK: Final = "await an async client, make the step a plain function, which runs in a thread, or call `await asyncio.to_thread(…)`"
@@ -68,7 +68,7 @@ _IN_A_THREAD: Final = (
     "a plain function runs in a thread, which cannot be stopped: it continues, and its result is dropped; "
     "give the client that it calls a timeout of its own, or make it async"
 )
-_UNTIL_THE_END: Final = "a plain function runs in a thread, which nothing can stop: it goes on until this process ends, and its result is dropped"
+_UNTIL_THE_END: Final = "a plain function runs in a thread, which cannot be stopped: it continues until this process ends, and its result is dropped"
 
 
 @dataclass(frozen=True, slots=True)

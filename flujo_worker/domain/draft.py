@@ -1,6 +1,6 @@
 """What one decision builds up: the scopes it has read or opened, the work it makes, the story it tells.
 
-Everything here is pure. What must be asked of user code or of the rows is *yielded* (`CallUserCode`, `ReadScope`) and answered by whoever runs
+Everything here is pure. What must be asked of user code or of the rows is *yielded* (`CallUserCode`, `ReadScope`) and answered by the one who runs
 the decision; the same answers give the same decision, so a replay needs neither.
 """
 
@@ -93,7 +93,7 @@ def noop(*_: Any) -> Steps:
 
 
 def continue_in_child(*_: Any) -> StepsWithResult:
-    """The child goes on by itself."""
+    """Do nothing: the child continues by itself."""
     yield from ()
     return False
 
@@ -150,22 +150,22 @@ class DecisionBuilder:
     hops: int = 0
 
     def location(self, scope: ScopeState) -> PlanLocation:
-        """What a scope stands for in the plan."""
+        """Return the place of a scope in the plan."""
         return self.plan.locate(scope.address)
 
     def container(self, scope: ScopeState) -> Node:
-        """The container that a scope is, or is a child of; the root has none."""
+        """Return the container that a scope is, or is a child of; the root has none."""
         container = self.location(scope).container
         if container is None:
             raise KeyError(f"scope '{scope.address}' is not in a container")
         return container
 
     def node(self, scope: ScopeState) -> Node:
-        """The node a sequence is at."""
+        """Return the node that a sequence is at."""
         return (self.location(scope).nodes or ())[scope.cursor]
 
     def own(self) -> ScopeState:
-        """The attempt's own scope, as its envelope tells it."""
+        """Return the attempt's own scope, as its envelope has it."""
         envelope = self.notice.envelope
         location, mark = self.plan.locate(envelope.address), self.notice.outcome.code
         scope = ScopeState(
@@ -197,7 +197,7 @@ class DecisionBuilder:
         return scope
 
     def children(self, container: ScopeState) -> Generator[ReadScope, Any, list[ScopeState]]:
-        """A container's children by their place, as this decision leaves them: the rows do not know yet what it did (law)."""
+        """Read a container's children by their place, as this decision leaves them: the rows do not have its changes yet."""
         rows = () if container.seen is None else (yield ReadScope(container.address, children=True))
         found = {row.address: replace(_read(row), status=row.status) for row in rows}
         found |= {scope.address: scope for scope in self.scopes.values() if scope.parent == container.address}
@@ -215,7 +215,7 @@ class DecisionBuilder:
         self.works.append(self.attempt(scope, node, kind=kind, held=held, **rest))
 
     def attempt(self, scope: ScopeState, node: Node, *, kind: AttemptKind = "step", **rest: Any) -> NextAttempt:
-        """A work row for a node of a sequence, in whichever run that is."""
+        """Make a work row for a node of a sequence, in whichever run that is."""
         return NextAttempt(
             address=scope.address,
             step=node.name,
@@ -239,7 +239,7 @@ class DecisionBuilder:
         self.begun_with = scope.context
 
     def _own_beginning(self) -> Packed | None:
-        """What the attempt's own top-level step began with, where its message tells: a question, or a router, has written since then."""
+        """Return what the attempt's own top-level step began with, if its message has it: a question or a router has written since then."""
         envelope = self.notice.envelope
         return envelope.context if envelope.address == ROOT and envelope.kind in ("step", "start") else None
 
@@ -248,7 +248,7 @@ class DecisionBuilder:
         self.events.append(Event(name, data, level))
 
     def decision(self) -> Decision:
-        """Give what was decided."""
+        """Return what was decided."""
         return Decision(
             notice=self.notice,
             close=self.close,
@@ -266,7 +266,7 @@ class DecisionBuilder:
         )
 
     def _moved(self) -> list[ScopeState]:
-        """The attempt's own scope, then the others, deepest first: the order everything locks in (law)."""
+        """Return the attempt's own scope, then the others, deepest first: the order in which everything locks."""
         own, *others = [scope for scope in self.scopes.values() if scope.seen is not None]
         return [own, *sorted(others, key=lambda scope: (-len(scope.address), scope.address))]
 

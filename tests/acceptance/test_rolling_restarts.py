@@ -8,6 +8,8 @@ import threading
 import pytest
 from fleet import STEADY, Site, assert_merged_once, wait_until
 
+from flujo_worker.cli.drain import drain
+
 pytestmark = pytest.mark.acceptance
 
 LEASE_S = STEADY["lease_s"]
@@ -125,6 +127,26 @@ def test_three_workers_restarted_one_by_one_under_load(services, tmp_path):
         pause = longest_pause(site, since, until)
     print(f"{len(runs)} runs; longest time without a merge while three workers were restarted: {pause:.2f} s")
     assert pause < LEASE_S / 6
+
+
+@pytest.mark.parametrize("name", ["attempts", "threads", "prefork"])
+def test_a_worker_is_drained_from_anywhere(site, name, capsys):
+    """By its host, or by its id; the command ends when the worker has, and what that ran goes on elsewhere."""
+    leaving = started(site, pool(name))
+    run = enqueue(site, "patient")
+    first = site.wait_for_execution(run.id, "gate")
+    [row] = site.rows("SELECT id FROM flujo_workers WHERE pid = %(pid)s AND ended_at IS NULL", pid=first.pid)
+
+    assert drain(site.settings, [row["id"]]) == 0
+    assert "stopped" in capsys.readouterr().err
+    assert leaving.processes[0].wait(timeout=60) == 0
+    site.workers()
+    assert site.wait_for_execution(run.id, "gate", times=2).pid != first.pid
+
+
+def test_a_name_that_no_worker_has_is_told(site, capsys):
+    assert drain(site.settings, ["nobody"]) == 1
+    assert "no worker is alive on nobody" in capsys.readouterr().err
 
 
 class loaded:  # noqa: N801 - used as a function

@@ -8,6 +8,8 @@ import pytest
 from builders import enqueued, member, succeeded
 from worlds import LEASE_S, MAX_LOST
 
+from flujo_worker.ports import Renewal
+
 
 @pytest.fixture
 def new(world):
@@ -18,7 +20,7 @@ def test_a_renewed_lease_lives_on(world, new):
     world.claim(new)
     for _ in range(3):
         world.pass_time(LEASE_S - 1)
-        assert world.store.renew("w1", LEASE_S, {new.first.key: 1}) == set()
+        assert world.store.renew("w1", LEASE_S, {new.first.key: 1}) == Renewal(set())
 
     assert world.due() == []
 
@@ -45,7 +47,7 @@ def test_a_renewal_tells_what_is_no_longer_held(world):
     held[taken.first.key] = 7
 
     gone = {ended.first.key, cancelled.first.key, taken.first.key, "run_none::a:1"}
-    assert world.store.renew("w1", LEASE_S, held | {"run_none::a:1": 1}) == gone
+    assert world.store.renew("w1", LEASE_S, held | {"run_none::a:1": 1}) == Renewal(gone)
 
 
 def test_a_new_incarnation_adopts_what_is_still_its_own(world):
@@ -100,7 +102,7 @@ def test_to_enlist_again_after_a_lost_answer_gives_the_same_answer(world, new):
     assert (
         world.store.register_worker(member("w1~2"), LEASE_S, old="w1", held=[new.first.key]) == first == {new.first.key}
     )
-    assert world.store.renew("w1~2", LEASE_S, {new.first.key: 1}) == set()
+    assert world.store.renew("w1~2", LEASE_S, {new.first.key: 1}) == Renewal(set())
 
 
 def test_retire_frees_what_is_still_held(world, new):

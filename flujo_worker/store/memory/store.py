@@ -21,11 +21,13 @@ from flujo_worker.ports import (
     Member,
     Publish,
     Records,
+    Renewal,
     ignore,
     publish_nothing,
 )
 from flujo_worker.store.memory.forks import ForksInMemory
 from flujo_worker.store.memory.hook_calls import HookCallsInMemory
+from flujo_worker.store.memory.plan_moves import PlanMovesInMemory
 from flujo_worker.store.memory.retention import RetentionInMemory
 from flujo_worker.store.memory.rows import StoredAttempt, StoredRun, StoredScope
 from flujo_worker.store.shared_rules import GRACE_S, fairly
@@ -52,7 +54,7 @@ GONE_AFTER_S = 5.0
 MAX_DOUBLINGS = 5
 
 
-class MemoryStore(ForksInMemory, HookCallsInMemory, RetentionInMemory):
+class MemoryStore(ForksInMemory, HookCallsInMemory, PlanMovesInMemory, RetentionInMemory):
     """Everything Postgres would remember, in dictionaries.
 
     Args:
@@ -74,6 +76,7 @@ class MemoryStore(ForksInMemory, HookCallsInMemory, RetentionInMemory):
             ticket, now = new.first.ticket, self._clock()
             self._blobs |= {blob.digest: blob for blob in new.blobs}
             self._plans[new.plan.fingerprint] = new.plan
+            self._since.setdefault(new.plan.fingerprint, now)
             self._runs[ticket.run] = StoredRun(
                 ticket, new.plan, new.first.input, new.digest, new.metadata, now, new.idempotency_key, new.plan.name
             )
@@ -153,7 +156,7 @@ class MemoryStore(ForksInMemory, HookCallsInMemory, RetentionInMemory):
             return True
 
     def status(self, run_id: str) -> str:
-        """A run's status as it is seen: `paused` with a question open, in it or its child runs, and nothing that can run."""
+        """Return a run's visible status: `paused` with an open question, in it or its child runs, and nothing that can run."""
         with self._lock:
             status, rows = self._run(run_id).status, self._family_of(run_id)
             is_paused = {row.status for row in rows if row.is_live and not row.is_held} == {"paused"}
@@ -214,6 +217,7 @@ class MemoryStore(ForksInMemory, HookCallsInMemory, RetentionInMemory):
         with self._lock:
             self._leases[member.id] = self._clock() + lease_s
             self._members[member.id] = member
+            self._started.setdefault(member.id, self._started.get(old or "", self._clock()))
             if old is not None:
                 self._leases.pop(old, None)
             rows = [self._attempts[key] for key in held if key in self._attempts]
@@ -222,12 +226,12 @@ class MemoryStore(ForksInMemory, HookCallsInMemory, RetentionInMemory):
                 row.worker = member.id
             return {str(row.key) for row in adopted}
 
-    def renew(self, worker: str, lease_s: float, held: Mapping[str, int]) -> set[str] | None:
+    def renew(self, worker: str, lease_s: float, held: Mapping[str, int]) -> Renewal | None:
         with self._lock:
             if not self._is_leased(worker):
                 return None
             self._leases[worker] = self._clock() + lease_s
-            return {key for key, fence in held.items() if not self._is_held(key, fence, worker)}
+            return Renewal({key for key, fence in held.items() if not self._is_held(key, fence, worker)})
 
     def _is_held(self, key: str, fence: int, worker: str) -> bool:
         row = self._attempts.get(key)
@@ -260,6 +264,7 @@ class MemoryStore(ForksInMemory, HookCallsInMemory, RetentionInMemory):
     def deregister_worker(self, worker: str) -> None:
         with self._lock:
             self._leases.pop(worker, None)
+            self._started.pop(worker, None)
 
     def neighbours(self, host: str) -> list[tuple[str, int]]:
         with self._lock:
@@ -396,9 +401,11 @@ class MemoryStore(ForksInMemory, HookCallsInMemory, RetentionInMemory):
             first = datetime.fromtimestamp(self._clock(), UTC).date() - timedelta(days=keep_days)
             self._events[:] = [event for event in self._events if event.at.date() >= first]
 
-    def parked(self, limit: int) -> list[tuple[str, str, str]]:
+    def parked(self, limit: int, but: Collection[str] = ()) -> list[tuple[str, str, str]]:
         with self._lock:
-            tickets = [run.ticket for run in self._parked() if run.awaited is None][:limit]
+            tickets = [run.ticket for run in self._parked() if run.awaited is None and run.ticket.run not in but][
+                :limit
+            ]
             return [(ticket.run, ticket.reference, ticket.fingerprint) for ticket in tickets]
 
     def parked_for_code(self, limit: int) -> list[tuple[str, str, str, AwaitedCode]]:

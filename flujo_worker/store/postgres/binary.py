@@ -40,7 +40,7 @@ def _bytes(value: bytes) -> bytes:
 
 
 def _array(oid: int, write: Callable[[Any], bytes]) -> Callable[[Sequence[Any]], bytes]:
-    """An array: one dimension, whether there may be nulls, its elements' type, how many there are, the first one's number.
+    """Write an array: one dimension, whether there may be nulls, its elements' type, how many there are, the first one's number.
 
     Most arrays are empty or have one element: nobody waits for an idle worker's groups to fill.
     """
