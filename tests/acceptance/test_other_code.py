@@ -38,12 +38,15 @@ def versions(tmp_path):
 def run(services, tmp_path, versions):
     """A run of the old code, on a site without workers."""
     with Site(services, tmp_path, worker=BRISK) as site:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.syspath_prepend(versions["old"].partition(os.pathsep)[0])
-            run = site.client.enqueue("moving:pipeline", [])
-            site.parking = site.client.enqueue("moving:parking", [])
-        sys.modules.pop("moving")
-        yield site, run
+        yield site, enqueued(site, versions, "moving:pipeline")
+
+
+def enqueued(site, versions, reference):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(versions["old"].partition(os.pathsep)[0])
+        run = site.client.enqueue(reference, [])
+    sys.modules.pop("moving")
+    return run
 
 
 def test_a_run_goes_on_under_the_code_of_the_workers(run, versions):
@@ -61,7 +64,7 @@ def test_a_run_goes_on_under_the_code_of_the_workers(run, versions):
 
 def test_a_run_waits_for_a_worker_with_its_code(run, versions):
     """M-013, design §3: parked with the reason, not failed; a worker with the right code carries it on, under the same number."""
-    site, run = run[0], run[0].parking
+    site, run = run[0], enqueued(run[0], versions, "moving:parking")
     wrong = site.workers(code=versions["new"])
     wait_until(lambda: run.status() == "parked", what=site.log)
     assert "step 'old' was renamed to 'new'" in run.record().reason

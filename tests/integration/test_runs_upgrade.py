@@ -99,7 +99,7 @@ def test_a_parked_run_is_upgraded(site, deploy, flujo, tmp_path):
         ([], 2, "say --all for every live run"),
         (["--all", "--to", "ffff"], 1, "no plan has a fingerprint that begins with 'ffff'"),
         (["--status", "succeeded"], 2, "'succeeded' is not one of"),
-        (["run_nothing"], 1, "no run's id begins or ends with 'run_nothing'"),
+        (["run_nothing"], 1, "no run id begins or ends with 'run_nothing'"),
     ],
 )
 def test_bad_input_is_refused(deploy, flujo, arguments, code, words):
