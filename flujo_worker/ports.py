@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from flujo_worker.domain.budget import Reservation
     from flujo_worker.domain.carry_on import PlanMove
     from flujo_worker.domain.context_change import Fields
+    from flujo_worker.domain.retention import KeepRule
     from flujo_worker.domain.values import ChildRunRow, Decision, ScopeRow
 
 Refusal = Literal["unknown", "mismatched", "moved", "ended", "busy", "unleased", "stopped", "parked", "suspect"]
@@ -126,13 +127,14 @@ class Records:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One worker process in one incarnation."""
+    """One worker process in one incarnation: `build` is Flujo's version, `code_build` the user's name for the code that it has."""
 
     id: str
     host: str
     pid: int
     build: str
     slots: int
+    code_build: str | None = None
 
 
 class Renewal(NamedTuple):
@@ -411,6 +413,9 @@ class PlanMoves(Protocol):
     def adopt_plan(self, reference: str, plan: Plan, worker: str | None) -> None:
         """Keep a plan whose code a worker has, though no run goes by it yet."""
 
+    def note_build(self, fingerprint: str, build: str) -> None:
+        """Write down which build of the user's code a plan belongs to; the last one that says so counts."""
+
 
 class PendingHookCalls(Protocol):
     """What hooks are told after a commit. A call is owed from the commit that ended the run or opened the question until it is settled."""
@@ -441,7 +446,22 @@ class PendingHookCalls(Protocol):
         """Read a run."""
 
 
-class Store(Leases, Ledger, Tree, Backlog, PlanMoves, PendingHookCalls, Protocol):
+class Retention(Protocol):
+    """What is deleted when it is kept no longer. Nothing that is live, and nothing that something live refers to."""
+
+    def begin_pruning(self, every_s: float) -> bool:
+        """Tell whether it is the caller's turn to delete: once in so many seconds, for the whole fleet."""
+
+    def prune_runs(self, rules: Sequence[KeepRule], limit: int) -> list[str]:
+        """Delete runs that ended longer ago than the rules keep them, with all that is theirs; return their ids.
+
+        A run goes together with all its child runs, those in the background too, once the youngest of them is old enough; how its first
+        run ended says how old. So many runs are deleted, more only to complete the last family. One that somebody is about to
+        retry is left for the next time.
+        """
+
+
+class Store(Leases, Ledger, Tree, Backlog, PlanMoves, PendingHookCalls, Retention, Protocol):
     """All of it, as one object."""
 
 

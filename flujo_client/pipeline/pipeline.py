@@ -65,8 +65,8 @@ class Pipeline(Generic[OutputT, ContextT]):
     context_model: type[ContextT] | None = None
     resources: Any = field(default=None, repr=False)  # an object may show its password
     hooks: Sequence[Any] = ()
-    on_change: OnChange | None = field(default=None, kw_only=True)
     blueprint: str | None = field(default=None, repr=False)
+    on_change: OnChange | None = field(default=None, kw_only=True)
     on_body_change: OnBodyChange = field(default="warn", kw_only=True)
     context_migrations: Mapping[str, Callable[[dict[str, Any]], Any]] = field(
         default_factory=dict, repr=False, kw_only=True

@@ -53,6 +53,7 @@ class Tables:
         self._members: dict[str, Member] = {}
         self._blobs: dict[str, Packed] = {}
         self._plans: dict[str, Plan] = {}
+        self._builds: dict[str, str] = {}
         self._since: dict[str, float] = {}
         self._started: dict[str, float] = {}
         self._code: dict[str, CodeVersion] = {}
@@ -65,7 +66,7 @@ class Tables:
         self._last_event = 0
         self._corrections: list[CorrectionRecord] = []
         self._owed: dict[tuple[str, str, str], Taken] = {}
-        self._swept_at = float("-inf")
+        self._swept_at = self._pruned_at = float("-inf")
 
     def _run(self, run_id: str) -> StoredRun:
         if run_id not in self._runs:
