@@ -386,7 +386,8 @@ def _check_unchanged(settings: Settings, pipeline: Pipeline) -> None:
     """Refuse a pipeline that says something else than the blueprint it would travel as; raises PipelineError."""
     reference, text = reference_to(pipeline), str(pipeline.blueprint)
     written = with_reference_options(Pipeline.from_yaml_text(text, allowed=settings.allowed_imports), reference)
-    if compile_plan(written).fingerprint != compile_plan(pipeline).fingerprint:
+    same = [(each.on_body_change, each.context_migrations.keys()) for each in (written, pipeline)]
+    if compile_plan(written).fingerprint != compile_plan(pipeline).fingerprint or same[0] != same[1]:
         raise PipelineError(
             "the pipeline was changed after it was read from its blueprint, so workers would build a different one",
             suggestion="change the blueprint; or use replace(pipeline, blueprint=None) and define it in a module",
