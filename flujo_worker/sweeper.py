@@ -18,21 +18,28 @@ from flujo_client.contract.envelope import CONTROL_QUEUE
 from flujo_worker import failpoints
 from flujo_worker.errors import DispatchError, StoreError, Unreadable
 from flujo_worker.ports import BrokerSnapshot
-from flujo_worker.user_code.code_registry import CodeMismatch
+from flujo_worker.user_code.code_registry import CodeMismatch, put_bounded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from flujo_client.contract.code import AwaitedCode
     from flujo_client.contract.envelope import Envelope
+    from flujo_client.contract.plan import Plan
+    from flujo_worker.coordinator.code_changes import CodeChanges
     from flujo_worker.coordinator.coordinator import Coordinator
     from flujo_worker.ports import Due, Publisher, Store
-    from flujo_worker.user_code.code_registry import CodeRegistry
+    from flujo_worker.user_code.code_registry import CodeRegistry, LoadedPipeline
 
 logger = logging.getLogger(__name__)
 
 BATCH = 200
 STOPPED_FOR = {"cancelled": "cancel requested", "expired": "deadline passed", "failed": "usage limit exceeded"}
 UNPARK_EVERY_S = 5.0
+MOST_UNFIT = 100_000
+"""Runs that wait for other bodies, or for other models, which a process remembers."""
+MOST_KEPT = 100_000
+"""Parked runs that a process remembers it cannot move."""
 HOUSEKEEPING_EVERY_S = 3600.0
 TURN, NO_JUDGES_TURN = 0.8, 2.5
 """How many sweep intervals ago the fleet has to have swept, for one who may call others dead and for one who may not yet."""
@@ -46,10 +53,11 @@ class Sweeper:
     """Sweeps.
 
     Args:
-        store: what stands in the rows.
+        store: what is in the rows.
         post: the way out to the broker.
         coordinator: told of attempts that are lost for good.
         catalog: the code of this worker, for parked runs.
+        changes: brings parked runs under that code where it has changed; None: they wait for the code that they go by.
         worker: gives this process's present incarnation.
         may_judge: tells whether this process may call others dead.
         every_s: seconds between two sweeps of the whole fleet.
@@ -57,6 +65,7 @@ class Sweeper:
         control_queue: where join signals wait.
         keep_events_days: for how many days events are kept; None: for ever.
         may_load: tells whether code can be loaded without harm to this process.
+        fits: tells whether a pipeline here has the bodies or models that a run waits for, by the attempt that waits.
         look_beside: looks for processes of this machine that are gone, before each turn to sweep.
     """
 
@@ -67,6 +76,7 @@ class Sweeper:
         coordinator: Coordinator,
         catalog: CodeRegistry,
         *,
+        changes: CodeChanges | None = None,
         worker: Callable[[], str],
         may_judge: Callable[[], bool],
         every_s: float = 1.0,
@@ -74,14 +84,17 @@ class Sweeper:
         control_queue: str = CONTROL_QUEUE,
         keep_events_days: int | None = None,
         may_load: Callable[[str, str], bool] = lambda *_: True,
+        fits: Callable[[LoadedPipeline, AwaitedCode, Envelope | None], bool] = lambda *_: True,
         look_beside: Callable[[], object] = lambda: None,
     ) -> None:
         self._store, self._post, self._coordinator, self._catalog = store, post, coordinator, catalog
+        self._changes, self._kept_parked = changes, dict[str, None]()
         self._control_queue = control_queue
         self._worker, self._may_judge = worker, may_judge
         self._every_s, self._max_lost = every_s, max_lost
         self._unparked_at = self._housekept_at = float("-inf")
         self._keep_events_days, self._look_beside, self._may_load = keep_events_days, look_beside, may_load
+        self._fits, self._unfit = fits, dict[object, None]()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._sweep_forever, name="flujo-sweeper", daemon=True)
 
@@ -124,9 +137,7 @@ class Sweeper:
 
     def _fail(self, envelope: Envelope, fence: int) -> None:
         """Fail a step that was lost too often. If that cannot be merged either, its run has no other end."""
-        why = Unreadable(
-            f"attempt {envelope.key} was lost too often, and its failure does not fit what stands in the rows"
-        )
+        why = Unreadable(f"attempt {envelope.key} was lost too often, and its failure does not match its rows")
         try:
             self._coordinator.lost(envelope, fence, self._max_lost + 1)
         except (StoreError, DispatchError):
@@ -152,7 +163,7 @@ class Sweeper:
     def _strand(self) -> None:
         """Fail runs that nothing can move any more: the rows that could are gone."""
         for run in self._store.stranded(BATCH):
-            error = Unreadable("nothing in its rows can move it: no attempt is live, and nothing is waited for")
+            error = Unreadable("it cannot continue: no attempt is live, and it waits for nothing")
             _safely(f"failing {run}", partial(self._coordinator.break_off, run, error))
 
     def _wind_down(self) -> None:
@@ -185,24 +196,58 @@ class Sweeper:
         self._unparked_at = now
         self._strand()
         unfit = set()  # what does not load is tried once, however many runs wait for it
-        for run, *code in self._store.parked(BATCH):
+        for run, *code in self._store.parked(BATCH, set(self._kept_parked)):
             if tuple(code) in unfit or not self._may_load(*code):
                 continue
             try:
                 self._catalog.entry(*code)
-            except CodeMismatch:
-                unfit.add(tuple(code))
+            except CodeMismatch as finding:
+                if finding.loaded is None or self._changes is None:
+                    unfit.add(tuple(code))
+                else:
+                    _safely(f"moving {run}", partial(self._change_code, self._changes, run, finding.loaded.plan))
                 continue
             except Unreadable as error:
                 self._break_off(run, None, None, error)
                 continue
             _safely(f"unparking {run}", partial(self._store.unpark, run))
+        for run, *code, awaited in self._store.parked_for_code(BATCH):
+            if tuple(code) not in unfit and self._may_load(*code):
+                _safely(f"unparking {run}", partial(self._unpark_if_fit, run, code, awaited))
+
+    def _unpark_if_fit(self, run: str, code: Sequence[str], awaited: AwaitedCode) -> None:
+        """Let a run go on that waits for bodies of functions or for models, if this worker has them. It is asked once: its code stays."""
+        if (run, awaited) in self._unfit:
+            return
+        try:
+            entry = self._catalog.entry(*code)
+        except CodeMismatch as finding:
+            if finding.loaded is not None and self._changes is not None:
+                self._change_code(self._changes, run, finding.loaded.plan)
+        else:
+            waiting = self._store.envelopes([awaited.attempt]) if awaited.attempt else []
+            if self._fits(entry, awaited, next(iter(waiting), None)):
+                self._store.unpark(run)
+                return
+        put_bounded(self._unfit, (run, awaited), None, most=MOST_UNFIT)
+
+    def _change_code(self, changes: CodeChanges, run: str, plan: Plan) -> None:
+        """Bring a parked run under the code that is here. One that may not go on under it is not asked about again: neither changes."""
+        try:
+            carried = changes.carry_on(run, plan)
+        except Unreadable as error:
+            self._break_off(run, None, None, error)
+            return
+        if carried.verdict == "refused":
+            put_bounded(self._kept_parked, run, None, most=MOST_KEPT)
 
     def _housekeep(self) -> None:
         now = time.monotonic()
         if now - self._housekept_at >= HOUSEKEEPING_EVERY_S:
             self._housekept_at = now
-            _safely("making place for events", partial(self._store.rotate_event_partitions, self._keep_events_days))
+            _safely(
+                "creating partitions for events", partial(self._store.rotate_event_partitions, self._keep_events_days)
+            )
 
     def _patience(self) -> float:
         """Leave the turn to those who may judge: a sweep by one who may not would find no worker lost."""
@@ -216,7 +261,7 @@ class Sweeper:
                     while self.sweep() == BATCH and not self._stopping.is_set():
                         pass
             except (StoreError, DispatchError) as error:
-                logger.warning("sweep put off: %s", error)
+                logger.warning("sweep postponed: %s", error)
             except Exception:
                 logger.exception("a sweep failed; the next one tries again")
 

@@ -1,6 +1,6 @@
 """Shapes of values that stand for something else: references, expressions and templates, schemas, models, AROS blocks.
 
-What is wrong with one is found by whoever reads it elsewhere, and told with its place here. Must not build anything.
+What is wrong with one is found by the one who reads it elsewhere, and told with its place here. Must not build anything.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Reference:
 
 def is_function(found: Any) -> str | None:
     """Say what is wrong with a function's reference."""
-    return None if callable(found) else f"is a {type(found).__name__}, no callable"
+    return None if callable(found) else f"is a {type(found).__name__}, not a callable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Named:
             yield from self.other.findings(value, location)
         elif table not in self.tables:
             yield location.finding(
-                "Y-REFERENCE", f"'{shown(value)}' cannot stand here", allowed=f"it takes {self.description}"
+                "Y-REFERENCE", f"'{shown(value)}' is not accepted here", allowed=f"it takes {self.description}"
             )
         elif name not in (known := location.named(table)):
             near = nearest(name, known)
@@ -170,14 +170,14 @@ class Model:
     def findings(self, value: Any, location: DocumentLocation) -> Iterator[Finding]:
         for other, name in self.aliases.items():
             if other in value and name in value:
-                yield location.at(other).finding("Y-VALUE", f"means the same as '{name}', which stands here too")
+                yield location.at(other).finding("Y-VALUE", f"is an alias of '{name}', which is used here too")
         try:
             self.model.model_validate(self.read(value), strict=False)
         except pydantic.ValidationError as error:
             yield from (self._finding_of(each, value, location) for each in error.errors())
 
     def read(self, value: Mapping[str, Any]) -> dict[str, Any]:
-        """Give the fields by their first names."""
+        """Return the fields by their first names."""
         return {self.aliases.get(name, name): each for name, each in value.items()}
 
     def _finding_of(self, error: Any, value: Mapping[str, Any], location: DocumentLocation) -> Finding:
@@ -189,12 +189,12 @@ class Model:
             near = nearest(first, known) if not rest else None
             allowed = None if near or rest else f"known: {', '.join(known)}"
             return here.finding("Y-KEY", f"{self.called} has no such key", nearest=near, allowed=allowed)
-        return here.finding("Y-VALUE", f"'{shown(error['input'])}' cannot stand here", allowed=error["msg"])
+        return here.finding("Y-VALUE", f"'{shown(error['input'])}' is not accepted here", allowed=error["msg"])
 
 
 @dataclass(frozen=True, slots=True)
 class Processing:
-    """A `processing` block: AROS's own reader judges each of its keys (M-148), `agent` those that name one."""
+    """A `processing` block: AROS's own reader judges each of its keys, `agent` those that name one."""
 
     agent: FieldType
     description: str = f"a mapping of {', '.join(PROCESSING_KEYS)} (AROS)"

@@ -1,6 +1,6 @@
 """`flujo new`: a small project that runs offline at once: a pipeline, its test, settings and a README.
 
-The files of each template stand in `projects/`, named with `.txt` behind; `NAME` in them, and in their names, becomes the project's module.
+The files of each template are in `projects/`, named with `.txt` behind; `NAME` in them, and in their names, becomes the project's module.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def command(*, name: str, template: str) -> None:
     folder = Path(name)
     module = module_name(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConfigurationError(f"'{folder}' exists already", suggestion="give a name that is free", code="EXISTS")
+        raise ConfigurationError(f"'{folder}' already exists", suggestion="choose another name", code="EXISTS")
     try:
         written = write_project(folder, module, template)
     except OSError as error:
@@ -47,14 +47,14 @@ def command(*, name: str, template: str) -> None:
 
 
 def module_name(folder: Path) -> str:
-    """Give the name of the project's module; raises ConfigurationError when it cannot be one."""
+    """Return the name of the project's module; raises ConfigurationError when it cannot be one."""
     module = folder.name.replace("-", "_").lower()
     if not module.isidentifier() or keyword.iskeyword(module):
         way_out = "use letters, digits, '-' and '_', and begin with a letter"
         raise ConfigurationError(f"'{folder.name}' cannot be a module's name", suggestion=way_out, code="NAME")
     if importlib.util.find_spec(module) is not None:
-        what = f"a module '{module}' exists already, which the project's would hide"
-        raise ConfigurationError(what, suggestion="give another name", code="NAME")
+        what = f"a module '{module}' already exists, and the project's module would hide it"
+        raise ConfigurationError(what, suggestion="choose another name", code="NAME")
     return module
 
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 AT_ONCE: Final = 1000
 _SENTENCES: Final = {
     "step.blocked_loop": "blocked the event loop of its worker, and all other steps there, in {place}: {advice}",
-    "step.left_behind": "went on after its time was over, in {place}: {advice}",
-    "output.dropped": "printed and logged {bytes} bytes more than are kept",
+    "step.left_behind": "kept running after its timeout, in {place}: {advice}",
+    "output.dropped": "printed and logged {bytes} bytes more than are stored",
 }
 
 
@@ -41,7 +41,7 @@ class OutputReader:
     _after: str | None
 
     def lines(self) -> Iterator[str]:
-        """Give the new lines."""
+        """Return the new lines."""
         while events := self._run.events(self._after, AT_ONCE):
             self._after = events[-1].cursor
             yield from output_lines(events)

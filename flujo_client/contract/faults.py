@@ -50,7 +50,7 @@ class Fault:
         path: keys and indexes of the place.
         keyword: the rule.
         message: what is wrong, as a checker says it; it may repeat the value.
-        found: what stands there.
+        found: what is there.
         rule: what the rule asks for.
         branch: of a union that no branch of holds; the faults of that branch follow.
     """
@@ -73,7 +73,7 @@ class _Place(NamedTuple):
 
 
 def faults(check: Check, value: Any, most: int = MOST) -> list[Fault]:
-    """Give the first few faults of a value; none if it holds."""
+    """Return the first few faults of a value; none if it holds."""
     return [] if check.valid(value) else _Walk(check, value, most).run()
 
 
@@ -116,7 +116,7 @@ class _Walk:
         return self.found or [_unsaid(_Place(self.check.root, "", None, ()))]
 
     def _looked_at(self, place: _Place) -> tuple[list[Fault], list[_Place]]:
-        """Give the rules that the schema itself has broken here, and the parts below it that do not hold."""
+        """Return the rules that the schema itself has broken here, and the parts below it that do not hold."""
         if isinstance(place.sub, bool):
             return [_fault(place, "falseSchema", "nothing is allowed here")], []
         if len(place.path) >= DEEPEST:
@@ -160,7 +160,7 @@ class _Walk:
             wanted = _Place(sub["contains"], f"{place.pointer}/contains", None, ())
             held = sum(self._holds(wanted._replace(value=each)) for each in place.value)
             if not sub.get("minContains", 1) <= held <= sub.get("maxContains", held):
-                yield _fault(place, "contains", f"{held} items hold under the 'contains' schema")
+                yield _fault(place, "contains", f"{held} items match the 'contains' schema")
         if isinstance(place.value, dict) and "propertyNames" in sub:
             names = _Place(sub["propertyNames"], f"{place.pointer}/propertyNames", None, ())
             for key in place.value:
@@ -187,10 +187,12 @@ class _Walk:
                     f"{_written(place.value)} is valid under more than one of the schemas listed in the 'oneOf' keyword",
                 )
         if "not" in sub and self._holds(place._replace(sub=sub["not"], pointer=f"{place.pointer}/not")):
-            yield _fault(place, "not", f"{_written(place.value)} is of the schema under 'not'", {"schema": sub["not"]})
+            yield _fault(
+                place, "not", f"{_written(place.value)} matches the schema under 'not'", {"schema": sub["not"]}
+            )
 
     def _demanded(self, sub: dict[str, Any], place: _Place) -> Iterator[_Place]:
-        """Give what has to hold beside the schema itself."""
+        """Return what has to hold beside the schema itself."""
         value, pointer = place.value, place.pointer
         if isinstance(sub.get("$ref"), str) and (target := self.check.referred(sub["$ref"])) is not None:
             yield place._replace(sub=target[0], pointer=target[1])
@@ -218,7 +220,7 @@ class _Walk:
         return self._holds(_Place(sub["unevaluatedProperties"], pointer, place.value[key], (*place.path, key)))
 
     def _evaluated(self, sub: Schema, place: _Place, seen: set[int]) -> set[str]:
-        """Give the members that the schema, or one that is applied beside it and holds, speaks of."""
+        """Return the members that the schema, or one that is applied beside it and holds, speaks of."""
         if isinstance(sub, bool) or id(sub) in seen:
             return set()
         seen.add(id(sub))
@@ -278,7 +280,7 @@ def _fault(
 def _unsaid(place: _Place) -> Fault:
     """Say that a place does not hold where nothing more is known: too deep, too large, or a rule that is not looked into."""
     keyword = "unevaluatedItems" if isinstance(place.sub, dict) and "unevaluatedItems" in place.sub else UNSAID
-    return _fault(place, keyword, "the value does not hold under the schema")
+    return _fault(place, keyword, "the value does not match the schema")
 
 
 def _written(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""What a pipeline's hooks are called with: one payload for each of the six things that happen to a run (§2.9).
+"""What a pipeline's hooks are called with: one payload for each of the six things that happen to a run.
 
 Values only: what a hook changes in one is seen by nobody. In and out: nothing; workers make them.
 """
@@ -56,7 +56,7 @@ class StepPayload(Payload):
 
     Attributes:
         step_name: the step.
-        address: the scope it stands in, `""` for the run's own sequence.
+        address: the scope it is in, `""` for the run's own sequence.
     """
 
     step_name: str

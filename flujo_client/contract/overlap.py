@@ -52,7 +52,7 @@ class Overlap:
         self._looks: dict[tuple[int, int], int] = {}
         self._own: dict[int, Any] = {}
         self._known: Known = {}
-        self.is_costly = self._count((check.root, ""), LEVELS) > MOST_LOOKS
+        self.is_costly = _has_wide_union(check.root) and self._count((check.root, ""), LEVELS) > MOST_LOOKS
 
     def is_valid(self, value: Any) -> bool:
         """Tell whether the whole schema holds for a value; what is asked about its parts until the next one is remembered."""
@@ -132,6 +132,26 @@ class Overlap:
             counts = [count for _, count in asked]
             most = max(most, max(counts, default=1) if are_told_apart else sum(counts))
         return min(most, 1 << 64)
+
+
+def _has_wide_union(root: Any) -> bool:
+    """Tell whether some union has two alternatives that look below the value itself."""
+    pending = [root]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, dict):
+            for keyword in _UNIONS:
+                branches = part.get(keyword)
+                if isinstance(branches, list) and sum(map(_looks_below, branches)) > 1:
+                    return True
+            pending.extend(part.values())
+        elif isinstance(part, list):
+            pending.extend(part)
+    return False
+
+
+def _looks_below(branch: Any) -> bool:
+    return isinstance(branch, dict) and not _BELOW.isdisjoint(branch)
 
 
 def tags_of(sub: Any) -> Mapping[str, list[Any]]:

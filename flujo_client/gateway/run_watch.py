@@ -136,7 +136,7 @@ class RunWatch:
                 self._hear(connection)
 
     def _take(self, *, all_of_them: bool) -> list[str]:
-        """Give the runs that are to be read: those that came new, or all."""
+        """Return the runs that are to be read: those that came new, or all."""
         with self._lock:
             unread, self._unread = self._unread, set()
             return [run for run in (self._waits if all_of_them else unread) if run in self._waits]
@@ -170,7 +170,7 @@ def _listens(connection: psycopg.Connection[dict[str, Any]]) -> bool:
     except psycopg.DatabaseError as error:  # a standby takes none
         if connection.broken:
             raise
-        logger.info("runs are waited for without notifications: %s", error)
+        logger.info("waiting for runs without notifications: %s", error)
         return False
     return True
 
@@ -179,7 +179,7 @@ _watches: dict[str, RunWatch] = {}
 
 
 def watch_of(url: str) -> RunWatch:
-    """Give the watch of this process on a database."""
+    """Return the watch of this process on a database."""
     return _watches.get(url) or _watches.setdefault(url, RunWatch(url))
 
 

@@ -46,11 +46,11 @@ class Briefing:
     max_turns: int
 
     def first(self, goal: Any, _context: Any) -> dict[str, Any]:
-        """The first turn's."""
+        """Make the first turn's input."""
         return self._of(goal, 1, [])
 
     def following(self, _result: Any, context: Any, index: int, *, original_input: Any) -> dict[str, Any]:
-        """A later one's, with the turns of this execution of the loop: as many as there were, the last of those with its address.
+        """Make a later turn's input, with the turns of this execution of the loop: as many as there were, the last of those with its address.
 
         An earlier run's may have that address too, where its context was handed on.
         """
@@ -76,11 +76,11 @@ def read_command(output: Any) -> AgentCommand:
     except pydantic.ValidationError as error:
         wrong = error.errors(include_url=False, include_context=False, include_input=False)
     problems = "; ".join(f"at {_pointer(each['loc']) or '(root)'}: {each['msg'][:_LONGEST]}" for each in wrong)
-    raise AgentIOValidationError(f"it is no command: {problems}; {_COMMANDS}", pointer=_pointer(wrong[0]["loc"]))
+    raise AgentIOValidationError(f"it is not a command: {problems}; {_COMMANDS}", pointer=_pointer(wrong[0]["loc"]))
 
 
 def _pointer(place: Sequence[str | int]) -> str:
-    """A place as a JSON pointer; pydantic's begins with the command's type."""
+    """Write a place as a JSON pointer; pydantic's begins with the command's type."""
     return "".join(f"/{part}" for part in place[1:])
 
 
@@ -102,7 +102,7 @@ class Registry:
         return command.agent_name if command.agent_name in self.names else UNKNOWN
 
     def given(self, answer: Any, _context: Any) -> Any:
-        """Give what comes in on a command's path."""
+        """Return what comes in on a command's path."""
         command = read_command(answer)
         if command.type == "run_agent":
             return command.input_data if command.agent_name in self.names else command.agent_name
@@ -116,12 +116,12 @@ class Registry:
 
 
 def question_of(question: str, _context: Any) -> str:
-    """What a person is asked."""
+    """Return the question for a person."""
     return question
 
 
 def answer_of(answer: Any) -> Any:
-    """The final answer."""
+    """Return the final answer."""
     return answer
 
 

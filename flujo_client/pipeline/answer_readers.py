@@ -1,4 +1,4 @@
-"""What a container puts behind a step's own output processors to read its answer: it gets what the final check has passed (M-051).
+"""What a container puts behind a step's own output processors to read its answer: it gets what the final check has passed.
 
 Pure. In: a function. Out: the same one, marked; whether one is marked.
 """

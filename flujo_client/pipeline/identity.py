@@ -38,7 +38,7 @@ def identify(thing: Any) -> dict[str, Any]:
 
 
 def whole(value: Any) -> Any:
-    """Give any value as plain data, however large it is: of two that differ at their far end, each has its own fingerprint."""
+    """Return any value as plain data, however large it is: of two that differ at their far end, each has its own fingerprint."""
     return safe_serialize(value, max_nodes=sys.maxsize)
 
 
@@ -48,7 +48,7 @@ def _name(thing: Any) -> str:
 
 
 def importable(module_name: str) -> str | None:
-    """The name under which a worker imports a module: a script run as `__main__` is imported by its file's name.
+    """Return the name under which a worker imports a module: a script run as `__main__` is imported by its file's name.
 
     None for what no worker can import, such as an interactive session.
     """
@@ -65,7 +65,7 @@ def _nearest_name(thing: Any) -> str:
 
 
 def defaults_of(agent: Any) -> Mapping[str, Any]:
-    """What an agent, or the one that it wraps, says of the steps that run it, where they do not say: `__flujo_defaults__`."""
+    """Return the defaults that an agent, or the one that it wraps, has for the steps that run it: `__flujo_defaults__`."""
     for _ in range(_MAX_WRAPPERS):
         own = getattr(agent, "__flujo_defaults__", None)
         if isinstance(own, Mapping):
@@ -76,7 +76,7 @@ def defaults_of(agent: Any) -> Mapping[str, Any]:
 
 
 def agent_name(agent: Any) -> str:
-    """What an agent is called in events: its own name, else its function's or class's."""
+    """Return an agent's name in events: its own name, else its function's or class's."""
     name = getattr(agent, "name", None)
     return name if isinstance(name, str) and name else str(getattr(agent, "__name__", type(agent).__name__))
 
@@ -90,7 +90,7 @@ def model_name(agent: Any) -> str | None:
 
 
 def agent_traits(agent: Any) -> dict[str, Any]:
-    """What two agents of one class differ by: the model, the prompts, the shape of the output."""
+    """Return what two agents of one class differ by: the model, the prompts, the shape of the output."""
     traits: dict[str, Any] = {}
     model = model_name(agent)
     if model is not None:

@@ -1,4 +1,4 @@
-"""Which limits a run stands under, as its ticket carries them. Pure.
+"""Which limits a run is under, as its ticket carries them. Pure.
 
 In words of a ticket: `run`, the first run of the tree, which the budgets are named after; `limits` of that tree; `tenant` and
 `tenant_limits` of its day; `background`, the limits of each run in the background that is begun in the tree; in such a run `task`, the
@@ -58,18 +58,18 @@ def in_force(
 
 
 def of_task(limits: Mapping[str, Any] | None, run: str, path: str) -> dict[str, Any] | None:
-    """The limits of a run in the background: its quota in a budget of its own, and its tenant's.
+    """Return the limits of a background run: its quota in a budget of its own, and its tenant's.
 
     Args:
         limits: of the run that begins it.
         run: its id.
-        path: of its step in the plan; limits of what that stands in are the other run's.
+        path: of its step in the plan; limits of what that is in are the other run's.
     """
     return None if limits is None else {**limits, "run": run, "limits": limits.get("background"), "task": path}
 
 
 def of_pipeline(budgets: Budgets, name: str) -> Entry | None:
-    """Find what counts for a pipeline: its own entry, else the first pattern that fits, else the default (requirements §2.7)."""
+    """Find what counts for a pipeline: its own entry, else the first pattern that fits, else the default."""
     if found := _entry("pipeline", budgets.pipeline, name):
         return found
     return None if budgets.default is None else (("default",), budgets.default)

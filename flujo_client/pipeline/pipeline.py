@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypeVar, cast, get_args
 
 from flujo_client.contract.parameters import ContextT, OutputT
+from flujo_client.contract.plan import ON_CHANGE, OnChange
 from flujo_client.errors import PipelineError
 from flujo_client.pipeline.background import BackgroundStep
 from flujo_client.pipeline.fallback import FallbackStep
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.validation import ValidationReport
     from flujo_client.pipeline.nested import ImportStep
 
+OnBodyChange: TypeAlias = Literal["ignore", "warn", "park"]
 StepOutputT = TypeVar("StepOutputT")
 
 
@@ -38,13 +41,22 @@ class Pipeline(Generic[OutputT, ContextT]):
         name: what the runs are listed under; the attribute's name in its module when None.
         version: yours; kept with every run.
         context_model: the pydantic model of the runs' context. Without one, context data becomes a `PipelineContext`.
-        resources: what every attempt's agents, processors, plugins and validators get as `resources`, if they take it (§2.4): an
+        resources: what every attempt's agents, processors, plugins and validators get as `resources`, if they take it: an
             object, a function or class without arguments that makes one, or a reference to either. A context manager, sync or async, is
             entered for each attempt and left after it. Steps in a nested pipeline with resources of its own get those instead.
-        hooks: functions that workers call with what happens to a run (§2.9), sync or async, or references to them. One whose parameter
+        hooks: functions that workers call with what happens to a run, sync or async, or references to them. One whose parameter
             is annotated with a payload, or several, is called with no other. Steps in a nested pipeline are told to that one's hooks too.
+        on_change: what becomes of a run when its code has changed: `carry_on` under the new code if what it has merged and what is open
+            allow it, `pin` it to workers that still have the old code, or `park` it until it is moved. The project's `[runs] on_change`
+            when None. Counts for the outermost pipeline of a run.
         blueprint: the YAML it was built from, with all in it that the blueprint names by file. Runs of such a pipeline carry it, so
              that workers need neither a file nor a module for it; one that was composed of it has none.
+        on_body_change: what happens where a conversation, in a loop or a state machine, would continue with another function, prompt, tool, model
+            or model setting than it was held with: `warn` tells it as the event `code.changed`, `park` parks the run until a worker
+            with the code of before is back, `ignore` does neither. The outermost pipeline's counts.
+        context_migrations: functions for contexts that were written with other fields of `context_model`, sync or async, by the version or
+            the fingerprint of the plan that the run had. Each gets the stored fields by name, and returns those of the present model, or
+            one. Without a function that does, such a run is parked. The outermost pipeline's count.
     """
 
     steps: Sequence[Step]
@@ -54,6 +66,11 @@ class Pipeline(Generic[OutputT, ContextT]):
     resources: Any = field(default=None, repr=False)  # an object may show its password
     hooks: Sequence[Any] = ()
     blueprint: str | None = field(default=None, repr=False)
+    on_change: OnChange | None = field(default=None, kw_only=True)
+    on_body_change: OnBodyChange = field(default="warn", kw_only=True)
+    context_migrations: Mapping[str, Callable[[dict[str, Any]], Any]] = field(
+        default_factory=dict, repr=False, kw_only=True
+    )
 
     def __post_init__(self) -> None:
         """Refuse steps that are none, where they are written; raises PipelineError."""
@@ -63,6 +80,13 @@ class Pipeline(Generic[OutputT, ContextT]):
         for index, each in enumerate(given):
             if not isinstance(each, Step):
                 raise PipelineError(f"steps[{index}] must be a Step, got {described(each)}", suggestion=as_a_step(each))
+        if self.on_change is not None and self.on_change not in ON_CHANGE:
+            choices = ", ".join(map(repr, ON_CHANGE))
+            raise PipelineError(f"`on_change` must be one of {choices}, got {str(self.on_change)[:40]!r}")
+        if self.on_body_change not in get_args(OnBodyChange):
+            choices = ", ".join(map(repr, get_args(OnBodyChange)))
+            raise PipelineError(f"`on_body_change` must be one of {choices}, got {str(self.on_body_change)[:40]!r}")
+        _check_migrations(self.context_migrations)
 
     @classmethod
     def from_yaml(cls, source: str | Path, *, allowed: Sequence[str] | None = None) -> Pipeline:
@@ -80,13 +104,13 @@ class Pipeline(Generic[OutputT, ContextT]):
         folder: Path | None = None,
         allowed: Sequence[str] | None = None,
     ) -> Pipeline:
-        """Build a pipeline of a blueprint (requirements §2.6, docs/reference/blueprints.md).
+        """Build a pipeline of a blueprint (docs/reference/blueprints.md).
 
         Args:
             text: YAML, at most 1 MiB.
             name: what the runs are listed under if the text does not say.
             folder: from where the text names files; without one it can name none.
-            allowed: import prefixes that references may stand under; the project's `allowed_imports` when None.
+            allowed: import prefixes that references may be under; the project's `allowed_imports` when None.
 
         Raises:
             BlueprintError: everything that is wrong with it, each with its line; nothing was imported from outside the prefixes.
@@ -110,7 +134,7 @@ class Pipeline(Generic[OutputT, ContextT]):
         Args:
             raise_on_error: raise what refuses it instead.
             include_imports: tell what is found in nested pipelines too.
-            allowed: import prefixes that references may stand under; the project's `allowed_imports` when None.
+            allowed: import prefixes that references may be under; the project's `allowed_imports` when None.
 
         Raises:
             PipelineError: with `raise_on_error`, every error that was found.
@@ -122,11 +146,11 @@ class Pipeline(Generic[OutputT, ContextT]):
 
     @classmethod
     def from_step(cls, step: Step[StepOutputT], **rest: Any) -> Pipeline[StepOutputT]:
-        """A pipeline of one step."""
+        """Make a pipeline of one step."""
         return Pipeline([step], **rest)
 
     def to_yaml(self) -> str:
-        """Write the pipeline as a blueprint, from which `from_yaml_text` builds the same (§2.6).
+        """Write the pipeline as a blueprint, from which `from_yaml_text` builds the same.
 
         Raises:
             BlueprintError: it has what a blueprint cannot say, such as a function that no module holds; all of it is listed.
@@ -139,17 +163,28 @@ class Pipeline(Generic[OutputT, ContextT]):
             return replace(ours, steps=[*self.steps, other], blueprint=None)
         resources = other.resources if self.resources is None else self.resources
         hooks = (*self.hooks, *other.hooks)
-        steps = [*self.steps, *other.steps]
-        return replace(ours, steps=steps, resources=resources, hooks=hooks, blueprint=None)
+        steps, migrations = [*self.steps, *other.steps], {**other.context_migrations, **self.context_migrations}
+        given = {"resources": resources, "hooks": hooks, "context_migrations": migrations}
+        return replace(ours, steps=steps, blueprint=None, **given)
 
     def as_step(self, name: str, *, inherit_context: bool = True, **options: Any) -> ImportStep:
-        """A step that runs this pipeline, on the context of the one it stands in. Takes the options of `ImportStep`."""
+        """Make a step that runs this pipeline, on the context of the pipeline around it. Takes the options of `ImportStep`."""
         return forward.nested(name, pipeline=self, inherit_context=inherit_context, **options)
+
+
+def _check_migrations(given: Any) -> None:
+    if not isinstance(given, Mapping):
+        raise PipelineError(f"`context_migrations` must be a mapping of functions, got {described(given)}")
+    for key, function in given.items():
+        if not isinstance(key, str) or not callable(function):
+            raise PipelineError(
+                f"context_migrations[{str(key)[:40]!r}] must be a function under a version or a fingerprint, got {described(function)}"
+            )
 
 
 def _as_list(given: Any) -> str | None:
     if isinstance(given, str):
-        return "to name a pipeline by its module, give the text to `enqueue`; to read YAML, call Pipeline.from_yaml"
+        return "to name a pipeline by its module, pass the text to `enqueue`; to read YAML, call Pipeline.from_yaml"
     return "write Pipeline([step]), or a >> b" if isinstance(given, Step) else as_a_step(given)
 
 
@@ -158,14 +193,14 @@ Body: TypeAlias = Pipeline | Step
 
 
 def steps_of(body: Any) -> Sequence[Step]:
-    """Give the steps that a body runs, as they run: one in the background, and one that has a fallback, as the container of it."""
+    """Return the steps that a body runs, as they run: one in the background, and one that has a fallback, as the container of it."""
     if isinstance(body, Pipeline):
         return [_unfolded(each) for each in body.steps]
     return [_unfolded(body)] if isinstance(body, Step) else []  # of anything else `check` tells
 
 
 def _unfolded(step: Step) -> Step:
-    """A step in the background takes its fallback with it."""
+    """Return the step to plan: a step in the background takes its fallback with it."""
     if isinstance(step.config, StepConfig) and step.config.execution_mode == BACKGROUND:
         return BackgroundStep(step.name, task=step)
     return step if step.fallback_step is None else FallbackStep(step.name, primary=step)
@@ -203,7 +238,7 @@ def model_name(model: type[BaseModel] | None) -> str | None:
 
 
 def walk(pipeline: Body) -> Iterator[tuple[str, Step]]:
-    """Give every step with its path, a container before what it holds, all in declared order.
+    """Return every step with its path, a container before what it holds, all in declared order.
 
     Raises:
         PipelineError: containers stand more than 20 deep in each other, as in a pipeline that contains itself; or there are more
@@ -220,7 +255,7 @@ def walk(pipeline: Body) -> Iterator[tuple[str, Step]]:
 def _walk(body: Body, above: str, depth: int) -> Iterator[tuple[str, Step, bool]]:
     """Every step with its path, and whether it holds others."""
     if depth > MAX_CONTAINERS:
-        message = f"'{above.removesuffix('/')}' stands in more than {MAX_CONTAINERS} containers"
+        message = f"'{above.removesuffix('/')}' is inside more than {MAX_CONTAINERS} containers"
         raise PipelineError(message, code="PIPELINE_TOO_LARGE")
     for step in steps_of(body):
         path = above + step.name

@@ -1,4 +1,4 @@
-"""Serializers that users register for their own classes (requirements §2.11).
+"""Serializers that users register for their own classes.
 
 A registration is also the permission to rebuild: a registered class needs no resolver, since the reader has to
 register the way back itself. Plain JSON types cannot be overridden.
@@ -42,5 +42,5 @@ def deserializer_for(name: str) -> Callable[[Any], Any] | None:
 
 
 def name_of(cls: type) -> str:
-    """Write a class's name as it stands on the wire."""
+    """Write a class's name as it is on the wire."""
     return f"{cls.__module__}:{cls.__qualname__}"

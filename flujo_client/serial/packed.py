@@ -1,4 +1,4 @@
-"""One serialised value, as it lies in a Postgres column and as it rides in a message (M-005).
+"""One serialised value, as it lies in a Postgres column and as it rides in a message.
 
 Three forms, told apart by their first byte: `j` JSON, `z` zstd of the JSON, `#` only the JSON's sha256 for a value
 that is kept elsewhere. It never looks into the value and never fetches one: whoever holds a reference loads the
@@ -110,14 +110,14 @@ class Packed:
             raise SerializationError("not the message form of a packed value", cause=error) from error
 
     def to_wire(self) -> Tree:
-        """Give the form that rides in a message: a plain tree, so that it survives copying and stock JSON too."""
+        """Return the form that rides in a message: a plain tree, so that it survives copying and stock JSON too."""
         form, body = self.stored[:1], self.stored[1:]
         if form == b"j":
             return {"j": loads(body)}
         return {"z": base64.b64encode(body).decode("ascii")} if form == b"z" else {"#": self.digest}
 
     def json(self, *, max_bytes: int = MAX_BYTES) -> bytes:
-        """Give the JSON. Raises SerializationError for a reference, damaged data, or more than `max_bytes`."""
+        """Return the JSON. Raises SerializationError for a reference, damaged data, or more than `max_bytes`."""
         if self.is_reference:
             raise SerializationError(
                 f"only a reference to {self.digest[:12]}…, not the value", suggestion="load the value it refers to"
@@ -130,7 +130,7 @@ class Packed:
         return b"".join(part.json() for part in self._parts) if self._json is None else self._json
 
     def tree(self, *, max_bytes: int = MAX_BYTES) -> Tree:
-        """Give a fresh tree. Raises what `json` raises, and SerializationError if the JSON is damaged."""
+        """Return a fresh tree. Raises what `json` raises, and SerializationError if the JSON is damaged."""
         return loads(self.json(max_bytes=max_bytes))
 
     @property
@@ -173,7 +173,7 @@ class Packed:
         return self._stored is not None and self._stored[:1] == b"#"
 
     def reference(self) -> Packed:
-        """Give the reference to this value."""
+        """Return the reference to this value."""
         return type(self)(b"#" + self.digest.encode("ascii"))
 
     def matches(self, digest: str) -> bool:
@@ -200,7 +200,7 @@ class Packed:
 
 
 def _ends(json: bytes) -> tuple[int, bytes, bytes]:
-    """What two fragments have in common if they are the same: hashing them whole would cost as much as their digests."""
+    """Return what two equal fragments have in common: hashing them whole would cost as much as their digests."""
     return len(json), json[:64], json[-64:]
 
 
@@ -209,7 +209,7 @@ def _same(part: Packed | None, json: bytes) -> Packed | None:
 
 
 def _decompress(data: bytes, max_bytes: int) -> bytes:
-    """A frame that states its size is not bounded by max_output_size, so the stated size is checked first."""
+    """Decompress up to a limit. max_output_size does not bound a frame that states its size, so the stated size is checked first."""
     try:
         stated = zstandard.frame_content_size(data)
         if stated > max_bytes:

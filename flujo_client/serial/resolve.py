@@ -1,7 +1,7 @@
 """References to importable things: `package.module:Qualified.Name`, written by `reference`, read by `Resolver`.
 
 A reference is the only way code is named on the wire, and reading one imports a module: so only modules under the
-allowed prefixes are ever imported (M-014), and only names their module owns are followed.
+allowed prefixes are ever imported, and only names their module owns are followed.
 """
 
 from __future__ import annotations
@@ -32,12 +32,14 @@ def reference(thing: Any) -> str:
     if "<locals>" in name:
         raise SerializationError(f"{ref} is defined inside a function", suggestion=_IMPORTABLE)
     if _follow(sys.modules.get(module), name) is not thing:
-        raise SerializationError(f"{ref} is not what its module holds under that name", suggestion=_IMPORTABLE)
+        raise SerializationError(
+            f"{ref} is not the object that its module holds under that name", suggestion=_IMPORTABLE
+        )
     return ref
 
 
 def is_ours(module: str) -> bool:
-    """Tell whether a module is this package itself or stands below it."""
+    """Tell whether a module is this package itself or is below it."""
     return module == _OWN or module.startswith(f"{_OWN}.")
 
 
@@ -54,7 +56,7 @@ class Resolver:
         self._found: dict[str, Any] = {}
 
     def __call__(self, ref: str) -> Any:
-        """Give the class or function. Raises SerializationError if it is not allowed or not there."""
+        """Return the class or function. Raises SerializationError if it is not allowed or not there."""
         if ref not in self._found:
             self._found[ref] = self._find(ref)
         return self._found[ref]

@@ -1,6 +1,6 @@
-"""A message's part in a Celery chord, derived from the lanes its work stands in. Nothing about it is stored (ADR 9).
+"""A message's part in a Celery chord, derived from the lanes its work is in. Nothing about it is stored (ADR 9).
 
-Each fan-out is a chord whose body is its join signal. Whatever runs in a lane of it is published as that lane's part, by whoever
+Each fan-out is a chord whose body is its join signal. Whatever runs in a lane of it is published as that lane's part, by the one who
 publishes it; the join of an inner fan-out is in turn a part of the outer one's. In go a run and its lanes, out come options that
 Celery understands. It publishes nothing and knows no broker.
 """
@@ -24,7 +24,7 @@ MOST_NESTED = 100
 
 
 def group_of(run: str, fan_out: str) -> str:
-    """The id of a fan-out's chord."""
+    """Return the id of a fan-out's chord."""
     return f"chord:{run}:{fan_out}"
 
 
@@ -50,7 +50,7 @@ def is_membership(run: str, group: Any, index: Any, chord: Any) -> bool:
 
 
 def membership(run: str, lanes: Mapping[str, int], *, queue: str, priority: int | None = None) -> dict[str, Any]:
-    """The options `group_id`, `group_index` and `chord` of work that stands in these lanes (M-007); none outside fan-outs, nor without a lane.
+    """Return the options `group_id`, `group_index` and `chord` of work in these lanes; none outside fan-outs, nor without a lane.
 
     Args:
         run: the run.

@@ -34,7 +34,7 @@ _FATES: Final[dict[str, Fate]] = {
     "57P": "away",  # shut down, crashed, or starting
     "58": "away",  # the server cannot read or write its files
 }
-"""By SQLSTATE, its class, or the beginning of it. What stands in none of them is ours."""
+"""By SQLSTATE, its class, or the beginning of it. What is in none of them is ours."""
 
 _OPTIONS: Final = {
     "connect_timeout": 5,
@@ -62,7 +62,7 @@ def lost(why: str) -> psycopg.Error:
 
 
 def options(url: str) -> dict[str, Any]:
-    """Give the connection options that the URL leaves open."""
+    """Return the connection options that the URL leaves open."""
     return {name: value for name, value in _OPTIONS.items() if f"{name}=" not in url}
 
 
@@ -98,7 +98,7 @@ def unreachable(url: str, error: Exception) -> ServiceUnreachable:
     """Tell that no server took what was asked. The cause is kept where it shows nothing that is to be hidden."""
     if isinstance(error, psycopg.Error) and error.sqlstate == READ_ONLY:
         return ServiceUnreachable(
-            f"Postgres takes no writes at {mask_url(url)}: {_first_line(error)}",
+            f"Postgres does not accept writes at {mask_url(url)}: {_first_line(error)}",
             suggestion="wait for the end of the failover; with several hosts in FLUJO_DATABASE_URL, add target_session_attrs=read-write",
             cause=error,
         )
@@ -111,7 +111,7 @@ def unreachable(url: str, error: Exception) -> ServiceUnreachable:
 
 
 def error_text(url: str, error: Exception) -> str:
-    """Give an error's first line, without what it quotes of the URL, unless it stands in the masked one as well."""
+    """Return an error's first line, without what it quotes of the URL, unless it is in the masked one as well."""
     shown, known = unquote(mask_url(url)), (url, unquote(url))
 
     def hide(quoted: re.Match[str]) -> str:

@@ -1,8 +1,8 @@
 """AROS's place inside a pydantic-ai run: between what the model said and pydantic's own validation.
 
 A capability, one for each run. It must not ask a model, repair anything itself, or let the library ask again: whatever does not hold
-leaves the run as an AgentIOValidationError, for the step's attempts are the one retry layer (C-37). In: a step's `Shaping`.
-Out: a readable output for pydantic; and how the run was asked, told by `on_request` when a request has really gone out (U-06).
+leaves the run as an AgentIOValidationError, for the step's attempts are the one retry layer. In: a step's `Shaping`.
+Out: a readable output for pydantic; and how the run was asked, told by `on_request` when a request has really gone out.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 
 from flujo_client.errors import AgentIOValidationError
 from flujo_worker.agents.bounds import Bounded, kind_of_output, refuse_large, too_ambiguous
-from flujo_worker.agents.outputs import KEY, has_fields, is_structured_dict, under_key
-from flujo_worker.agents.shaping import Origin
+from flujo_worker.agents.outputs import KEY, has_fields, under_key
+from flujo_worker.agents.shaping import Origin, is_structured_dict
 from flujo_worker.aros.outcome import LIMIT
 from flujo_worker.aros.rewrite import without_formats
 from flujo_worker.aros.validation_feedback import misfit
@@ -123,7 +123,7 @@ class OutputReader(Bounded):
 
 
 def expected(own: Schema | None, output: OutputContext) -> Schema | None:
-    """Choose the schema that an output has to hold under before pydantic sees it (M-072).
+    """Choose the schema that an output has to hold under before pydantic sees it.
 
     The step's own, put under a key where pydantic-ai puts its type under one. A union of types is asked for in an envelope
     of pydantic-ai's, so its own schema stays. What is derived from a Python type is without formats.

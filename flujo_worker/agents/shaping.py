@@ -1,4 +1,4 @@
-"""What a step wants of its agent's output: a declaration, without a word about providers (M-053).
+"""What a step wants of its agent's output: a declaration, without a word about providers.
 
 The policy makes one; `structured.py` decides what of it the model can do. In: the step's settings; out: what was decided.
 """
@@ -35,11 +35,16 @@ PLAIN: Final = Origin()
 """Of a text or data that an agent gave back."""
 
 
+def is_structured_dict(output_type: Any) -> bool:
+    """Tell whether the type is a schema written by hand; pydantic checks nothing of it."""
+    return getattr(output_type, "__is_model_like__", False) is True
+
+
 class Read(Protocol):
     """Makes a model's raw output hold under a schema, or raises AgentIOValidationError."""
 
     async def __call__(self, raw: Any, schema: Schema | None, origin: Origin = PLAIN) -> Any:
-        """Give back `raw` itself if nothing had to be done, else what it means, as JSON text for a text and as data for data.
+        """Return `raw` itself if nothing had to be done, else what it means, as JSON text for a text and as data for data.
 
         Args:
             raw: a text, or data that the provider's client has decoded.
@@ -59,7 +64,7 @@ class Fit(Protocol):
         validate: Callable[[Any], Awaitable[Any]],
         origin: Origin = PLAIN,
     ) -> Any:
-        """Give the type's value.
+        """Return the type's value.
 
         Args:
             readable: what `Read` gave.
@@ -86,9 +91,9 @@ class Shaping:
 
     Attributes:
         structured_output: `off`, `auto`, `openai_json`, `outlines` or `xgrammar`.
-        name: the schema's name for the provider, derived from the step's (M-070).
+        name: the schema's name for the provider, derived from the step's.
         schema: the step's own JSON Schema; None leaves it to the agent's output type.
-        shadow: nothing may change: structured output is only decided and told (C-41).
+        shadow: nothing may change: structured output is only decided and told.
         reads: `read` may change an output: a text in the place of an output tool's call is then taken for its arguments.
         read: what makes an output valid, called before the agent library's own validation.
         fit: what calls that validation.

@@ -1,6 +1,6 @@
 """One candidate at one effort: from text to a value that the schema holds for, or why not.
 
-Effort grows from strict decoding over the slips of Stage 2 to the tolerant tiers; each is the one before with more allowed (M-091).
+Effort grows from strict decoding over the slips of Stage 2 to the tolerant tiers; each is the one before with more allowed.
 It must not look at other candidates: `parse` chooses. In: a candidate and an effort; out: an `Accepted`, or `StageRefused`.
 """
 
@@ -44,7 +44,7 @@ class Effort:
 
 
 def efforts(settings: ProcessingSettings) -> list[Effort]:
-    """Give the rounds that the settings allow, the least first, so that more settings never change what less gave."""
+    """Return the rounds that the settings allow, the least first, so that more settings never change what less gave."""
     rounds = [Effort(None, None), Effort(0, replace(settings, aop="minimal"))]
     if settings.full:
         rounds += [Effort(level, settings) for level in range(settings.level + 1)]
@@ -141,7 +141,7 @@ class ParseAttempt:
         raise refused
 
     def _closed(self, candidate: TextCandidate, reading: Reading, level: int, coercion: ProcessingSettings) -> Accepted:
-        """Closers are missing and members may be too: only where the model had finished, and only one way (rules 9, 10)."""
+        """Closers are missing and members may be too: only where the model had finished, and only one way."""
         path = reading.open[-1][0]
         if not candidate.finished:
             raise StageRefused(CUT, "the text ends before all that the schema declares is there", path)

@@ -1,6 +1,6 @@
-"""One bracket wrong: every text that one insertion, removal or exchange of a closer makes balanced (rule 7, level 2).
+"""One bracket wrong: every text that one insertion, removal or exchange of a closer makes balanced (level 2).
 
-It must not choose between them: more than one that holds is a refusal (rule 10). In: a region whose brackets do not match; out: the
+It must not choose between them: more than one that holds is a refusal. In: a region whose brackets do not match; out: the
 few texts to try.
 """
 
@@ -36,7 +36,7 @@ def balanced(brackets: list[str]) -> bool:
 
 
 def variants(text: str, level: int, budget: ParseBudget) -> dict[str, str]:
-    """Give the texts one bracket away from `text` whose brackets match, with what is changed; none when they match already.
+    """Return the texts one bracket away from `text` whose brackets match, with what is changed; none when they match already.
 
     Raises:
         StageRefused: when there are too many to try.

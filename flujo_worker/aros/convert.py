@@ -1,4 +1,4 @@
-"""The conversions that `coercion.allow` may list (rule 11), each exact or not at all.
+"""The conversions that `coercion.allow` may list, each exact or not at all.
 
 It must not let `int()`, `float()` or `isdigit()` decide what a number is: they take other scripts' digits, underscores and names of
 non-numbers. In: a value and the type wanted; out: the values it could become, by the conversion's name.
@@ -33,7 +33,7 @@ def fits(value: Any, kind: str) -> bool:
 
 
 def conversions(value: Any, kind: str) -> Iterator[tuple[str, Any]]:
-    """Give what `value` could become as a `kind`: the conversion's name and the new value."""
+    """Return what `value` could become as a `kind`: the conversion's name and the new value."""
     if isinstance(value, str):
         yield from _from_text(value, kind)
     if kind == "array" and value is not None and not isinstance(value, list):

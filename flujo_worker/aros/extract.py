@@ -1,4 +1,4 @@
-"""Finds what may be JSON in a text (M-081, M-082, rule 3): one pass, a stack, strings and comments respected.
+"""Finds what may be JSON in a text: one pass, a stack, strings and comments respected.
 
 It must not decode or judge. In: a text and a level; out: the maximal balanced regions, and the brackets that nothing closed. Linear in
 the text; stops at a depth and a number of tokens.
@@ -112,7 +112,7 @@ def scan(text: str, level: int, budget: ParseBudget) -> Scan:
 
 
 def marks(text: str, level: int, budget: ParseBudget) -> list[tuple[int, str]]:
-    """Give the brackets and commas of a region that stand outside its strings and comments, with their places."""
+    """Return the brackets and commas of a region that stand outside its strings and comments, with their places."""
     scanner = _Scanner(text, level, budget)
     found: list[tuple[int, str]] = []
     position, pattern = 0, _MARKS[level]
@@ -177,7 +177,7 @@ class _Scanner:
         return position if plain is None else plain.end()
 
     def _join_what_goes_on(self) -> None:
-        """A region after which another member follows ended too early: all of it is one candidate, which does not decode."""
+        """Join regions that ended too early, because another member follows: together they are one candidate, which does not decode."""
         if _MEMBER.search(self.text) is None:
             return
         for index, (start, end) in enumerate(self.found.regions):
@@ -224,7 +224,7 @@ class _Scanner:
         self.settled = min(self.settled, len(regions))
 
     def _stray(self, place: int) -> None:
-        """A closer too many. When JSON, not prose, leads up to it from a region, that region ended too early."""
+        """Handle a superfluous closing bracket. If JSON, not prose, leads up to it from a region, that region ended too early."""
         if self.stack:
             return
         regions, first, after = self.found.regions, None, place
@@ -285,7 +285,7 @@ class _Scanner:
         return blank and opens_string(self.text, start, also=also)
 
     def _well_ended(self, quote: str, position: int) -> int:
-        """At level 2 a quote ends a string only where JSON goes on after it; once none does, none further on will."""
+        """At level 2 a quote ends a string only where JSON continues after it; once none does, none further on will."""
         if not self.unended:
             place = position
             is_value = _OPENS_VALUE.search(self.text, max(0, position - 66), position)
@@ -300,7 +300,7 @@ class _Scanner:
 
 
 def opens_string(text: str, place: int, *, also: str = "") -> bool:
-    """Tell whether the quote at `place` stands where JSON has a string: after `{ [ , :` or one of `also`.
+    """Tell whether the quote at `place` is where JSON has a string: after `{ [ , :` or one of `also`.
 
     In prose a quote is a quote: this alone ends the trouble with apostrophes.
     """

@@ -1,4 +1,4 @@
-"""Says why a value was refused, so that a model can act on it (M-098, rule 16): place, expected, found.
+"""Says why a value was refused, so that a model can act on it: place, expected, found.
 
 It must not repeat more of the value than a few words. In: a value and what the checker and the coercion found; out: a `StageRefused` whose
 path is the first place, and whose text names the first few.
@@ -32,9 +32,7 @@ class Misfit(StageRefused):
     def __init__(
         self, check: Check, value: Any, refusals: list[tuple[Path, str, str]], done: tuple[Transform, ...] = ()
     ) -> None:
-        super().__init__(
-            refusals[0][1] if refusals else SCHEMA, "the value does not hold under the schema", (), "semantic"
-        )
+        super().__init__(refusals[0][1] if refusals else SCHEMA, "the value does not match the schema", (), "semantic")
         self.check, self.value, self.refusals, self.done = check, value, refusals, done
 
     def in_words(self) -> StageRefused:

@@ -1,4 +1,4 @@
-"""json-repair as the last resort of level 2 (M-087), and the test that its value must pass (M-090, rule 8).
+"""json-repair as the last resort of level 2, and the test that its value must pass.
 
 It must not be believed: its value counts only if its scalars, in order, are the text without brackets, separators, quotes and
 comments, its brackets are the text's own, nothing was missing where a value belongs, and no number became a string. In: a region; out: a value, or None.
@@ -35,7 +35,7 @@ _LIKE_JSON: Final = re.compile(r"[,:{}\[\]]|\A\s*(?:-?[\d.]+|true|false|null|Non
 
 
 def salvaged(text: str, budget: ParseBudget) -> Any:
-    """Give what json-repair makes of `text` if nothing was lost or invented; None otherwise."""
+    """Return what json-repair makes of `text` if nothing was lost or invented; None otherwise."""
     if json_repair is None or len(text) > LONGEST or _HOLE.search(text) or text.count('"') % 2:
         return None
     budget.spend(len(text))

@@ -152,7 +152,7 @@ class _Search:
 
     def _layers(self, raw: str, budget: ParseBudget) -> list[Layer]:
         layers = [Layer.of(raw, 0)]
-        if self.kinds == {"string"}:  # what is to be a string is never unescaped (rule 5)
+        if self.kinds == {"string"}:  # what is to be a string is never unescaped
             return layers
         for layer in layers:
             if layer.depth < self.settings.max_unescape_depth and len(layers) < MOST_LAYERS:
@@ -162,7 +162,7 @@ class _Search:
     def _chosen(
         self, layer: Layer, attempt: ParseAttempt, effort: Effort
     ) -> tuple[TextCandidate, Accepted] | StageRefused | None:
-        """Choose among the candidates of one layer: the best, or the only other one that holds (rule 3)."""
+        """Choose among the candidates of one layer: the best, or the only other one that holds."""
         found = layer.found(effort.level or 0, self.kinds, attempt.budget, self.needed)
         if found.cut is not None:
             return StageRefused(CUT, found.cut.message, found.cut.path, "extract")
@@ -182,7 +182,7 @@ class _Search:
             return first
         if any(not same(done.value, held[0][1].value) for _, done in held):
             raise StageRefused(
-                TWO_READINGS, f"{len(held)} different values in the text hold: give one", stage="extract"
+                TWO_READINGS, f"{len(held)} different values in the text match the schema: give one", stage="extract"
             )
         return held[0]
 

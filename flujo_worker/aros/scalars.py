@@ -1,6 +1,6 @@
 """Reads one scalar of a text that is not quite JSON: a string, a number, a word, or a value without quotes.
 
-It must not know containers beyond which one it stands in. In: a text and a place; out: the value, the place after it and the slips
+It must not know containers beyond which one it is in. In: a text and a place; out: the value, the place after it and the slips
 that were read over, or `StageRefused`.
 """
 
@@ -176,7 +176,7 @@ class Scalars:
         if self._final and self._frames and self.position + len(text) >= self.stop:
             raise StageRefused(CUT, "the text ends inside a value")
         if text.lstrip("+-") in grammar.NO_VALUE or text.startswith("...") or self._here().startswith("'…"):
-            raise StageRefused(LOSSY, f"{text or '…'} stands where a value is needed")
+            raise StageRefused(LOSSY, f"expected a value, found {text or '…'}")
         if self.level < REPAIR or not self._frames or not any(map(str.isalnum, text)):
             raise StageRefused(NOT_JSON, f"expected a value, found {self._here()}")
         if "..." in text or (self._frames[-1].closer != "}" and " " in text):
@@ -204,7 +204,7 @@ class Scalars:
         return strings.closing(self.text, self.position + 1, self.stop, self._quotes[quote], role)
 
     def _end_of(self, quote: str, role: str) -> int:
-        """Where quotes may stand inside a string: where it ends, if that is plain."""
+        """Where quotes may be inside a string: where it ends, if that is plain."""
         try:
             end, inside = self._closing(quote, role)
             self._note(quote, inside, role, end)
@@ -217,7 +217,7 @@ class Scalars:
         return end
 
     def _is_alone(self, end: int) -> bool:
-        """The only element of its list: there is no neighbour that a stray quote could belong to."""
+        """Tell whether it is the only element of its list, without a neighbour that a stray quote could belong to."""
         neighbours = bool(self._frames[-1].container) or grammar.QUOTE_COMMA.search(self.text, self.position, end)
         return not neighbours and self.text[end + 1 : end + 64].lstrip()[:1] == "]"
 

@@ -1,6 +1,6 @@
-"""The user's own parts of a step around its agent: processors of prompts and outputs; plugins and validators, which judge (M-049, M-288).
+"""The user's own parts of a step around its agent: processors of prompts and outputs; plugins and validators, which judge.
 
-What a judge refuses is terminal (C-01). It must not call the agent that a plugin asks for: whoever asks the plugins does. In: what the
+What a judge refuses is terminal. It must not call the agent that a plugin asks for: whoever asks the plugins does. In: what the
 attempt was given, and a value; out: the value, what was put in its place, or where a plugin wants the input to go instead.
 """
 
@@ -72,7 +72,7 @@ async def consult_plugins(work: Work, run: AttemptRun, output: Any) -> Any:
         name = type(plugin).__name__
         verdict = await _called(work, run, plugin.validate, output)
         if not isinstance(verdict, PluginOutcome):
-            raise TypeError(f"plugin {name} answers with a PluginOutcome, not {type(verdict).__name__}")
+            raise TypeError(f"plugin {name} must return a PluginOutcome, got {type(verdict).__name__}")
         if verdict.redirect_to is not None:
             return Redirect(verdict.redirect_to, verdict.feedback, name)
         if not verdict.success:

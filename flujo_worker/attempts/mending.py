@@ -1,4 +1,4 @@
-"""The step's output processors between AROS's conversions and the strict check that has the last word (M-049, M-051, M-099).
+"""The step's output processors between AROS's conversions and the strict check that has the last word.
 
 What only the schema refuses, they get decoded, and what they make of it is judged anew. What AROS accepts, they get afterwards, and
 the result is judged by what it was accepted by. It must not read text nor decide what holds: the checks do. In: a refused outcome, or
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic_core import PydanticSerializationError, to_json
 
 from flujo_client.errors import AgentIOValidationError
-from flujo_worker.agents.outputs import is_structured_dict
+from flujo_worker.agents.shaping import is_structured_dict
 from flujo_worker.aros import parse
 from flujo_worker.aros.outcome import SCHEMA, ParseOutcome, Transform
 from flujo_worker.aros.revalidate import can_judge, misfits
@@ -47,15 +47,15 @@ class Mending:
     async def outcome(
         self, refused: ParseOutcome, judge: Callable[[str], Awaitable[ParseOutcome]], key: str | None
     ) -> ParseOutcome:
-        """Give what comes of a refused outcome; itself if they leave its value as it was.
+        """Return what comes of a refused outcome; itself if they leave its value as it was.
 
         Args:
             refused: has what was read.
             judge: the strict check of a JSON text.
-            key: under which the value stands in what was read.
+            key: under which the value is in what was read.
 
         Raises:
-            Exception: only control-flow signals and limits, as a processor raised them (M-042).
+            Exception: only control-flow signals and limits, as a processor raised them.
         """
         assert refused.unfit is not None
         value = refused.unfit.value
@@ -80,7 +80,7 @@ class Mending:
         return outcome._replace(stage="custom", transforms=transforms)
 
     def blamed(self, refusal: AgentIOValidationError) -> AgentIOValidationError:
-        """Give a refusal of what they have made, with their names."""
+        """Return a refusal of what they have made, with their names."""
         return AgentIOValidationError(
             self._after(refusal.message), rule=refusal.rule, pointer=refusal.pointer, suggestion=refusal.suggestion
         )
@@ -148,7 +148,7 @@ def _refusal(message: str, rule: str | None, pointer: str | None) -> AgentIOVali
         message,
         rule=rule or SCHEMA,
         pointer=pointer or "",
-        suggestion="let the processor keep to the schema, or change the shape in a step of its own",
+        suggestion="make the processor keep to the schema, or change the shape in a separate step",
     )
 
 

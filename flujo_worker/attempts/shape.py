@@ -1,7 +1,7 @@
 """One attempt's output made to fit its schema: AROS's parser with the step's settings, then the step's output processors where it refuses.
 
 It must not call an agent or decide about another try. In: what the model wrote, and the schema it has to hold under; out: the same,
-or what it means, or `AgentIOValidationError` with the parser's feedback, which the next attempt is told (C-02, M-051).
+or what it means, or `AgentIOValidationError` with the parser's feedback, which the next attempt is told.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ POLICY_VERSION: Final = "1"
 """Of the rules of repair: it grows when the same text may be read otherwise."""
 
 MOST_ENFORCED: Final = 200_000
-"""Characters that `enforce_grammar` looks at; a longer text is not judged (requirements §2.5)."""
+"""Characters that `enforce_grammar` looks at; a longer text is not judged."""
 
 _QUICK: Final = 65_536
 """Characters that are read at once; a longer text is read in a thread."""
@@ -57,7 +57,7 @@ class OutputParser:
         agent, model: who is asked, as events and the ledger name them.
         threads: where long texts are read.
         corrections: gets what was repaired, if the project keeps a ledger.
-        mending: the step's output processors, if it has some: they get what only the schema refuses (M-099).
+        mending: the step's output processors, if it has some: they get what only the schema refuses.
 
     Attributes:
         raw: the text that was read last, for who looks for a plan in it.
@@ -96,7 +96,7 @@ class OutputParser:
         return self.settings.parsing.aop != "off" and not self.settings.shadow
 
     async def read(self, raw: Any, schema: Mapping[str, Any] | None, origin: Origin = PLAIN) -> Any:
-        """Give back `raw` itself if nothing had to be done, else what it means: JSON text for a text, data for data.
+        """Return `raw` itself if nothing had to be done, else what it means: JSON text for a text, data for data.
 
         Args:
             raw: a text, or data that the provider's client has decoded.
@@ -180,7 +180,7 @@ class OutputParser:
         return await self._mending.outcome(refused, judge, origin.key)
 
     async def _enforce(self, text: str, schema: Mapping[str, Any] | None) -> None:
-        """Judge the text as it came, before anything is done about it (C-09, M-073)."""
+        """Judge the text as it came, before anything is done about it."""
         data: dict[str, Any] = {"mode": self.settings.structured_output}
         if schema is None or len(text) > MOST_ENFORCED:
             emit("grammar.enforce.skipped", **data, reason="no_schema" if schema is None else "too_long")
@@ -243,7 +243,7 @@ def _parsed(text: str, schema: Mapping[str, Any], settings: ProcessingSettings) 
 
 
 async def shaped(answer: AgentAnswer, agent: Any, shape: OutputParser) -> Any:
-    """Give the output that an answer stands for.
+    """Return the output that an answer stands for.
 
     A text is read where JSON is expected: the step has a schema, or the agent declares a type for its output. Data are read only by
     the step's own schema; an agent's own side may have done all this already.
@@ -296,9 +296,7 @@ def _written(value: Any) -> str:
         return json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError) as error:
         why = str(error)  # raised from it, this would be told as the root cause
-    raise AgentIOValidationError(
-        f"the output is to hold under a JSON schema, and is not JSON itself: {why}", rule="no-json"
-    )
+    raise AgentIOValidationError(f"the output must match a JSON Schema, but is not JSON: {why}", rule="no-json")
 
 
 def _hashed(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""The story of one output that was made to fit: what was done, stage by stage, and what was refused (M-158 to M-167, C-07).
+"""The story of one output that was made to fit: what was done, stage by stage, and what was refused.
 
 It must not decide anything. In: a `ParseOutcome`, with what it is about; out: events.
 """
@@ -34,7 +34,7 @@ def emit_outcome(
     shadow: Mapping[str, Any],
     more: Mapping[str, Any],
 ) -> None:
-    """Tell what was done; nothing for a text that was right as it came (M-167).
+    """Tell what was done; nothing for a text that was right as it came.
 
     Args:
         outcome: what came of the text.
@@ -74,7 +74,7 @@ def emit_refusal(
 
 
 def emit_custom(changed_by: Sequence[str]) -> None:
-    """Tell that output processors changed what AROS had accepted (M-158)."""
+    """Tell that output processors changed what AROS had accepted."""
     if changed_by:
         emit("output.coercion.success", stage="custom", transforms=list(changed_by))
 
@@ -91,7 +91,7 @@ def stage_of(name: str) -> str:
 
 
 def _sum_up(outcome: ParseOutcome, shadow: Mapping[str, Any]) -> None:
-    """One event for each family of stages and attempt (C-07)."""
+    """One event for each family of stages and attempt."""
     acted = {_family(each.stage) for each in outcome.transforms}
     failed = None if outcome.ok else _family(outcome.stage)
     for family in ("syntactic", "coercion"):
@@ -105,7 +105,7 @@ def _family(stage: str) -> str:
 
 
 def _similarity(preview: Preview) -> float:
-    """How much of what was shown stayed, from 0 to 1 (M-090); of the previews only, for it grows with their product."""
+    """How much of what was shown stayed, from 0 to 1; of the previews only, for it grows with their product."""
     return round(difflib.SequenceMatcher(None, preview.before, preview.after, autojunk=False).ratio(), 2)
 
 
@@ -121,5 +121,5 @@ def _expected(schema: Mapping[str, Any] | None) -> str:
 
 
 def _actual(text: str) -> str:
-    """What the text is on its face."""
+    """Name what the text looks like."""
     return {"{": "object", "[": "array", '"': "string", "": "empty"}.get(text.strip()[:1], "text")

@@ -1,6 +1,6 @@
-"""One attempt of an agent step, stage by stage: `STAGES` is the way of its data, from top to bottom (M-049).
+"""One attempt of an agent step, stage by stage: `STAGES` is the way of its data, from top to bottom.
 
-Every stage has a place that its failures are blamed on (C-01, C-02), and most may take the attempt's time. A plugin may send the prompt to
+Every stage has a place that its failures are blamed on, and most may take the attempt's time. A plugin may send the prompt to
 another agent: its answer goes `REDIRECTED`, under what is left of that time. What is raised goes through; `outcome.py` makes a fault of it.
 """
 
@@ -233,7 +233,7 @@ class StepAttempt:
     # What they need.
 
     def _schema(self) -> Mapping[str, Any] | None:
-        """Give the schema of the output: the step's own, or that of the agent's type."""
+        """Return the schema of the output: the step's own, or that of the agent's type."""
         own = None if self.shape is None else self.shape.settings.schema
         declared = structured_type(self.agent) if own is None else None
         return own if declared is None else schema_of(declared)
@@ -260,7 +260,7 @@ class StepAttempt:
         )
 
     async def _in_time(self, left_s: float, call: Awaitable[AgentAnswer]) -> AgentAnswer:
-        """Give an agent's answer; one that comes too late is a timeout that has cost what the answer has."""
+        """Return an agent's answer; one that comes too late is a timeout that has cost what the answer has."""
         answer = None
         try:
             async with within(left_s, self.run.failed):
@@ -276,13 +276,13 @@ class StepAttempt:
         """Find the agent that a plugin wants, unless the attempt would go in circles."""
         agent = self.work.agent_of(redirect.agent)
         if not (callable(agent) or callable(getattr(agent, "run", None))):
-            raise PluginError(f"{redirect.plugin}: redirect_to is a {type(agent).__name__}, no agent")
+            raise PluginError(f"{redirect.plugin}: redirect_to is a {type(agent).__name__}, not an agent")
         identity = identify(agent)
         self._tried.append(identify(self.agent))
         if identity in self._tried:
             raise InfiniteRedirectError(
-                f"step '{self.work.step.name}': plugin {redirect.plugin} redirects to {agent_name(agent)}, which was tried already",
-                suggestion="let the plugin refuse when there is no other agent to try",
+                f"step '{self.work.step.name}': plugin {redirect.plugin} redirects to {agent_name(agent)}, which has already been tried",
+                suggestion="make the plugin refuse when there is no other agent to try",
             )
         return agent
 
@@ -304,7 +304,7 @@ class StepAttempt:
 
 
 def _own(step: Step) -> list[Any]:
-    """Give the user's own output processors."""
+    """Return the user's own output processors."""
     return [each for each in step.processors.output_processors if not is_answer_reader(each)]
 
 

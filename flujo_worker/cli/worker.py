@@ -10,7 +10,9 @@ from celery import signals
 from celery.concurrency import get_available_pool_names
 
 from flujo_client.config.manager import ConfigManager
+from flujo_client.config.models import BUILD_NAME
 from flujo_worker.app import FlujoWorker
+from flujo_worker.cli.drain import drain
 from flujo_worker.cli.parent import follow, parent_option
 from flujo_worker.consumer.pool import POOL
 
@@ -18,9 +20,17 @@ INTERRUPTED = "Warm SIGINT"
 """A stop in order, for which Celery has the exit code of a crash: one Ctrl-C."""
 
 
+def _build(_ctx: click.Context, _option: click.Parameter, given: str | None) -> str | None:
+    if given is not None and not BUILD_NAME.fullmatch(given):
+        raise click.BadParameter("use up to 100 letters, digits and . _ + -, the first a letter or a digit")
+    return given
+
+
 @click.command("worker")
-@click.option("--concurrency", "-c", type=click.IntRange(min=1), help="Attempts at once in this process.")
-@click.option("--queues", "-Q", help="Comma-separated queues; attempts and control when not given.")
+@click.option(
+    "--concurrency", "-c", type=click.IntRange(min=1), help="The number of attempts that run at once in this process."
+)
+@click.option("--queues", "-Q", help="The queues to consume, separated by commas; attempts and control by default.")
 @click.option(
     "--pool",
     "-P",
@@ -29,17 +39,42 @@ INTERRUPTED = "Warm SIGINT"
     show_default=True,
     help="The pool: Flujo's own, or one of Celery's, such as threads, or prefork for CPU-bound steps.",
 )
+@click.option(
+    "--drain", "drains", is_flag=True, help="Run none: tell live ones to stop in order, and wait until they have."
+)
+@click.option(
+    "--build", metavar="NAME", callback=_build, help="What you call the code that this worker has, such as a release."
+)
+@click.argument("names", metavar="[WORKER|HOST]...", nargs=-1)
 @parent_option
 @click.pass_context
-def command(ctx: click.Context, *, concurrency: int | None, queues: str | None, pool: str, parent: int | None) -> None:
-    """Run one worker process. Run one for each core, on as many machines as you like. One that crashed does not exit with 0."""
-    follow(parent)
+def command(  # noqa: PLR0913 - one for each option
+    ctx: click.Context,
+    *,
+    concurrency: int | None,
+    queues: str | None,
+    pool: str,
+    build: str | None,
+    drains: bool,
+    names: tuple[str, ...],
+    parent: int | None,
+) -> None:
+    """Run one worker process. Run one for each core, on as many machines as you like. One that crashed does not exit with 0.
+
+    With --drain, stop the workers with these ids or on these hosts, by default those of this host. Each takes nothing new, finishes what ends
+    within worker.shutdown_grace_s, and hands the rest to other workers.
+    """
     settings = ConfigManager().settings()
+    if drains:
+        ctx.exit(drain(settings, names))
+    if names:
+        raise click.UsageError("workers are named for --drain only")
+    follow(parent)
     if concurrency is None and pool == "prefork" and "concurrency" not in settings.worker.model_fields_set:
         concurrency = os.cpu_count()
-    if concurrency is not None:
-        own = settings.worker.model_copy(update={"concurrency": concurrency})
-        settings = settings.model_copy(update={"worker": own})
+    given = {"concurrency": concurrency, "build": build}
+    own = settings.worker.model_copy(update={name: each for name, each in given.items() if each is not None})
+    settings = settings.model_copy(update={"worker": own})
     flujo = FlujoWorker(settings=settings)
     worker = flujo.app.Worker(
         pool_cls=POOL if pool == "attempts" else pool,

@@ -34,14 +34,14 @@ class RecordedAnswers:
         self.events.extend(events)
 
     def put_into(self, decision: Decision) -> Decision:
-        """Give the decision with all of it; what was logged comes before what was decided upon it."""
+        """Return the decision with all of it; what was logged comes before what was decided upon it."""
         if not self.answers:
             return decision
         return replace(decision, answers=tuple(self.answers), events=(*self.events, *decision.events))
 
 
 def _recorded(answer: Any) -> Any:
-    """An answer as it is kept with the attempt: plain as it is, a value by its digest, many values by their number."""
+    """Return an answer as it is stored with the attempt: a plain one unchanged, a value as its digest, many values as their number."""
     if isinstance(answer, Packed):
         return {"digest": answer.digest}
     if isinstance(answer, list) and all(isinstance(each, Packed) for each in answer):

@@ -4,7 +4,7 @@
 
     audit one:  read metadata
                 → until sure: an agent judges, AROS makes its answer valid or has it asked again, and a validator checks that
-                              its quote stands in the metadata; not sure, it is asked once more with the licence files' texts
+                              its quote is in the metadata; not sure, it is asked once more with the licence files' texts
                 → what follows: for copyleft its duties, for what a person should see a note why, else nothing
 
 With the setting `demo_model` (FLUJO_DEMO_MODEL) the agent asks that model; without it a scripted one that derives its answer from
@@ -102,12 +102,12 @@ def list_distributions(wanted: list[str] | None) -> list[str]:
 
 
 def offline_model() -> Model[Any]:
-    """The model that is asked when none is set: it knows only what it is sent."""
+    """Return the model that is asked when none is set: it knows only what it is sent."""
 
     def answer(prompt: str) -> str:
         sent, end = json.JSONDecoder().raw_decode(prompt)
         metadata = DistributionMetadata.model_validate(sent)
-        guidance = prompt[end:]  # stands behind the JSON after a failed attempt
+        guidance = prompt[end:]  # behind the JSON after a failed attempt
         return untidy_reply(
             derive_verdict(metadata), f"{metadata.name} {len(metadata.license_files)}", asked_again=bool(guidance)
         )
@@ -122,12 +122,12 @@ def quote_holds(verdict: LicenseVerdict, *, context: Audit) -> tuple[bool, str]:
 
 
 def without_files(metadata: DistributionMetadata, _context: Audit) -> DistributionMetadata:
-    """What is judged first: the fields, which are short."""
+    """Return what is judged first: the fields, which are short."""
     return metadata.model_copy(update={"license_files": ()})
 
 
 def with_files(_verdict: LicenseVerdict, context: Audit, _index: int) -> DistributionMetadata | None:
-    """What is judged when that was not enough."""
+    """Return what is judged when that was not enough."""
     return context.metadata
 
 
@@ -144,17 +144,20 @@ def what_follows(verdict: LicenseVerdict, _context: Audit) -> str:
 
 def attention(verdict: LicenseVerdict) -> str:
     """Say why a person should look at it."""
-    actions = {"proprietary": "not free software: have its terms read", "unknown": "no known licence: ask its authors"}
-    return actions.get(verdict.category, "the evidence does not settle it: have a look at its licence files")
+    actions = {
+        "proprietary": "not free software: have a lawyer read its terms",
+        "unknown": "unknown licence: ask its authors",
+    }
+    return actions.get(verdict.category, "the evidence does not settle it: check its licence files")
 
 
 def nothing(_: Any) -> str:
-    """What there is to say of the rest."""
+    """Return the note for all other licences."""
     return ""
 
 
 def finding(note: str, _path: str, context: Audit) -> AuditFinding:
-    """What a branch answers with, whichever path it went."""
+    """Return what a branch answers, whichever path it took."""
     assert context.metadata is not None
     return AuditFinding(
         distribution=context.metadata.name, version=context.metadata.version, verdict=context.verdict, note=note
@@ -220,7 +223,7 @@ def group(results: list[AuditFinding | StepResult], *, context: Audit) -> dict[s
 
 
 def to_approve(groups: Mapping[str, Sequence[AuditFinding]]) -> list[AuditFinding]:
-    """Give the findings that a person is asked about."""
+    """Return the findings that a person is asked about."""
     return [each for category in TO_APPROVE for each in groups.get(category, ())]
 
 
@@ -230,17 +233,17 @@ def who_decides(groups: dict[str, list[AuditFinding]], _context: Audit) -> str:
 
 
 def wording(groups: dict[str, list[AuditFinding]]) -> str:
-    """What the person is asked."""
+    """Write the question for the person."""
     return ask_about(to_approve(groups))
 
 
 def question(groups: dict[str, list[AuditFinding]], _context: Audit) -> str:
-    """The same, for the step that asks."""
+    """Write the question for the step that asks."""
     return wording(groups)
 
 
 def audited(_output: Any, _path: str, context: Audit) -> Audited:
-    """What the run answers with, whoever decided."""
+    """Return what the run answers, whoever decided."""
     return Audited(groups=context.groups, ruling=context.ruling)
 
 

@@ -1,4 +1,4 @@
-"""A loop's conversation (requirements §2.6): whose words are turns of it, how many its agents are told, which stay. Pure.
+"""A loop's conversation: whose words are turns of it, how many its agents are told, which stay. Pure.
 
 It must not write a turn into a context or render one: that is `attempts/conversation.py`. In: a plan, turns, a loop's rules. Out: rules,
 turns. A token is taken to be 4 bytes of UTF-8: the same everywhere, with no model's own counting.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 BYTES_PER_TOKEN: Final = 4
 _LEAST_SHARE, _FRAME = 40, 20
-"""Characters of a turn below which a summary rather leaves the oldest ones out, and what stands around them besides."""
+"""Characters of a turn below which a summary rather leaves the oldest ones out, and what is around them besides."""
 
 
 def conversation_at(plan: Plan, address: str) -> Rules | None:
@@ -34,6 +34,17 @@ def conversation_at(plan: Plan, address: str) -> Rules | None:
             found: Rules = container.rules["conversation"]
             return found
     return None
+
+
+def is_revisited(plan: Plan, path: str) -> bool:
+    """Tell whether a step may run again with what it said before: it is in a loop or a state machine."""
+    nodes, names = plan.nodes, path.split("/")
+    for name, key in zip(names[:-1:2], names[1::2], strict=True):
+        node = nodes.named(name)
+        if node.spec.revisits:
+            return True
+        nodes = node.bodies[key]
+    return False
 
 
 def role_of(rules: Rules, step: str) -> Literal["user", "assistant"] | None:
@@ -63,7 +74,7 @@ def keeps_last_turn(loop: Node) -> bool:
 
 
 def settled(before: Sequence[Any], after: Sequence[Any], steps: Collection[str]) -> list[Any]:
-    """Give the turns that stay of an iteration: of what these steps said as the assistant, the last.
+    """Return the turns that stay of an iteration: of what these steps said as the assistant, the last.
 
     Args:
         before: all turns when it began.
@@ -89,7 +100,7 @@ def tokens_of(turn: ConversationTurn) -> int:
 
 
 def bounded(turns: Sequence[ConversationTurn], management: Rules) -> list[ConversationTurn]:
-    """Give what is told of a conversation: never more than `max_tokens`, in order, the newest turn always among it.
+    """Return what is told of a conversation: never more than `max_tokens`, in order, the newest turn always among it.
 
     Args:
         turns: all of them, the oldest first.
@@ -108,7 +119,7 @@ def bounded(turns: Sequence[ConversationTurn], management: Rules) -> list[Conver
 
 
 def _newest(turns: Sequence[ConversationTurn], most: int) -> list[ConversationTurn]:
-    """Give the newest turns that fit together; a newest one that does not fit alone is cut."""
+    """Return the newest turns that fit together; a newest one that does not fit alone is cut."""
     kept: list[ConversationTurn] = []
     left = most
     for turn in reversed(turns):
@@ -146,6 +157,6 @@ def _summary(older: Sequence[ConversationTurn], most: int) -> list[ConversationT
 
 
 def _short(text: str, most: int) -> str:
-    """A text's beginning on one line: what was said in several could pass for somebody else's turn."""
+    """Return a text's beginning on one line: several lines could pass for another speaker's turn."""
     line = " ".join(text[: most + 1].split())
     return line if len(text) <= most else f"{line[:most]}…"

@@ -65,7 +65,7 @@ class Work:
         resources: what the pipeline names as its resources, not open yet.
         reply: the question this attempt waited with, and its answer; None for work that asks nobody.
         replies: reads what was asked and answered at this step so far.
-        conversation: the rules of the conversational loop that it stands in; None outside of one.
+        conversation: the rules of the conversational loop that it is in; None outside of one.
     """
 
     step: Step
@@ -104,15 +104,15 @@ class AttemptRun:
         resources: what is open of the pipeline's resources.
         history: what was said so far in its conversation; None before the first turn.
         during: where it is, for the error that it may end with, and `limit_s` the limit in force there.
-        spent: by all who were asked so far (M-044).
-        guidance: what the next attempt is told besides this one's fault (C-03).
+        spent: by all who were asked so far.
+        guidance: what the next attempt is told besides this one's fault.
         corrections: for the correction ledger.
         calls: how the models that it called were, for their circuit breakers.
         tool_calls: how many calls of agents as tools it has begun.
         questions: how often a tool's agent has asked a person the same.
         replies: the answers that a tool's agent was given, each with its value.
         pause: the question that nobody has answered yet, and `paused_in` the tool it came up in.
-        left_in_thread: sync code was cancelled while it ran in a thread, where it goes on.
+        left_in_thread: sync code was cancelled while it ran in a thread, where it continues.
     """
 
     info: AttemptInfo | None = None
@@ -137,11 +137,11 @@ class AttemptRun:
 
     @property
     def at_hand(self) -> dict[str, Any]:
-        """What user code in the attempt may take by name (M-021, M-024)."""
+        """What user code in the attempt may take by name."""
         return {"context": self.context, "resources": self.resources}
 
     def enter(self, during: During, limit_s: float | None = None) -> None:
-        """Say where the attempt is from now on: whatever is raised there is blamed on that place (C-01, C-02)."""
+        """Say where the attempt is from now on: whatever is raised there is blamed on that place."""
         self.during, self.limit_s = during, limit_s
 
     def charge(self, error: BaseException, usage: Usage) -> None:
@@ -149,11 +149,11 @@ class AttemptRun:
         self._charges[id(error)] = error, usage
 
     def charged(self, error: BaseException) -> Usage:
-        """Give what the call had spent that failed with this error."""
+        """Return what the call had spent that failed with this error."""
         return self._charges.get(id(error), (error, NO_USAGE))[1]
 
     def take(self, error: BaseException) -> Usage:
-        """Give what the call had spent that failed with this error, and forget it: it must not count twice."""
+        """Return what the call had spent that failed with this error, and forget it: it must not count twice."""
         return self._charges.pop(id(error), (error, NO_USAGE))[1]
 
     def failed(self, error: BaseException) -> StageError:
@@ -181,19 +181,19 @@ _DEFAULTS: Final = CallSettings()
 
 
 def current_run() -> AttemptRun | None:
-    """The attempt that this code runs in; None outside of attempts."""
+    """Return the attempt that this code runs in; None outside attempts."""
     running = running_attempt()
     return running if isinstance(running, AttemptRun) else None
 
 
 def current_work() -> Work | None:
-    """What the attempt was given that this code runs in; None outside of attempts."""
+    """Return what the attempt that this code runs in was given; None outside attempts."""
     run = current_run()
     return None if run is None else run.work
 
 
 def current_settings() -> CallSettings:
-    """The settings of the attempt that this code runs in; the defaults outside of attempts."""
+    """Return the settings of the attempt that this code runs in; the defaults outside attempts."""
     run = current_run()
     return _DEFAULTS if run is None else run.settings
 
@@ -206,7 +206,7 @@ def charge(error: BaseException, usage: Usage) -> None:
 
 
 def take_charge(error: BaseException) -> Usage:
-    """Give what a call had spent that failed with this error, for whoever made the call and adds it up; see `AttemptRun.take`."""
+    """Return what a call had spent that failed with this error, for whoever made the call and adds it up; see `AttemptRun.take`."""
     run = current_run()
     return NO_USAGE if run is None else run.take(error)
 

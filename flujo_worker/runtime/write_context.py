@@ -1,4 +1,4 @@
-"""What enters the attempt's own copy of the context: outputs by `sink_to`, `updates_context`, `step_outputs` (requirements §2.4); loans."""
+"""What enters the attempt's own copy of the context: outputs by `sink_to`, `updates_context`, `step_outputs`; loans."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _sink(step: Step, output: Any, context: Any) -> Any:
         setattr(place, rest[-1], output)
     else:
         raise ContextMergeError(
-            f"step '{step.name}': sink_to '{step.sink_to}' leads nowhere in {type(context).__name__}"
+            f"step '{step.name}': sink_to '{step.sink_to}' does not exist in {type(context).__name__}"
         )
     return context
 

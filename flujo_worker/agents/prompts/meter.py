@@ -49,9 +49,9 @@ class Meter:
         if self.steps < 0:
             raise Exhausted(f"more than {MOST_STEPS:,} steps")
         if self.chars < 0:
-            raise Exhausted("more characters than a prompt may have")
+            raise Exhausted("more characters than are allowed for a prompt")
         if time.monotonic() > self.until:
-            raise Exhausted("more seconds than a prompt may take")
+            raise Exhausted("more seconds than are allowed for a prompt")
 
 
 _UNBOUND = Meter(0, 0.0, 0)
@@ -70,7 +70,7 @@ def note_missing(name: str) -> None:
 
 @contextmanager
 def metered(chars: int, seconds: float) -> Iterator[Meter]:
-    """Give everything inside one meter."""
+    """Return everything inside one meter."""
     meter = Meter(chars, time.monotonic() + seconds)
     token = _meter.set(meter)
     try:

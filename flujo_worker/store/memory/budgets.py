@@ -25,7 +25,7 @@ class BudgetsInMemory(TreeInMemory):
             return dict(self._budgets)
 
     def _reserve(self, key: str, to_reserve: Sequence[Reservation]) -> Fault | None:
-        """Set aside all that is asked for or nothing; why not. What the attempt holds already, it goes on with."""
+        """Set aside all that is asked for or nothing; why not. What the attempt holds already, it continues with."""
         rows = self._reservations.setdefault(key, {})
         if not to_reserve or any(row.is_held for row in rows.values()):
             return None
@@ -63,7 +63,7 @@ class BudgetsInMemory(TreeInMemory):
         return None if found is None else found[0]
 
     def _break(self, run: str, key: str, fault: Fault, violation: dict[str, object]) -> None:
-        """The first run of the tree is to fail; if this very merge has ended it, it has."""
+        """Mark the first run of the tree to fail; if this very merge has ended it, fail it now."""
         row = self._runs[str((self._runs[run].ticket.limits or {})["run"])]
         if row.ended_at is None and row.is_live and row.fault is None:
             row.stopped_at = row.stopped_at or self._clock()

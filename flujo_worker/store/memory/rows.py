@@ -8,7 +8,15 @@ from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flujo_client.contract.approval import Approval, state_of
-from flujo_client.contract.records import LIVE_RUN, OPEN_ATTEMPT, AttemptRecord, NoticeRecord, RunRecord, ScopeRecord
+from flujo_client.contract.records import (
+    LIVE_RUN,
+    OPEN_ATTEMPT,
+    AttemptRecord,
+    NoticeRecord,
+    RunRecord,
+    ScopeRecord,
+    without_code,
+)
 from flujo_worker.domain.transitions import ATTEMPT, RUN, SCOPE, require
 from flujo_worker.domain.values import ChildRunRow, ScopeRow
 
@@ -17,6 +25,7 @@ if TYPE_CHECKING:
     from decimal import Decimal
 
     from flujo_client.address import AttemptKey
+    from flujo_client.contract.code import AwaitedCode
     from flujo_client.contract.envelope import AttemptKind, RunHeader
     from flujo_client.contract.outcome import Fault, Usage
     from flujo_client.contract.plan import Plan
@@ -53,6 +62,8 @@ class StoredRun:
     note: str | None = None
     ended_by: str | None = None
     forked: tuple[str, str] | None = None
+    carried_from: str | None = None
+    awaited: AwaitedCode | None = None
 
     def child(self, begun: ChildRun, now: float) -> StoredRun:
         """Make the run that begins as a step of this one."""
@@ -82,7 +93,7 @@ class StoredRun:
         self.reason, self.fault, self.output, self.ended_at = end.reason, end.fault, end.output, now
 
     def record(self, context: Packed | None, spent: Sequence[Usage]) -> RunRecord:
-        """Give the row as clients read it."""
+        """Return the row as clients read it."""
         tokens, cost = totals(spent)
         return RunRecord(
             id=self.ticket.run,
@@ -114,7 +125,7 @@ class StoredRun:
         )
 
     def child_row(self, context: Packed | None) -> ChildRunRow | None:
-        """Give the row as its parent's join reads it; None for a run that nobody waits for."""
+        """Return the row as its parent's join reads it; None for a run that nobody waits for."""
         parent, at = self.parent or (None, None)
         if parent is None or at is None:
             return None
@@ -195,7 +206,7 @@ class StoredScope:
         self.context = self.context if self.parent is None else None
 
     def row(self, *, context: bool = True) -> ScopeRow:
-        """Give the row as deciding reads it."""
+        """Return the row as deciding reads it."""
         return ScopeRow(
             address=self.address,
             parent=self.parent,
@@ -215,7 +226,7 @@ class StoredScope:
         )
 
     def record(self, spent: Sequence[Usage]) -> ScopeRecord:
-        """Give the row as clients read it, with what the child run that was begun here has spent."""
+        """Return the row as clients read it, with what the child run that was begun here has spent."""
         tokens, cost = totals(spent)
         return ScopeRecord(
             address=self.address,
@@ -228,7 +239,7 @@ class StoredScope:
             place=self.place,
             output=self.output,
             fault=self.fault,
-            metadata=dict(self.metadata),
+            metadata=without_code(self.metadata),
             closed_at=when_or_none(self.closed_at),
             lanes=dict(self.lanes),
             tokens=tokens,
@@ -270,6 +281,7 @@ class StoredAttempt:
     metadata: dict[str, Any] = field(default_factory=dict)
     answers: tuple[dict[str, Any], ...] = ()
     latency_s: float = 0.0
+    code: str | None = None
     started_at: float | None = None
     ended_at: float | None = None
 
@@ -312,7 +324,7 @@ class StoredAttempt:
         self.reason, self.ended_at = reason, now
 
     def notice(self, made: int) -> NoticeRecord:
-        """Give the row as a replay reads it."""
+        """Return the row as a replay reads it."""
         return NoticeRecord(
             made=made,
             key=str(self.key),
@@ -328,7 +340,7 @@ class StoredAttempt:
         )
 
     def approval(self, pipeline: str, run_status: str, now: float) -> Approval:
-        """Give the row as clients read its question."""
+        """Return the row as clients read its question."""
         question, answer = self.question or {}, self.answer
         is_open = self.status == "paused"
         is_over = is_open and self.available_at <= now
@@ -352,7 +364,7 @@ class StoredAttempt:
         )
 
     def record(self, spent: Sequence[Usage], reserved: Collection[StoredReservation] = ()) -> AttemptRecord:
-        """Give the row as clients read it."""
+        """Return the row as clients read it."""
         tokens, cost = totals(spent)
         return AttemptRecord(
             key=str(self.key),
@@ -370,6 +382,7 @@ class StoredAttempt:
             fault=self.fault,
             metadata=self.metadata,
             latency_s=self.latency_s,
+            code=self.code,
             started_at=when_or_none(self.started_at),
             ended_at=when_or_none(self.ended_at),
             tokens=tokens,

@@ -141,7 +141,7 @@ class TreeInMemory(Tables):
         return max(closed or ended, default=scope.opened_at)
 
     def _take(self, run: str, fan_out: str, lane: int) -> str | None:
-        """Give the lane to the next branch that is held; tell its first attempt's key."""
+        """Return the lane to the next branch that is held; tell its first attempt's key."""
         for scope in self._children_of(run, fan_out):
             held = next((row for row in self._rows_at[run, scope.address] if row.is_held), None)
             if scope.is_open and held is not None:
@@ -151,7 +151,7 @@ class TreeInMemory(Tables):
         return None
 
     def _after_in_lane(self, run: str, branch: StoredScope) -> str | None:
-        """The first attempt of the branch that got this one's lane."""
+        """Return the first attempt of the branch that got this one's lane."""
         fan_out = branch.parent or ""
         lane = branch.lanes.get(fan_out)
         for scope in self._children_of(run, fan_out):

@@ -94,7 +94,7 @@ def test_data_that_are_no_json_are_refused_in_the_words_of_a_wrong_shape(engine,
     _, result = ran(engine, Says({"count": 3, "odd": odd}), {"aop": "minimal", "schema": SCHEMA})
 
     assert result.error.type_name == "AgentIOValidationError"
-    assert "not JSON itself" in result.error.message
+    assert "but is not JSON" in result.error.message
     assert why in result.error.message
 
 

@@ -295,7 +295,7 @@ def test_an_output_of_another_kind_is_not_worth_a_validator():
     desk.before(BARE)
     desk.after(PLANNED, [1])
 
-    assert desk.precheck.feedback == "the output is of another kind than the schema's"
+    assert desk.precheck.feedback == "the output has another type than the schema"
 
 
 def test_a_plan_that_nobody_is_to_judge_is_skipped():
