@@ -101,7 +101,7 @@ class Sweeper:
         self._thread.join(timeout=5)
 
     def sweep(self) -> int:
-        """Sweep once, whoever's turn it is; return how many messages went out."""
+        """Sweep once, whichever worker's turn it is; return how many messages went out."""
         for run, status in self._store.runs_to_stop(BATCH):
             _safely(f"winding down {run}", partial(self._coordinator.stop, run, status, STOPPED_FOR[status]))
         for run in self._store.orphaned_children(BATCH):
@@ -161,7 +161,7 @@ class Sweeper:
     def _wind_down(self) -> None:
         """Close what a crash left of aborted fan-outs.
 
-        That they are aborted is seen the moment it is committed. Whoever did it is about to wind down and signal too, so the signal is
+        That they are aborted is seen the moment it is committed. The worker that did it is about to wind down and signal too, so the signal is
         left to it, and to `_join` when it is gone: a signal from here would win that race now and then, without anything being wrong.
         """
         for run, fan_out in self._store.aborted(BATCH):

@@ -19,7 +19,7 @@ MAX_CHECKS: Final = 10_000
 CHECKS_PER_CHARACTER: Final = 8
 _ROLES: Final = {"}": "member", "]": "element", ")": "in-tuple"}
 REPAIR: Final = 2
-"""The level that reads what models do besides JSON5."""
+"""The level that reads what models write beyond JSON5."""
 
 
 @dataclass(slots=True)

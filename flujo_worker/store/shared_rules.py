@@ -16,7 +16,7 @@ T = TypeVar("T")
 GRACE_S = 1.0
 GRACE_PER_ROW_S = 0.005
 SUSPECT_AFTER = 2
-"""An attempt that was lost so often is claimed by the one who runs it apart from others, and by nobody else (ADR 13)."""
+"""An attempt that was lost so often is claimed only by the one who runs it apart from others (ADR 13)."""
 
 
 def fairly(rows: Iterable[T], code: Callable[[T], Hashable]) -> list[T]:
