@@ -19,6 +19,7 @@ from flujo_client.errors import SerializationError
 from flujo_client.redact import hide_fields
 from flujo_worker.attempts.lease import Lease
 from flujo_worker.attempts.perform import Attempts
+from flujo_worker.coordinator.code_changes import CodeChanges
 from flujo_worker.coordinator.coordinator import Coordinator
 from flujo_worker.coordinator.failure_log import log_failures
 from flujo_worker.dispatch import RedisPublisher, Sender
@@ -129,6 +130,13 @@ class Host:
             on_renewed=self._heartbeat.beat,
             on_told_to_stop=lambda: self.steps.stop(),  # noqa: PLW0108 - the code that runs the process replaces it
         )
+        changes = CodeChanges(
+            self._store,
+            self._sender.send,
+            on_change=settings.runs.on_change,
+            control_queue=own.control_queue,
+            worker=lambda: self._lease.worker,
+        )
         grace_s = settings.agents.cancel_grace_s
         self._hand_back = HandBack(
             self._lease, self._store, self._post, grace_s=min(grace_s, STOP_S / 2) if is_child else grace_s
@@ -143,6 +151,7 @@ class Host:
             self._threads,
             hooks,
             settings,
+            changes=None if is_child else changes,
             breakers=breakers_of(settings, self._cells),
             processes=self._quarantine,
         )
@@ -153,6 +162,7 @@ class Host:
             self._post,
             coordinator,
             catalog,
+            changes=changes,
             worker=lambda: self._lease.worker,
             may_judge=self._lease.may_judge,
             every_s=own.sweep_s,

@@ -16,14 +16,17 @@ if TYPE_CHECKING:
     from flujo_client.contract.outcome import Event, Fault, Usage
     from flujo_client.contract.plan import Plan
     from flujo_client.contract.records import AttemptRecord, RunRecord, ScopeRecord
+    from flujo_client.contract.run_state import RunState
     from flujo_client.serial import Packed
     from flujo_worker.domain.budget import Reservation
+    from flujo_worker.domain.carry_on import PlanMove
     from flujo_worker.domain.values import ChildRunRow, Decision, ScopeRow
 
-Refusal = Literal["unknown", "mismatched", "ended", "busy", "unleased", "stopped", "parked", "suspect"]
+Refusal = Literal["unknown", "mismatched", "moved", "ended", "busy", "unleased", "stopped", "parked", "suspect"]
 Room = Literal["shared", "apart", "alone"]
 """Where a claimed attempt runs: beside others, in a process of its own, or with nothing beside it in its worker and that one's children."""
 Verdict = Literal["merged", "repeated", "stale", "stopped"]
+MoveVerdict = Literal["moved", "changed", "older"]
 
 
 FanOutPlace = tuple[str, str]
@@ -225,8 +228,9 @@ class Ledger(Protocol):
         An attempt that was lost `SUSPECT_AFTER` times is refused as `suspect` to a `shared` room. Lost in the room `alone`, the loss
         is the attempt's own; in the others only if a living process disowned it.
 
-        `plan` is what its message names; if its run is another pipeline's, the claim is refused as mismatched and changes nothing.
-        `fan_outs` are those it is in, for the answer's `aborted`; `asks` what it reserves, all of it or nothing, in the same
+        `plan` is what its message names; if its run is another pipeline's, the claim is refused as mismatched and changes nothing;
+        if the run has come under another plan since the message was sent, as moved.
+        `fan_outs` are those it stands in, for the answer's `aborted`; `asks` what it reserves, all of it or nothing, in the same
         act. A reservation it holds already is kept instead.
         """
 
@@ -374,7 +378,7 @@ class Backlog(Protocol):
     def rotate_event_partitions(self, keep_days: int | None) -> None:
         """Make place for the events of the days to come, and drop those of days that are over; None: never."""
 
-    def parked(self, limit: int) -> list[tuple[str, str, str]]:
+    def parked(self, limit: int, but: Collection[str] = ()) -> list[tuple[str, str, str]]:
         """Return runs that are parked for their plan: id, reference, fingerprint; the oldest of each pipeline first, then the second oldest of each, and so on."""
 
     def parked_for_code(self, limit: int) -> list[tuple[str, str, str, AwaitedCode]]:
@@ -382,6 +386,23 @@ class Backlog(Protocol):
 
     def unpark(self, run: str) -> bool:
         """Let a parked run continue."""
+
+
+class PlanMoves(Protocol):
+    """Runs that go on under changed code (ADR 39)."""
+
+    def run_state(self, run: str) -> RunState | None:
+        """Read where a run stands; None for one that there is not."""
+
+    def carry_on(self, reference: str, move: PlanMove) -> MoveVerdict:
+        """Bring a run under another plan with all that is open, or change nothing.
+
+        Returns:
+            moved: done. changed: the run stands elsewhere by now. older: the worker was started before the run's plan was taken up.
+        """
+
+    def adopt_plan(self, reference: str, plan: Plan, worker: str | None) -> None:
+        """Keep a plan whose code a worker has, though no run goes by it yet."""
 
 
 class PendingHookCalls(Protocol):
@@ -413,7 +434,7 @@ class PendingHookCalls(Protocol):
         """Read a run."""
 
 
-class Store(Leases, Ledger, Tree, Backlog, PendingHookCalls, Protocol):
+class Store(Leases, Ledger, Tree, Backlog, PlanMoves, PendingHookCalls, Protocol):
     """All of it, as one object."""
 
 

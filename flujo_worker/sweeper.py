@@ -19,13 +19,15 @@ from flujo_client.contract.envelope import CONTROL_QUEUE
 from flujo_worker import failpoints
 from flujo_worker.errors import DispatchError, StoreError, Unreadable
 from flujo_worker.ports import BrokerSnapshot
-from flujo_worker.user_code.code_registry import CodeMismatch
+from flujo_worker.user_code.code_registry import CodeMismatch, put_bounded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from flujo_client.contract.code import AwaitedCode
     from flujo_client.contract.envelope import Envelope
+    from flujo_client.contract.plan import Plan
+    from flujo_worker.coordinator.code_changes import CodeChanges
     from flujo_worker.coordinator.coordinator import Coordinator
     from flujo_worker.ports import Due, Publisher, Store
     from flujo_worker.user_code.code_registry import CodeRegistry, LoadedPipeline
@@ -35,6 +37,8 @@ logger = logging.getLogger(__name__)
 BATCH = 200
 STOPPED_FOR = {"cancelled": "cancel requested", "expired": "deadline passed", "failed": "usage limit exceeded"}
 UNPARK_EVERY_S = 5.0
+MOST_KEPT = 100_000
+"""Parked runs that a process remembers it cannot move."""
 HOUSEKEEPING_EVERY_S = 3600.0
 TURN, NO_JUDGES_TURN = 0.8, 2.5
 """How many sweep intervals ago the fleet has to have swept, for one who may call others dead and for one who may not yet."""
@@ -52,6 +56,7 @@ class Sweeper:
         post: the way out to the broker.
         coordinator: told of attempts that are lost for good.
         catalog: the code of this worker, for parked runs.
+        changes: brings parked runs under that code where it has changed; None: they wait for the code that they go by.
         worker: gives this process's present incarnation.
         may_judge: tells whether this process may call others dead.
         every_s: seconds between two sweeps of the whole fleet.
@@ -70,6 +75,7 @@ class Sweeper:
         coordinator: Coordinator,
         catalog: CodeRegistry,
         *,
+        changes: CodeChanges | None = None,
         worker: Callable[[], str],
         may_judge: Callable[[], bool],
         every_s: float = 1.0,
@@ -81,6 +87,7 @@ class Sweeper:
         look_beside: Callable[[], object] = lambda: None,
     ) -> None:
         self._store, self._post, self._coordinator, self._catalog = store, post, coordinator, catalog
+        self._changes, self._kept_parked = changes, dict[str, None]()
         self._control_queue = control_queue
         self._worker, self._may_judge = worker, may_judge
         self._every_s, self._max_lost = every_s, max_lost
@@ -188,13 +195,16 @@ class Sweeper:
         self._unparked_at = now
         self._strand()
         unfit = set()  # what does not load is tried once, however many runs wait for it
-        for run, *code in self._store.parked(BATCH):
+        for run, *code in self._store.parked(BATCH, set(self._kept_parked)):
             if tuple(code) in unfit or not self._may_load(*code):
                 continue
             try:
                 self._catalog.entry(*code)
-            except CodeMismatch:
-                unfit.add(tuple(code))
+            except CodeMismatch as finding:
+                if finding.loaded is None or self._changes is None:
+                    unfit.add(tuple(code))
+                else:
+                    _safely(f"moving {run}", partial(self._change_code, self._changes, run, finding.loaded.plan))
                 continue
             except Unreadable as error:
                 self._break_off(run, None, None, error)
@@ -209,6 +219,16 @@ class Sweeper:
         with suppress(CodeMismatch):
             if self._fits(self._catalog.entry(*code), awaited):
                 self._store.unpark(run)
+
+    def _change_code(self, changes: CodeChanges, run: str, plan: Plan) -> None:
+        """Bring a parked run under the code that is here. One that may not go on under it is not asked about again: neither changes."""
+        try:
+            carried = changes.carry_on(run, plan)
+        except Unreadable as error:
+            self._break_off(run, None, None, error)
+            return
+        if carried.verdict == "refused":
+            put_bounded(self._kept_parked, run, None, most=MOST_KEPT)
 
     def _housekeep(self) -> None:
         now = time.monotonic()

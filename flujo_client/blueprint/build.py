@@ -54,6 +54,7 @@ class Building:
             context_model=self.load(named, "context model") if isinstance(named, str) else named,
             resources=self.document.get("resources"),
             hooks=tuple(self.document.get("hooks", ())),
+            on_change=self.document.get("on_change"),
         )
 
     def load(self, reference: str, what: str) -> Any:

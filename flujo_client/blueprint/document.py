@@ -70,6 +70,8 @@ class Writing:
             named["name"] = pipeline.name
         if pipeline.version != "latest":
             named["pipeline_version"] = pipeline.version
+        if pipeline.on_change is not None:
+            named["on_change"] = pipeline.on_change
         if pipeline.context_model is not PipelineContext:
             model = pipeline.context_model
             named["context_model"] = None if model is None else self.named(model, "context model")

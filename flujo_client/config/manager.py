@@ -35,6 +35,7 @@ from flujo_client.config.models import (
     PostgresUrl,
     RedisUrl,
     Retry,
+    Runs,
     SecretUrl,
     Section,
     SigningKeys,
@@ -98,6 +99,7 @@ class Settings(Section):
     demo_model: str | None = None
     limits: SizeLimits = SizeLimits()
     worker: Worker = Worker()
+    runs: Runs = Runs()
     retry: Retry = Retry()
     breakers: BreakerSettings = BreakerSettings()
     agents: Agents = Agents()

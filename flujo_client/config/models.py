@@ -22,6 +22,7 @@ from pydantic import (
 )
 
 from flujo_client.contract.limits import Dollars, Tokens, UsageEstimate, UsageLimits
+from flujo_client.contract.plan import OnChange
 from flujo_client.redact import mask_url
 
 MIN_KEY_BYTES = 16
@@ -215,6 +216,12 @@ class Worker(Section):
         if self.attempts_queue == self.control_queue:
             raise ValueError("attempts_queue and control_queue must be different queues")
         return self
+
+
+class Runs(Section):
+    """What becomes of runs of pipelines that do not say (ADR 39)."""
+
+    on_change: OnChange = "carry_on"
 
 
 class Retry(Section):

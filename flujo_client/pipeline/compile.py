@@ -41,6 +41,7 @@ def compile_plan(pipeline: Pipeline, *, default_name: str = "pipeline") -> Plan:
         resources=None if pipeline.resources is None else identify(pipeline.resources),
         hooks=hooks or None,
         blueprint=pipeline.blueprint,
+        on_change=pipeline.on_change,
     )
     tree = plan.to_tree()
     size = len(stored(tree, path="plan").encode())

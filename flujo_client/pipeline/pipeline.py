@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypeVar, cast, get_args
 
 from flujo_client.contract.parameters import ContextT, OutputT
+from flujo_client.contract.plan import ON_CHANGE, OnChange
 from flujo_client.errors import PipelineError
 from flujo_client.pipeline.background import BackgroundStep
 from flujo_client.pipeline.fallback import FallbackStep
@@ -44,6 +45,9 @@ class Pipeline(Generic[OutputT, ContextT]):
             entered for each attempt and left after it. Steps in a nested pipeline with resources of its own get those instead.
         hooks: functions that workers call with what happens to a run, sync or async, or references to them. One whose parameter
             is annotated with a payload, or several, is called with no other. Steps in a nested pipeline are told to that one's hooks too.
+        on_change: what becomes of a run when its code has changed: `carry_on` under the new code if what it has merged and what is open
+            allow it, `pin` it to workers that still have the old code, or `park` it until it is moved. The project's `[runs] on_change`
+            when None. Counts for the outermost pipeline of a run.
         blueprint: the YAML it was built from, with all in it that the blueprint names by file. Runs of such a pipeline carry it, so
              that workers need neither a file nor a module for it; one that was composed of it has none.
         on_body_change: what happens where a conversation, in a loop or a state machine, would continue with another function, prompt, tool, model
@@ -57,6 +61,7 @@ class Pipeline(Generic[OutputT, ContextT]):
     context_model: type[ContextT] | None = None
     resources: Any = field(default=None, repr=False)  # an object may show its password
     hooks: Sequence[Any] = ()
+    on_change: OnChange | None = field(default=None, kw_only=True)
     blueprint: str | None = field(default=None, repr=False)
     on_body_change: OnBodyChange = "warn"
 
@@ -68,6 +73,9 @@ class Pipeline(Generic[OutputT, ContextT]):
         for index, each in enumerate(given):
             if not isinstance(each, Step):
                 raise PipelineError(f"steps[{index}] must be a Step, got {described(each)}", suggestion=as_a_step(each))
+        if self.on_change is not None and self.on_change not in ON_CHANGE:
+            choices = ", ".join(map(repr, ON_CHANGE))
+            raise PipelineError(f"`on_change` must be one of {choices}, got {str(self.on_change)[:40]!r}")
         if self.on_body_change not in get_args(OnBodyChange):
             wanted = " or ".join(get_args(OnBodyChange))
             raise PipelineError(f"`on_body_change` must be {wanted}, got {str(self.on_body_change)[:40]!r}")

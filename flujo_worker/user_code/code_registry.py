@@ -41,11 +41,14 @@ class CodeMismatch(Exception):
     Args:
         message: why.
         awaited: what the run waits for if its plan is here, and bodies of functions are not.
+        loaded: the pipeline that is here instead of the run's, if there is one.
     """
 
-    def __init__(self, message: str, *, awaited: AwaitedCode | None = None) -> None:
+    def __init__(
+        self, message: str, *, awaited: AwaitedCode | None = None, loaded: LoadedPipeline | None = None
+    ) -> None:
         super().__init__(message)
-        self.awaited = awaited
+        self.awaited, self.loaded = awaited, loaded
 
 
 @dataclass(frozen=True)
@@ -141,7 +144,8 @@ class CodeRegistry:
         if entry.plan.fingerprint != fingerprint:
             raise CodeMismatch(
                 f"this worker's code of '{reference}' has fingerprint {entry.plan.fingerprint[:12]}, "
-                f"the run was started with {fingerprint[:12]}; a worker with that code will continue it"
+                f"the run was started with {fingerprint[:12]}; a worker with that code will continue it",
+                loaded=entry,
             )
         return entry
 

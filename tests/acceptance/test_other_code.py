@@ -20,6 +20,7 @@ from acceptance_pipelines import visit
 from flujo_client import Pipeline, Step
 
 pipeline = Pipeline([Step("{step}", visit), Step("last", visit)])
+parking = Pipeline([Step("{step}", visit), Step("last", visit)], on_change="park")
 """
 
 
@@ -40,16 +41,31 @@ def run(services, tmp_path, versions):
         with pytest.MonkeyPatch.context() as patch:
             patch.syspath_prepend(versions["old"].partition(os.pathsep)[0])
             run = site.client.enqueue("moving:pipeline", [])
+            site.parking = site.client.enqueue("moving:parking", [])
         sys.modules.pop("moving")
         yield site, run
 
 
+def test_a_run_goes_on_under_the_code_of_the_workers(run, versions):
+    """ADR 39: no worker has the code that it was enqueued with; what is still to run may change freely."""
+    site, run = run
+    site.workers(code=versions["new"])
+    assert run.result(timeout=60).output == ["new", "last"]
+    assert [(each["step"], each["number"], each["status"]) for each in site.attempts(run.id)] == [
+        ("new", 1, "succeeded"),
+        ("last", 1, "succeeded"),
+    ]
+    [told] = site.told(run.id, "run.carried_on", "run.parked")
+    assert told["data"]["changes"] == ["step 'old' was renamed to 'new'"]
+
+
 def test_a_run_waits_for_a_worker_with_its_code(run, versions):
     """M-013, design §3: parked with the reason, not failed; a worker with the right code carries it on, under the same number."""
-    site, run = run
+    site, run = run[0], run[0].parking
     wrong = site.workers(code=versions["new"])
     wait_until(lambda: run.status() == "parked", what=site.log)
-    assert "code of 'moving:pipeline' has fingerprint" in run.record().reason
+    assert "step 'old' was renamed to 'new'" in run.record().reason
+    assert "this worker's code has fingerprint" in run.record().reason
     assert site.executions(run.id) == []
     wrong.kill()
     site.workers(code=versions["old"])

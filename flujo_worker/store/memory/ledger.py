@@ -47,7 +47,7 @@ class LedgerInMemory(BudgetsInMemory):
                 return Claim(refusal="unknown")
             ticket = self._runs[row.key.run].ticket
             if plan is not None and plan != (ticket.reference, ticket.fingerprint):
-                return Claim(refusal="mismatched")
+                return Claim(refusal="moved" if plan.reference == ticket.reference else "mismatched")
             refusal = self._refusal(row, worker, room, max_lost=max_lost, may_judge=may_judge)
             if refusal is None:
                 self._begin(row, worker, room)

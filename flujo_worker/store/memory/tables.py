@@ -52,6 +52,8 @@ class Tables:
         self._members: dict[str, Member] = {}
         self._blobs: dict[str, Packed] = {}
         self._plans: dict[str, Plan] = {}
+        self._since: dict[str, float] = {}
+        self._started: dict[str, float] = {}
         self._code: dict[str, CodeVersion] = {}
         self._epochs: dict[str, float] = {}
         self._spends: dict[ClaimId, Usage] = {}

@@ -63,6 +63,8 @@ ELSEWHERE = {
     "run.unreadable": "test_unreadable_rows.py",
     "run.parked": "test_other_code.py",
     "run.unparked": "test_other_code.py",
+    "run.carried_on": "test_other_code.py",
+    "run.waits_for_old_code": "test_carrying_on.py",
     "run.cancel_requested": "test_trace_endings.py",
     "background.stale": "test_background_steps.py",
     "background.started_again": "test_background_steps.py",
