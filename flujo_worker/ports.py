@@ -230,7 +230,7 @@ class Ledger(Protocol):
 
         `plan` is what its message names; if its run is another pipeline's, the claim is refused as mismatched and changes nothing;
         if the run has come under another plan since the message was sent, as moved.
-        `fan_outs` are those it stands in, for the answer's `aborted`; `asks` what it reserves, all of it or nothing, in the same
+        `fan_outs` are those it is in, for the answer's `aborted`; `asks` what it reserves, all of it or nothing, in the same
         act. A reservation it holds already is kept instead.
         """
 
@@ -389,7 +389,7 @@ class Backlog(Protocol):
 
 
 class PlanMoves(Protocol):
-    """Runs that go on under changed code (ADR 39)."""
+    """Runs that continue under changed code (ADR 39)."""
 
     def run_state(self, run: str) -> RunState | None:
         """Read where a run stands; None for one that there is not."""
@@ -398,7 +398,7 @@ class PlanMoves(Protocol):
         """Bring a run under another plan with all that is open, or change nothing.
 
         Returns:
-            moved: done. changed: the run stands elsewhere by now. older: the worker was started before the run's plan was taken up.
+            moved: done. changed: the run is elsewhere by now. older: the worker was started before the run's plan was taken up.
         """
 
     def adopt_plan(self, reference: str, plan: Plan, worker: str | None) -> None:

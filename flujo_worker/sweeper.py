@@ -221,7 +221,7 @@ class Sweeper:
                 self._store.unpark(run)
 
     def _change_code(self, changes: CodeChanges, run: str, plan: Plan) -> None:
-        """Bring a parked run under the code that is here. One that may not go on under it is not asked about again: neither changes."""
+        """Bring a parked run under the code that is here. One that may not continue under it is not asked about again: neither changes."""
         try:
             carried = changes.carry_on(run, plan)
         except Unreadable as error:

@@ -1,4 +1,4 @@
-"""`flujo runs diff`: what differs between the plan that a run goes by and another one, and whether the run may go on under it."""
+"""`flujo runs diff`: what differs between the plan that a run goes by and another one, and whether the run may continue under it."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ SHOWN: Final = 3
 class CarryOnResult:
     """What became of a run whose code has changed.
 
-    moved: it goes on under the new plan. unneeded: it goes by that plan already, or has ended. busy: something of it runs under the old plan, or
+    moved: it continues under the new plan. unneeded: it goes by that plan already, or has ended. busy: something of it runs under the old plan, or
     moved it meanwhile; ask again. refused: for `reason`.
     """
 
@@ -76,7 +76,7 @@ class CodeChanges:
             tries: only tell what would become of it.
 
         Raises:
-            Unreadable: what stands in its rows cannot be read.
+            Unreadable: what is in its rows cannot be read.
         """
         for _ in range(TRIES):
             state = self._store.run_state(run)
