@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from flujo_client.serial import Packed
     from flujo_worker.domain.budget import Reservation
     from flujo_worker.domain.carry_on import PlanMove
+    from flujo_worker.domain.context_change import Fields
     from flujo_worker.domain.values import ChildRunRow, Decision, ScopeRow
 
 Refusal = Literal["unknown", "mismatched", "moved", "ended", "busy", "unleased", "stopped", "parked", "suspect"]
@@ -125,13 +126,14 @@ class Records:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One worker process in one incarnation."""
+    """One worker process in one incarnation: `build` is Flujo's version, `code_build` the user's name for the code that it has."""
 
     id: str
     host: str
     pid: int
     build: str
     slots: int
+    code_build: str | None = None
 
 
 class Renewal(NamedTuple):
@@ -249,6 +251,12 @@ class Ledger(Protocol):
 
     def park(self, key: str, fence: int, reason: str, *, code: AwaitedCode | None = None) -> bool:
         """Let the run wait for a worker that can carry it on; the attempt goes back. `code`: it waits for bodies, not for its plan."""
+
+    def context_fields(self, model: str, digest: str, fields: Fields) -> list[Fields]:
+        """Record the fields that a context model has, under their digest, and read those that it had before."""
+
+    def plans_of_run(self, run: str) -> list[tuple[str, str]]:
+        """Read the fingerprints and versions of the plans that a run went by: the present one, then the others, the latest first; then those of the run it was forked from."""
 
     def store_code(self, versions: Sequence[CodeVersion]) -> None:
         """Store versions of code by digest."""
@@ -403,6 +411,9 @@ class PlanMoves(Protocol):
 
     def adopt_plan(self, reference: str, plan: Plan, worker: str | None) -> None:
         """Keep a plan whose code a worker has, though no run goes by it yet."""
+
+    def note_build(self, fingerprint: str, build: str) -> None:
+        """Write down which build of the user's code a plan belongs to; the last one that says so counts."""
 
 
 class PendingHookCalls(Protocol):

@@ -185,11 +185,23 @@ class SizeLimits(Section):
         return self
 
 
+BUILD_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
+
+
+def _build_name(text: str) -> str:
+    if not BUILD_NAME.fullmatch(text):
+        raise ValueError("must have up to 100 letters, digits and . _ + -, the first a letter or a digit")
+    return text
+
+
+BuildName = Annotated[str, AfterValidator(_build_name)]
+
+
 class Worker(Section):
     """How a worker process lives. Times in seconds; `pool_max` counts Postgres connections per process.
 
     `broker_acks` keeps kombu's acknowledgements in Redis. Claims and leases recover what a worker dropped, with them or without.
-    `heartbeat_file` is touched at each renewal of the lease, for probes; each process has to have one of its own.
+    `build` names the code of yours that the worker has, such as a release or a commit. `heartbeat_file` is touched at each renewal of the lease, for probes; each process has to have one of its own.
     `shutdown_grace_s` is how long a worker that was told to stop works on what it has begun; then it hands the rest to other workers.
     `max_left_behind` is how many calls that ignore their cancellation a process puts up with before it retires. `loop_blocked_s` is
     how long its event loop may not answer before it takes no more messages.
@@ -208,6 +220,7 @@ class Worker(Section):
     attempts_queue: QueueName = "flujo.attempts"
     control_queue: QueueName = "flujo.control"
     heartbeat_file: Path | None = None
+    build: BuildName | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

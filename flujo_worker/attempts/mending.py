@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic_core import PydanticSerializationError, to_json
 
 from flujo_client.errors import AgentIOValidationError
-from flujo_worker.agents.outputs import is_structured_dict
+from flujo_worker.agents.shaping import is_structured_dict
 from flujo_worker.aros import parse
 from flujo_worker.aros.outcome import SCHEMA, ParseOutcome, Transform
 from flujo_worker.aros.revalidate import can_judge, misfits

@@ -34,6 +34,8 @@ PRECHECK, STRUCTURED, BREAKERS = "test_precheck.py", "test_structured_hint.py", 
 STEP, STORE, SYSTEM = "test_aros_step.py", "test_store_events.py", "test_system_events.py"
 TOOL = "test_agent_tool.py"
 ELSEWHERE = {
+    "code.changed": "test_code_changes.py",
+    "context.migrated": "test_context_migrations.py",
     **dict.fromkeys(["aros.reasoning.precheck.fail", "aros.reasoning.precheck.pass"], PRECHECK),
     **dict.fromkeys(["aros.reasoning.precheck.skipped", "reasoning.validation"], PRECHECK),
     **dict.fromkeys(["aros.soe.enabled", "grammar.applied"], STRUCTURED),
@@ -64,6 +66,7 @@ ELSEWHERE = {
     "run.parked": "test_other_code.py",
     "run.unparked": "test_other_code.py",
     "run.carried_on": "test_other_code.py",
+    "code.changed": "test_code_changes.py",
     "run.waits_for_old_code": "test_carrying_on.py",
     "run.cancel_requested": "test_trace_endings.py",
     "background.stale": "test_background_steps.py",
