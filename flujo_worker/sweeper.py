@@ -216,7 +216,7 @@ class Sweeper:
                 _safely(f"unparking {run}", partial(self._unpark_if_fit, run, code, awaited))
 
     def _unpark_if_fit(self, run: str, code: Sequence[str], awaited: AwaitedCode) -> None:
-        """Let a run go on that waits for bodies of functions or for models, if this worker has them. It is asked once: its code stays."""
+        """Let a run continue that waits for bodies of functions or for models, if this worker has them. It is asked once: its code stays."""
         if (run, awaited) in self._unfit:
             return
         try:

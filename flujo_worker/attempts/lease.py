@@ -215,7 +215,7 @@ class Lease:
     def _hear(self, *, is_to_stop: bool) -> None:
         if is_to_stop and not self._is_told:
             self._is_told = True
-            logger.info("worker %s was told to stop", self.worker)
+            logger.info("worker %s was asked to stop", self.worker)
             self._on_told_to_stop()
 
     def _disown(self) -> None:

@@ -66,7 +66,6 @@ ELSEWHERE = {
     "run.parked": "test_other_code.py",
     "run.unparked": "test_other_code.py",
     "run.carried_on": "test_other_code.py",
-    "code.changed": "test_code_changes.py",
     "run.waits_for_old_code": "test_carrying_on.py",
     "run.cancel_requested": "test_trace_endings.py",
     "background.stale": "test_background_steps.py",
