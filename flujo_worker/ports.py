@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from flujo_worker.domain.budget import Reservation
     from flujo_worker.domain.carry_on import PlanMove
     from flujo_worker.domain.context_change import Fields
+    from flujo_worker.domain.retention import KeepRule
     from flujo_worker.domain.values import ChildRunRow, Decision, ScopeRow
 
 Refusal = Literal["unknown", "mismatched", "moved", "ended", "busy", "unleased", "stopped", "parked", "suspect"]
@@ -445,7 +446,22 @@ class PendingHookCalls(Protocol):
         """Read a run."""
 
 
-class Store(Leases, Ledger, Tree, Backlog, PlanMoves, PendingHookCalls, Protocol):
+class Retention(Protocol):
+    """What is deleted when it is kept no longer. Nothing that is live, and nothing that something live refers to."""
+
+    def begin_pruning(self, every_s: float) -> bool:
+        """Tell whether it is the caller's turn to delete: once in so many seconds, for the whole fleet."""
+
+    def prune_runs(self, rules: Sequence[KeepRule], limit: int) -> list[str]:
+        """Delete runs that ended longer ago than the rules keep them, with all that is theirs; return their ids.
+
+        A run goes together with all its child runs, those in the background too, once the youngest of them is old enough; how its first
+        run ended says how old. So many runs are deleted, more only to complete the last family. One that somebody is about to
+        retry is left for the next time.
+        """
+
+
+class Store(Leases, Ledger, Tree, Backlog, PlanMoves, PendingHookCalls, Retention, Protocol):
     """All of it, as one object."""
 
 

@@ -2,7 +2,7 @@
 
 It recovers messages that were never published or were lost, workers that died, timers that are due, runs that were cancelled or
 are past their deadline, questions whose time is over, child runs without their parent, joins whose signal was lost, and parked runs whose code is here. Now and
-then it makes place for the events of the days to come, and drops those that are kept no longer.
+then it makes place for the events of the days to come, and drops those that are kept no longer; ended runs go a few at a time.
 """
 
 from __future__ import annotations
@@ -67,6 +67,7 @@ class Sweeper:
         may_load: tells whether code can be loaded without harm to this process.
         fits: tells whether a pipeline here has the bodies or models that a run waits for, by the attempt that waits.
         look_beside: looks for processes of this machine that are gone, before each turn to sweep.
+        prune: deletes a little of what is kept no longer, after each sweep.
     """
 
     def __init__(  # noqa: PLR0913 - the composition root gives it all it needs, once
@@ -86,6 +87,7 @@ class Sweeper:
         may_load: Callable[[str, str], bool] = lambda *_: True,
         fits: Callable[[LoadedPipeline, AwaitedCode, Envelope | None], bool] = lambda *_: True,
         look_beside: Callable[[], object] = lambda: None,
+        prune: Callable[[], object] = lambda: None,
     ) -> None:
         self._store, self._post, self._coordinator, self._catalog = store, post, coordinator, catalog
         self._changes, self._kept_parked = changes, dict[str, None]()
@@ -94,7 +96,7 @@ class Sweeper:
         self._every_s, self._max_lost = every_s, max_lost
         self._unparked_at = self._housekept_at = float("-inf")
         self._keep_events_days, self._look_beside, self._may_load = keep_events_days, look_beside, may_load
-        self._fits, self._unfit = fits, dict[object, None]()
+        self._fits, self._prune, self._unfit = fits, prune, dict[object, None]()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._sweep_forever, name="flujo-sweeper", daemon=True)
 
@@ -260,6 +262,7 @@ class Sweeper:
                 if self._store.begin_sweep(self._worker(), self._every_s * self._patience()):
                     while self.sweep() == BATCH and not self._stopping.is_set():
                         pass
+                    self._prune()
             except (StoreError, DispatchError) as error:
                 logger.warning("sweep postponed: %s", error)
             except Exception:

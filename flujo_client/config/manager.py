@@ -34,6 +34,7 @@ from flujo_client.config.models import (
     ModulePrefix,
     PostgresUrl,
     RedisUrl,
+    Retention,
     Retry,
     Runs,
     SecretUrl,
@@ -111,6 +112,7 @@ class Settings(Section):
     health: Health = Health()
     log: Log = Log()
     events: Events = Events()
+    retention: Retention = Retention()
     hooks: HookSettings = HookSettings()
     validation: Validation = Validation()
 

@@ -481,7 +481,42 @@ class HookSettings(Section):
     strict: bool = False
 
 
+Days = Annotated[int, Field(ge=0, le=36_500)]
+
+
+def _pipeline_names(value: dict[str, Any]) -> dict[str, Any]:
+    for name in value:
+        if set(name) & set("*?["):
+            raise ValueError(f"`{name}` must be the name of one pipeline; patterns are not supported here")
+    return value
+
+
+class RunRetention(Section):
+    """For how many days the ended runs of one pipeline are kept; what is not said is as for all pipelines."""
+
+    succeeded_days: Days | None = None
+    failed_days: Days | None = None
+    cancelled_days: Days | None = None
+    expired_days: Days | None = None
+
+
+class Retention(Section):
+    """For how many days ended runs are kept, by how they ended; 0: for ever. `pipeline` maps names to days of their own.
+
+    A run is deleted with all that is its own and all its child runs. `runs_per_minute` is how many the fleet deletes at most.
+    """
+
+    succeeded_days: Days = 0
+    failed_days: Days = 0
+    cancelled_days: Days = 0
+    expired_days: Days = 0
+    runs_per_minute: Count = 6_000
+    pipeline: Annotated[dict[str, RunRetention], BeforeValidator(_table), AfterValidator(_pipeline_names)] = Field(
+        default_factory=dict
+    )
+
+
 class Events(Section):
     """Events in Postgres. `keep_days` says for how many days they are kept; 0: for ever."""
 
-    keep_days: Annotated[int, Field(ge=0, le=36_500)] = 90
+    keep_days: Days = 90
