@@ -79,7 +79,7 @@ logger = logging.getLogger(__name__)
 
 FIRST_POLL_S, SLOWEST_POLL_S = 0.005, 0.25
 LOOK_AGAIN_S = 30.0
-"""How long nobody is believed who says that a run's status has not changed."""
+"""How old a run's unchanged status may be before it is read again."""
 EVENTS_AT_ONCE = 10_000
 EMBEDDED_LOOK_S = 0.2
 FIRST_LOOK_S = 5.0
@@ -312,7 +312,7 @@ def more_of_the_story(run_id: str, after: str | None) -> Operation[list[EventRec
 
     Raises:
         RunNotFound: there is no such run.
-        ClientError: that is no event's cursor.
+        ClientError: `after` is not the cursor of an event.
     """
     pause = FIRST_POLL_S
     page = yield from query(requests.events(run_id, after=after))

@@ -19,7 +19,7 @@ ON_BODY_CHANGE: Final[tuple[OnBodyChange, ...]] = get_args(OnBodyChange)
 Parts = Mapping[str, tuple[str, ...]]
 DIGEST_LENGTH: Final = 32
 ASKED: Final = ("agent", "prompt", "model", "settings", "output", "tool", "schema")
-"""The first words of the names of parts that a conversation must not mix: whoever is asked, and what they are given."""
+"""The first words of the names of parts that a conversation must not mix: the one who is asked, and what they are given."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ class ProcessingSettings:
 
     Attributes:
         aop: `off`, `minimal` or `full`.
-        tolerant_level: 0 strict, 1 JSON5, 2 repair; heeded only when `aop` is `full`.
+        tolerant_level: 0 strict, 1 JSON5, 2 repair; has an effect only if `aop` is `full`.
         allow: the conversions allowed for each type; none by default.
         max_unescape_depth: how many layers of encoding are undone.
         anyof_strategy: `first-pass`, the only one defined.

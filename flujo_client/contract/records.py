@@ -20,7 +20,7 @@ LIVE_ATTEMPT = ("ready", "queued", "running")
 OPEN_ATTEMPT = (*LIVE_ATTEMPT, "paused")
 SEQUENCE = "sequence"
 CODE = "flujo.code"
-"""Where a scope's metadata names the versions of code that the conversation in it was held with; nobody is shown it there."""
+"""Where a scope's metadata names the versions of code that the conversation in it was held with; it is not shown there."""
 
 
 def without_code(metadata: Mapping[str, Any]) -> dict[str, Any]:

@@ -73,7 +73,7 @@ class Check:
         return self._overlap.is_costly
 
     def valid(self, value: Any) -> bool:
-        """Tell whether the whole schema holds; text that is no text (half a surrogate pair) never does."""
+        """Tell whether the value matches the whole schema; half a surrogate pair in a text never does."""
         return _holds(self.is_valid, value)
 
     def compiled(self, schema: Schema, registry: jsonschema_rs.Registry | None = None) -> Any:

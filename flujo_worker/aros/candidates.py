@@ -214,7 +214,7 @@ def _opened(text: str, open_: Open, level: int, budget: ParseBudget) -> TextCand
             if reader.between and _PROSE.match(text, _blank_before(text, reader.position), open_.stop):
                 return TextCandidate(start, reader.position, kind, unclosed=True)
             if reader.progress or _value_follows(reader) or (refused.rule == CUT and not _is_prose(text, start)):
-                finished = open_.finished or refused.rule == CLOSER  # a wrong closer is no end of the text
+                finished = open_.finished or refused.rule == CLOSER  # a wrong closer does not end the text
                 return TextCandidate(start, open_.stop, kind, finished=finished, refusal=refused)
         else:
             return TextCandidate(start, open_.stop, kind, unclosed=True, finished=open_.finished)
@@ -229,7 +229,7 @@ def _beginnings(text: str, starts: Sequence[int], level: int) -> Iterator[int]:
 
 
 def _value_follows(reader: Reader) -> bool:
-    """Two values side by side are no prose, though the sign between them is wrong."""
+    """Two values side by side are not prose, though the sign between them is wrong."""
     return reader.between and reader.text[reader.position : reader.position + 1] in {"[", "{", '"'}
 
 

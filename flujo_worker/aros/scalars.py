@@ -28,7 +28,7 @@ _LOOKS: Final = 255
 """Steps after which the clock is read."""
 _ROLES: Final = {"}": "member", "]": "element", ")": "in-tuple"}
 REPAIR: Final = 2
-"""The level that reads what models do besides JSON5."""
+"""The level that reads what models write beyond JSON5."""
 
 
 @dataclass(slots=True)

@@ -41,7 +41,7 @@ class Prepared:
     migrated: Migrated | None = None
 
     def tell(self) -> None:
-        """Tell of a migration, and warn that a conversation goes on with other code unless the pipeline does not mind."""
+        """Tell of a migration, and warn that a conversation continues with other code unless the pipeline does not mind."""
         if self.migrated is not None:
             emit("context.migrated", migration=self.migrated.key, changes=list(self.migrated.changes))
         if self.code is not None and self.code.changed and self.entry.pipeline.on_body_change != "ignore":
