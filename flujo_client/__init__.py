@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from flujo_client.api.bulk import RunRequest
     from flujo_client.api.client import AsyncFlujoClient, FlujoClient
     from flujo_client.api.handle import AsyncRunHandle, RunHandle
+    from flujo_client.api.recipes import run_agentic_loop_pipeline, run_default_pipeline
     from flujo_client.api.registry import PipelineRegistry
-    from flujo_client.api.runner import Flujo, TaskClient, run_agentic_loop_pipeline, run_default_pipeline
+    from flujo_client.api.runner import Flujo
+    from flujo_client.api.task_client import TaskClient
     from flujo_client.attempt_info import AttemptInfo, current_attempt
     from flujo_client.config.manager import ConfigManager, Settings
     from flujo_client.contract.approval import Approval
@@ -141,7 +143,7 @@ _HOME = {
     "StepConfig": "pipeline.step",
     "StepResult": "contract.results",
     "Success": "contract.results",
-    "TaskClient": "api.runner",
+    "TaskClient": "api.task_client",
     "TraceNode": "contract.trace",
     "Transition": "pipeline.machine",
     "TreeSearchResult": "contract.search",
@@ -155,8 +157,8 @@ _HOME = {
     "make_default_pipeline": "pipeline.checklist_pipeline",
     "register_custom_deserializer": "serial",
     "register_custom_serializer": "serial",
-    "run_agentic_loop_pipeline": "api.runner",
-    "run_default_pipeline": "api.runner",
+    "run_agentic_loop_pipeline": "api.recipes",
+    "run_default_pipeline": "api.recipes",
     "safe_deserialize": "contract.deserialize",
     "safe_serialize": "serial",
     "step": "pipeline.step",

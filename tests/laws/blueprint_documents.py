@@ -78,7 +78,7 @@ class Maker:
         )  # fmt: skip
 
     def plain(self, _: int) -> dict[str, Any]:
-        own = self.some(sink_to=PATHS, updates_context=[True, False], output_schema=SCHEMAS)
+        own = self.some(sink_to=PATHS, updates_context=[True, False], output_schema=SCHEMAS, strict_validation=[False])
         if own.get("updates_context") and "sink_to" not in own:
             own |= self.some(validate_fields=[True])
         return {"uses": self.draw.choice(NAMED), **self.working(), **own}

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from flujo_client.blueprint.kind import Data
 
 
+_OWN = "updates_context", "sink_to", "validate_fields", "strict_validation"
+
+
 def _build(build: Building, data: Data) -> Step:
     given = data.get("uses", data.get("agent"))
     agent = build.agent(given, build.name(data))
@@ -32,7 +35,7 @@ def _build(build: Building, data: Data) -> Step:
         agent = replace(agent, output_schema=schema)
     elif schema is not None:
         options["validators"] = [*options["validators"], Fits(schema)]
-    return Step(agent=agent, **present(data, "updates_context", "sink_to", "validate_fields"), **options)
+    return Step(agent=agent, **present(data, *_OWN), **options)
 
 
 def _write(writing: Writing, step: Step) -> dict[str, Any]:
@@ -41,7 +44,7 @@ def _write(writing: Writing, step: Step) -> dict[str, Any]:
     return {
         "uses": writing.agent(step.agent),
         **writing.working(step),
-        **writing.options(step, "updates_context", "sink_to", "validate_fields"),
+        **writing.options(step, *_OWN),
     }
 
 
@@ -64,6 +67,9 @@ KIND: Final = BlueprintKind(
         ),
         "validate_fields": Key(
             FLAG, "Put the output only into fields that the context's model declares, and into no extra one."
+        ),
+        "strict_validation": Key(
+            FLAG, "With false, the step succeeds although a validator refuses, and its metadata say so."
         ),
     },
     one_of=(("name", "step"), ("uses", "agent")),
