@@ -9,12 +9,14 @@ import pydantic
 from pydantic import BaseModel
 
 from flujo_client.contract.ambiguity import ambiguity
+from flujo_client.contract.context import ContextState
 from flujo_client.contract.fail_fast import fail_fast
 from flujo_client.errors import ContextFieldError, ContextMergeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from flujo_client.contract.context import PipelineContext
     from flujo_client.pipeline.step import Step
 
 
@@ -91,6 +93,21 @@ def _assign(step: Step, context: Any, changes: Mapping[str, Any]) -> Any:
         message = f"step '{step.name}': the output does not fit {model.__name__}: {places}"
         raise ContextMergeError(message) from None  # pydantic's own words hold the values
     return checked
+
+
+def mark(context: PipelineContext, state: ContextState, message: str | None) -> None:
+    """Write into a context whether its run waits for a person, and for what answer.
+
+    While it waits, `scratchpad["status"]` says `paused` (C-16), unless a step has put something of its own there.
+    """
+    context.status, context.pause_message = state, message
+    paused = {"status": ContextState.PAUSED.value}
+    if not isinstance(context.scratchpad, dict):  # a model of your own
+        return
+    if state is ContextState.PAUSED:
+        context.scratchpad = {**paused, **context.scratchpad}
+    elif context.scratchpad.get("status") == paused["status"]:
+        context.scratchpad = {key: value for key, value in context.scratchpad.items() if key != "status"}
 
 
 def leave_as_is() -> None:
