@@ -101,13 +101,11 @@ def mark(context: PipelineContext, state: ContextState, message: str | None) -> 
     While it waits, `scratchpad["status"]` says `paused` (C-16), unless a step has put something of its own there.
     """
     context.status, context.pause_message = state, message
-    paused = {"status": ContextState.PAUSED.value}
-    if not isinstance(context.scratchpad, dict):  # a model of your own
-        return
+    paused, scratchpad = {"status": ContextState.PAUSED.value}, context.scratchpad
     if state is ContextState.PAUSED:
-        context.scratchpad = {**paused, **context.scratchpad}
-    elif context.scratchpad.get("status") == paused["status"]:
-        context.scratchpad = {key: value for key, value in context.scratchpad.items() if key != "status"}
+        context.scratchpad = {**paused, **scratchpad}
+    elif scratchpad.get("status") == paused["status"]:
+        context.scratchpad = {key: value for key, value in scratchpad.items() if key != "status"}
 
 
 def leave_as_is() -> None:

@@ -187,7 +187,11 @@ class Maker:
     def agentic(self, _: int) -> dict[str, Any]:
         registry = {name: self.agent() for name in self.draw.sample(["a", "b", "c"], 2)}
         more = self.some(
-            max_loops=[1, 9], fails_at_max=[True], on_agent_failure=["tell", "abort"], output_template=TEMPLATES
+            max_loops=[1, 9],
+            fails_at_max=[True],
+            on_agent_failure=["tell", "abort"],
+            output_template=TEMPLATES,
+            ask_expires_s=[60, 0.5],
         )
         return {"kind": "agentic_loop", "planner": self.agent(), "registry": registry, **more}
 
