@@ -19,13 +19,15 @@ from pydantic import BaseModel
 import flujo_worker
 from flujo_client import errors
 from flujo_client.api.original_options import _DEFAULTS
+from flujo_client.cli import run
 from flujo_client.pipeline.container import Container
 from flujo_client.pipeline.step import Step
 
 PAGE = (Path(__file__).parents[2] / "docs/how-to/come-from-flujo.md").read_text(encoding="utf-8")
 NO_DEFAULT = object()
-TITLES = re.findall(r"^### (.+)$", PAGE, re.MULTILINE)
-PARTS = dict(zip(TITLES, re.split(r"^### .+$", PAGE, flags=re.MULTILINE)[1:], strict=True))
+NAMES, _, OPTIONS = PAGE.partition("\n## Options of `flujo run`\n")
+TITLES = re.findall(r"^### (.+)$", NAMES, re.MULTILINE)
+PARTS = dict(zip(TITLES, re.split(r"^### .+$", NAMES, flags=re.MULTILINE)[1:], strict=True))
 ROWS = {
     title: [
         tuple(cell.strip() for cell in line.strip("|").split("|"))
@@ -205,3 +207,17 @@ def test_every_exception_of_ours_is_in_the_reference_and_every_one_of_theirs_her
         "ValidationError", "TypeMismatchError", "TemplateResolutionError",
     }  # fmt: skip
     assert listed == families
+
+
+def test_the_options_of_run_are_as_the_page_says():
+    """§2.8, both ways."""
+    rows = [
+        [cell.strip(" `") for cell in line.strip("|").split("|")]
+        for line in OPTIONS.splitlines()
+        if "--" in line and line[0] == "|"
+    ]
+    has = {name for each in run.command.params for name in [*each.opts, *each.secondary_opts] if name.startswith("--")}
+    assert {original for original, here, _ in rows if here == "same"} <= has
+    assert {original for original, here, _ in rows if here == "no"} & has == set()
+    assert {name for row in rows for name in row[:2] if name.startswith("--")} >= has
+    assert [row for row in rows if row[1] == "no" and not row[2]] == []
