@@ -55,27 +55,27 @@ class RedisPublisher:
         try:
             self._broker.publish(envelopes)
         except RedisError as error:
-            raise DispatchError(f"{len(envelopes)} messages not published: {error}", cause=error) from error
+            raise DispatchError(f"{len(envelopes)} messages were not published: {error}", cause=error) from error
 
     async def push(self, envelopes: Sequence[Envelope], *, take: bool = False) -> bytes | None:
         try:
             return await self._publisher.publish(envelopes, take=take)
         except (RedisError, OSError) as error:
-            raise DispatchError(f"{len(envelopes)} messages not published: {error}", cause=error) from error
+            raise DispatchError(f"{len(envelopes)} messages were not published: {error}", cause=error) from error
 
     def put_back(self, message: bytes, like: Envelope) -> None:
         """Put a message back to where it was taken from, beside what was published; raises DispatchError."""
         try:
             self._broker.redis.rpush(self._broker.key(like.queue, like.ticket.priority), message)
         except RedisError as error:
-            raise DispatchError(f"a message not put back: {error}", cause=error) from error
+            raise DispatchError(f"a message was not put back: {error}", cause=error) from error
 
     def open_chord(self, run: str, fan_out: str, lanes: int) -> None:
         backend: Any = self._app.backend  # its stubs know no chords
         try:
             backend.set_chord_size(group_of(run, fan_out), lanes)
         except (RedisError, OSError) as error:
-            raise DispatchError(f"the chord of {run}:{fan_out} not opened: {error}", cause=error) from error
+            raise DispatchError(f"the chord of {run}:{fan_out} was not opened: {error}", cause=error) from error
 
     def epoch(self) -> str:
         drawn = f"{time.time_ns():x}"
@@ -107,7 +107,7 @@ class RedisPublisher:
         self._broker.close()
 
     def _head(self, queue: str) -> float | None:
-        """The oldest of the next messages over all priorities; 0.0 for a message that does not say when it was sent."""
+        """Return when the oldest of the next messages of all priorities was sent; 0.0 for one that does not say."""
         pipe = self._broker.redis.pipeline(transaction=False)
         for step in PRIORITY_STEPS:
             pipe.lindex(self._broker.key(queue, step), -1)
@@ -150,7 +150,7 @@ class Sender:
                 failpoints.hit("chord_opened")
             self._post.send(envelopes)
         except DispatchError as error:
-            logger.warning("%s and what goes with it left to the sweeper: %s", envelopes[0].key, error)
+            logger.warning("%s and the rest of its batch are left to the sweeper: %s", envelopes[0].key, error)
         else:
             self._remember(envelopes, before)
 

@@ -11,6 +11,7 @@ import logging
 import random
 import threading
 import time
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -23,10 +24,11 @@ from flujo_worker.user_code.code_registry import CodeMismatch
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from flujo_client.contract.code import AwaitedCode
     from flujo_client.contract.envelope import Envelope
     from flujo_worker.coordinator.coordinator import Coordinator
     from flujo_worker.ports import Due, Publisher, Store
-    from flujo_worker.user_code.code_registry import CodeRegistry
+    from flujo_worker.user_code.code_registry import CodeRegistry, LoadedPipeline
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +59,7 @@ class Sweeper:
         control_queue: where join signals wait.
         keep_events_days: for how many days events are kept; None: for ever.
         may_load: tells whether code can be loaded without harm to this process.
+        fits: tells whether a pipeline here has the bodies that a run waits for.
         look_beside: looks for processes of this machine that are gone, before each turn to sweep.
     """
 
@@ -74,6 +77,7 @@ class Sweeper:
         control_queue: str = CONTROL_QUEUE,
         keep_events_days: int | None = None,
         may_load: Callable[[str, str], bool] = lambda *_: True,
+        fits: Callable[[LoadedPipeline, AwaitedCode], bool] = lambda *_: True,
         look_beside: Callable[[], object] = lambda: None,
     ) -> None:
         self._store, self._post, self._coordinator, self._catalog = store, post, coordinator, catalog
@@ -82,6 +86,7 @@ class Sweeper:
         self._every_s, self._max_lost = every_s, max_lost
         self._unparked_at = self._housekept_at = float("-inf")
         self._keep_events_days, self._look_beside, self._may_load = keep_events_days, look_beside, may_load
+        self._fits = fits
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._sweep_forever, name="flujo-sweeper", daemon=True)
 
@@ -124,9 +129,7 @@ class Sweeper:
 
     def _fail(self, envelope: Envelope, fence: int) -> None:
         """Fail a step that was lost too often. If that cannot be merged either, its run has no other end."""
-        why = Unreadable(
-            f"attempt {envelope.key} was lost too often, and its failure does not fit what stands in the rows"
-        )
+        why = Unreadable(f"attempt {envelope.key} was lost too often, and its failure does not match its rows")
         try:
             self._coordinator.lost(envelope, fence, self._max_lost + 1)
         except (StoreError, DispatchError):
@@ -152,7 +155,7 @@ class Sweeper:
     def _strand(self) -> None:
         """Fail runs that nothing can move any more: the rows that could are gone."""
         for run in self._store.stranded(BATCH):
-            error = Unreadable("nothing in its rows can move it: no attempt is live, and nothing is waited for")
+            error = Unreadable("it cannot continue: no attempt is live, and it waits for nothing")
             _safely(f"failing {run}", partial(self._coordinator.break_off, run, error))
 
     def _wind_down(self) -> None:
@@ -197,12 +200,23 @@ class Sweeper:
                 self._break_off(run, None, None, error)
                 continue
             _safely(f"unparking {run}", partial(self._store.unpark, run))
+        for run, *code, awaited in self._store.parked_for_code(BATCH):
+            if tuple(code) not in unfit and self._may_load(*code):
+                _safely(f"unparking {run}", partial(self._unpark_if_fit, run, code, awaited))
+
+    def _unpark_if_fit(self, run: str, code: Sequence[str], awaited: AwaitedCode) -> None:
+        """Let a run go on that waits for bodies of functions, if this worker has them."""
+        with suppress(CodeMismatch):
+            if self._fits(self._catalog.entry(*code), awaited):
+                self._store.unpark(run)
 
     def _housekeep(self) -> None:
         now = time.monotonic()
         if now - self._housekept_at >= HOUSEKEEPING_EVERY_S:
             self._housekept_at = now
-            _safely("making place for events", partial(self._store.rotate_event_partitions, self._keep_events_days))
+            _safely(
+                "creating partitions for events", partial(self._store.rotate_event_partitions, self._keep_events_days)
+            )
 
     def _patience(self) -> float:
         """Leave the turn to those who may judge: a sweep by one who may not would find no worker lost."""
@@ -216,7 +230,7 @@ class Sweeper:
                     while self.sweep() == BATCH and not self._stopping.is_set():
                         pass
             except (StoreError, DispatchError) as error:
-                logger.warning("sweep put off: %s", error)
+                logger.warning("sweep postponed: %s", error)
             except Exception:
                 logger.exception("a sweep failed; the next one tries again")
 

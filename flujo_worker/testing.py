@@ -25,7 +25,7 @@ from flujo_client.contract.read import read_result
 from flujo_client.pipeline.backend import InMemoryCache
 from flujo_client.pipeline.check import check
 from flujo_client.pipeline.compile import compile_plan
-from flujo_client.pipeline.fork import new_fork, place_of
+from flujo_client.pipeline.fork import begun_place, new_fork, place_of
 from flujo_client.pipeline.limits import in_force
 from flujo_client.pipeline.pipeline import walk
 from flujo_client.pipeline.reference import reference_to
@@ -198,19 +198,30 @@ class LocalEngine:
         self.drain()
         return self.result(forked)
 
-    def fork(self, run_id: str, from_step: str | None = None, **options: Any) -> str:
-        """Fork a run from one that has ended, and put its first message on the bus; return the new run's id."""
+    def fork(self, run_id: str, from_step: str | None = None, *, onto: Pipeline | None = None, **options: Any) -> str:
+        """Fork a run, and put its first message on the bus; return the new run's id.
+
+        Args:
+            run_id: a run that has ended, or with `onto` any.
+            from_step: the step to begin at, as for `RunHandle.retry`.
+            onto: the present code, as for `RunHandle.fork`; the run's own plan when None.
+            options: those of `RunHandle.retry`.
+        """
         retryable_run = self.store.retryable_run(run_id)
-        place = place_of(retryable_run, from_step)
+        place = place_of(retryable_run, from_step) if onto is None else begun_place(retryable_run, from_step or "")
+        if onto is not None:
+            ticket = replace(retryable_run.ticket, reference=self._local.put(onto))
+            retryable_run = replace(retryable_run, ticket=ticket)
+        plan = None if onto is None else compile_plan(onto)
         found = self.store.beginning(run_id, place, retryable_run.names[:place])
-        assert found is not None, "every run of this engine keeps what its steps begin with"
+        assert found is not None, "every run of this engine stores the starting state of its steps"
         if found.context is not None and found.context.is_reference:
             found = replace(found, context=self.store.fetch([found.context.digest])[found.context.digest])
         order = order_of(self.settings, retryable_run, now=self.now, **options)
         inline = self.settings.limits.snapshot_inline_bytes
-        new = new_fork(retryable_run, place, found, order, inline=inline, control_queue=CONTROL_QUEUE)
+        new = new_fork(retryable_run, place, found, order, inline=inline, control_queue=CONTROL_QUEUE, onto=plan)
         forked = self.store.fork(new)
-        assert forked is not None, "nobody else is here"
+        assert forked is not None, "this store has one process only"
         if forked == order.run_id:
             self._send([new.first])
         return forked
@@ -295,7 +306,7 @@ class LocalEngine:
         return len(due)
 
     def recover(self) -> None:
-        """What a sweep does for those who wait: wind down what nobody waits for, signal joins whose signal was lost."""
+        """Do what a sweep does for waiting runs: wind down runs that must stop, signal joins whose signal was lost."""
         self._stop_orphans()
         for run, fan_out in self.store.aborted(1000):
             self.coordinator.wind_down(run, fan_out, by="sweeper")

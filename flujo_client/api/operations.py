@@ -222,7 +222,7 @@ def wait_for(
                 look_s = LOOK_AGAIN_S
                 found = yield from hold(run)
                 if found is not None and found != told:
-                    logger.warning("run %s does not move: %s", run_id, found)
+                    logger.warning("run %s makes no progress: %s", run_id, found)
                 told = found
     return run
 
@@ -232,8 +232,8 @@ def timed_out(run: RunRecord, timeout: float) -> Operation[WaitTimedOut]:
     found = None
     with suppress(ServiceUnreachable):
         found = yield from hold(run)
-    how = "it goes on" if found is None else found.why
-    way_out = f"`flujo lens trace {run.id}` shows how far it is" if found is None else found.way_out
+    how = "it continues" if found is None else found.why
+    way_out = f"`flujo lens trace {run.id}` shows its progress" if found is None else found.way_out
     return WaitTimedOut(f"run {run.id} is still {run.status} after {timeout:g} s; {how}", suggestion=way_out)
 
 
@@ -288,7 +288,8 @@ def trace_of(settings: Settings, run_id: str) -> Operation[TraceNode]:
     run = yield from record_of(run_id)
     attempts, scopes = yield from _rows_of(run_id)
     events = yield from _story_of(run_id)
-    return build_trace(run, attempts, scopes, events, hidden=settings.log.redact)
+    code = yield from query(requests.code(run_id))
+    return build_trace(run, attempts, scopes, events, hidden=settings.log.redact, code=code)
 
 
 def cancel(run_id: str, *, actor: str | None, reason: str | None, timeout: float) -> Operation[bool]:
@@ -330,7 +331,7 @@ def more_of_the_story(run_id: str, after: str | None) -> Operation[list[EventRec
 
 
 def health(settings: Settings, question: HealthQuery) -> Operation[HealthReport]:
-    """Make the report of a health check (M-012). A broker that does not answer is a fact of it."""
+    """Make the report of a health check. A broker that does not answer is a fact of it."""
     aros = yield from query(checkup.aros(question))
     machine = yield from query(checkup.machine(question, settings.health))
     own = (settings.worker.attempts_queue, settings.worker.control_queue)
@@ -389,13 +390,13 @@ def _check_unchanged(settings: Settings, pipeline: Pipeline) -> None:
     written = with_reference_options(Pipeline.from_yaml_text(text, allowed=settings.allowed_imports), reference)
     if compile_plan(written).fingerprint != compile_plan(pipeline).fingerprint:
         raise PipelineError(
-            "the pipeline was changed after it was read from its blueprint, so workers would build another one",
-            suggestion="change the blueprint; or replace(pipeline, blueprint=None) and let a module hold it",
+            "the pipeline was changed after it was read from its blueprint, so workers would build a different one",
+            suggestion="change the blueprint; or use replace(pipeline, blueprint=None) and define it in a module",
         )
 
 
 def _known(reference: str, error: FlujoError) -> Operation[FoundPipeline]:
-    """A pipeline whose code is not here can be enqueued if it has been before: its plan is known."""
+    """Find the plan of a pipeline whose code is not here: it is known if the pipeline was enqueued before."""
     plan = yield from query(requests.latest_plan(reference))
     if plan is None:
         raise error
@@ -429,6 +430,6 @@ def id_taken(run_id: str) -> IdempotencyConflict:
 def key_taken(key: str, run_id: str) -> IdempotencyConflict:
     """Make the error about a key that is in use for other work."""
     return IdempotencyConflict(
-        f"idempotency key '{key}' stands for run {run_id}, which was enqueued with another pipeline, input or context",
+        f"idempotency key '{key}' is already used by run {run_id}, which was enqueued with another pipeline, input or context",
         suggestion="use a key of its own for other work",
     )

@@ -1,4 +1,4 @@
-"""Options of the original's `Flujo` that nothing here obeys (requirements §2.1).
+"""Options of the original's `Flujo` that nothing here obeys.
 
 Code that writes their defaults runs unchanged. Any other value is refused with the way out: an option that is ignored would be a lie.
 """

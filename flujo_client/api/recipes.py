@@ -1,4 +1,4 @@
-"""Run the ready-made pipelines and wait for them (requirements §2.1)."""
+"""Run the ready-made pipelines and wait for them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def run_agentic_loop_pipeline(
     human_input: Any = None,
     **options: Any,
 ) -> PipelineResult:
-    """Run an agentic loop's pipeline to its end, or to its next question to a person (requirements §2.1).
+    """Run an agentic loop's pipeline to its end, or to its next question to a person.
 
     Args:
         pipeline: as `make_agentic_loop_pipeline` makes it, where workers find it; or its reference.
@@ -35,7 +35,7 @@ async def run_agentic_loop_pipeline(
         ResumeError: the run has no question open, or the answer does not fit; or no run is named that it is for.
     """
     if resume_from is None and human_input is not None:
-        raise ResumeError("an answer is given, and no run that asked", suggestion="give that as `resume_from`")
+        raise ResumeError("human_input needs the run that asked for it", suggestion="pass that run as `resume_from`")
     async with Flujo(pipeline, **options) as runner:
         if resume_from is not None:
             return await runner.resume_async(resume_from, human_input)
@@ -43,7 +43,7 @@ async def run_agentic_loop_pipeline(
 
 
 async def run_default_pipeline(pipeline: str | Pipeline | Step, task: Any, **options: Any) -> Candidate:
-    """Run a default pipeline for a task, and give its last solution, whether it has passed or not (requirements §2.1).
+    """Run a default pipeline for a task, and give its last solution, whether it has passed or not.
 
     Args:
         pipeline: as `make_default_pipeline` makes it, where workers find it; or its reference.

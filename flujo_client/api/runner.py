@@ -1,4 +1,4 @@
-"""`Flujo(pipeline).run(...)`: the original's facade, over enqueue and wait (M-032)."""
+"""`Flujo(pipeline).run(...)`: the original's facade, over enqueue and wait."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Flujo(Generic[OutputT, ContextT]):
         resources: what the runs' attempts get instead of the pipeline's own `resources`: `"module:attribute"`, or the object that stands
             there, for workers find both by name.
         hooks: what workers call with what happens to the runs, after the pipeline's own `hooks`: functions at the top of a module, or
-            `"module:attribute"`, for workers find them by name (§2.9).
+            `"module:attribute"`, for workers find them by name.
         registry: where to find the pipeline by name.
         pipeline_name: its name there; without a registry, the name that the pipeline must have.
         pipeline_version: its version there, or "latest"; without a registry, the version that the pipeline must have.
@@ -65,7 +65,7 @@ class Flujo(Generic[OutputT, ContextT]):
         ConfigurationError: there is no such pipeline, or an option would have no effect; the way out is named.
     """
 
-    def __init__(  # noqa: PLR0913 - the original's options (§2.1)
+    def __init__(  # noqa: PLR0913 - the original's options
         self,
         pipeline: str | Pipeline[OutputT, ContextT] | Step[OutputT] | None = None,
         *,

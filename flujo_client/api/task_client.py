@@ -1,4 +1,4 @@
-"""`TaskClient`: the original's verbs for other people's runs (requirements §2.2)."""
+"""`TaskClient`: the original's verbs for other people's runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class TaskClient:
-    """The original's verbs for other people's runs, as thin names over AsyncFlujoClient (requirements §2.2)."""
+    """The original's verbs for other people's runs, as thin names over AsyncFlujoClient."""
 
     def __init__(self, settings: Settings | None = None) -> None:
         self._client = AsyncFlujoClient(settings)
@@ -55,7 +55,7 @@ class TaskClient:
         return result
 
     async def resume_task(self, run_id: str, value: Any, **named: Any) -> Approval:
-        """Answer a run's open question, with the options of `RunHandle.resume`. It is enqueued: a worker goes on (U-37)."""
+        """Answer a run's open question, with the options of `RunHandle.resume`. It is enqueued: a worker goes on."""
         return await (await self._client.get_run(run_id)).resume(value, **named)
 
     async def cancel_task(self, run_id: str, *, reason: str | None = None) -> bool:

@@ -99,7 +99,7 @@ class Writing:
             return reference_of(thing, what=what)
         except FlujoError:
             name = getattr(thing, "__qualname__", None) or type(thing).__name__
-            self.cannot(f"its {what} {name} is held by no module, so a text cannot name it")
+            self.cannot(f"its {what} {name} is not an attribute of a module, so a blueprint cannot name it")
             return ""
 
     def agent(self, agent: Any) -> str:
@@ -117,9 +117,11 @@ class Writing:
         declared |= {"processing": rest.pop("processing")} if "processing" in rest else {}
         is_declared = isinstance(step.agent, DeclaredAgent)
         if type(step) is not Step or isinstance(given, Pipeline) or config or rest != {"name": name}:
-            self.cannot(f"'{name}' is more than an agent, and here is room for one only")
+            self.cannot(f"'{name}' is more than an agent, and only an agent can be named here")
         elif declared and not is_declared:
-            self.cannot(f"'{name}' has a timeout, retries or processing of its own, and its agent no entry to say so")
+            self.cannot(
+                f"'{name}' has a timeout, retries or processing of its own, which only an entry for its agent can state"
+            )
         elif declared:
             return _agent(name, step.agent) | declared
         else:
@@ -141,7 +143,7 @@ class Writing:
             return self.step(body)
         for name in ("context_model", "resources", "hooks"):
             if getattr(body, name) not in (None, ()):
-                self.cannot(f"a pipeline in it has {name} of its own; nest it by as_step, which becomes an import")
+                self.cannot(f"a pipeline in it has {name} of its own; nest it with as_step, which becomes an import")
         return self.steps(body)
 
     def steps(self, pipeline: Pipeline) -> list[Data]:
@@ -159,7 +161,7 @@ class Writing:
                 init = None
             written.append(data)
         if init is not None:
-            self.cannot(f"'{init.name}' changes the context and stands before no loop or map of its name")
+            self.cannot(f"'{init.name}' changes the context but does not precede a loop or map of its name")
         return written
 
     def step(self, step: Step) -> Data:
@@ -168,7 +170,7 @@ class Writing:
         try:
             kind = next((each for each in KINDS.values() if each.step is type(step)), None)
             if kind is None:
-                self.cannot(f"a {type(step).__name__} has no kind in blueprints")
+                self.cannot(f"a {type(step).__name__} cannot be written in a blueprint")
                 return {}
             named = {} if kind.spec is kinds.STEP or kind.is_import else {"kind": kind.word}
             return self._every(step, named | kind.write(self, step))
@@ -234,7 +236,7 @@ class Writing:
 
 
 def _plain(value: Any) -> Any:
-    """A value as YAML's own: words as texts, every sequence as a list."""
+    """Convert a value to YAML's own: words to texts, every sequence to a list."""
     if isinstance(value, str):
         return str(value)
     if isinstance(value, Mapping):

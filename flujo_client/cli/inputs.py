@@ -1,6 +1,6 @@
 """What is given on the command line: a run's input, context and limits, for `run` and `enqueue` alike, and any value as JSON.
 
-A run's input comes from a flag, else from FLUJO_INPUT, else from piped stdin, else it is empty (U-25). It is text, whatever it looks
+A run's input comes from a flag, else from FLUJO_INPUT, else from piped stdin, else it is empty. It is text, whatever it looks
 like, unless `--input-json` gives it: a pipeline must not get a number because somebody's text was `42`.
 """
 
@@ -26,7 +26,7 @@ STDIN = "-"
 def json_option(what: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add `--input-json`, which every command that takes a value has besides its text, and call the command with `json_text`."""
     return click.option(
-        "--input-json", "-j", "json_text", metavar="JSON", help=f"{what} as JSON, and no text; '-' reads stdin."
+        "--input-json", "-j", "json_text", metavar="JSON", help=f"{what} as JSON instead of text; '-' reads stdin."
     )
 
 
@@ -46,12 +46,16 @@ def input_options(command: Callable[..., None]) -> Callable[..., None]:
         "text",
         envvar="FLUJO_INPUT",
         show_envvar=True,
-        help="The first step's input, as text; '-' reads stdin, as leaving it out does when something is piped.",
+        help="The first step's input, as text; '-' reads stdin, which is also the default when input is piped.",
     )
     @json_option("The first step's input")
     @click.option("--context-data", "-d", "data", metavar="JSON", help="The run's context: a JSON object.")
     @click.option(
-        "--context-file", "-f", "file", type=click.File("rb"), help="A file with such an object; -d goes over it."
+        "--context-file",
+        "-f",
+        "file",
+        type=click.File("rb"),
+        help="A file with the context as a JSON object; -d overrides it.",
     )
     @functools.wraps(command)
     def with_values(
@@ -69,7 +73,7 @@ def input_options(command: Callable[..., None]) -> Callable[..., None]:
             "--input-jsonl": lines is not None,
         }
         if len(several := [option for option, is_given in given.items() if is_given]) > 1:
-            raise click.UsageError(f"{' and '.join(several)} are each an input: give one of them")
+            raise click.UsageError(f"{' and '.join(several)} are alternatives: give only one of them")
         if lines is not None:
             command(values=_json_lines(lines), context=_context(data, file), **rest)
             return
@@ -98,10 +102,14 @@ def limit_options(command: Callable[..., None]) -> Callable[..., None]:
         "usd",
         type=click.FloatRange(min=0),
         metavar="DOLLARS",
-        help="What the run may spend, with its child runs.",
+        help="The most that the run and its child runs may spend.",
     )
     @click.option(
-        "--max-tokens", "tokens", type=click.IntRange(min=0), metavar="TOKENS", help="The same, in tokens in and out."
+        "--max-tokens",
+        "tokens",
+        type=click.IntRange(min=0),
+        metavar="TOKENS",
+        help="The same limit in tokens, input and output together.",
     )
     @functools.wraps(command)
     def with_limits(*, usd: float | None, tokens: int | None, **rest: Any) -> None:

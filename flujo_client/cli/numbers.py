@@ -17,10 +17,10 @@ class Real(click.FloatRange):
     def convert(self, value: Any, param: Parameter | None, ctx: Context | None) -> float:
         number: float = super().convert(value, param, ctx)
         if math.isnan(number):
-            self.fail(f"{value} is no number", param, ctx)
+            self.fail(f"{value} is not a number", param, ctx)
         return number
 
 
 def hours() -> Real:
-    """A window of time until now, as long as Postgres can reckon back."""
+    """Return the type of a window of time until now, as long as Postgres can calculate with."""
     return Real(min=0, min_open=True, max=876_000)

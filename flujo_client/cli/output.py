@@ -103,7 +103,7 @@ def print_lines(lines: Iterable[str]) -> None:
 
 
 def exit_code(error: BaseException) -> int:
-    """The exit code that an error means (requirements §2.8)."""
+    """Return the exit code of an error."""
     if isinstance(error, (KeyboardInterrupt, BrokenPipeError)):
         return INTERRUPT
     if isinstance(error, (PipelineError, BlueprintError)) and error.error_code in IMPORT_CODES:
@@ -157,7 +157,9 @@ def _print_error(error: Exception, *, with_traceback: bool) -> None:
     else:
         place = traceback.extract_tb(error.__traceback__)[-1]
         code = type(error).__name__
-        message = f"{redact(str(error))} ({place.filename}, line {place.lineno})\n  → `flujo --debug …` shows how it came to that"
+        message = (
+            f"{redact(str(error))} ({place.filename}, line {place.lineno})\n  → `flujo --debug …` shows the traceback"
+        )
     print_status(Text.assemble((code, "bold red"), " ", printable(message)))
 
 
@@ -168,7 +170,7 @@ def _print_last_frames(note: str, error: Exception) -> None:
     if last != note.rstrip():
         run = error.result.run_id if isinstance(error, RunEnded) and error.result is not None else None
         whole = "`flujo --debug …`" if run is None else f"`flujo lens show {short(run)} --show-error`"
-        print_status(Text(f"  → {whole} shows all of the traceback", "dim"))
+        print_status(Text(f"  → {whole} shows the whole traceback", "dim"))
 
 
 def _write(text: str) -> None:

@@ -48,21 +48,25 @@ START_S = 30.0
 @input_options
 @limit_options
 @click.option(
-    "--run-id", metavar="ID", help="An id of your own; the same id again waits for that run or shows its result."
+    "--run-id", metavar="ID", help="Your own id for the run; the same id again waits for that run or shows its result."
 )
 @click.option(
-    "--context-model", "-c", "model", metavar="MODULE:CLASS", help="The context's model, where the pipeline has none."
+    "--context-model", "-c", "model", metavar="MODULE:CLASS", help="The context's model, if the pipeline has none."
 )
-@click.option("--dry-run", is_flag=True, help="Check the pipeline and list its steps; run nothing, and ask no service.")
-@click.option("--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Give up waiting; the run goes on.")
+@click.option(
+    "--dry-run", is_flag=True, help="Check the pipeline and list its steps without running them; needs no services."
+)
+@click.option(
+    "--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="The longest time to wait; the run continues."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON, as `lens show --json` does.")
-@click.option("--show-steps/--no-steps", default=True, show_default=True, help="Tell how each step went.")
-@click.option("--show-context/--no-context", help="Tell the final context, as JSON on stderr.")
-@click.option("--only-steps", is_flag=True, help="Tell how each step went, and do not print the output.")
+@click.option("--show-steps/--no-steps", default=True, show_default=True, help="Print how each step went.")
+@click.option("--show-context/--no-context", help="Print the final context to stderr, as JSON.")
+@click.option("--only-steps", is_flag=True, help="Print how each step went, and no output.")
 @click.option(
     "--final-output-format", "form", type=click.Choice(FORMATS), default="auto", help="How to print the output."
 )
-@click.option(WATCH, "is_watched", is_flag=True, help="Run again whenever a file of this folder changes.")
+@click.option(WATCH, "is_watched", is_flag=True, help="Run again whenever a file in this folder changes.")
 def command(  # noqa: PLR0913 - a parameter for each option
     *,
     reference: str,
@@ -131,7 +135,9 @@ def _progress(run: RunHandle, record: RunRecord, client: FlujoClient) -> tuple[s
         return in_a_line(f"parked: {record.reason}"), []
     if record.status == "paused":
         approvals = run.approvals()
-        return in_a_line(f"waits for a person at {', '.join(each.place for each in approvals)}"), approvals
+        return in_a_line(
+            f"waits for an answer from a person at {', '.join(each.place for each in approvals)}"
+        ), approvals
     return in_a_line(progress_of(client.ask(requests.attempts(run.id)))), []
 
 
@@ -190,5 +196,5 @@ class _Holds:
         self._look_at = time.monotonic() + FIRST_LOOK_S
         found = self._client.perform(hold(run))
         if found is not None and str(found) != self._told:
-            say(f"the run does not move: {found}")
+            say(f"the run makes no progress: {found}")
         self._told = "" if found is None else str(found)

@@ -1,6 +1,8 @@
-"""`flujo runs`: list runs, cancel them, and retry them."""
+"""`flujo runs`: list runs, cancel, retry and fork them."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,10 +12,14 @@ from flujo_client.cli.lens import list_runs
 from flujo_client.cli.lookup import find_run
 from flujo_client.cli.output import RUNTIME, say, show_json, show_value
 
+if TYPE_CHECKING:
+    from flujo_client.api.handle import RunHandle
+    from flujo_client.contract.records import RunRecord
+
 
 @click.group("runs")
 def command() -> None:
-    """List, cancel and retry runs."""
+    """List, cancel, retry and fork runs."""
 
 
 command.add_command(list_runs)
@@ -21,15 +27,15 @@ command.add_command(list_runs)
 
 @command.command("cancel")
 @click.argument("run")
-@click.option("--reason", help="Kept in the run's story.")
-@click.option("--actor", help="Who asks; kept in the run's story.")
+@click.option("--reason", help="The reason, which the run's events record.")
+@click.option("--actor", help="The name of the person who asks, which the run's events record.")
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0),
     default=CANCEL_PATIENCE_S,
     show_default=True,
     metavar="SECONDS",
-    help="How long to wait until a worker has acknowledged it; the cancel holds from the start.",
+    help="How long to wait for a worker to acknowledge it; the cancel takes effect in any case.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print {id, cancelled, status}.")
 @click.pass_context
@@ -47,14 +53,16 @@ def cancel(
         show_value(handle.id)
         say("cancelled")
     else:
-        say(f"{handle.id} had {status} already")
+        say(f"{handle.id} had already {status}")
     ctx.exit(0 if is_cancelled else RUNTIME)
 
 
 @command.command("retry")
 @click.argument("run")
 @click.option("--from-step", metavar="STEP", help="The top-level step to begin at; the one that failed when not given.")
-@click.option("--idempotency-key", metavar="KEY", help="The same key again gives the same run.")
+@click.option(
+    "--idempotency-key", metavar="KEY", help="An idempotency key: retrying with the same key returns the same run."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print {id, is_new, forked_from, from_step}.")
 def retry(*, run: str, from_step: str | None, idempotency_key: str | None, as_json: bool) -> None:
     """Begin a run that has ended again at a step, in a new run, and print its id.
@@ -63,7 +71,28 @@ def retry(*, run: str, from_step: str | None, idempotency_key: str | None, as_js
     """
     with FlujoClient() as client:
         forked = find_run(client, run).retry(from_step, idempotency_key=idempotency_key)
-        record = forked.record()
+        _show_forked(forked, forked.record(), as_json=as_json)
+
+
+@command.command("fork")
+@click.argument("run")
+@click.option("--from", "from_step", required=True, metavar="STEP", help="The top-level step to begin at.")
+@click.option(
+    "--idempotency-key", metavar="KEY", help="An idempotency key: forking with the same key returns the same run."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print {id, is_new, forked_from, from_step}.")
+def fork(*, run: str, from_step: str, idempotency_key: str | None, as_json: bool) -> None:
+    """Begin any run again at a step under the present code, in a new run, and print its id.
+
+    The run may be live, and goes on as it was. What the steps before gave is taken over; input and context are as they stood when the
+    step was begun.
+    """
+    with FlujoClient() as client:
+        forked = find_run(client, run).fork(from_step, idempotency_key=idempotency_key)
+        _show_forked(forked, forked.record(), as_json=as_json)
+
+
+def _show_forked(forked: RunHandle, record: RunRecord, *, as_json: bool) -> None:
     if as_json:
         shape = {
             "id": forked.id,
@@ -75,7 +104,5 @@ def retry(*, run: str, from_step: str | None, idempotency_key: str | None, as_js
         return
     show_value(forked.id)
     say(
-        f"forked from {record.forked_from} at '{record.from_step}'"
-        if forked.is_new
-        else "forked before, under this key"
+        f"forked from {record.forked_from} at '{record.from_step}'" if forked.is_new else "already forked with this key"
     )

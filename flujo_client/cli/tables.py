@@ -106,9 +106,9 @@ def stats_card(stats: RunStats) -> Group:
     facts = [("enqueued since", local_time(stats.since)), ("runs", f"{stats.runs:,}")]
     facts += [(f"  {word}", f"{count:,}") for word, count in sorted(stats.by_status.items(), key=lambda each: -each[1])]
     if stats.success_rate is not None:
-        facts.append(("succeeded", f"{stats.success_rate:.1%} of those that have ended"))
+        facts.append(("succeeded", f"{stats.success_rate:.1%} of the runs that have ended"))
     if stats.p50_s is not None and stats.p95_s is not None:
-        facts.append(("took", f"{duration(stats.p50_s)} (median), {duration(stats.p95_s)} (95 of 100 took no longer)"))
+        facts.append(("took", f"{duration(stats.p50_s)} (median), {duration(stats.p95_s)} (95th percentile)"))
     facts += [("tokens", f"{stats.tokens:,}")] if stats.tokens else []
     facts += [("cost", cost(stats.cost_usd))] if stats.cost_usd else []
     if not stats.failing:
@@ -153,7 +153,7 @@ def _of(limit: str, spent: float, reserved: float, overrun: float, *, write: Cal
 
 
 def _named(budget: Mapping[str, Any]) -> str:
-    """A budget by what it is of: the run itself, a step by its path, a tenant with the day."""
+    """Name a budget by what it limits: the run itself, a step by its path, a tenant with the day."""
     kind, _, rest = str(budget["scope"]).partition(":")
     return "budget" if kind == "run" else f"budget of {rest.partition(':')[2] if kind == 'step' else rest}"
 
@@ -187,9 +187,9 @@ def services_table(state: Mapping[str, Any]) -> Table:
     slots = counted(sum(worker["slots"] for worker in state["workers"]), "slot")
     table.add_row("schema", str(state["schema"]), "")
     others = f"; {counted(state['other_workers'], 'process')} more on other queues" if state["other_workers"] else ""
-    has_one = slots if state["workers"] else "nothing moves without one"
+    has_one = slots if state["workers"] else "no run can continue without one"
     table.add_row("workers", str(len(state["workers"])), Text(has_one + others, overflow="fold"))
-    for name, waiting in {**state["backlog"], "hooks owed": state["owed_hooks"]}.items():
+    for name, waiting in {**state["backlog"], "hooks pending": state["owed_hooks"]}.items():
         table.add_row(name, f"{waiting['count']:,}", f"oldest {age(waiting['oldest_s'])}" if waiting["count"] else "")
     for budget in state["budgets"]:
         table.add_row("budget", "", Text(f"{printable(budget['scope'])}: {budget_line(budget)}", overflow="fold"))
@@ -197,7 +197,7 @@ def services_table(state: Mapping[str, Any]) -> Table:
 
 
 def _run_id(run_id: str, style: str = "") -> Text:
-    """An id never wraps but where a child run's own part begins, which `lens get` takes alone. Its end, which names it too, stands out."""
+    """Draw an id. It wraps only where a child run's own part begins, which `lens get` takes alone. Its end, which names it too, stands out."""
     text = Text(run_id.replace(RUN_OF_RUN, f"\n  {RUN_OF_RUN}"), style)
     text.stylize("bold", len(text) - SHORT)
     return text
@@ -225,7 +225,7 @@ def _grid(facts: Iterable[tuple[str, str]]) -> Table:
 
 
 def _table(*columns: str, wraps: str) -> Table:
-    """A table without lines; where room is short, one column wraps and the rest stays whole."""
+    """Make a table without lines; where room is short, one column wraps and the rest stays whole."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for name in columns:
         side: JustifyMethod = "right" if name in _NUMBERS else "left"
@@ -240,14 +240,14 @@ def _facts_of(run: RunRecord, trace: TraceNode, now: datetime, *, verbose: bool)
         ("started", run.started_at),
         ("ended", run.ended_at),
         ("deadline", run.deadline_at),
-        ("cancel asked", run.cancel_requested_at),
+        ("cancel requested", run.cancel_requested_at),
     ):
         if at is not None:
             yield name, _when(at, now)
     if run.parent_run:
         yield "background of" if run.is_background else "child of", run.parent_run
     if run.retry_of:
-        yield "starts again", run.retry_of
+        yield "replaces", run.retry_of
     if run.tenant:
         yield "tenant", run.tenant
     if run.metadata:

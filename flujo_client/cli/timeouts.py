@@ -1,4 +1,4 @@
-"""Asking no longer than somebody is willing to wait (U-22).
+"""Asking no longer than somebody is willing to wait.
 
 The clients' own patience is longer, and a server that stands still answers no time-out of its own: so the question is put in a
 thread, which is left behind when the time is over.
@@ -71,5 +71,6 @@ def with_retry(timeout_s: float, call: Callable[[], T]) -> T:
         return within(timeout_s, call)
     except TimeoutError as error:
         raise ServiceUnreachable(
-            f"Postgres gave {error}", suggestion="`flujo status` tells whether it is there; --timeout gives it longer"
+            f"Postgres gave {error}",
+            suggestion="`flujo status` shows whether it is reachable; --timeout allows more time",
         ) from None

@@ -34,7 +34,7 @@ class JoinSignal:
         return str(AttemptKey(self.run, self.address, self.step, 1, "join"))
 
     def to_wire(self) -> dict[str, Any]:
-        """Give the join signal as plain data. It repeats task and key, for the headers that name them are not signed (M-014)."""
+        """Give the join signal as plain data. It repeats task and key, for the headers that name them are not signed."""
         return {"v": WIRE_VERSION, "task": TASK_JOIN, "key": self.key}
 
     @classmethod
@@ -54,5 +54,5 @@ class JoinSignal:
             raise SerializationError(message, suggestion="upgrade the workers before the clients")
         join_signal = cls(named.run, named.address)
         if (task, key) != (TASK_JOIN, join_signal.key):
-            raise SerializationError("the key or task it names is not a join's", path="message")
+            raise SerializationError("it names a key or task that does not belong to a join", path="message")
         return join_signal

@@ -30,13 +30,13 @@ def wrong_schema(schema: Any) -> str | None:
     try:
         written = canonical(schema)
     except FlujoError as error:
-        return f"is no JSON: {error.message}"
+        return f"is not JSON: {error.message}"
     try:
         _check(json.dumps(json.loads(written)))
     except ImportError:
         return None
     except ValueError as error:
-        return f"is no JSON Schema: {str(error).splitlines()[0][:200]}"
+        return f"is not a JSON Schema: {str(error).splitlines()[0][:200]}"
     return None
 
 
@@ -53,7 +53,7 @@ def fits_schema(value: Any, schema: dict[str, Any], *, shows_value: bool = False
     except ImportError:
         return None
     try:
-        plain = to_jsonable_python(value)  # whole, however large it is (U-36)
+        plain = to_jsonable_python(value)  # whole, however large it is
     except PydanticSerializationError:
         return None
     except ValueError:

@@ -41,12 +41,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from flujo_client.config.manager import Settings
+    from flujo_client.gateway.requests import SchemaVersion
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
-SCHEMA = 22
-"""The schema this code reads and writes: the number of the newest migration."""
+SCHEMA = 27
+"""The schema this code reads and writes: the number of the newest migration that does not wait for the end of older workers."""
 
 VERSION = Query(schema_version())
 TRIES = 3
@@ -221,32 +222,34 @@ def send(post: ClientPublisher, effect: Effect) -> Any:
         case DescribeBroker():
             return post.describe()
         case _:
-            raise ClientError(f"no door for {effect}")
+            raise ClientError(f"cannot run {effect}")
     return None
 
 
 def to_flujo_error(url: str, error: psycopg.Error) -> FlujoError:
-    """Tell what Postgres, or libpq before it, refused as an error of ours (M-428)."""
+    """Tell what Postgres, or libpq before it, refused as an error of ours."""
     first = (str(error).strip() or type(error).__name__).splitlines()[0]
     match error:
         case psycopg.errors.UndefinedTable():
             return SchemaVersionError("the database has no flujo tables", suggestion="run `flujo migrate`", cause=error)
         case psycopg.errors.QueryCanceled():
-            way_out = "ask for less at once, such as a shorter window"
+            way_out = "request less at once, such as a shorter window"
             return ClientError(f"Postgres gave up: {first}", suggestion=way_out, cause=error)
         case psycopg.DataError():  # an id with a NUL, a limit below zero
-            return ClientError(f"Postgres takes no such value: {first}", cause=error)
+            return ClientError(f"Postgres does not accept this value: {first}", cause=error)
     if error.sqlstate is not None and fate(error) == "ours":
         return ClientError(f"Postgres refused the statement: {first}", cause=error)
     return unreachable(url, error)
 
 
-def check_schema(present: int) -> None:
-    if present < SCHEMA:
+def check_schema(present: SchemaVersion) -> None:
+    if present.version < SCHEMA:
         raise SchemaVersionError(
-            f"the database's schema is {present}, this client needs {SCHEMA}", suggestion="run `flujo migrate`"
+            f"the database's schema is {present.version}, this client needs {SCHEMA}", suggestion="run `flujo migrate`"
         )
-    if present > SCHEMA:
+    if present.oldest > SCHEMA:
         raise SchemaVersionError(
-            f"the database's schema is {present}, this client knows {SCHEMA}", suggestion="upgrade flujo-worker here"
+            f"the database's schema is {present.version}, which needs a client that knows schema {present.oldest}; "
+            f"this client knows {SCHEMA}",
+            suggestion="upgrade flujo-worker here",
         )

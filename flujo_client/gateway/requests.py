@@ -9,9 +9,10 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from flujo_client.contract.approval import Approval, state_of
+from flujo_client.contract.code import CodeVersion
 from flujo_client.contract.outcome import Correction, Fault
 from flujo_client.contract.plan import Plan
 from flujo_client.contract.read import attempt_record, fault_of, packed, run_record, scope_record
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.records import BackgroundRestart, NewRun
+    from flujo_client.pipeline.fork import NewFork
 
 T_co = TypeVar("T_co", covariant=True)
 Row = dict[str, Any]
@@ -95,7 +97,7 @@ def record(new: NewRun, *, grace_s: float = GRACE_S) -> Request[str | None]:
     """
     parameters = {
         **bind_first(new.first, new.blobs),
-        **_bind_pipeline(new),
+        **bind_pipeline(new),
         "idempotency_key": new.idempotency_key,
         "digest": new.digest,
         "metadata": stored(new.metadata, path="metadata"),
@@ -117,7 +119,7 @@ def record_many(news: Sequence[NewRun], read: Callable[[list[Row]], T_co], *, gr
     one = news[0]
     parameters = {name: [row[name] for row in each] for name in _OF_EACH_RUN} | {
         **{name: each[0][name] for name in ("address", "step", "kind", "aros")},
-        **_bind_pipeline(one),
+        **bind_pipeline(one),
         "idempotency_key": [new.idempotency_key for new in news],
         "digest": [new.digest for new in news],
         "metadata": [stored(new.metadata, path="metadata") for new in news],
@@ -214,6 +216,13 @@ def scopes(run_id: str) -> Request[list[ScopeRecord]]:
     return Request("scopes", {"run": run_id}, lambda rows: [scope_record(row) for row in rows])
 
 
+def code(run_id: str) -> Request[dict[str, CodeVersion]]:
+    """Read the versions of code that a run's attempts name, by digest."""
+    return Request(
+        "code", {"run": run_id}, lambda rows: {row["digest"]: CodeVersion.from_tree(row["parts"]) for row in rows}
+    )
+
+
 def events(
     run_id: str, *, after: str | None = None, limit: int = 1000, settled: bool = True
 ) -> Request[list[EventRecord]]:
@@ -231,8 +240,8 @@ def events(
     found = _CURSOR.fullmatch(after or "0-0")
     if found is None:
         raise ClientError(
-            f"'{str(after)[:40]}' is no event's cursor",
-            suggestion="give the `cursor` of an event that was read before, or nothing to begin at the start",
+            f"'{str(after)[:40]}' is not the cursor of an event",
+            suggestion="give the `cursor` of an event that was read before, or leave it out to begin at the start",
         )
     parameters = {"run": run_id, "xid": found[1], "id": int(found[2]), "limit": limit, "settled": settled}
     return Request("events", parameters, lambda rows: [EventRecord(**row) for row in rows])
@@ -255,7 +264,7 @@ def budgets_in_use(limit: int = 20) -> Request[list[BudgetRecord]]:
 
 
 def corrections(run_id: str) -> Request[list[CorrectionRecord]]:
-    """Read what the correction ledger keeps of a run, in the order it was written (M-178)."""
+    """Read what the correction ledger keeps of a run, in the order it was written."""
     return Request("corrections", {"run": run_id}, lambda rows: [_correction(row) for row in rows])
 
 
@@ -332,9 +341,16 @@ def latest_plan(reference: str) -> Request[Plan | None]:
     )
 
 
-def schema_version() -> Request[int]:
-    """Read the number of the newest migration that was applied."""
-    return Request("schema_version", {}, lambda rows: int(rows[0]["version"]))
+class SchemaVersion(NamedTuple):
+    """The newest migration that was applied, and the oldest schema whose code can live with it."""
+
+    version: int
+    oldest: int
+
+
+def schema_version() -> Request[SchemaVersion]:
+    """Read the schema of the database."""
+    return Request("schema_version", {}, lambda rows: SchemaVersion(**rows[0]))
 
 
 def workers() -> Request[list[WorkerRecord]]:
@@ -371,11 +387,11 @@ def only(rows: Sequence[Row], run_id: str) -> Row:
 
 def not_found(run_id: str) -> RunNotFound:
     """Make the error about a run that does not exist."""
-    return RunNotFound(f"no run '{run_id}'", suggestion="`flujo lens list` shows the runs there are")
+    return RunNotFound(f"no run '{run_id}'", suggestion="`flujo lens list` lists the runs")
 
 
 def bind_first(first: Envelope, blobs: Sequence[Packed]) -> dict[str, Any]:
-    """What a new run's first message says of it."""
+    """Return the parameters that a new run's first message gives."""
     ticket = first.ticket
     return {
         "run": ticket.run,
@@ -398,7 +414,8 @@ def bind_first(first: Envelope, blobs: Sequence[Packed]) -> dict[str, Any]:
     }
 
 
-def _bind_pipeline(new: NewRun) -> dict[str, Any]:
+def bind_pipeline(new: NewRun | NewFork) -> dict[str, Any]:
+    """Give the parameters that record a new run's plan."""
     return {
         "reference": new.first.ticket.reference,
         "fingerprint": new.first.ticket.fingerprint,

@@ -41,12 +41,12 @@ FAILURES = ("abort", TELL)
 @aliases(planner_agent="planner", agent_registry="registry", max_iterations="max_loops")
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AgenticLoopStep(LoopStep):
-    """Let a planner have agents work and people answer, one command a turn, until it finishes (requirements §2.5, §2.6).
+    """Let a planner have agents work and people answer, one command a turn, until it finishes.
 
     The planner gets a mapping of `goal` (the loop's input), `agents` (their names), `turn`, `max_turns` and `command_log`: the turns so
     far, each with `turn`, `command` and `result`. It answers an `AgentCommand`; what is none fails the attempt, which is tried again
     with what was wrong. Every turn is written into the context's `command_log`. The output is the final answer; at `max_loops` without
-    one it is the last result, as for any loop (C-12).
+    one it is the last result, as for any loop.
 
     Args:
         planner: an agent as a step's, or a plain step; `planner_agent` too.
@@ -89,17 +89,17 @@ class AgenticLoopStep(LoopStep):
         yield from super().findings(place)
         yield from place.lacks("the log of its turns", agentic_protocol.LOG)
         if isinstance(self.planner, Step | Pipeline) and not _is_plain(self.planner):
-            yield f"planner, a {type(self.planner).__name__}, is neither an agent nor a plain step that is waited for"
+            yield f"planner, a {type(self.planner).__name__}, must be an agent or a plain step in the foreground"
         if self.on_agent_failure not in FAILURES:
-            yield f"on_agent_failure {str(self.on_agent_failure)[:40]!r} is none of {', '.join(FAILURES)}"
+            yield f"on_agent_failure {str(self.on_agent_failure)[:40]!r} must be one of {', '.join(FAILURES)}"
         given: Any = self.registry
         if not isinstance(given, Mapping) or not given:
-            yield f"registry names no agents; give a mapping of them, not {str(given)[:40]}"
+            yield f"registry must be a mapping of agents, got {str(given)[:40]}"
         else:
             yield from (f"registry: {wrong}" for name in given for wrong in registry_findings(name))
 
     def _agents(self) -> dict[str, Body]:
-        """What may be run, by name. What cannot be is left out, and told by `findings`."""
+        """Return the agents that can run, by name; `findings` reports the others."""
         given: Any = self.registry if isinstance(self.registry, Mapping) else {}
         return {name: self._agent(name, each) for name, each in given.items() if not [*registry_findings(name)]}
 
@@ -118,7 +118,7 @@ def make_agentic_loop_pipeline(
     context_model: type[BaseModel] = PipelineContext,
     **options: Any,
 ) -> Pipeline:
-    """Make a pipeline of one agentic loop (requirements §2.1); its input is the goal.
+    """Make a pipeline of one agentic loop; its input is the goal.
 
     Args:
         planner_agent: who says what is done next.
@@ -135,9 +135,9 @@ def make_agentic_loop_pipeline(
 def registry_findings(name: Any) -> Iterator[str]:
     """Find what is wrong with an agent's name."""
     if not isinstance(name, str):
-        yield f"{str(name)[:40]} is a {type(name).__name__}, and an agent's name is a text"
+        yield f"{str(name)[:40]} is a {type(name).__name__}; an agent's name must be a text"
     elif name in (agentic_protocol.ASK, agentic_protocol.FINISH, agentic_protocol.UNKNOWN):
-        yield f"'{name}' is a path of the loop's own; give the agent another name"
+        yield f"'{name}' is reserved by the loop; give the agent another name"
     else:
         yield from names_findings("agent", [name])
 
@@ -170,7 +170,7 @@ def _planning(planner: Any) -> Step:
 
 
 def _shape(agent: Any) -> dict[str, Any]:
-    """What is asked for in a command's shape: an agent that says itself what it answers with is left alone."""
+    """Return the settings that ask for a command; none for an agent that has an output type of its own."""
     own = agent.output_schema if isinstance(agent, DeclaredAgent) else getattr(agent, "output_type", str)
     return {"schema": COMMAND_SCHEMA} if own is str else {}
 

@@ -25,7 +25,7 @@ LOST = ("updates_context", "sink_to")
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class BackgroundStep(Container):
-    """A step in the background, under its name (SYS-31).
+    """A step in the background, under its name.
 
     Args:
         task: the step as it was written.
@@ -43,6 +43,6 @@ class BackgroundStep(Container):
         for option in LOST:
             if getattr(self.task, option):
                 yield (
-                    f"it runs in the background, from where nothing comes back, so {option} has no effect: leave it out, or put the "
+                    f"it runs in the background, which returns no output, so {option} has no effect: leave it out, or put the "
                     "step with the one that reads it into a pipeline, and run that in the background"
                 )

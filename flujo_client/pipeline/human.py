@@ -36,11 +36,11 @@ ON_EXPIRY = ("fail", "default", "escalate")
 @aliases(message="message_for_user")
 @dataclass(frozen=True, eq=False)
 class HumanInTheLoopStep(Container):
-    """Ask a person, and go on with the answer as output (M-449…M-452).
+    """Ask a person, and go on with the answer as output.
 
     Args:
         message_for_user: the question: a text, or a callable of the step's input and the context that gives one; it is called when the
-            run comes here. Without one, a message that names the step. `message` too (C-17). An empty one fails the step (U-26).
+            run comes here. Without one, a message that names the step. `message` too. An empty one fails the step.
         input_schema: what answers have to be: a pydantic model or any other type, or a JSON Schema as a mapping.
         sink_to: a dotted context path that receives the answer.
         expires_s: seconds after which the question is closed; it stays open for good when None.
@@ -75,13 +75,13 @@ class HumanInTheLoopStep(Container):
         }
 
     def text(self) -> str:
-        """The question where no function makes it (M-450)."""
+        """Return the question where no function makes it."""
         if self.message_for_user is None:
             return f"Step '{self.name}' requires human input."
         return str(self.message_for_user)
 
     def schema(self) -> dict[str, Any] | None:
-        """What an answer has to be, as a JSON Schema; None: anything."""
+        """Return the JSON Schema of answers; None if any answer is valid."""
         if self.input_schema is None or isinstance(self.input_schema, Mapping):
             return None if self.input_schema is None else dict(self.input_schema)
         return TypeAdapter(self.input_schema).json_schema()
@@ -114,22 +114,22 @@ class HumanInTheLoopStep(Container):
     def findings(self, place: ContextInfo) -> Iterator[str]:
         yield from super().findings(place)
         if place.is_cached:
-            yield "it asks a person and stands in a cached step; an answer counts for one run, so put it outside"
+            yield "it asks a person and is inside a cached step; an answer is valid for one run only, so move it outside"
         message = self.message_for_user
         if message is not None and not isinstance(message, str):
             yield from function_findings("message_for_user", message, "input, context")
         elif message is not None and not message.strip():
             yield "message_for_user is empty"
         elif message is not None and len(message) > MAX_QUESTION:
-            yield f"message_for_user has {len(message):,} characters; at most {MAX_QUESTION:,} are asked"
+            yield f"message_for_user has {len(message):,} characters; at most {MAX_QUESTION:,} are allowed"
         if self.on_expiry not in ON_EXPIRY:
-            yield f"on_expiry {str(self.on_expiry)[:40]!r} is none of {', '.join(ON_EXPIRY)}"
+            yield f"on_expiry {str(self.on_expiry)[:40]!r} must be one of {', '.join(ON_EXPIRY)}"
         elif self.on_expiry != "fail" and self.expires_s is None:
             yield f"on_expiry '{self.on_expiry}' needs expires_s"
         if self.expires_s is not None and not _is_time(self.expires_s):
-            yield f"expires_s is a number of seconds above 0, not {str(self.expires_s)[:40]!r}"
+            yield f"expires_s must be a number of seconds above 0, got {str(self.expires_s)[:40]!r}"
         if self.escalate_to is not None and (not isinstance(self.escalate_to, str) or self.on_expiry != "escalate"):
-            yield "escalate_to is a text, for on_expiry 'escalate'"
+            yield "escalate_to must be a text, and needs on_expiry 'escalate'"
         yield from self._schema_findings()
 
     def _schema_findings(self) -> Iterator[str]:
@@ -143,7 +143,7 @@ class HumanInTheLoopStep(Container):
         except FlujoError as error:
             yield error.message
         except (pydantic.errors.PydanticUserError, TypeError, ValueError) as error:
-            yield f"input_schema is neither a type nor a JSON Schema: {str(error).splitlines()[0][:200]}"
+            yield f"input_schema must be a type or a JSON Schema: {str(error).splitlines()[0][:200]}"
 
 
 def _identity(schema: Any) -> Any:

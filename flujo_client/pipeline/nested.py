@@ -44,7 +44,7 @@ class ImportStep(Container):
             `continue_with_default`, its output is `default`; `tell`, its output is a mapping of `error` to what went wrong.
         default: the output of `continue_with_default`.
         keeps_input: let the output be a `Refinement` of the step's input and the child's output.
-        own_run: run it as a run of its own, which this one waits for (SYS-16): with an id and a status, listed, cancelled and traced
+        own_run: run it as a run of its own, which this one waits for: with an id and a status, listed, cancelled and traced
             apart. It has this run's deadline, queue, priority and tenant.
     """
 
@@ -87,7 +87,7 @@ class ImportStep(Container):
         }
 
     def begins_with(self, parent: Any) -> dict[str, Any]:
-        """What a context of the child's own begins with, of the one around it, `parent`: the conversation."""
+        """Return what a context of the child's own takes over from `parent`, the one around it: the conversation."""
         history = getattr(parent, "conversation_history", None)
         return {"conversation_history": history} if self.inherit_conversation and history else {}
 
@@ -101,10 +101,10 @@ class ImportStep(Container):
         yield from super().findings(place)
         for name, choices in (("input_to", INPUTS), ("on_failure", FAILURES)):
             if getattr(self, name) not in choices:
-                yield f"{name} {str(getattr(self, name))[:40]!r} is none of {', '.join(choices)}"
+                yield f"{name} {str(getattr(self, name))[:40]!r} must be one of {', '.join(choices)}"
         key: Any = self.input_scratchpad_key
         if not isinstance(key, str) or not key or not key.isprintable():
-            yield f"input_scratchpad_key {str(key)[:40]!r} is no printable text"
+            yield f"input_scratchpad_key {str(key)[:40]!r} is not a printable text"
         try:
             encode(self.default, path="default")
         except SerializationError as error:
@@ -116,7 +116,7 @@ class ImportStep(Container):
     def _outputs_findings(self, place: ContextInfo) -> Iterator[str]:
         for pair in _pairs(self.outputs) or ():
             if not isinstance(pair, tuple | list) or len(pair) != 2 or not all(map(is_dotted, pair)):  # noqa: PLR2004 - a pair
-                yield f"outputs: {str(pair)[:40]!r} is no pair of dotted paths, the child's and its own"
+                yield f"outputs: {str(pair)[:40]!r} is not a pair of dotted paths, the child's and its own"
                 continue
             yield from self.place_inside(place).lacks("outputs from", pair[0])
             yield from place.lacks("outputs to", pair[1])

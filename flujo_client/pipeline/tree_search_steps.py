@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from flujo_client.contract.results import StepResult
 from flujo_client.contract.search import Score, ScoredPath, SearchBounds, SearchState, TreeSearchResult
 from flujo_client.errors import AgentError, NonRetryableError
+from flujo_client.pipeline.answer_readers import reads_answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -75,7 +76,7 @@ def keep(outputs: Sequence[Any], *, context: TreeSearchContext) -> dict[str, Any
 
 
 def _following(state: SearchState, ranked: Sequence[ScoredPath]) -> list[list[Any]]:
-    """The next beam: none where the goal is reached, and no more than there are proposals left."""
+    """Return the next beam: empty where the goal is reached, and no longer than the proposals that are left."""
     bounds = state.bounds
     if state.best is not None and state.best.score >= bounds.goal_score_threshold:
         return []
@@ -98,8 +99,8 @@ def settle(_: Any, *, context: TreeSearchContext) -> TreeSearchResult:
     best, wanted = state.best, state.bounds.goal_score_threshold
     if best is None:
         raise NonRetryableError(
-            "the proposer made no candidate at all",
-            suggestion="let it answer a list with at least one",
+            "the proposer made no candidates",
+            suggestion="return a list with at least one",
             code="NOTHING_PROPOSED",
         )
     if best.score < wanted and state.bounds.require_goal:
@@ -113,36 +114,38 @@ def settle(_: Any, *, context: TreeSearchContext) -> TreeSearchResult:
     )
 
 
+@reads_answer
 def candidates_of(output: Any) -> list[Any]:
     """Read a proposer's answer: a list, or what has one as its `candidates`; raises AgentError."""
     given = _part(output, "candidates", output)
     if not isinstance(given, list | tuple):
         raise AgentError(
-            f"a proposer answers a list of candidates, or an object with `candidates`, not a {type(given).__name__}",
+            f"a proposer must return a list of candidates or an object with `candidates`, got a {type(given).__name__}",
             suggestion="give its agent such an output type or output_schema",
         )
     return list(given)
 
 
+@reads_answer
 def score_of(output: Any) -> Score:
     """Read an evaluator's answer: a number from 0 to 1, or what has one as its `score`; raises AgentError."""
     try:
         return Score(score=_part(output, "score", output), reason=_part(output, "reason", None))
     except ValidationError:  # its text would tell the answer
         raise AgentError(
-            "an evaluator answers a number from 0 to 1, or an object with such a `score` and a text as its `reason`",
+            "an evaluator must return a number from 0 to 1, or an object with such a `score` and a text as its `reason`",
             suggestion="give its agent such an output type or output_schema",
         ) from None
 
 
 def _part(output: Any, name: str, otherwise: Any) -> Any:
-    """A key of a mapping or a field of an object."""
+    """Return a key of a mapping or a field of an object."""
     return output.get(name, otherwise) if isinstance(output, Mapping) else getattr(output, name, otherwise)
 
 
 def _state(context: TreeSearchContext) -> SearchState:
     if context.tree_search_state is None:
-        raise NonRetryableError("the context has lost the search's state: something in it wrote tree_search_state")
+        raise NonRetryableError("the context has lost the search's state: a step in it wrote tree_search_state")
     return context.tree_search_state
 
 

@@ -34,13 +34,13 @@ class EncodingRefused(Exception):
         return SerializationError(str(self), path=path, suggestion=self.suggestion, cause=self.__cause__)
 
     def _cycle(self, root: str) -> SerializationError | None:
-        """The depth cap catches every cycle; the trail then holds the same holder twice."""
+        """Find the cycle. The depth limit catches every cycle; the trail then holds the same holder twice."""
         seen: dict[int, str] = {}
         path = root
         for holder, step in reversed(self.trail):
             if id(holder) in seen:
                 return SerializationError(
-                    f"refers back to {seen[id(holder)]}: a cycle cannot travel",
+                    f"refers back to {seen[id(holder)]}: cycles cannot be serialized",
                     path=path,
                     suggestion="hold an id instead of the object",
                 )

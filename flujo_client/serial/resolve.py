@@ -1,7 +1,7 @@
 """References to importable things: `package.module:Qualified.Name`, written by `reference`, read by `Resolver`.
 
 A reference is the only way code is named on the wire, and reading one imports a module: so only modules under the
-allowed prefixes are ever imported (M-014), and only names their module owns are followed.
+allowed prefixes are ever imported, and only names their module owns are followed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ def reference(thing: Any) -> str:
     if "<locals>" in name:
         raise SerializationError(f"{ref} is defined inside a function", suggestion=_IMPORTABLE)
     if _follow(sys.modules.get(module), name) is not thing:
-        raise SerializationError(f"{ref} is not what its module holds under that name", suggestion=_IMPORTABLE)
+        raise SerializationError(
+            f"{ref} is not the object that its module holds under that name", suggestion=_IMPORTABLE
+        )
     return ref
 
 

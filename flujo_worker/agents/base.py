@@ -1,7 +1,7 @@
-"""`BaseAgent`: an agent whose user message is rendered from its task and its context (M-314…M-322).
+"""`BaseAgent`: an agent whose user message is rendered from its task and its context.
 
 It asks its model as every agent of ours does, through `make_agent_async`. The context goes into the user's message, in readable form,
-and never into the system prompt (M-316).
+and never into the system prompt.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def as_mapping(context: Any) -> dict[str, Any] | None:
 
 @cache
 def _unwritten() -> dict[str, Any]:
-    """What a context holds that nobody has written to, as plain data."""
+    """Return what an untouched context holds, as plain data."""
     plain: dict[str, Any] = safe_serialize(dict(PipelineContext()))
     return plain
 
@@ -154,12 +154,11 @@ def _unwritten() -> dict[str, Any]:
 class PlanGeneratorAgent(BaseAgent):
     """An agent that makes a plan of what sub-agents have collected.
 
-    Where the context has `collected_information`, its items are rendered one after the other, the task before them (C-38); else it is
+    Where the context has `collected_information`, its items are rendered one after the other, the task before them; else it is
     prompted as every `BaseAgent`.
 
     Attributes:
-        input_schema: the contract of that context, a JSON Schema's file, for `AgentTool(agent, input_schema=PlanGeneratorAgent.input_schema)`
-            (M-323).
+        input_schema: the contract of that context, a JSON Schema's file, for `AgentTool(agent, input_schema=PlanGeneratorAgent.input_schema)`.
     """
 
     user_prompt_template: ClassVar[str] = "agents/plan_generator_user.md.j2"

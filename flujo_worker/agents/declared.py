@@ -1,4 +1,4 @@
-"""The live agent of a declared one, as blueprints have them (requirements §2.6).
+"""The live agent of a declared one, as blueprints have them.
 
 It must not decide where tools may come from: whoever finds them does. In: a declaration; out: an agent that steps can run.
 """
@@ -57,7 +57,7 @@ def output_type(schema: Mapping[str, Any] | None) -> Any:
         return described(Annotated[_KINDS.get(schema.get("type", ""), Any), AfterValidator(held)], dict(schema))
     except Unsupported as error:
         raise ConfigurationError(
-            "its output_schema is one that no model can be asked for",
+            "models cannot be asked for its output_schema",
             suggestion="write one without recursion, with an object or a plain type at its root",
         ) from error
 

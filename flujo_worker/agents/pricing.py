@@ -54,7 +54,7 @@ def require_price(model: Any) -> None:
 
 
 def declared(output: Any, counted: Usage) -> Usage:
-    """Let what an output says of its own cost go before what was counted (requirements §2.7).
+    """Let what an output says of its own cost go before what was counted.
 
     Args:
         output: an agent's or a judge's; `cost_usd` in US dollars and `token_counts` count as attributes, never as keys, if they are
@@ -136,11 +136,11 @@ def _unpriced(counted: Usage, provider: str | None, model: str) -> None:
         raise error
     if model not in _told:
         _told.add(model)
-        logger.critical("model %s.%s has no price: what it costs counts as 0", provider, model)
+        logger.critical("model %s.%s has no price: its calls count as 0", provider, model)
 
 
 async def record_usage(call: Awaitable[AgentAnswer], run: AttemptRun) -> Any:
-    """Give what a processor, plugin or validator gives, and add what its call spent, however it ends (M-044).
+    """Give what a processor, plugin or validator gives, and add what its call spent, however it ends.
 
     A judge's verdict may say what it cost; a processor's output may not, for it hands on what others made.
     """

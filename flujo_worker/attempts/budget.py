@@ -1,4 +1,4 @@
-"""What an attempt under limits reserves before it may call anybody, and what earlier attempts have cost (M-044, requirements §2.7).
+"""What an attempt under limits reserves before it may call anybody, and what earlier attempts have cost.
 
 Must not know where budgets are kept. In: an envelope, the code that it names, settings and the day. Out: one reservation for each
 budget that the attempt stands under, each of the same estimate.
@@ -39,7 +39,7 @@ _BUILT_IN = (
     (re.compile(r"(?i)\bgpt-?4"), UsageEstimate(cost_usd=0.10, tokens=500)),
     (re.compile(r"(?i)\bgpt-?3\.5"), UsageEstimate(cost_usd=0.02, tokens=300)),
 )
-"""By the model's name (requirements §2.7); any other is expected to cost nothing, so it is held to its limits when it settles."""
+"""By the model's name; any other is expected to cost nothing, so it is held to its limits when it settles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def calls_of(
     agent_of: Callable[[Any], Any],
     known: UsageEstimate | None = None,
 ) -> list[ExpectedCall]:
-    """List the calls that an attempt may make, the agent's first, each agent that is its tool once (M-044, M-116, M-118, M-327).
+    """List the calls that an attempt may make, the agent's first, each agent that is its tool once.
 
     Args:
         step: the step.
@@ -101,7 +101,7 @@ def reservations(
 
 
 def emit_reservations(calls: Sequence[ExpectedCall]) -> None:
-    """Tell each call's own share of the reservation, where there is more than the agent's (M-044)."""
+    """Tell each call's own share of the reservation, where there is more than the agent's."""
     for each in calls if len(calls) > 1 else ():
         emit("flujo.budget.reserved", call=each.name, cost_usd=each.expected.cost_usd, tokens=each.expected.tokens)
 
@@ -201,4 +201,4 @@ class History:
             spent = self._ledger.spent_lately(reference, self._wanted.runs)
             self._known[reference] = learned(spent, least=self._wanted.attempts, quantile=self._wanted.quantile)
         except Exception:
-            logger.warning("what attempts of %s have cost could not be read", reference, exc_info=True)
+            logger.warning("the cost of attempts of %s could not be read", reference, exc_info=True)

@@ -118,7 +118,7 @@ class Claims:
         except StoreError:
             raise
         except Exception as error:
-            logger.exception("what attempt %s needs cannot be told", envelope.key)
+            logger.exception("the needs of attempt %s could not be determined", envelope.key)
             return ClaimRequest(error=error)
         return ClaimRequest(reply, calls, to_reserve)
 
@@ -165,7 +165,7 @@ class Claims:
     def _reservations_of(
         self, envelope: Envelope, reply: Reply | None
     ) -> tuple[Sequence[ExpectedCall], Sequence[Reservation]]:
-        """The calls that the attempt may make under limits, and what it is to reserve for them.
+        """Return the calls that the attempt may make under limits, and what to reserve for them.
 
         Code that is not here reserves nothing: it is parked, not run.
         """
@@ -194,7 +194,7 @@ def performs_step(envelope: Envelope, reply: Reply | None) -> bool:
 
 
 class BreakerGate:
-    """One attempt and the circuit breaker of its model: asked once, before anybody is called; told how all calls went (M-463, C-44).
+    """One attempt and the circuit breaker of its model: asked once, before anybody is called; told how all calls went.
 
     Breakers of other models that the attempt calls, of a plugin's redirect or a precheck's agents, are told and not asked.
 

@@ -18,6 +18,7 @@ from flujo_client.redact import redact
 from flujo_worker import failpoints
 from flujo_worker.attempts.budget import emit_reservations
 from flujo_worker.attempts.claim import BreakerGate, Claims, performs_step
+from flujo_worker.attempts.code import CodeOfAttempts, emit_change
 from flujo_worker.attempts.isolation import DeliveryResult, Failure, Isolation, isolated
 from flujo_worker.attempts.outcome import Claimed, Outcomes, failed
 from flujo_worker.domain.values import AttemptReport
@@ -26,6 +27,7 @@ from flujo_worker.observe.log import collecting_events
 from flujo_worker.runtime.attempt_run import AttemptRun, CallSettings
 from flujo_worker.runtime.faults import fault_of
 from flujo_worker.user_code.code_registry import CodeMismatch
+from flujo_worker.user_code.code_versions import CodeVersions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,6 +86,8 @@ class Attempts:
         self._ledger, self._coordinator, self._lease, self._loop = ledger, coordinator, lease, loop
         self.catalog = hooks.catalog
         self._effects = effects = coordinator.effects
+        self.code = CodeVersions(ledger, hooks.catalog, settings.template)
+        self._code = CodeOfAttempts(self.code, effects)
         self._claims = Claims(ledger, lease, hooks.catalog, threads, settings, effects)
         self._outcomes = Outcomes(ledger, lease, loop, threads, hooks, settings, effects)
         self._call_settings = CallSettings(settings.cost, settings.template, settings.log.prompts)
@@ -96,7 +100,9 @@ class Attempts:
         """
         delivered = await self.perform_delivered(envelope)
         if delivered.disposition == "mismatched":
-            raise WireError(f"attempt {envelope.key} is not one of {envelope.ticket.reference!r:.200}")
+            raise WireError(
+                f"attempt {envelope.key} does not belong to the pipeline {envelope.ticket.reference!r:.200}"
+            )
         return delivered
 
     async def signal_join(self, run: str, address: str) -> DeliveryResult:
@@ -183,6 +189,7 @@ class Attempts:
         fence = held.fence or 0
         try:
             entry = await self._entry(envelope)
+            code = await self._code.of(envelope, entry)
         except CodeMismatch as finding:
             return await self._park(envelope, fence, finding)
         guard = self._guard(claimed, entry)
@@ -192,12 +199,15 @@ class Attempts:
         with collecting_events(envelope, worker=self._lease.worker) as story, performing(run):
             if held.is_limited:
                 emit_reservations(calls)
+            if code is not None:
+                emit_change(code, entry)
             outcome = await self._outcome(claimed, entry, story, run)
         await guard.report(run.calls)
         if outcome is None and await self._coordinator.is_aborted(envelope):
             outcome = Outcome("cancelled", latency_s=time.monotonic() - started)
         if outcome is None:
             return DeliveryResult("cancelled")
+        outcome = replace(outcome, code=None if code is None else code.mark)
         return await self._conclude(AttemptReport(envelope, fence, outcome, held.claimed_at), started)
 
     async def _entry(self, envelope: Envelope) -> LoadedPipeline:
@@ -220,7 +230,7 @@ class Attempts:
     async def _park(self, envelope: Envelope, fence: int, finding: CodeMismatch) -> DeliveryResult:
         reason = redact(str(finding))
         logger.error("run %s is parked: %s", envelope.ticket.run, reason)
-        await self._effects.call(self._ledger.park, envelope.key, fence, reason)
+        await self._effects.call(self._ledger.park, envelope.key, fence, reason, code=finding.awaited)
         return DeliveryResult("parked")
 
     async def _conclude(self, notice: AttemptReport, started: float) -> DeliveryResult:
@@ -245,7 +255,7 @@ class Attempts:
         except CodeMismatch as finding:
             return await self._park(notice.envelope, notice.fence, finding)
         except Exception as error:
-            logger.exception("nor could its failure")
+            logger.exception("the bare failure of %s could not be merged either", notice.envelope.key)
             raise Unreadable(f"no outcome of {notice.envelope.key} can be merged: {error}", cause=error) from error
         return _delivered(notice, concluded)
 
@@ -258,7 +268,7 @@ class Attempts:
 
 
 def _unperformed(claim: Claim, wanted: ClaimRequest, started: float) -> Outcome | None:
-    """What comes of an attempt that is claimed only to be closed; None: it is to be performed."""
+    """Return the outcome of an attempt that is claimed only to be closed; None if it must be performed."""
     if claim.aborted:
         return Outcome("cancelled")
     if wanted.error is not None:

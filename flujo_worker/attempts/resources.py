@@ -1,4 +1,4 @@
-"""A pipeline's resources, held open for one attempt: made and entered before it, left after it however it ends (§2.4).
+"""A pipeline's resources, held open for one attempt: made and entered before it, left after it however it ends.
 
 It must not know what an attempt does. In: a policy and its attempt; out: what the policy gave. What is entered is left once, also where
 nobody waits for the entering any more. Sync code runs in threads, which need not be the same for entering and leaving.
@@ -104,7 +104,7 @@ async def _leave_after(held: _Held, error: BaseException, work: Work, run: Attem
     except BaseException as own:  # noqa: BLE001 - the failure before it is told
         if own is not error:
             feedback = fault_of(own, "system", work.timeout_s).feedback
-            logger.warning("step '%s': its resources could not be left: %s", work.step.name, feedback)
+            logger.warning("step '%s': its resources could not be closed: %s", work.step.name, feedback)
 
 
 def _details(error: BaseException | None) -> tuple[Any, Any, Any]:

@@ -1,6 +1,6 @@
-"""Going on with a person's answer: answer → typed value → context (M-449…M-452). No answer: its time was over.
+"""Going on with a person's answer: answer → typed value → context. No answer: its time was over.
 
-An answer to the question of a tool's agent is that agent's: the step is performed again, and finds it there (M-327).
+An answer to the question of a tool's agent is that agent's: the step is performed again, and finds it there.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ async def perform_resume(work: Work, run: AttemptRun) -> Done:
     """
     run.enter("system")
     if work.reply is None:
-        raise StoreError(f"no question was asked by step '{work.step.name}'")
+        raise StoreError(f"no open question from step '{work.step.name}'")
     output = _output(work, work.reply)
     context = going_on(run.context)
     if is_for_tool(work.reply):  # what it is given of people's answers, it remembers

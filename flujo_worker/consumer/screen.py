@@ -108,12 +108,12 @@ def _flaw_of_properties(properties: dict[str, Any]) -> str | None:
     if not isinstance(delivery, dict):
         return "it has no delivery info"
     if not all(isinstance(delivery.get(name), str) for name in ("exchange", "routing_key")):
-        return "its delivery info names no exchange or no routing key"
+        return "its delivery info lacks an exchange or a routing key"
     return None
 
 
 def _flaw_of_task(headers: dict[str, Any]) -> str | None:
-    """A task is named in the headers since protocol 2, and has its id beside it."""
+    """Find what is wrong with the task, which the headers name, with its id, since protocol 2."""
     named = [headers[name] for name in ("task", "id") if name in headers]
     if not all(isinstance(name, str) for name in named):
         return "its task and task id must be strings"

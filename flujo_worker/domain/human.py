@@ -1,4 +1,4 @@
-"""Human in the loop (SYS-17): a question to a person is a work row that is paused, and nothing else waits (M-449, ADR 23).
+"""Human in the loop: a question to a person is a work row that is paused, and nothing else waits (ADR 23).
 
 A step of any kind may ask too, by raising a pause. A question is asked again when its time is over and it is to be escalated, once, and
 when its answer does not fit. Inside an import that lets no question through, however deep, it fails its step instead.
@@ -57,7 +57,7 @@ def ask_again(draft: DecisionBuilder, scope: ScopeState, node: Node, fault: Faul
 
 
 def ask_for(draft: DecisionBuilder, scope: ScopeState, node: Node, fault: Fault) -> Steps:
-    """A step has raised a pause: what it says is the question, and the answer the step's output (M-042), or its tool's (M-327)."""
+    """Ask for a step that has raised a pause: its message is the question, and the answer is the step's output, or its tool's."""
     draft.close = CloseAttempt("failed", "paused")
     try:
         message, context = yield CallUserCode(
@@ -106,12 +106,12 @@ def _let_through(draft: DecisionBuilder, scope: ScopeState, node: Node, message:
     while address is not None:
         container, _, address = draft.plan.locate(address)
         if container is not None and "asks_nobody" in container.rules:
-            problem = f"step '{node.name}' asks a person, which import '{container.name}' lets nobody do (propagate_hitl=False): {message}"
+            problem = f"step '{node.name}' asks a person, which import '{container.name}' forbids (propagate_hitl=False): {message}"
             raise refusal(problem, type_name="HumanInputError", code=KEPT, category="human")
 
 
 def _lane_left(draft: DecisionBuilder, scope: ScopeState) -> SlotReleased | None:
-    """The lane of the innermost fan-out, if its lanes are counted: whoever waits for a person holds up no sibling."""
+    """Release the lane of the innermost fan-out, if its lanes are counted: a branch that waits for a person must not hold up its siblings."""
     fan_out = max(scope.lanes, key=len, default=None)
     if fan_out is None or scope.lanes[fan_out] == NO_LANE:
         return None

@@ -1,4 +1,4 @@
-"""A state machine: pipelines as states, and transitions between them (SYS-16)."""
+"""A state machine: pipelines as states, and transitions between them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
 
 
 def closed(draft: DecisionBuilder, container: ScopeState, node: Node, state: ScopeState) -> Steps:
-    """A state's pipeline has ended: take the transition that fits."""
+    """Take the transition that fits when a state's pipeline has ended."""
     if state.status == "succeeded":
         container.context, container.merges = state.context, True
         if state.name in node.rules["ends"]:
@@ -43,7 +43,7 @@ def closed(draft: DecisionBuilder, container: ScopeState, node: Node, state: Sco
 def on_answer(
     draft: DecisionBuilder, state: ScopeState, node: Node, answer: Packed, context: Packed | None
 ) -> StepsWithResult:
-    """A question in a state's own pipeline was answered: a transition `on: pause` to another state leads on from there, with the answer."""
+    """Follow an answer to a question in a state's own pipeline: a transition `on: pause` to another state leads on from there, with the answer."""
     if not any(each["on"] == PAUSE and each["from"] in (state.name, ANY) for each in node.rules["transitions"]):
         return False
     context, refused = context or state.context, None
@@ -93,7 +93,7 @@ def _move(
 ) -> Steps:
     """Go to a state; to one that runs nothing, the machine has come to its end."""
     if following in node.bodies and container.cursor >= node.rules["max_visits"]:
-        message = f"state machine '{node.path}' visited {container.cursor} states without coming to an end"
+        message = f"state machine '{node.path}' visited {container.cursor} states without reaching an end state"
         fault = refusal(message, type_name="ExecutionError", category="agent").fault
         yield from give_up(draft, container, fault, context=container.context, iterations=container.cursor)
         return
@@ -113,7 +113,7 @@ def _stuck(draft: DecisionBuilder, container: ScopeState, node: Node, state: Sco
     if state is not None and state.fault is not None:
         fault = within(state.fault, f"state '{name}' failed")
     else:
-        message = f"state machine '{node.path}' has no transition from state '{name}', and that is no end state"
+        message = f"state machine '{node.path}' has no transition from state '{name}', which is not an end state"
         fault = refusal(message, type_name="ExecutionError", category="agent").fault
     yield from give_up(draft, container, fault, context=container.context, iterations=container.cursor)
 

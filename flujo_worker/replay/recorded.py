@@ -33,7 +33,7 @@ class ReplayMismatch(Exception):
 
 
 def token(what: str) -> Packed:
-    """A value that stands for one nobody needs to look into."""
+    """Make a value that stands for one that is never read."""
     return _value(hashlib.sha256(what.encode()).hexdigest())
 
 
@@ -50,7 +50,7 @@ class Answers:
             ReplayMismatch: the one before was asked for more, then, than it is now.
         """
         if self._left:
-            raise ReplayMismatch(f"{_call_text(self._left[0])} is not asked any more")
+            raise ReplayMismatch(f"{_call_text(self._left[0])} is no longer asked")
         self._left = list(recorded)
 
     def answer(self, ticket: RunHeader, call: CallUserCode) -> Any:  # noqa: ARG002 - the evaluator's signature
@@ -64,8 +64,8 @@ class Answers:
         if not self._left or any(self._left[0][key] != value for key, value in meant.items()):
             if call.role == ASKED_OF_CHANGES:  # only asked of a context that was changed, and contexts are not kept
                 return None
-            then = _call_text(self._left[0]) if self._left else "nothing more"
-            raise ReplayMismatch(f"{_call_text(meant)} is asked, then it was {then}")
+            then = _call_text(self._left[0]) if self._left else "no further call"
+            raise ReplayMismatch(f"{_call_text(meant)} is asked, but {then} was recorded")
         recorded = self._left.pop(0)
         if "refused" in recorded:
             raise UserCodeFailed(Fault.from_tree(recorded["refused"]))
@@ -119,7 +119,7 @@ class RecordedStore(MemoryStore):
         super()._begin_child(parent, begun, now)
         then, row = self._recorded.get(begun.run), self._runs[begun.run]
         if then is None:
-            raise ReplayMismatch(f"the child run {begun.run} is begun, then it was not")
+            raise ReplayMismatch(f"the child run {begun.run} is started, but was not recorded")
         if not then.is_live:
             row.status, row.reason, row.fault, row.ended_at = then.status, then.reason, then.error, now
 

@@ -1,4 +1,4 @@
-"""What enters the attempt's own copy of the context: outputs by `sink_to`, `updates_context`, `step_outputs` (requirements §2.4); loans."""
+"""What enters the attempt's own copy of the context: outputs by `sink_to`, `updates_context`, `step_outputs`; loans."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _sink(step: Step, output: Any, context: Any) -> Any:
         setattr(place, rest[-1], output)
     else:
         raise ContextFieldError(
-            f"step '{step.name}': sink_to '{step.sink_to}' leads nowhere in {type(context).__name__}"
+            f"step '{step.name}': sink_to '{step.sink_to}' does not exist in {type(context).__name__}"
         )
     return context
 
@@ -98,7 +98,7 @@ def _assign(step: Step, context: Any, changes: Mapping[str, Any]) -> Any:
 def mark(context: PipelineContext, state: ContextState, message: str | None) -> None:
     """Write into a context whether its run waits for a person, and for what answer.
 
-    While it waits, `scratchpad["status"]` says `paused` (C-16), unless a step has put something of its own there.
+    While it waits, `scratchpad["status"]` says `paused`, unless a step has put something of its own there.
     """
     context.status, context.pause_message = state, message
     paused, scratchpad = {"status": ContextState.PAUSED.value}, context.scratchpad

@@ -110,7 +110,7 @@ class Evaluator:
             values = self._fetched((entry.output, entry.patch))
             return cache.store_result(UserCodeCall(step, values, {}, self._bench), entry.key)
         except Exception as error:
-            logger.exception("result of '%s' not kept", entry.path)
+            logger.exception("the result of '%s' was not stored", entry.path)
             return cache.not_stored(entry.path.rpartition("/")[2], type(error).__name__)
 
     def _fetched(self, values: tuple[Packed | None, ...]) -> tuple[Packed | None, ...]:

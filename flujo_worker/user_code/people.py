@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 def question(question: UserCodeCall) -> tuple[str, dict[str, Any] | None, Packed | None]:
-    """What is asked, as text and JSON Schema, and the context with the status `paused` (M-449). Values: the input, the context."""
+    """Return the question as text and JSON Schema, and the context with the status `paused`. Values: the input, the context."""
     step = question.step
     message = question.call("message", question.value(0), question.value(1)) if step.functions() else step.text()
     if not isinstance(message, str) or not message.strip():
         raise HumanInputError(f"the message of step '{step.name}' is empty", code="EMPTY_MESSAGE")
     if len(message) > MAX_QUESTION:
         problem = (
-            f"the message of step '{step.name}' has {len(message):,} characters; at most {MAX_QUESTION:,} are asked"
+            f"the message of step '{step.name}' has {len(message):,} characters; at most {MAX_QUESTION:,} are allowed"
         )
         raise HumanInputError(problem, code="MESSAGE_TOO_LONG")
     schema = step.schema()
@@ -32,7 +32,7 @@ def question(question: UserCodeCall) -> tuple[str, dict[str, Any] | None, Packed
 
 
 def pause(question: UserCodeCall) -> tuple[str, Packed | None]:
-    """What a step that raised a pause asks, and the context as for any question. Values: the input, the context. Data: the `message`."""
+    """Return what a step that raised a pause asks, and the context as for any question. Values: the input, the context. Data: the `message`."""
     message = question.data["message"].strip() or f"Step '{question.step.name}' requires human input."
     return message, _paused(question, message)
 

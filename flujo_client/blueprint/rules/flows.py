@@ -48,7 +48,7 @@ def of_loop(doc: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
 
 
 def _changes(doc: DocumentIndex, step: StepNode, text: TextNode) -> Iterator[RuleFinding]:
-    """An end that depends on fields of the context which nothing in the body writes."""
+    """Find an end that depends on fields of the context which nothing in the body writes."""
     read = {names[1] for names in text.names}
     inside = _sharing(doc, step, (*step.path, "loop", "body"))
     written = [path for each in (step, *inside) for path in writes(doc, each)]
@@ -79,22 +79,22 @@ def _finishes(doc: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
     if (known is None and schema.get("type") == "string") or (
         known is not None and not {"action", "type"} & set(known)
     ):
-        message = f"'{shown(body[-1].name)}' answers with nothing that has `action` or `type`, so only max_loops ends the loop"
+        message = f"'{shown(body[-1].name)}' never answers with `action` or `type`, so only max_loops ends the loop"
         yield RuleFinding(
             "V-L1",
             (*step.path, "loop", "stop_when"),
             message,
-            "agent_finished is `finish` as the output's action or type",
+            "agent_finished needs an output whose action or type is `finish`",
         )
 
 
 def _sharing(doc: DocumentIndex, container: StepNode, path: Path) -> list[StepNode]:
-    """The steps at a path in a container that run in its context, not in that of a tree search in it."""
+    """List the steps at a path in a container that run in its context, not in that of a tree search in it."""
     return [each for each in doc.within(path) if search_of(each) is search_of(container)]
 
 
 def _constant(text: TextNode) -> Any:
-    """The answer of an expression that reads nothing."""
+    """Return the answer of an expression that reads nothing."""
     if text.names:
         return NO_ANSWER
     try:
@@ -118,15 +118,15 @@ def of_conditional(doc: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
     for key in branches:
         if (type(key), key) not in meant:
             near = nearest(key, answers)
-            message = f"the condition never says {shown(key)}"
+            message = f"the condition never returns {shown(key)}"
             yield RuleFinding(
-                "V-CF1", (*step.path, "branches", key), message, None if near else f"it says {known}", near
+                "V-CF1", (*step.path, "branches", key), message, None if near else f"it returns {known}", near
             )
     if "default_branch" in step.data:
         return
     for answer in answers:
         if not _meant(answer) & keys:
-            message = f"the condition may say {shown(answer)}, and then the step fails: no branch is for that, and there is no default_branch"
+            message = f"the condition may return {shown(answer)}, which fails the step: it has no such branch and no default_branch"
             yield RuleFinding("V-CF1", (*step.path, "branches"), message)
 
 
@@ -150,7 +150,7 @@ def _answers(doc: DocumentIndex, step: StepNode, text: TextNode) -> list[Any] | 
 
 
 def _schema_of(doc: DocumentIndex, path: tuple[str, ...], before: Any) -> Any:
-    """The schema of what a path reads: of the step before, or of one that is named."""
+    """Return the schema of what a path reads: of the step before, or of one that is named."""
     root, *rest = path
     if root == "steps" and len(rest) > 1 and rest[1] == "output":
         named = doc.by_name.get(rest[0], ())
@@ -163,7 +163,7 @@ def _schema_of(doc: DocumentIndex, path: tuple[str, ...], before: Any) -> Any:
 
 
 def _meant(answer: Any) -> set[tuple[type, Any]]:
-    """The keys that an answer means, as a run looks for the branch: true and false mean the texts too."""
+    """Return the keys that an answer means, as a run looks for the branch: true and false mean the texts too."""
     return {(type(answer), answer)} | ({(str, str(answer).lower())} if isinstance(answer, bool) else set())
 
 
@@ -196,7 +196,7 @@ def _clashes(doc: DocumentIndex, step: StepNode, branches: dict[Any, Path]) -> I
                         "V-P1",
                         (*each.path, "sink_to"),
                         message,
-                        "write different fields, or say which counts: merge_strategy keep_first or overwrite",
+                        "write different fields, or choose which one wins: merge_strategy keep_first or overwrite",
                     )
 
 
@@ -219,23 +219,23 @@ def _kept_away(doc: DocumentIndex, include: list[Any], inside: Sequence[StepNode
 
 
 def of_import(doc: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
-    """An import that asks nobody, with a question in it."""
+    """Find an import that lets no question through, with a question in it."""
     if step.table("config").get("propagate_hitl") is not False:
         return
     given = doc.table("imports").get(str(step.data["uses"]).partition(".")[2])
     if isinstance(given, dict) and (question := _question(given)) is not None:
-        message = f"'{shown(question)}' in it asks a person, and propagate_hitl: false lets nobody be asked, so it fails there"
+        message = f"'{shown(question)}' in it asks a person, which propagate_hitl: false forbids, so it fails there"
         yield RuleFinding(
             "HITL-NESTED-001",
             (*step.path, "config", "propagate_hitl"),
             message,
-            "leave propagate_hitl out, or the question",
+            "remove propagate_hitl or the question",
             severity="warning",
         )
 
 
 def _question(document: Any) -> str | None:
-    """The name of the first step of a document that asks a person."""
+    """Return the name of the first step of a document that asks a person."""
     row = [document.get("steps")]
     while row:
         value = row.pop(0)

@@ -21,7 +21,7 @@ def rules(doc: DocumentIndex) -> Iterator[RuleFinding]:
     used = {step.data["uses"].partition(".")[2] for step in doc.steps if step.spec is NESTED}
     for name in doc.table("imports"):
         if name not in used:
-            yield RuleFinding("V-I4", (*doc.path, "imports", name), f"'{shown(name)}' is run by no step")
+            yield RuleFinding("V-I4", (*doc.path, "imports", name), f"'{shown(name)}' is not run by any step")
     for step in doc.steps:
         if step.spec is NESTED:
             yield from _outputs(step)
@@ -32,7 +32,9 @@ def _outputs(step: StepNode) -> Iterator[RuleFinding]:
     seen: set[str] = set()
     for path, parent in _targets(step):
         if parent in seen:
-            yield RuleFinding("V-I2", path, f"'{shown(parent)}' receives two outputs, and only the last counts")
+            yield RuleFinding(
+                "V-I2", path, f"'{shown(parent)}' receives two outputs, and only the last one takes effect"
+            )
         seen.add(parent)
 
 
@@ -55,4 +57,4 @@ def _idle(step: StepNode) -> Iterator[RuleFinding]:
 
 
 def _no_effect(step: StepNode, key: str, needs: str) -> RuleFinding:
-    return RuleFinding("V-I5", (*step.path, "config", key), "it has no effect here", f"it counts beside {needs}")
+    return RuleFinding("V-I5", (*step.path, "config", key), "it has no effect here", f"it works only with {needs}")

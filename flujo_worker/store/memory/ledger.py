@@ -18,6 +18,7 @@ from flujo_worker.store.shared_rules import SUSPECT_AFTER, given_lanes, grace_s,
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from flujo_client.contract.code import AwaitedCode, CodeVersion
     from flujo_client.contract.outcome import Event, Fault, Usage
     from flujo_client.contract.plan import Plan
     from flujo_client.serial import Packed
@@ -76,7 +77,16 @@ class LedgerInMemory(BudgetsInMemory):
             if verdict != "merged":
                 notice = decision.notice
                 self.spend(envelope.ticket.run, envelope.key, notice.fence, outcome.usage, claimed_at=notice.claimed_at)
-            return Committed(verdict, taken, breach)
+            return Committed(verdict, taken, breach, self._claim_next(decision) if verdict == "merged" else None)
+
+    def _claim_next(self, decision: Decision) -> int | None:
+        run = self._runs[decision.notice.envelope.ticket.run]
+        for each in decision.next:
+            if each.claimed_by and self._is_leased(each.claimed_by) and run.status == "running" and self._may_run(run):
+                row = self._attempts[each.key_in(run.ticket.run)]
+                self._begin(row, each.claimed_by, "shared")
+                return row.claimed_at
+        return None
 
     def _settle_merged(self, decision: Decision) -> Fault | None:
         notice = decision.notice
@@ -103,7 +113,7 @@ class LedgerInMemory(BudgetsInMemory):
                     spent[key] = spent.pop(key, NO_USAGE) + usage
             return list(reversed(spent.items()))
 
-    def park(self, key: str, fence: int, reason: str) -> bool:
+    def park(self, key: str, fence: int, reason: str, *, code: AwaitedCode | None = None) -> bool:
         with self._lock:
             row = self._given_back(key, fence, 0.0)
             if row is None:
@@ -112,7 +122,7 @@ class LedgerInMemory(BudgetsInMemory):
             if run.status == "parked":
                 return False
             run.move("parked")
-            run.reason = reason
+            run.reason, run.awaited = reason, code
             self._add_event(row.key.run, key, "run.parked", "error", {"reason": reason})
             return True
 
@@ -181,6 +191,14 @@ class LedgerInMemory(BudgetsInMemory):
             return [
                 Reply(row.question, row.answer) for row in rows if row.question is not None and row.answer is not None
             ]
+
+    def store_code(self, versions: Sequence[CodeVersion]) -> None:
+        with self._lock:
+            self._code |= {each.digest: each for each in versions}
+
+    def code(self, digests: Collection[str]) -> dict[str, CodeVersion]:
+        with self._lock:
+            return {digest: self._code[digest] for digest in digests if digest in self._code}
 
     def plan(self, fingerprint: str) -> Plan | None:
         with self._lock:
@@ -278,6 +296,7 @@ class LedgerInMemory(BudgetsInMemory):
         row.move(decision.close.status)
         row.reason, row.output, row.fault, row.ended_at = decision.close.reason, outcome.output, outcome.fault, now
         row.metadata, row.latency_s, row.answers = outcome.metadata, outcome.latency_s, decision.answers
+        row.code = None if outcome.code is None else outcome.code.version
 
     def _record_corrections(self, notice: AttemptReport, now: float) -> None:
         run, key = notice.envelope.ticket.run, notice.envelope.key

@@ -21,6 +21,7 @@ from flujo_worker.ports import (
     Member,
     Publish,
     Records,
+    Renewal,
     ignore,
     publish_nothing,
 )
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from flujo_client.contract.approval import Approval
+    from flujo_client.contract.code import AwaitedCode
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.outcome import Usage
     from flujo_client.contract.records import (
@@ -153,7 +155,7 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
             return True
 
     def status(self, run_id: str) -> str:
-        """A run's status as it is seen: `paused` with a question open, in it or its child runs, and nothing that can run."""
+        """Return a run's visible status: `paused` with an open question, in it or its child runs, and nothing that can run."""
         with self._lock:
             status, rows = self._run(run_id).status, self._family_of(run_id)
             is_paused = {row.status for row in rows if row.is_live and not row.is_held} == {"paused"}
@@ -222,12 +224,12 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
                 row.worker = member.id
             return {str(row.key) for row in adopted}
 
-    def renew(self, worker: str, lease_s: float, held: Mapping[str, int]) -> set[str] | None:
+    def renew(self, worker: str, lease_s: float, held: Mapping[str, int]) -> Renewal | None:
         with self._lock:
             if not self._is_leased(worker):
                 return None
             self._leases[worker] = self._clock() + lease_s
-            return {key for key, fence in held.items() if not self._is_held(key, fence, worker)}
+            return Renewal({key for key, fence in held.items() if not self._is_held(key, fence, worker)})
 
     def _is_held(self, key: str, fence: int, worker: str) -> bool:
         row = self._attempts.get(key)
@@ -245,6 +247,17 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
             for row in gone:
                 row.worker = None
             return {str(row.key) for row in gone}
+
+    def hand_back(self, worker: str, keys: Collection[str]) -> set[str]:
+        with self._lock:
+            rows = [self._attempts[key] for key in sorted(keys) if key in self._attempts]
+            mine = [row for row in rows if row.status == "queued" or (row.status, row.worker) == ("running", worker)]
+            for row in mine:
+                if row.status == "running":
+                    self._add_event(row.key.run, str(row.key), "attempt.handed_back", "info", {"worker": worker})
+                row.move("ready")
+                row.worker, row.available_at, row.sends = None, self._clock(), 0
+            return {str(row.key) for row in mine}
 
     def deregister_worker(self, worker: str) -> None:
         with self._lock:
@@ -387,9 +400,17 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
 
     def parked(self, limit: int) -> list[tuple[str, str, str]]:
         with self._lock:
-            tickets = [run.ticket for run in self._runs.values() if run.status == "parked"]
-            fair = fairly(tickets, lambda ticket: (ticket.reference, ticket.fingerprint))
-            return [(ticket.run, ticket.reference, ticket.fingerprint) for ticket in fair[:limit]]
+            tickets = [run.ticket for run in self._parked() if run.awaited is None][:limit]
+            return [(ticket.run, ticket.reference, ticket.fingerprint) for ticket in tickets]
+
+    def parked_for_code(self, limit: int) -> list[tuple[str, str, str, AwaitedCode]]:
+        with self._lock:
+            found = [(run.ticket, run.awaited) for run in self._parked() if run.awaited is not None][:limit]
+            return [(ticket.run, ticket.reference, ticket.fingerprint, awaited) for ticket, awaited in found]
+
+    def _parked(self) -> list[StoredRun]:
+        parked = (run for run in self._runs.values() if run.status == "parked")
+        return fairly(parked, lambda run: (run.ticket.reference, run.ticket.fingerprint))
 
     def unpark(self, run: str) -> bool:
         with self._lock:
@@ -397,6 +418,6 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
             if row is None or row.status != "parked":
                 return False
             row.move("running")
-            row.reason = None
+            row.reason = row.awaited = None
             self._add_event(run, None, "run.unparked", "info", {})
             return True

@@ -90,10 +90,10 @@ class LoopConnection:
             self._drop(error)
             raise
 
-    def _bind(self, name: str, parameters: Mapping[str, Any]) -> list[bytes]:
+    def _bind(self, name: str, parameters: Mapping[str, Any]) -> list[bytes | None]:
         return [write(parameters[each]) for each, write in self._parameters[name]]
 
-    def _send_statement(self, name: str, values: list[bytes]) -> None:
+    def _send_statement(self, name: str, values: list[bytes | None]) -> None:
         formats = [pq.Format.BINARY] * len(values)
         if self._prepares:
             self._pgconn.send_query_prepared(name.encode(), values, formats)
@@ -107,7 +107,7 @@ class LoopConnection:
                 await self._connect()
                 await self._lost.wait()
             except psycopg.Error as error:
-                logger.warning("postgres takes no groups of statements: %s", error_text(self._url, error))
+                logger.warning("Postgres does not accept groups of statements: %s", error_text(self._url, error))
                 self._drop(error)
             await asyncio.sleep(self._wait_s * random.uniform(0.5, 1.5))  # noqa: S311 - spreads retries, guards nothing
             self._wait_s = min(2 * self._wait_s, LONGEST_WAIT_S)
@@ -127,7 +127,7 @@ class LoopConnection:
 
     def _begin(self, answer: list[list[Row]] | psycopg.Error) -> None:
         if isinstance(answer, psycopg.Error):
-            logger.warning("postgres takes no groups of statements: %s", error_text(self._url, answer))
+            logger.warning("Postgres does not accept groups of statements: %s", error_text(self._url, answer))
             self._drop(answer)
         else:
             self.is_ready = True
@@ -202,7 +202,7 @@ class LoopConnection:
             answered(error)
 
 
-def _parameters(name: str) -> list[tuple[str, Callable[[Any], bytes]]]:
+def _parameters(name: str) -> list[tuple[str, Callable[[Any], bytes | None]]]:
     """Give the parameters of a statement in their order, each with what writes it."""
     types_of = types(name)
     return [(each, encoder(types_of[each])) for each in statement(name).names]

@@ -51,6 +51,7 @@ def ended_attempt(decision: Decision) -> EndedAttempt:
         error=_as_json(outcome.fault),
         metadata=stored_safely(outcome.metadata) if outcome.metadata else None,
         latency_s=outcome.latency_s,
+        code=None if outcome.code is None else outcome.code.version,
     )
 
 
@@ -98,7 +99,7 @@ def new_attempt(run: str, following: NextAttempt, grace: float) -> NewAttempt:
     """Make a work row. Held, or a question that does not expire: the time when it becomes due is not known."""
     waits = following.held or (following.question is not None and not following.delay_s)
     return NewAttempt(
-        key=str(AttemptKey(run, following.address, following.step, following.number, following.kind)),
+        key=following.key_in(run),
         address=following.address,
         step=following.step,
         number=following.number,
@@ -109,6 +110,7 @@ def new_attempt(run: str, following: NextAttempt, grace: float) -> NewAttempt:
         question=None if following.question is None else stored_safely(following.question),
         status=following.status,
         error=_as_json(following.fault),
+        claimed_by=following.claimed_by,
     )
 
 
@@ -164,12 +166,12 @@ def spend(usage: Usage) -> NewSpend:
 
 
 def shown(tree: Any) -> str:
-    """Write as JSON what people are shown and no code reads back: whatever it is, within bounds (M-428)."""
+    """Write as JSON what people are shown and no code reads back: whatever it is, within bounds."""
     return orjson.dumps(safe_serialize(tree)).decode()
 
 
 def as_text(text: str) -> str:
-    """Text that a text column takes, whatever is in it (M-428)."""
+    """Text that a text column takes, whatever is in it."""
     return storable_text(text)
 
 

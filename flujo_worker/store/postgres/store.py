@@ -10,9 +10,12 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+import orjson
 import psycopg
 
+from flujo_client.contract.code import AwaitedCode, CodeVersion
 from flujo_client.contract.outcome import Usage
+from flujo_client.serial import stored_safely
 from flujo_worker import failpoints
 from flujo_worker.errors import Unreadable
 from flujo_worker.ports import (
@@ -25,12 +28,14 @@ from flujo_worker.ports import (
     PlanName,
     Publish,
     Refusal,
+    Renewal,
     Reply,
     Room,
     Verdict,
     ignore,
     publish_nothing,
 )
+from flujo_worker.store.migrate import migrations
 from flujo_worker.store.postgres.bind import (
     bind_corrections,
     bind_decision,
@@ -95,20 +100,24 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
             "pid": member.pid,
             "build": member.build,
             "slots": member.slots,
+            "schema": migrations()[-1].version,
             "lease_s": lease_s,
             "old": old,
             "keys": sorted(held),
         }
         return {row["key"] for row in self._rows("register_worker", parameters)}
 
-    def renew(self, worker: str, lease_s: float, held: Mapping[str, int]) -> set[str] | None:
+    def renew(self, worker: str, lease_s: float, held: Mapping[str, int]) -> Renewal | None:
         parameters = {"id": worker, "lease_s": lease_s, "keys": list(held), "fences": list(held.values())}
         rows = self._rows("renew", parameters)
-        return set(rows[0]["lost"]) if rows else None
+        return Renewal(set(rows[0]["lost"]), rows[0]["is_to_stop"]) if rows else None
 
     def release_unowned(self, worker: str, kept: Collection[str], older_s: float) -> set[str]:
         parameters = {"worker": worker, "kept": sorted(kept), "older_s": older_s}
         return {row["key"] for row in self._rows("release_unowned", parameters)}
+
+    def hand_back(self, worker: str, keys: Collection[str]) -> set[str]:
+        return {row["key"] for row in self._rows("hand_back", {"worker": worker, "keys": sorted(keys)})}
 
     def deregister_worker(self, worker: str) -> None:
         self._do("deregister_worker", {"id": worker})
@@ -171,7 +180,11 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
             if error.sqlstate != UNDONE:
                 raise
             row = None
-        return Committed("merged", row.get("taken"), row.get("breach")) if row else self._refused(decision)
+        return (
+            Committed("merged", row.get("taken"), row.get("breach"), row.get("claimed_at"))
+            if row
+            else self._refused(decision)
+        )
 
     def _refused(self, decision: Decision) -> Committed:
         run, key = decision.notice.envelope.ticket.run, decision.notice.envelope.key
@@ -198,8 +211,18 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
         rows = self._rows("spent_lately", {"reference": reference, "runs": runs})
         return [(row.pop("key"), Usage(**row)) for row in map(dict, rows)]
 
-    def park(self, key: str, fence: int, reason: str) -> bool:
-        return bool(self._do("park", {"key": key, "fence": fence, "reason": as_text(reason)}))
+    def park(self, key: str, fence: int, reason: str, *, code: AwaitedCode | None = None) -> bool:
+        awaited = None if code is None else stored_safely(code.to_tree())
+        parameters = {"key": key, "fence": fence, "reason": as_text(reason), "parked_for": awaited}
+        return bool(self._do("park", parameters))
+
+    def store_code(self, versions: Sequence[CodeVersion]) -> None:
+        parts = [stored_safely(each.to_tree()) for each in versions]
+        self._do("store_code", {"digests": [each.digest for each in versions], "parts": parts})
+
+    def code(self, digests: Collection[str]) -> dict[str, CodeVersion]:
+        rows = self._rows("code", {"digests": list(digests)})
+        return {row["digest"]: CodeVersion.from_tree(orjson.loads(row["parts"])) for row in rows}
 
     def defer(self, key: str, fence: int, delay_s: float, event: Event | None = None) -> bool:
         parameters = {"key": key, "fence": fence, "delay_s": delay_s}
@@ -319,12 +342,18 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
     def parked(self, limit: int) -> list[tuple[str, str, str]]:
         return [(row["id"], row["reference"], row["fingerprint"]) for row in self._rows("parked", {"limit": limit})]
 
+    def parked_for_code(self, limit: int) -> list[tuple[str, str, str, AwaitedCode]]:
+        return [
+            (row["id"], row["reference"], row["fingerprint"], AwaitedCode.from_tree(orjson.loads(row["parked_for"])))
+            for row in self._rows("parked_for_code", {"limit": limit})
+        ]
+
     def unpark(self, run: str) -> bool:
         return bool(self._do("unpark", {"run": run}))
 
 
 def _optional_statements(decision: Decision) -> dict[str, dict[str, Any]]:
-    """The statements that go with a merge, which few have."""
+    """Return the optional statements of a merge, which few merges have."""
     statements = {}
     if decision.notice.outcome.corrections:
         statements["record_corrections"] = bind_corrections([decision.notice])
@@ -382,7 +411,7 @@ def _read_claim(row: Mapping[str, Any] | None, worker: str) -> Claim:
 
 
 def _is_mine(row: Mapping[str, Any], worker: str) -> bool:
-    """The claim had been applied and its answer was lost: the caller, who runs no second copy, may go on under that fence."""
+    """Tell whether the claim had been applied and its answer was lost: the caller, who runs no second copy, may continue under that fence."""
     return bool(row["was"] == "running" and row["holder"] == worker)
 
 

@@ -133,12 +133,12 @@ def test_variables_of_the_benchmarks_are_left_alone():
         ("[worker]\nlease_s = 'soon'", {}, "flujo.toml:2: worker.lease_s: must be a number"),
         ("", {"FLUJO_WORKER_LEASE_S": "soon"}, "FLUJO_WORKER_LEASE_S: worker.lease_s"),
         ("[worker]\nlease_s = 3", {}, "renew_s (2) must be at most half of lease_s (3)"),
-        ("[worker]\ncontrol_queue = 'flujo.attempts'", {}, "two queues"),
+        ("[worker]\ncontrol_queue = 'flujo.attempts'", {}, "different queues"),
         ("[worker]\ncontrol_queue = 'flujo control'", {}, "worker.control_queue"),
         (f"[worker]\ncontrol_queue = '{'q' * 121}'", {}, "at most 120 characters"),
         ("[worker]\nlease_s = inf", {}, "worker.lease_s"),
-        ("[limits]\nsnapshot_max_bytes = 10", {}, "snapshot_inline_bytes must not be above snapshot_max_bytes"),
-        ("[retry]\ncap_s = 0.5", {}, "cap_s (0.5) must not be below base_s (1)"),
+        ("[limits]\nsnapshot_max_bytes = 10", {}, "snapshot_inline_bytes must be at most snapshot_max_bytes"),
+        ("[retry]\ncap_s = 0.5", {}, "cap_s (0.5) must be at least base_s (1)"),
         ("[log]\nlevel = 'loud'", {}, "log.level"),
         ("mode = 'staging'", {}, "mode"),
         ("allowed_imports = ['not a module']", {}, "allowed_imports"),
@@ -186,7 +186,7 @@ def test_a_result_backend_alone_is_refused():
 
 def test_production_demands_services_imports_and_keys():
     text = refusal(FLUJO_MODE="production")
-    assert 'mode = "production" demands database_url and broker_url, allowed_imports, signing_keys' in text
+    assert 'mode = "production" requires database_url and broker_url, allowed_imports, signing_keys' in text
 
 
 def test_production_with_everything_is_accepted():

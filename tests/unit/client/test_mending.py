@@ -89,7 +89,7 @@ def test_what_is_mended_is_mended_at_its_place(ends):
         "steps: [{name: a, uses: 'broken_parts:echo', input: &t '{{ this }}'}, {name: b, uses: 'broken_parts:echo', input: *t}]",
         # what it is of may have an `output`
         "steps: [{name: a, uses: 'broken_parts:echo'}, {name: b, uses: 'broken_parts:echo', input: '{{ previous_step.output }}'}]",
-        # it is no YAML
+        # it is not UTF-8, not YAML
         "steps: [",
         # an escape stands where the letters would
         "steps: [{name: a, uses: 'broken_parts:echo', input: \"{{ th\\x69s }}\"}]",
@@ -214,7 +214,7 @@ def test_a_dry_run_shows_and_writes_nothing(file):
 def test_it_writes_when_it_may(file):
     """The byte order mark stays, and what is told then is what is left."""
     ended = flujo("--fix", "--yes")
-    assert (ended.exit_code, "7 mendings written" in ended.stderr) == (0, True)
+    assert (ended.exit_code, "7 corrections written" in ended.stderr) == (0, True)
     assert file.read_bytes() == b"\xef\xbb\xbf" + mended(BROKEN).encode()
 
 
@@ -223,7 +223,7 @@ def test_it_asks(file, answer, code, is_written):
     before = file.read_bytes()
     ended = flujo("--fix", answer=answer)
     assert (ended.exit_code, file.read_bytes() != before) == (code, is_written)
-    assert "write 7 mendings into letters.yaml?" in ended.stderr
+    assert "write 7 corrections into letters.yaml?" in ended.stderr
 
 
 def test_what_was_mended_is_data_too(file):
@@ -247,7 +247,7 @@ def test_options_that_do_not_go_together_are_refused(file, options):
 
 def test_only_files_are_fixed(file):
     ended = CliRunner().invoke(cli, ["validate", "broken_parts:echo", "--fix", "--yes"])
-    assert (ended.exit_code, "is no blueprint's file" in ended.stderr) == (2, True)
+    assert (ended.exit_code, "is not a blueprint file" in ended.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -298,7 +298,7 @@ def test_a_file_that_was_changed_while_it_asked_is_left_as_it_is(file, monkeypat
 
     monkeypatch.setattr(click, "confirm", answer)
     ended = flujo("--fix")
-    assert (ended.exit_code, "was changed since it was read" in ended.stderr) == (2, True)
+    assert (ended.exit_code, "was changed after it was read" in ended.stderr) == (2, True)
     assert file.read_text() == "name: another\n"
 
 

@@ -40,6 +40,7 @@ ELSEWHERE = {
     **dict.fromkeys([f"flujo.breaker.{name}" for name in ("opened", "waiting", "half_open", "closed")], BREAKERS),
     **dict.fromkeys(["grammar.enforce.fail", "grammar.enforce.pass", "grammar.enforce.skipped"], STEP),
     **dict.fromkeys(["attempt.lost", "attempt.sent_again", "run.enqueued"], STORE),
+    "attempt.handed_back": "test_store_leases.py",
     **dict.fromkeys(["worker.log", "worker.started", "worker.stopped", "events.dropped"], SYSTEM),
     **dict.fromkeys([f"agent_tool.{name}" for name in ("called", "input_invalid", "dropped")], TOOL),
     **dict.fromkeys([f"agent_tool.{name}" for name in ("output_invalid", "returned", "raised")], TOOL),

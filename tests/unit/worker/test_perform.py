@@ -342,7 +342,7 @@ def test_a_snapshot_that_is_too_large_fails_the_step(engine):
         result = run_one(small, lambda data: data * 1000, value="long")
 
     assert result.error.code == "SNAPSHOT_TOO_LARGE"
-    assert "at most 2,000 may travel" in result.error.message
+    assert "at most 2,000 can be sent" in result.error.message
 
 
 def test_values_above_the_inline_limit_are_kept_once_and_pointed_at():
@@ -456,7 +456,7 @@ def test_a_message_that_names_another_pipeline_is_refused_and_harms_nobody(engin
     envelope = Envelope.from_wire(loads(engine.bus[0]))
     forged = replace(envelope, ticket=replace(envelope.ticket, **change))
 
-    with pytest.raises(WireError, match="is not one of"):
+    with pytest.raises(WireError, match="does not belong to the pipeline"):
         engine.coordinator.effects.run(engine.attempts.deliver(forged))
 
     assert agent.calls == 0
