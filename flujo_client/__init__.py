@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.search import EvaluatorInput, ProposerInput, TreeSearchResult
     from flujo_client.contract.trace import TraceNode
     from flujo_client.contract.verdict import PluginOutcome, ValidationResult, validator
-    from flujo_client.errors import FlujoError, NonRetryableError
+    from flujo_client.errors import FlujoError, NonRetryableError, UsageLimitExceededError
     from flujo_client.pipeline.agentic_loop import AgenticLoopStep, make_agentic_loop_pipeline
     from flujo_client.pipeline.backend import CacheBackend, InMemoryCache
     from flujo_client.pipeline.cache import CacheStep
@@ -150,6 +150,7 @@ _HOME = {
     "TreeSearchStep": "pipeline.tree_search",
     "UsageEstimate": "contract.limits",
     "UsageGovernor": "contract.limits",
+    "UsageLimitExceededError": "errors",
     "UsageLimits": "contract.limits",
     "ValidationResult": "contract.verdict",
     "current_attempt": "attempt_info",
@@ -237,6 +238,7 @@ __all__ = [
     "TreeSearchStep",
     "UsageEstimate",
     "UsageGovernor",
+    "UsageLimitExceededError",
     "UsageLimits",
     "ValidationResult",
     "current_attempt",
