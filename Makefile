@@ -56,7 +56,7 @@ test-fast: $(STAMP) ## the tests that need no services, without the greatest siz
 		-m "not services and not acceptance and not large and not pages and not release and not chaos" \
 		tests/unit tests/aros tests/laws tests/conformance tests/architecture
 
-coverage: $(STAMP) ## which lines and branches the unit tests run: a table, and htmlcov/; fails below the floor of pyproject.toml
+coverage: $(STAMP) ## which lines and branches the unit tests and those of AROS run: a table, and htmlcov/
 	@$(ALONE) $(BIN)/python -m pytest -q -n auto --dist worksteal --hypothesis-profile fast \
 		-m "not services and not acceptance and not large and not pages and not release and not chaos" \
 		--cov --cov-report=term:skip-covered --cov-report=html tests/unit tests/aros

@@ -19,6 +19,7 @@ from flujo_client.errors import SerializationError
 from flujo_client.redact import hide_fields
 from flujo_worker.attempts.lease import Lease
 from flujo_worker.attempts.perform import Attempts
+from flujo_worker.coordinator.code_changes import CodeChanges
 from flujo_worker.coordinator.coordinator import Coordinator
 from flujo_worker.coordinator.failure_log import log_failures
 from flujo_worker.dispatch import RedisPublisher, Sender
@@ -101,7 +102,8 @@ class Host:
         self._post = RedisPublisher(settings, app)
         self._sender = Sender(self._post, self._store)
         self._loop, self._threads, self._results = Loop(), Threads("flujo-user"), RedisCache(settings)
-        catalog = CodeRegistry(settings.allowed_imports, self._store.plan)
+        self._build = own.build
+        catalog = CodeRegistry(settings.allowed_imports, self._store.plan, self._note_build)
         bench = user_code_runtime(settings, self._loop, self._threads, self._results)
         hooks = HookCaller(catalog, bench, strict=settings.hooks.strict)
         hooks_due = threading.Event()
@@ -120,7 +122,7 @@ class Host:
         )
         self._heartbeat = Heartbeat(own.heartbeat_file)
         self._slots, self._consumes = slots or own.concurrency, list(consumes)
-        member = _this_process(0 if is_child else self._slots, place)
+        member = _this_process(0 if is_child else self._slots, place, own.build)
         self._lease = Lease(
             self._store,
             member,
@@ -128,6 +130,13 @@ class Host:
             renew_s=own.renew_s,
             on_renewed=self._heartbeat.beat,
             on_told_to_stop=lambda: self.steps.stop(),  # noqa: PLW0108 - whoever runs the process replaces it
+        )
+        changes = CodeChanges(
+            self._store,
+            self._sender.send,
+            on_change=settings.runs.on_change,
+            control_queue=own.control_queue,
+            worker=lambda: self._lease.worker,
         )
         grace_s = settings.agents.cancel_grace_s
         self._hand_back = HandBack(
@@ -143,6 +152,7 @@ class Host:
             self._threads,
             hooks,
             settings,
+            changes=None if is_child else changes,
             breakers=breakers_of(settings, self._cells),
             processes=self._quarantine,
         )
@@ -153,13 +163,14 @@ class Host:
             self._post,
             coordinator,
             catalog,
+            changes=changes,
             worker=lambda: self._lease.worker,
             may_judge=self._lease.may_judge,
             every_s=own.sweep_s,
             max_lost=own.max_lost,
             control_queue=own.control_queue,
             keep_events_days=settings.events.keep_days or None,
-            fits=self._attempts.code.fits,
+            fits=self._attempts.preparation.fits,
             may_load=trials.may_load,
             look_beside=neighbours.bury,
         )
@@ -192,6 +203,10 @@ class Host:
     def silent_s(self) -> float:
         """Seconds since the lease was last renewed."""
         return self._lease.silent_s
+
+    def _note_build(self, fingerprint: str) -> None:
+        if self._build is not None:
+            self._store.note_build(fingerprint, self._build)
 
     def begin(self) -> None:
         """Take a lease, and begin to mark what is sent: all that an attempt needs."""
@@ -317,10 +332,15 @@ class Host:
         self._health.check()
 
 
-def _this_process(slots: int, place: str) -> Member:
+def _this_process(slots: int, place: str, code_build: str | None) -> Member:
     host = socket.gethostname()
     return Member(
-        f"{host}-{os.getpid()}-{place or 'elsewhere'}-{secrets.token_hex(3)}", host, os.getpid(), _build(), slots
+        f"{host}-{os.getpid()}-{place or 'elsewhere'}-{secrets.token_hex(3)}",
+        host,
+        os.getpid(),
+        _build(),
+        slots,
+        code_build,
     )
 
 

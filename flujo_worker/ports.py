@@ -16,14 +16,18 @@ if TYPE_CHECKING:
     from flujo_client.contract.outcome import Event, Fault, Usage
     from flujo_client.contract.plan import Plan
     from flujo_client.contract.records import AttemptRecord, RunRecord, ScopeRecord
+    from flujo_client.contract.run_state import RunState
     from flujo_client.serial import Packed
     from flujo_worker.domain.budget import Reservation
+    from flujo_worker.domain.carry_on import PlanMove
+    from flujo_worker.domain.context_change import Fields
     from flujo_worker.domain.values import ChildRunRow, Decision, ScopeRow
 
-Refusal = Literal["unknown", "mismatched", "ended", "busy", "unleased", "stopped", "parked", "suspect"]
+Refusal = Literal["unknown", "mismatched", "moved", "ended", "busy", "unleased", "stopped", "parked", "suspect"]
 Room = Literal["shared", "apart", "alone"]
 """Where a claimed attempt runs: beside others, in a process of its own, or with nothing beside it in its worker and that one's children."""
 Verdict = Literal["merged", "repeated", "stale", "stopped"]
+MoveVerdict = Literal["moved", "changed", "older"]
 
 
 FanOutPlace = tuple[str, str]
@@ -41,7 +45,7 @@ class PlanName(NamedTuple):
 class Claim:
     """The answer to a claim: the fence to work under, or why not.
 
-    `aborted`: a fan-out the attempt stands in was aborted, so it is to close itself without being performed.
+    `aborted`: a fan-out the attempt is in was aborted, so it is to close itself without being performed.
     `over`: a budget has not what it asks for, so it is to be concluded as limit without being performed.
     `in_company`: how often a suspect was lost without having been alone.
     `claimed_at`: microseconds since 1970 by the database's clock. It tells this claim from one that has the same fence because a crash of
@@ -122,13 +126,14 @@ class Records:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One worker process in one incarnation."""
+    """One worker process in one incarnation: `build` is Flujo's version, `code_build` the user's name for the code that it has."""
 
     id: str
     host: str
     pid: int
     build: str
     slots: int
+    code_build: str | None = None
 
 
 class Renewal(NamedTuple):
@@ -190,7 +195,7 @@ class Leases(Protocol):
         """
 
     def hand_back(self, worker: str, keys: Collection[str]) -> set[str]:
-        """Give back those of the attempts that this worker works on, or has a message of; return them, to be published at once.
+        """Return those of the attempts that this worker works on, or has a message of; return them, to be published at once.
 
         They keep their numbers, and none of them was lost.
         """
@@ -225,7 +230,8 @@ class Ledger(Protocol):
         An attempt that was lost `SUSPECT_AFTER` times is refused as `suspect` to a `shared` room. Lost in the room `alone`, the loss
         is the attempt's own; in the others only if a living process disowned it.
 
-        `plan` is what its message names; if its run is another pipeline's, the claim is refused as mismatched and changes nothing.
+        `plan` is what its message names; if its run is another pipeline's, the claim is refused as mismatched and changes nothing;
+        if the run has come under another plan since the message was sent, as moved.
         `fan_outs` are those it stands in, for the answer's `aborted`; `asks` what it reserves, all of it or nothing, in the same
         act. A reservation it holds already is kept instead.
         """
@@ -246,6 +252,12 @@ class Ledger(Protocol):
     def park(self, key: str, fence: int, reason: str, *, code: AwaitedCode | None = None) -> bool:
         """Let the run wait for a worker that can carry it on; the attempt goes back. `code`: it waits for bodies, not for its plan."""
 
+    def context_fields(self, model: str, digest: str, fields: Fields) -> list[Fields]:
+        """Record the fields that a context model has, under their digest, and read those that it had before."""
+
+    def plans_of_run(self, run: str) -> list[tuple[str, str]]:
+        """Read the fingerprints and versions of the plans that a run went by: the present one, then the others, the latest first; then those of the run it was forked from."""
+
     def store_code(self, versions: Sequence[CodeVersion]) -> None:
         """Store versions of code by digest."""
 
@@ -253,7 +265,7 @@ class Ledger(Protocol):
         """Read versions of code by digest; a missing one is left out."""
 
     def defer(self, key: str, fence: int, delay_s: float, event: Event | None = None) -> bool:
-        """Give an attempt back that has called nobody, to be published again after that many seconds; it keeps its number.
+        """Return an attempt back that has called nobody, to be published again after that many seconds; it keeps its number.
 
         What this claim reserved is given back too. `event` is written once for each attempt, however often it is put off. False: it
         was not running under that fence.
@@ -313,7 +325,7 @@ class Tree(Protocol):
         """Tell which of these fan-outs were aborted."""
 
     def wind_down_branches(self, run: str, fan_out: str) -> None:
-        """In an aborted fan-out: cancel what waits to run, and close every scope that nothing running stands in."""
+        """In an aborted fan-out: cancel what waits to run, and close every scope that nothing running is in."""
 
     def is_last_of_lane(self, run: str, branch: str, key: str) -> bool:
         """Tell whether this attempt closed that branch and the lane it left is empty: what a redelivery must know."""
@@ -374,14 +386,34 @@ class Backlog(Protocol):
     def rotate_event_partitions(self, keep_days: int | None) -> None:
         """Make place for the events of the days to come, and drop those of days that are over; None: never."""
 
-    def parked(self, limit: int) -> list[tuple[str, str, str]]:
+    def parked(self, limit: int, but: Collection[str] = ()) -> list[tuple[str, str, str]]:
         """Return runs that are parked for their plan: id, reference, fingerprint; the oldest of each pipeline first, then the second oldest of each, and so on."""
 
     def parked_for_code(self, limit: int) -> list[tuple[str, str, str, AwaitedCode]]:
         """Return runs that are parked for bodies of functions: id, reference, fingerprint and what they wait for; in the order of `parked`."""
 
     def unpark(self, run: str) -> bool:
-        """Let a parked run go on."""
+        """Let a parked run continue."""
+
+
+class PlanMoves(Protocol):
+    """Runs that go on under changed code (ADR 39)."""
+
+    def run_state(self, run: str) -> RunState | None:
+        """Read where a run stands; None for one that there is not."""
+
+    def carry_on(self, reference: str, move: PlanMove) -> MoveVerdict:
+        """Bring a run under another plan with all that is open, or change nothing.
+
+        Returns:
+            moved: done. changed: the run stands elsewhere by now. older: the worker was started before the run's plan was taken up.
+        """
+
+    def adopt_plan(self, reference: str, plan: Plan, worker: str | None) -> None:
+        """Keep a plan whose code a worker has, though no run goes by it yet."""
+
+    def note_build(self, fingerprint: str, build: str) -> None:
+        """Write down which build of the user's code a plan belongs to; the last one that says so counts."""
 
 
 class PendingHookCalls(Protocol):
@@ -413,7 +445,7 @@ class PendingHookCalls(Protocol):
         """Read a run."""
 
 
-class Store(Leases, Ledger, Tree, Backlog, PendingHookCalls, Protocol):
+class Store(Leases, Ledger, Tree, Backlog, PlanMoves, PendingHookCalls, Protocol):
     """All of it, as one object."""
 
 
@@ -423,7 +455,7 @@ class Publisher(Protocol):
     def send(self, envelopes: Sequence[Envelope]) -> None:
         """Publish each envelope as one message; raises DispatchError when the broker does not take them.
 
-        What stands in a fan-out is a member of its chord, whoever publishes it.
+        What is in a fan-out is a member of its chord, whoever publishes it.
         """
 
     async def push(self, envelopes: Sequence[Envelope], *, take: bool = False) -> bytes | None:

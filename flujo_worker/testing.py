@@ -33,6 +33,7 @@ from flujo_client.pipeline.submit import Order, ValueLimits, new_run
 from flujo_client.serial import Packed, Resolver, dumps, encode, loads
 from flujo_worker.attempts.lease import Lease
 from flujo_worker.attempts.perform import Attempts
+from flujo_worker.coordinator.code_changes import CodeChanges
 from flujo_worker.coordinator.coordinator import Coordinator
 from flujo_worker.event_loop import Loop
 from flujo_worker.guards.breakers import breakers_of
@@ -92,6 +93,13 @@ class LocalEngine:
         member = Member("local", "localhost", 1, "test", 1)
         self.lease = Lease(self.store, member, lease_s=LEASE_S, renew_s=LEASE_S / 3)
         self.store.register_worker(member, 10 * 365 * 86_400.0)
+        self.changes = CodeChanges(
+            self.store,
+            self._send,
+            on_change=self.settings.runs.on_change,
+            control_queue=CONTROL_QUEUE,
+            worker=lambda: self.lease.worker,
+        )
         self.attempts = Attempts(
             self.store,
             self.coordinator,
@@ -100,6 +108,7 @@ class LocalEngine:
             self._threads,
             hooks,
             self.settings,
+            changes=self.changes,
             breakers=breakers_of(self.settings, MemoryCells(lambda: self.now)),
         )
 
@@ -128,7 +137,7 @@ class LocalEngine:
 
     @property
     def left_behind(self) -> int:
-        """How many calls go on though their time and their grace are over."""
+        """How many calls continue though their time and their grace are over."""
         return self._watchdog.left_behind
 
     def run(self, pipeline: Pipeline, value: Any = None, **options: Any) -> PipelineResult:
@@ -229,6 +238,13 @@ class LocalEngine:
     def approvals(self, run_id: str) -> list[Approval]:
         """List a run's open questions."""
         return [each for each in self.store.read_questions(run_id) if each.state == OPEN]
+
+    def deploy(self, old: Pipeline, new: Pipeline) -> None:
+        """Deploy other code of a pipeline: from now on the runs of `old` meet `new`, on a worker that was started just now."""
+        self._local.put(new, reference=self._local.put(old))
+        member = Member("local", "localhost", 1, "test", 1)
+        self.store.deregister_worker(member.id)
+        self.store.register_worker(member, 10 * 365 * 86_400.0)
 
     def pass_time(self, seconds: float) -> None:
         """Move the clock; questions whose time is over by then are closed, and what follows from that is done."""
@@ -358,10 +374,10 @@ class _Chords:
 class _LocalCatalog(CodeRegistry):
     """Also knows pipelines that no module holds, by a reference of its own making."""
 
-    def put(self, pipeline: Pipeline) -> str:
-        if pipeline.blueprint is not None:
+    def put(self, pipeline: Pipeline, *, reference: str | None = None) -> str:
+        if reference is None and pipeline.blueprint is not None:
             return reference_to(pipeline)
-        reference = f"local:{id(pipeline)}"
+        reference = reference or f"local:{id(pipeline)}"
         plan = compile_plan(pipeline)
         self._entries[reference] = LoadedPipeline(pipeline, plan, dict(walk(pipeline)))
         return reference

@@ -177,7 +177,7 @@ class Flujo(Generic[OutputT, ContextT]):
     ) -> PipelineResult[OutputT, ContextT]:
         """Enqueue, wait for the end or for a question to a person, and give the result, whatever it is.
 
-        With a question open its `run_status` is `paused` and its `signals` tell the question; `resume_async` answers and goes on.
+        With a question open its `run_status` is `paused` and its `signals` tell the question; `resume_async` answers and continues.
 
         Args:
             value: the first step's input.

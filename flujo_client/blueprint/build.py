@@ -32,7 +32,7 @@ def build(document: Data, *, allowed: Sequence[str]) -> Pipeline:
 
     Args:
         document: self-contained and sound.
-        allowed: import prefixes that its references may stand under.
+        allowed: import prefixes that its references may be under.
     """
     return Building(document, tuple(allowed)).pipeline
 
@@ -54,6 +54,7 @@ class Building:
             context_model=self.load(named, "context model") if isinstance(named, str) else named,
             resources=self.document.get("resources"),
             hooks=tuple(self.document.get("hooks", ())),
+            on_change=self.document.get("on_change"),
         )
 
     def load(self, reference: str, what: str) -> Any:

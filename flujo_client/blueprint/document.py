@@ -70,6 +70,8 @@ class Writing:
             named["name"] = pipeline.name
         if pipeline.version != "latest":
             named["pipeline_version"] = pipeline.version
+        if pipeline.on_change is not None:
+            named["on_change"] = pipeline.on_change
         if pipeline.context_model is not PipelineContext:
             model = pipeline.context_model
             named["context_model"] = None if model is None else self.named(model, "context model")
@@ -191,7 +193,7 @@ class Writing:
         return data
 
     def working(self, step: Step) -> Data:
-        """Write what stands on whatever asks an agent."""
+        """Write the keys of whatever asks an agent."""
         before, after = list(step.processors.prompt_processors), list(step.processors.output_processors)
         schema = before.pop(0).schema if before and isinstance(before[0], Fits) else None
         found = {

@@ -22,6 +22,7 @@ from pydantic import (
 )
 
 from flujo_client.contract.limits import Dollars, Tokens, UsageEstimate, UsageLimits
+from flujo_client.contract.plan import OnChange
 from flujo_client.redact import mask_url
 
 MIN_KEY_BYTES = 16
@@ -90,7 +91,7 @@ def _with_a_port(url: str) -> str:
 
 
 def _of_one_server(url: str) -> str:
-    """Refuse what names several servers: this code would talk to one of them, and go on after a failover with what it lost."""
+    """Refuse what names several servers: this code would talk to one of them, and continue after a failover with what it lost."""
     if url.startswith(("sentinel://", "sentinels://")) or ";" in url:
         raise ValueError(
             "must name one Redis server; Sentinel and lists of servers are not supported: give the address of a TCP proxy "
@@ -184,11 +185,23 @@ class SizeLimits(Section):
         return self
 
 
+BUILD_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
+
+
+def _build_name(text: str) -> str:
+    if not BUILD_NAME.fullmatch(text):
+        raise ValueError("must have up to 100 letters, digits and . _ + -, the first a letter or a digit")
+    return text
+
+
+BuildName = Annotated[str, AfterValidator(_build_name)]
+
+
 class Worker(Section):
     """How a worker process lives. Times in seconds; `pool_max` counts Postgres connections per process.
 
     `broker_acks` keeps kombu's acknowledgements in Redis. Claims and leases recover what a worker dropped, with them or without.
-    `heartbeat_file` is touched at each renewal of the lease, for probes; each process has to have one of its own.
+    `build` names the code of yours that the worker has, such as a release or a commit. `heartbeat_file` is touched at each renewal of the lease, for probes; each process has to have one of its own.
     `shutdown_grace_s` is how long a worker that was told to stop works on what it has begun; then it hands the rest to other workers.
     `max_left_behind` is how many calls that ignore their cancellation a process puts up with before it retires. `loop_blocked_s` is
     how long its event loop may not answer before it takes no more messages.
@@ -207,6 +220,7 @@ class Worker(Section):
     attempts_queue: QueueName = "flujo.attempts"
     control_queue: QueueName = "flujo.control"
     heartbeat_file: Path | None = None
+    build: BuildName | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -215,6 +229,12 @@ class Worker(Section):
         if self.attempts_queue == self.control_queue:
             raise ValueError("attempts_queue and control_queue must be different queues")
         return self
+
+
+class Runs(Section):
+    """What becomes of runs of pipelines that do not say (ADR 39)."""
+
+    on_change: OnChange = "carry_on"
 
 
 class Retry(Section):
@@ -310,7 +330,7 @@ class Aros(Section):
     shadow_mode: bool = False
 
     def table(self) -> dict[str, Any] | None:
-        """Give the section as plain data; None where nobody has written it."""
+        """Return the section as plain data; None where nobody has written it."""
         return self.model_dump() if self.model_fields_set else None
 
 
@@ -357,7 +377,7 @@ class BackgroundTasks(Section):
     stale_hours: Annotated[float, Field(gt=0, le=24 * 366)] = 24.0
 
     def limits(self) -> UsageLimits | None:
-        """Give what one may spend; None where the quota is off."""
+        """Return what one may spend; None where the quota is off."""
         if not self.quota:
             return None
         return UsageLimits(total_cost_usd_limit=self.max_cost_usd, total_tokens_limit=self.max_tokens)
@@ -455,7 +475,7 @@ class Log(Section):
 class HookSettings(Section):
     """What an error in a pipeline's hook means.
 
-    `strict`: it ends the run, as an abort does. Otherwise it is told in the run's story, and the run goes on.
+    `strict`: it ends the run, as an abort does. Otherwise it is told in the run's story, and the run continues.
     """
 
     strict: bool = False

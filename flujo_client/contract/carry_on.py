@@ -1,4 +1,4 @@
-"""Whether a run may go on under another plan of its pipeline. Pure. In: two plans and where the run stands. Out: what forbids it.
+"""Whether a run may continue under another plan of its pipeline. Pure. In: two plans and where the run stands. Out: what forbids it.
 
 Nothing of a run is replayed: what was merged stays as it is, and what is still to run may change freely. Forbidden is only what changes
 which steps were merged and where their results are, or what does not fit what is open (ADR 39).
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract import kinds
 from flujo_client.contract.plan_difference import differences
@@ -21,15 +21,10 @@ if TYPE_CHECKING:
     from flujo_client.contract.plan_difference import Difference
     from flujo_client.contract.run_state import RunState
 
-OnChange = Literal["carry_on", "pin", "park"]
-"""What becomes of a run whose code has changed: it goes on under the new code if that is possible, waits for a worker that still has the old
-code, or waits until it is moved or cancelled."""
-ON_CHANGE: Final = ("carry_on", "pin", "park")
-
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """Why a run cannot go on under another plan: the rule, and what breaks it in words."""
+    """Why a run cannot continue under another plan: the rule, and what breaks it in words."""
 
     rule: str
     reason: str
@@ -40,7 +35,7 @@ class Obstacle:
 
 
 def compatible(old: Plan, new: Plan, state: RunState, *, mine: str | None = None) -> tuple[Obstacle, ...]:
-    """Return what forbids a run to go on under another plan; nothing if it may.
+    """Return what forbids a run to continue under another plan; nothing if it may.
 
     Args:
         old: the plan it goes by.
@@ -67,7 +62,7 @@ def _obstacles(old: Plan, new: Plan, state: RunState, mine: str | None) -> Itera
         cursor = next(scope.cursor for scope in state.scopes if scope.address == address)
         if nodes is not None and now is not None and cursor >= len(now):
             step = nodes[cursor].path
-            yield Obstacle("nothing left", f"the run stands at step '{step}', and the new code has no step there")
+            yield Obstacle("nothing left", f"the run is at step '{step}', where the new code has no step")
 
 
 def _forbids(difference: Difference, where: Whereabouts, new: Plan) -> tuple[str, str] | None:
@@ -79,7 +74,7 @@ def _forbids(difference: Difference, where: Whereabouts, new: Plan) -> tuple[str
     for body, _ in difference.around[1:]:
         container = body.rpartition("/")[0]
         if container in where.open_containers and _kind_of(new, container) == kinds.CACHE.name:
-            return "open cache", f"and '{container}' is open, whose result is kept under a key of the old code"
+            return "open cache", f"and '{container}' is open, whose result is cached under a key of the old code"
     position = where.position(difference)
     if position == "after":
         return None
@@ -92,7 +87,7 @@ def _forbids_before(difference: Difference, new: Plan) -> tuple[str, str] | None
     if difference.effect == "making":
         return None
     if difference.what == "added":
-        return "merged step", "before the step at which the run stands"
+        return "merged step", "before the step that the run is at"
     if difference.what == "renamed":
         node = _node(new, f"{difference.step.rpartition('/')[0]}/{difference.new}".removeprefix("/"))
         reader = _reader(new, difference.new or "")

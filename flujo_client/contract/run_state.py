@@ -1,14 +1,14 @@
-"""Where a run stands, as far as it decides whether it may go on under another plan, and where a difference is seen from there. Pure."""
+"""Where a run stands, as far as it decides whether it may continue under another plan, and where a difference is seen from there. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from flujo_client.contract.records import LIVE_RUN, OPEN_ATTEMPT, SEQUENCE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from flujo_client.contract.plan import Nodes, Plan
     from flujo_client.contract.plan_difference import Difference
@@ -41,7 +41,7 @@ class AttemptPlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RunState:
-    """Where a run stands, as far as it decides whether it may go on under another plan.
+    """Where a run stands, as far as it decides whether it may continue under another plan.
 
     Attributes:
         root: the address at which it begins: empty, or a body's for a child run.
@@ -59,6 +59,14 @@ class RunState:
     scopes: tuple[ScopePlace, ...] = ()
     attempts: tuple[AttemptPlace, ...] = ()
 
+    @classmethod
+    def of_row(cls, run: str, row: Mapping[str, Any]) -> RunState:
+        """Read a row of `run_state.sql`."""
+        scopes = tuple(ScopePlace(*each) for each in row["scopes"])
+        attempts = tuple(AttemptPlace(*each) for each in row["attempts"])
+        names = ("reference", "fingerprint", "status", "root", "queue")
+        return cls(run, **{name: row[name] for name in names}, scopes=scopes, attempts=attempts)
+
     @property
     def has_ended(self) -> bool:
         """Tell whether the run can move no more."""
@@ -71,11 +79,11 @@ class RunState:
 
 
 Stance = Literal["coming", "open", "asked", "closed"]
-"""How a sequence stands at its step: it has merged nothing of it, has a container open there, waits for a person there, or has ended."""
+"""The state of a sequence at its step: it has merged nothing of it, has a container open there, waits for a person there, or has ended."""
 
 
 class Whereabouts:
-    """Where a run stands in its plan, by the paths of the bodies it has begun.
+    """Where a run is in its plan, by the paths of the bodies it has begun.
 
     Args:
         plan: the plan the run goes by.
@@ -105,7 +113,7 @@ class Whereabouts:
             self.stances.setdefault(body_path(nodes), set()).add((place, stance))
 
     def position(self, difference: Difference) -> Position:
-        """Return where a difference is, seen from the run: before what it stands at, at it, or after."""
+        """Return where a difference is, seen from the run: before what it is at, at it, or after."""
         for body, place in reversed(difference.around):
             stances = self.stances.get(body)
             if stances is None:
@@ -129,7 +137,7 @@ class Whereabouts:
 
 
 def _position(difference: Difference | None, place: int, at: int, stance: Stance) -> Position:
-    """Where something at `place` of a body is, seen from a sequence that stands at `at`; None: something inside a step of the body."""
+    """Where something at `place` of a body is, seen from a sequence that is at `at`; None: something inside a step of the body."""
     if place != at:
         return "before" if place < at else "after"
     if difference is None:

@@ -1,7 +1,7 @@
 """What an attempt under limits reserves before it may call anybody, and what earlier attempts have cost.
 
 Must not know where budgets are kept. In: an envelope, the code that it names, settings and the day. Out: one reservation for each
-budget that the attempt stands under, each of the same estimate.
+budget that the attempt is under, each of the same estimate.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def calls_of(
 def reservations(
     envelope: Envelope, entry: LoadedPipeline, path: str, calls: Sequence[ExpectedCall], day: date
 ) -> list[Reservation]:
-    """Give what the attempt asks for, all its calls together; nothing where no limit is over it.
+    """Return what the attempt asks for, all its calls together; nothing where no limit is over it.
 
     Args:
         envelope: of an attempt at a step.
@@ -181,7 +181,7 @@ class History:
         self._lock = threading.Lock()
 
     def expected(self, envelope: Envelope) -> UsageEstimate | None:
-        """Give what attempts at this place have cost, if that is known by now."""
+        """Return what attempts at this place have cost, if that is known by now."""
         reference = envelope.ticket.reference
         if self._is_due(reference):
             self._threads.submit(self._read, reference)

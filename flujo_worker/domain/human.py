@@ -101,7 +101,7 @@ def _pause(
 
 
 def _let_through(draft: DecisionBuilder, scope: ScopeState, node: Node, message: str) -> None:
-    """Refuse a question that an import it stands in keeps from people (`propagate_hitl=False`); a child run's import counts too."""
+    """Refuse a question that an import it is in keeps from people (`propagate_hitl=False`); a child run's import counts too."""
     address: str | None = scope.address
     while address is not None:
         container, _, address = draft.plan.locate(address)

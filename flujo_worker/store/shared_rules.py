@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections import defaultdict
 from itertools import count
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Iterable
 
+    from flujo_worker.domain.carry_on import PlanMove
     from flujo_worker.domain.values import CreateScope, Decision
 
 T = TypeVar("T")
 
 GRACE_S = 1.0
+MAX_FORKS = 20
+"""How many forks back the plans of a run are looked for."""
 GRACE_PER_ROW_S = 0.005
 SUSPECT_AFTER = 2
-"""An attempt that was lost so often is claimed by whoever runs it apart from others, and by nobody else (ADR 13)."""
+"""An attempt that was lost so often is claimed by the one who runs it apart from others, and by nobody else (ADR 13)."""
 
 
 def fairly(rows: Iterable[T], code: Callable[[T], Hashable]) -> list[T]:
@@ -44,3 +47,9 @@ def given_lanes(opening: CreateScope, held: Collection[str]) -> dict[str, int]:
     """Return the lanes of a scope that is opened. A branch that is held has none in its fan-out until one is free for it."""
     is_held = opening.address in held
     return {fan_out: lane for fan_out, lane in opening.lanes.items() if not (is_held and fan_out == opening.parent)}
+
+
+def story_of(move: PlanMove) -> tuple[str, dict[str, Any]]:
+    """Return the level and the data of the event that tells of a run's new plan."""
+    data = {"from": move.state.fingerprint, "to": move.plan.fingerprint, "changes": list(move.changes)}
+    return "warning" if move.rewrites else "info", data

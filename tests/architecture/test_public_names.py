@@ -15,7 +15,7 @@ import pytest
 import flujo_client
 import flujo_worker
 from flujo_client.gateway.door import SCHEMA
-from flujo_worker.store.migrate import migrations
+from flujo_worker.store.migrate import migrations, needed
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 0.35
@@ -223,6 +223,12 @@ def test_a_heavy_import_would_be_seen():
     assert heavy(loaded_by("import flujo_worker.observe.log")[1])
 
 
+def test_a_worker_starts_without_the_library_of_agents():
+    """It costs a third of a start; a worker loads it with the first pipeline that has an agent of its own."""
+    _, modules = loaded_by("import flujo_worker.cli.worker, flujo_worker.host, celery.apps.worker")
+    assert "pydantic_ai" not in modules
+
+
 def test_importing_the_client_is_quick():
     """Design §8: at most 0.35 s, the best of five."""
     assert min(loaded_by("import flujo_client")[0] for _ in range(5)) <= SECONDS
@@ -231,5 +237,5 @@ def test_importing_the_client_is_quick():
 def test_the_client_knows_the_newest_schema():
     """The client and the worker refuse the same databases."""
     newest = migrations()[-1]
-    assert newest.version == SCHEMA == len(migrations())
+    assert (needed(), newest.version) == (SCHEMA, len(migrations()))
     assert re.fullmatch(r"\w+", newest.name)

@@ -25,8 +25,10 @@ from flujo_worker.ports import (
     ignore,
     publish_nothing,
 )
+from flujo_worker.store.memory.code import CodeInMemory
 from flujo_worker.store.memory.forks import ForksInMemory
 from flujo_worker.store.memory.hook_calls import HookCallsInMemory
+from flujo_worker.store.memory.plan_moves import PlanMovesInMemory
 from flujo_worker.store.memory.rows import StoredAttempt, StoredRun, StoredScope
 from flujo_worker.store.shared_rules import GRACE_S, fairly
 
@@ -52,7 +54,7 @@ GONE_AFTER_S = 5.0
 MAX_DOUBLINGS = 5
 
 
-class MemoryStore(ForksInMemory, HookCallsInMemory):
+class MemoryStore(ForksInMemory, HookCallsInMemory, PlanMovesInMemory, CodeInMemory):
     """Everything Postgres would remember, in dictionaries.
 
     Args:
@@ -76,6 +78,7 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
             ticket, now = new.first.ticket, self._clock()
             self._blobs |= {blob.digest: blob for blob in new.blobs}
             self._plans[new.plan.fingerprint] = new.plan
+            self._since.setdefault(new.plan.fingerprint, now)
             self._runs[ticket.run] = StoredRun(
                 ticket, new.plan, new.first.input, new.digest, new.metadata, now, new.idempotency_key, new.plan.name
             )
@@ -216,6 +219,7 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
         with self._lock:
             self._leases[member.id] = self._clock() + lease_s
             self._members[member.id] = member
+            self._started.setdefault(member.id, self._started.get(old or "", self._clock()))
             if old is not None:
                 self._leases.pop(old, None)
             rows = [self._attempts[key] for key in held if key in self._attempts]
@@ -262,6 +266,7 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
     def deregister_worker(self, worker: str) -> None:
         with self._lock:
             self._leases.pop(worker, None)
+            self._started.pop(worker, None)
 
     def neighbours(self, host: str) -> list[tuple[str, int]]:
         with self._lock:
@@ -398,9 +403,11 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
             first = datetime.fromtimestamp(self._clock(), UTC).date() - timedelta(days=keep_days)
             self._events[:] = [event for event in self._events if event.at.date() >= first]
 
-    def parked(self, limit: int) -> list[tuple[str, str, str]]:
+    def parked(self, limit: int, but: Collection[str] = ()) -> list[tuple[str, str, str]]:
         with self._lock:
-            tickets = [run.ticket for run in self._parked() if run.awaited is None][:limit]
+            tickets = [run.ticket for run in self._parked() if run.awaited is None and run.ticket.run not in but][
+                :limit
+            ]
             return [(ticket.run, ticket.reference, ticket.fingerprint) for ticket in tickets]
 
     def parked_for_code(self, limit: int) -> list[tuple[str, str, str, AwaitedCode]]:

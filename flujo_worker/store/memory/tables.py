@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.plan import Plan
     from flujo_client.serial import Packed
     from flujo_worker.domain.budget import Budget
+    from flujo_worker.domain.context_change import Fields
     from flujo_worker.ports import Member
 
 
@@ -52,7 +53,11 @@ class Tables:
         self._members: dict[str, Member] = {}
         self._blobs: dict[str, Packed] = {}
         self._plans: dict[str, Plan] = {}
+        self._builds: dict[str, str] = {}
+        self._since: dict[str, float] = {}
+        self._started: dict[str, float] = {}
         self._code: dict[str, CodeVersion] = {}
+        self._context_fields: dict[str, dict[str, Fields]] = {}
         self._epochs: dict[str, float] = {}
         self._spends: dict[ClaimId, Usage] = {}
         self._budgets: dict[str, Budget] = {}

@@ -55,10 +55,11 @@ from flujo_worker.store.postgres.budgets import (
 from flujo_worker.store.postgres.health import HealthInPostgres
 from flujo_worker.store.postgres.hook_calls import HookCallsInPostgres
 from flujo_worker.store.postgres.make_entities import as_text, shown
+from flujo_worker.store.postgres.plan_moves import PlanMovesInPostgres
 from flujo_worker.store.postgres.statements import CLIENT, UNDONE, execute
 from flujo_worker.store.postgres.tree import TreeInPostgres, read_envelopes
 from flujo_worker.store.rows import plan_of, reply_of
-from flujo_worker.store.shared_rules import SUSPECT_AFTER
+from flujo_worker.store.shared_rules import MAX_FORKS, SUSPECT_AFTER
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -69,13 +70,14 @@ if TYPE_CHECKING:
     from flujo_client.contract.plan import Plan
     from flujo_client.serial import Packed
     from flujo_worker.domain.budget import Reservation
+    from flujo_worker.domain.context_change import Fields
     from flujo_worker.domain.values import Decision
 
 DAYS_AHEAD = 2, 7
-"""The days from today on for which partitions of events are made, before they come; what falls through stands in the default one."""
+"""The days from today on for which partitions of events are made, before they come; what falls through is in the default one."""
 
 
-class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
+class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres, PlanMovesInPostgres):
     """The worker's way to Postgres.
 
     Args:
@@ -99,6 +101,7 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
             "host": member.host,
             "pid": member.pid,
             "build": member.build,
+            "code_build": member.code_build,
             "slots": member.slots,
             "schema": migrations()[-1].version,
             "lease_s": lease_s,
@@ -152,17 +155,16 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
             raise Unreadable(f"attempt {key} cannot be claimed: {error}", cause=error) from error
 
     def _claim(self, parameters: dict[str, Any], to_reserve: Sequence[Reservation]) -> Claim:
-        worker = parameters["worker"]
         if not to_reserve:
             rows = self._rows("claim", parameters)
-            return _read_claim(rows[0] if rows else None, worker)
+            return _read_claim(rows[0] if rows else None, parameters)
         parameters |= bind_reservations(to_reserve)
         try:
             row = self._with_retry(lambda connection: claim_limited(connection, parameters))
         except BudgetNotOpened:
             self._do("open_budgets", bind_opening(to_reserve))
             row = self._with_retry(lambda connection: claim_limited(connection, parameters))
-        claim = _read_claim(row, worker)
+        claim = _read_claim(row, parameters)
         return claim if row is None or claim.fence is None else replace(claim, over=over(row, to_reserve))
 
     def commit(self, decision: Decision) -> Committed:
@@ -215,6 +217,15 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
         awaited = None if code is None else stored_safely(code.to_tree())
         parameters = {"key": key, "fence": fence, "reason": as_text(reason), "parked_for": awaited}
         return bool(self._do("park", parameters))
+
+    def context_fields(self, model: str, digest: str, fields: Fields) -> list[Fields]:
+        parameters = {"model": model, "digest": digest, "fields": stored_safely(dict(fields))}
+        return [orjson.loads(row["fields"]) for row in self._rows("context_fields", parameters)]
+
+    def plans_of_run(self, run: str) -> list[tuple[str, str]]:
+        return [
+            (row["fingerprint"], row["version"]) for row in self._rows("plans_of_run", {"run": run, "most": MAX_FORKS})
+        ]
 
     def store_code(self, versions: Sequence[CodeVersion]) -> None:
         parts = [stored_safely(each.to_tree()) for each in versions]
@@ -339,8 +350,9 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
             (row["id"], "failed" if row["failed"] else "cancelled" if row["cancelled"] else "expired") for row in rows
         ]
 
-    def parked(self, limit: int) -> list[tuple[str, str, str]]:
-        return [(row["id"], row["reference"], row["fingerprint"]) for row in self._rows("parked", {"limit": limit})]
+    def parked(self, limit: int, but: Collection[str] = ()) -> list[tuple[str, str, str]]:
+        rows = self._rows("parked", {"limit": limit, "but": list(but)})
+        return [(row["id"], row["reference"], row["fingerprint"]) for row in rows]
 
     def parked_for_code(self, limit: int) -> list[tuple[str, str, str, AwaitedCode]]:
         return [
@@ -398,13 +410,13 @@ def _wind_down(connection: psycopg.Connection[dict[str, Any]], parameters: Mappi
             return bool(done.rowcount)
 
 
-def _read_claim(row: Mapping[str, Any] | None, worker: str) -> Claim:
+def _read_claim(row: Mapping[str, Any] | None, asked: Mapping[str, Any]) -> Claim:
     if row is None:
         return Claim(refusal="unknown")
     if row["fence"] is not None:
         return Claim(row["fence"], aborted=row["aborted"], claimed_at=row["claimed_at"])
-    refusal = _refusal(row)
-    mine = refusal == "busy" and _is_mine(row, worker)
+    refusal = _refusal(row, asked["reference"])
+    mine = refusal == "busy" and _is_mine(row, asked["worker"])
     if mine:
         return Claim(row["standing_fence"], refusal, row["aborted"], claimed_at=row["claimed_at"])
     return Claim(refusal=refusal, in_company=row["in_company"] if refusal == "suspect" else 0)
@@ -415,9 +427,9 @@ def _is_mine(row: Mapping[str, Any], worker: str) -> bool:
     return bool(row["was"] == "running" and row["holder"] == worker)
 
 
-def _refusal(row: Mapping[str, Any]) -> Refusal:
-    if row["mismatched"]:
-        return "mismatched"
+def _refusal(row: Mapping[str, Any], reference: str | None) -> Refusal:
+    if row["goes_by"] is not None:
+        return "moved" if row["goes_by"] == reference else "mismatched"
     if row["was"] not in ("ready", "queued", "running"):
         return "ended"
     if row["run_status"] == "parked":

@@ -86,6 +86,9 @@ TOLD_BY = {
     "test_step_output.py::test_who_blocks_the_loop_is_told_what_to_do": ["step.blocked_loop"],
     "test_left_behind.py::test_an_agent_that_ignores_its_cancellation_fails_with_its_timeout": ["step.left_behind"],
     "test_blueprint_kinds.py::test_a_missing_name_leaves_a_gap_and_is_told": ["template.missing"],
+    "test_carrying_on.py::test_what_is_to_come_is_run_as_the_new_code_says": ["run.carried_on"],
+    "test_carrying_on.py::test_a_run_waits_for_a_branch_that_runs_under_the_old_code": ["run.waits_for_old_code"],
+    "test_context_migrations.py::test_it_is_migrated_once": ["context.migrated"],
     "test_code_changes.py::test_a_conversation_whose_tool_changed_is_warned_of_once": ["code.changed"],
     "test_template_events.py::test_resolved_templates_are_told_by_name": ["template.resolved"],
 }
