@@ -116,7 +116,7 @@ def enqueue(
     """
     connection = options.get("connection")
     found = yield from find_pipeline(settings, pipeline, has_context=options.get("context") is not None)
-    new = new_run_of(settings, found, value, options)
+    new = new_run_of(settings, found, value, options, run_id=options.get("run_id"))
     if connection is None:
         yield PingBroker()
     grace_s = requests.GRACE_S if connection is None else 0.0
@@ -129,9 +129,11 @@ def enqueue(
     return Enqueued(recorded, is_new=True)
 
 
-def new_run_of(settings: Settings, found: FoundPipeline, value: Any, options: RunOptions) -> NewRun:
+def new_run_of(
+    settings: Settings, found: FoundPipeline, value: Any, options: RunOptions, *, run_id: str | None = None
+) -> NewRun:
     """Check a run's input and options, and make the value that is recorded; raises what `new_run` raises."""
-    deadline_s, tenant, run_id = options.get("deadline_s"), options.get("tenant", ""), new_run_id(time.time())
+    deadline_s, tenant, run_id = options.get("deadline_s"), options.get("tenant", ""), run_id or new_run_id(time.time())
     limits = in_force(
         settings.budgets,
         found.plan,
@@ -403,14 +405,27 @@ def _known(reference: str, error: FlujoError) -> Operation[FoundPipeline]:
 
 
 def same_run(new: NewRun | NewFork, connection: Any = None) -> Operation[str]:
-    """Find the run that was recorded under a new run's idempotency key; raises IdempotencyConflict if it is other work."""
+    """Find the run that was recorded under a new run's idempotency key or id; raises IdempotencyConflict if it is other work."""
     key, run_id = new.idempotency_key, new.first.ticket.run
+    taken = yield from query(requests.find_by_id(run_id), connection)
+    if taken is not None:
+        if taken != (new.first.ticket.tenant, new.digest):
+            raise id_taken(run_id)
+        return run_id
     if key is None:
         raise ClientError(f"run {run_id} was not recorded")
     run_id, first_digest = yield from query(requests.find_by_key(new.first.ticket.tenant, key), connection)
     if first_digest != new.digest:
         raise key_taken(key, run_id)
     return run_id
+
+
+def id_taken(run_id: str) -> IdempotencyConflict:
+    """Make the error about a run id that is in use for other work."""
+    return IdempotencyConflict(
+        f"run {run_id} exists, and was enqueued with another pipeline, input, context or tenant",
+        suggestion="choose another `run_id` for other work",
+    )
 
 
 def key_taken(key: str, run_id: str) -> IdempotencyConflict:
