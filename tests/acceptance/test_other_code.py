@@ -192,8 +192,9 @@ def turns_of(trace):
     return [step.children for iteration in loop.children for step in iteration.children if step.name == "judge"]
 
 
-def test_a_pipeline_may_have_its_runs_wait_for_the_code_of_their_conversation(services, tmp_path, judges):
-    """The run is parked with the reason, and a worker with the old body carries it on."""
+@pytest.mark.parametrize("policy", ["park", "warn"])
+def test_a_pipeline_may_have_its_runs_wait_for_the_code_of_their_conversation(services, tmp_path, judges, policy):
+    """The run is parked with the reason. A worker with the old body carries it on, or one with another policy."""
     with Site(services, tmp_path, worker=BRISK) as site:
         old = judges("old", judging(TEN, policy="park"))
         run = begun(site, old)
@@ -202,9 +203,9 @@ def test_a_pipeline_may_have_its_runs_wait_for_the_code_of_their_conversation(se
         wait_until(lambda: run.status() == "parked", what=site.log)
         assert "tool judging_app:rate changed" in run.record().reason
         wrong.kill()
-        site.workers(code=old)
+        site.workers(code=old if policy == "park" else judges("warns", judging(HUNDRED, policy=policy)))
         wait_until(lambda: run.status() == "paused", what=site.log)
-        assert site.told(run.id, "code.changed") == []
+        assert len(site.told(run.id, "code.changed")) == (policy == "warn")
         run.cancel()
 
 

@@ -63,7 +63,7 @@ def test_a_difference_is_told_in_words(deploy, flujo):
     deploy("a", "x", "b", "c")
     told = flujo("diff", run)
     assert told.stdout == "after   step 'x' was added\nafter   step 'c' was added\n"
-    assert "it may go on under plan" in told.stderr
+    assert "it can continue under plan" in told.stderr
     shown = json.loads(flujo("diff", run, "--json").stdout)
     assert [each["what"] for each in shown["differences"]] == ["step 'x' was added", "step 'c' was added"]
     assert shown["obstacles"] == []
@@ -97,7 +97,7 @@ def test_a_parked_run_is_upgraded(site, deploy, flujo, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        ([], 2, "say --all for every live run"),
+        ([], 2, "give --all for every live run"),
         (["--all", "--to", "ffff"], 1, "no plan has a fingerprint that begins with 'ffff'"),
         (["--status", "succeeded"], 2, "'succeeded' is not one of"),
         (["run_nothing"], 1, "no run id begins or ends with 'run_nothing'"),
@@ -120,7 +120,7 @@ def test_the_plan_of_another_pipeline_is_refused(site, deploy, flujo):
     [other] = deploy("a", name="other")
     to = site.client.get_run(other).record().fingerprint
     told = flujo("upgrade", run, "--to", to, code=1)
-    assert "that plan is of another pipeline than 'upgrading:moving'" in told.stdout
+    assert "that plan belongs to another pipeline than 'upgrading:moving'" in told.stdout
 
 
 def test_a_pinned_run_waits_for_its_build_and_status_says_which(site, deploy, flujo, tmp_path):
@@ -135,7 +135,7 @@ def test_a_pinned_run_waits_for_its_build_and_status_says_which(site, deploy, fl
     deploy("a", "b", name="pinned")
     site.workers(code=f"{tmp_path}:{STEPS}", arguments=["--build", "green"])
     wait_until(lambda: site.client.get_run(second).status() == "parked", what=site.log)
-    assert "it is pinned to the code it was started with" in site.client.get_run(second).record().reason
+    assert "it is pinned to the code that it was started with" in site.client.get_run(second).record().reason
 
     def parked():
         [plan] = json.loads(flujo("--json", group="status").stdout)["parked"]
