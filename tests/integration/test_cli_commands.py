@@ -196,7 +196,7 @@ def test_a_dry_run_checks_and_lists_and_records_nothing(flujo, site, code):
     assert told.stdout == "upper  step\nchild  nested\nchild/body/inside  human\n"
     assert "nothing was run" in told.stderr
     refused = flujo("run", "cli_pipelines:upper", "--dry-run", env=nowhere, code=3)
-    assert "IMPORT_FAILED 'cli_pipelines:upper' is a function" in refused.stderr
+    assert "IMPORT_FAILED" in refused.stderr
     assert len(site.client.list_runs(limit=1000)) == before
 
 
