@@ -13,17 +13,17 @@ FlujoError                      message, code, suggestion; survives a journey as
 │   ├── SchemaVersionError      the database is older or newer than the code
 │   └── ServiceUnreachable      Postgres or Redis does not answer
 ├── ExecutionError              a run that went wrong
-│   ├── AgentError              an agent raised, ran out of time, or gave what nobody asked for
+│   ├── AgentError              an agent raised, ran out of time, or gave what was not asked for
 │   │   └── AgentIOValidationError   a model's output that cannot be made to hold under its schema; names place and rule
 │   ├── PluginError             a plugin refused the output
-│   ├── RunFailed / RunCancelled / RunExpired   how a run ended, for whoever waits for its result
+│   ├── RunFailed / RunCancelled / RunExpired   how a run ended, raised where its result is awaited
 │   ├── UsageLimitExceededError      a budget is used up; the partial result is on it
 │   ├── NonRetryableError       raise it in an agent: do not try this again
 │   ├── ResumeError             a run that cannot be gone on with in this way
 │   ├── HumanInputError         a person's answer that does not fit, or that did not come in time
 │   └── StepInvocationError     a step was called as if it were a function
 ├── ControlFlowError            passes through every layer untouched
-│   ├── PausedException         ask a person, and wait: raised in a step, and for whoever asks for the result meanwhile
+│   ├── PausedException         ask a person, and wait: raised in a step, and where the result is read meanwhile
 │   ├── PipelineAbortSignal     stop this run now
 │   ├── InfiniteRedirectError   a plugin sent the work to an agent that had been tried already
 │   └── InfiniteFallbackError   a step that is, through fallbacks, its own fallback
@@ -241,9 +241,9 @@ class ControlFlowError(FlujoError):
 
 
 class PausedException(ControlFlowError):
-    """A run waits for a person. Raise it in a step to ask somebody: the message is the question, and the answer the step's output.
+    """A run waits for a person. Raise it in a step to ask a person: the message is the question, and the answer the step's output.
 
-    For whoever asks for a paused run's result, `result` is what there is of it.
+    When it is raised for a paused run's result, `result` is what exists of it.
     """
 
     code = "PAUSED"

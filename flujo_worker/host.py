@@ -23,6 +23,7 @@ from flujo_worker.coordinator.code_changes import CodeChanges
 from flujo_worker.coordinator.coordinator import Coordinator
 from flujo_worker.coordinator.failure_log import log_failures
 from flujo_worker.dispatch import RedisPublisher, Sender
+from flujo_worker.domain.retention import keep_rules
 from flujo_worker.engine import Engine, LoopEffects
 from flujo_worker.errors import WireError
 from flujo_worker.event_loop import Loop
@@ -40,6 +41,7 @@ from flujo_worker.observe.step_output import capture_step_output, release_step_o
 from flujo_worker.observe.system import SystemEvents
 from flujo_worker.ports import Member
 from flujo_worker.quarantine import STOP_S, Quarantine
+from flujo_worker.retention import Pruner
 from flujo_worker.runtime.effects import BlockingEffects
 from flujo_worker.store.migrate import require_current
 from flujo_worker.store.postgres.groups import GroupedLedger
@@ -129,7 +131,7 @@ class Host:
             lease_s=own.lease_s,
             renew_s=own.renew_s,
             on_renewed=self._heartbeat.beat,
-            on_told_to_stop=lambda: self.steps.stop(),  # noqa: PLW0108 - whoever runs the process replaces it
+            on_told_to_stop=lambda: self.steps.stop(),  # noqa: PLW0108 - the code that runs the process replaces it
         )
         changes = CodeChanges(
             self._store,
@@ -173,6 +175,9 @@ class Host:
             fits=self._attempts.preparation.fits,
             may_load=trials.may_load,
             look_beside=neighbours.bury,
+            prune=Pruner(
+                self._store, keep_rules(settings.retention), per_minute=settings.retention.runs_per_minute
+            ).prune_in_turn,
         )
         self._hook_delivery = HookDelivery(
             self._store,
@@ -217,7 +222,7 @@ class Host:
         self._sender.start()
 
     def start(self) -> None:
-        """Begin, and do what every worker does besides: sweep, tell hooks, tell of itself."""
+        """Begin, and do what else every worker does: sweep, call hooks, announce itself."""
         self.begin()
         self._sweeper.start()
         self._hook_calls.start()
@@ -324,7 +329,7 @@ class Host:
         return LoopEffects(engine, self._store, self._groups, self._threads, self._sender, at_once=at_once)
 
     def sweep(self) -> None:
-        """Sweep now, whoever's turn it is."""
+        """Sweep now, whichever worker's turn it is."""
         self._sweeper.sweep()
 
     def health_check(self) -> None:

@@ -2,7 +2,7 @@
 
 It recovers messages that were never published or were lost, workers that died, timers that are due, runs that were cancelled or
 are past their deadline, questions whose time is over, child runs without their parent, joins whose signal was lost, and parked runs whose code is here. Now and
-then it makes place for the events of the days to come, and drops those that are kept no longer.
+then it makes place for the events of the days to come, and drops those that are kept no longer; ended runs go a few at a time.
 """
 
 from __future__ import annotations
@@ -67,6 +67,7 @@ class Sweeper:
         may_load: tells whether code can be loaded without harm to this process.
         fits: tells whether a pipeline here has the bodies or models that a run waits for, by the attempt that waits.
         look_beside: looks for processes of this machine that are gone, before each turn to sweep.
+        prune: deletes a little of what is kept no longer, after each sweep.
     """
 
     def __init__(  # noqa: PLR0913 - the composition root gives it all it needs, once
@@ -86,6 +87,7 @@ class Sweeper:
         may_load: Callable[[str, str], bool] = lambda *_: True,
         fits: Callable[[LoadedPipeline, AwaitedCode, Envelope | None], bool] = lambda *_: True,
         look_beside: Callable[[], object] = lambda: None,
+        prune: Callable[[], object] = lambda: None,
     ) -> None:
         self._store, self._post, self._coordinator, self._catalog = store, post, coordinator, catalog
         self._changes, self._kept_parked = changes, dict[str, None]()
@@ -94,7 +96,7 @@ class Sweeper:
         self._every_s, self._max_lost = every_s, max_lost
         self._unparked_at = self._housekept_at = float("-inf")
         self._keep_events_days, self._look_beside, self._may_load = keep_events_days, look_beside, may_load
-        self._fits, self._unfit = fits, dict[object, None]()
+        self._fits, self._prune, self._unfit = fits, prune, dict[object, None]()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._sweep_forever, name="flujo-sweeper", daemon=True)
 
@@ -109,7 +111,7 @@ class Sweeper:
         self._thread.join(timeout=5)
 
     def sweep(self) -> int:
-        """Sweep once, whoever's turn it is; return how many messages went out."""
+        """Sweep once, whichever worker's turn it is; return how many messages went out."""
         for run, status in self._store.runs_to_stop(BATCH):
             _safely(f"winding down {run}", partial(self._coordinator.stop, run, status, STOPPED_FOR[status]))
         for run in self._store.orphaned_children(BATCH):
@@ -169,7 +171,7 @@ class Sweeper:
     def _wind_down(self) -> None:
         """Close what a crash left of aborted fan-outs.
 
-        That they are aborted is seen the moment it is committed. Whoever did it is about to wind down and signal too, so the signal is
+        That they are aborted is seen the moment it is committed. The worker that did it is about to wind down and signal too, so the signal is
         left to it, and to `_join` when it is gone: a signal from here would win that race now and then, without anything being wrong.
         """
         for run, fan_out in self._store.aborted(BATCH):
@@ -216,7 +218,7 @@ class Sweeper:
                 _safely(f"unparking {run}", partial(self._unpark_if_fit, run, code, awaited))
 
     def _unpark_if_fit(self, run: str, code: Sequence[str], awaited: AwaitedCode) -> None:
-        """Let a run go on that waits for bodies of functions or for models, if this worker has them. It is asked once: its code stays."""
+        """Let a run continue that waits for bodies of functions or for models, if this worker has them. It is asked once: its code stays."""
         if (run, awaited) in self._unfit:
             return
         try:
@@ -232,7 +234,7 @@ class Sweeper:
         put_bounded(self._unfit, (run, awaited), None, most=MOST_UNFIT)
 
     def _change_code(self, changes: CodeChanges, run: str, plan: Plan) -> None:
-        """Bring a parked run under the code that is here. One that may not go on under it is not asked about again: neither changes."""
+        """Bring a parked run under the code that is here. One that may not continue under it is not asked about again: neither changes."""
         try:
             carried = changes.carry_on(run, plan)
         except Unreadable as error:
@@ -260,6 +262,7 @@ class Sweeper:
                 if self._store.begin_sweep(self._worker(), self._every_s * self._patience()):
                     while self.sweep() == BATCH and not self._stopping.is_set():
                         pass
+                    self._prune()
             except (StoreError, DispatchError) as error:
                 logger.warning("sweep postponed: %s", error)
             except Exception:

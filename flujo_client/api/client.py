@@ -99,7 +99,7 @@ class FlujoClient:
             deadline_s: seconds after which the run expires.
             metadata: kept with the run, for `list_runs`.
             trace_parent: a W3C trace context to carry.
-            limits: what the run may spend with all its child runs; the project's `[budgets]` count besides, the smaller of each.
+            limits: what the run may spend with all its child runs; the project's `[budgets]` apply too, the smaller of each.
             connection: your own transaction, as a psycopg `Connection`, a SQLAlchemy `Session` or `Connection` on psycopg, or Django's
                 `connection`: the run exists if and only if you commit. It is published by a sweep within a second, or at once by
                 `RunHandle.publish()` after your commit.
@@ -176,7 +176,7 @@ class FlujoClient:
         """List runs, newest first, child runs among them.
 
         `metadata` finds runs whose metadata contain it; `prefix` those whose id begins with it; `end` those whose id ends with it; `part` those whose id has it anywhere;
-        `parent` the child runs of a run, or with an empty text all that are no child runs; `background` those of background steps,
+        `parent` the child runs of a run, or with an empty text all that are not child runs; `background` those of background steps,
         or with False all others.
         """
         request = requests.runs(
@@ -214,7 +214,7 @@ class FlujoClient:
         return self._door.perform(approvals.answer(self.settings, token, value, actor=actor, note=note))
 
     def get_failed_background_tasks(self, parent_run_id: str | None = None, hours_back: float = 24) -> list[RunRecord]:
-        """List the runs of background steps that failed in the last hours and that nobody has started again, newest first.
+        """List the runs of background steps that failed in the last hours and have not been started again, newest first.
 
         Args:
             parent_run_id: only those that this run launched.
@@ -236,7 +236,7 @@ class FlujoClient:
 
         Raises:
             RunNotFound: there is no such run.
-            ResumeError: it is no background step's, has succeeded, was started again before (`STARTED_AGAIN`), or continues by itself.
+            ResumeError: it does not belong to a background step, has succeeded, was started again before (`STARTED_AGAIN`), or continues by itself.
             FeatureDisabled: `[background_tasks]` says that nothing is resumed.
         """
         return RunHandle(self, self._door.perform(background_runs.resume(self.settings, task_id, new_data)))

@@ -79,7 +79,7 @@ logger = logging.getLogger(__name__)
 
 FIRST_POLL_S, SLOWEST_POLL_S = 0.005, 0.25
 LOOK_AGAIN_S = 30.0
-"""How long nobody is believed who says that a run's status has not changed."""
+"""How old a run's unchanged status may be before it is read again."""
 EVENTS_AT_ONCE = 10_000
 EMBEDDED_LOOK_S = 0.2
 FIRST_LOOK_S = 5.0
@@ -314,7 +314,7 @@ def more_of_the_story(run_id: str, after: str | None) -> Operation[list[EventRec
 
     Raises:
         RunNotFound: there is no such run.
-        ClientError: that is no event's cursor.
+        ClientError: `after` is not the cursor of an event.
     """
     pause = FIRST_POLL_S
     page = yield from query(requests.events(run_id, after=after))
@@ -388,7 +388,8 @@ def _check_unchanged(settings: Settings, pipeline: Pipeline) -> None:
     """Refuse a pipeline that says something else than the blueprint it would travel as; raises PipelineError."""
     reference, text = reference_to(pipeline), str(pipeline.blueprint)
     written = with_reference_options(Pipeline.from_yaml_text(text, allowed=settings.allowed_imports), reference)
-    if compile_plan(written).fingerprint != compile_plan(pipeline).fingerprint:
+    same = [(each.on_body_change, each.context_migrations.keys()) for each in (written, pipeline)]
+    if compile_plan(written).fingerprint != compile_plan(pipeline).fingerprint or same[0] != same[1]:
         raise PipelineError(
             "the pipeline was changed after it was read from its blueprint, so workers would build a different one",
             suggestion="change the blueprint; or use replace(pipeline, blueprint=None) and define it in a module",

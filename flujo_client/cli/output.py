@@ -97,7 +97,7 @@ def print_status(renderable: RenderableType) -> None:
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Show the person lines that somebody else has written."""
+    """Show the person lines that another program has written."""
     for line in lines:
         print_status(Text(printable(line)))
 

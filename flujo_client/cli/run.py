@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 LOOK_EVERY_S = 0.5
 START_S = 30.0
-"""How long a worker of our own may take to start before anything is said of it."""
+"""How long a worker of our own may take to start before a message says so."""
 
 
 @click.command("run")

@@ -34,6 +34,7 @@ from flujo_client.config.models import (
     ModulePrefix,
     PostgresUrl,
     RedisUrl,
+    Retention,
     Retry,
     Runs,
     SecretUrl,
@@ -111,6 +112,7 @@ class Settings(Section):
     health: Health = Health()
     log: Log = Log()
     events: Events = Events()
+    retention: Retention = Retention()
     hooks: HookSettings = HookSettings()
     validation: Validation = Validation()
 
@@ -150,7 +152,7 @@ class Settings(Section):
         return {_VARIABLES[name][0]: text for name, value in _flat(self._written()) if (text := _text(value))}
 
     def _written(self) -> dict[str, Any]:
-        """Return everything, `[aros]` only as far as somebody wrote it: that it is written is what turns it on."""
+        """Return everything, `[aros]` only as far as it is written: writing it turns it on."""
         return self.model_dump(by_alias=True) | {"aros": self.aros.model_dump(exclude_unset=True)}
 
     @model_validator(mode="after")

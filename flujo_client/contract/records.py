@@ -25,7 +25,7 @@ _ORIGINAL_STATUSES = {"completed": "succeeded", "unknown": "unknown"}
 """The statuses that the original calls by another name; no run's status is unknown."""
 SEQUENCE = "sequence"
 CODE = "flujo.code"
-"""Where a scope's metadata names the versions of code that the conversation in it was held with; nobody is shown it there."""
+"""Where a scope's metadata names the versions of code that the conversation in it was held with; it is not shown there."""
 
 
 def without_code(metadata: Mapping[str, Any]) -> dict[str, Any]:

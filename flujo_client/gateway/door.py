@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
-SCHEMA = 27
+SCHEMA = 30
 """The schema this code reads and writes: the number of the newest migration that does not wait for the end of older workers."""
 
 VERSION = Query(schema_version())
@@ -174,7 +174,7 @@ def _check(connection: _Connection) -> None:
 
 
 def needs_check(connection: _Connection | psycopg.AsyncConnection[Any], answered_at: float) -> bool:
-    """Tell whether a connection may be broken: it has not answered for a while, or something came that nobody asked for."""
+    """Tell whether a connection may be broken: it has not answered for a while, or something came that was not asked for."""
     if time.monotonic() - answered_at > FRESH_S:
         return True
     waiting = select.poll()

@@ -171,7 +171,7 @@ def runs(  # noqa: PLR0913 - one for each filter
     """List runs, newest first, without their values. With `parent` its child runs, or when that is empty no child runs.
 
     `background` asks for runs in the background or for all others, `ended_within_s` for those that ended in the last so many seconds,
-    `not_retried` for those that nobody has started again.
+    `not_retried` for those that have not been started again.
     """
     parameters = {
         "prefix": prefix,
@@ -207,7 +207,7 @@ def recording(run_id: str) -> Request[Recording]:
 
 
 def notices(run_id: str) -> Request[list[NoticeRecord]]:
-    """Read what a run's coordinators were told, in the order of their commits; what nobody has concluded comes last."""
+    """Read what a run's coordinators were told, in the order of their commits; what has not been concluded comes last."""
     return Request("notices", {"run": run_id}, lambda rows: [_notice(row) for row in rows])
 
 
@@ -235,7 +235,7 @@ def events(
         settled: leave out, as long as the run is live, what another event may still come before: it could never be read on from.
 
     Raises:
-        ClientError: that is no cursor.
+        ClientError: `after` is not a cursor.
     """
     found = _CURSOR.fullmatch(after or "0-0")
     if found is None:

@@ -103,7 +103,7 @@ def _call_findings(name: str, given: Callable[..., Any], called_with: str) -> It
 
 
 _OWN_INPUT = "original_input"
-"""What functions are handed besides, by name, if they have such a parameter."""
+"""What functions are passed in addition, by name, if they have such a parameter."""
 
 
 def count_findings(name: str, given: Any) -> Iterator[str]:

@@ -106,7 +106,7 @@ class Step(Factories, Generic[OutputT]):
             and, where that is False, `validation_feedback`.
 
     Raises:
-        BlueprintError: `processing` is no such block; the key is named.
+        BlueprintError: `processing` is not a valid block; names the key.
     """
 
     spec = kinds.STEP
@@ -150,9 +150,7 @@ class Step(Factories, Generic[OutputT]):
         defaults = dict(defaults_of(self.agent))
         if self.processing is None and "processing" in defaults:
             object.__setattr__(self, "processing", defaults["processing"])
-        given = getattr(
-            self.config, "model_fields_set", set(StepConfig.model_fields)
-        )  # what is no config is told by `check`
+        given = getattr(self.config, "model_fields_set", set(StepConfig.model_fields))  # `check` reports anything else
         unset = StepConfig.model_fields.keys() - given
         if known := {name: value for name, value in defaults.items() if name in unset}:
             object.__setattr__(self, "config", StepConfig(**self.config.model_dump(exclude_unset=True), **known))

@@ -1,6 +1,6 @@
 """The user's own parts of a step around its agent: processors of prompts and outputs; plugins and validators, which judge.
 
-What a judge refuses is terminal. It must not call the agent that a plugin asks for: whoever asks the plugins does. In: what the
+What a judge refuses is terminal. It must not call the agent that a plugin asks for: its caller does. In: what the
 attempt was given, and a value; out: the value, what was put in its place, or where a plugin wants the input to go instead.
 """
 
@@ -65,7 +65,7 @@ async def consult_plugins(work: Work, run: AttemptRun, output: Any) -> Any:
 
     Raises:
         PluginError: one refused.
-        TypeError: one answered with what is no verdict.
+        TypeError: one gave an answer that is not a verdict.
     """
     pairs = [each if isinstance(each, tuple) else (each, 0) for each in work.step.plugins]
     for plugin, _ in sorted(pairs, key=lambda pair: -pair[1]):
@@ -86,7 +86,7 @@ async def consult_validators(work: Work, run: AttemptRun, output: Any) -> None:
 
     Raises:
         ValidationError: at least one refused, and that is to fail the step.
-        TypeError: one answered with what is no verdict.
+        TypeError: one gave an answer that is not a verdict.
     """
     refused = []
     for validator in work.step.validators:

@@ -120,7 +120,7 @@ def remember(work: Work, context: Any, reply: Reply, output: Any) -> Any:
 
 
 def going_on(context: Any) -> Any:
-    """Say in a context that nobody is waited for any more."""
+    """Note in a context that it no longer waits for an answer."""
     if isinstance(context, PipelineContext):
         mark(context, ContextState.RUNNING, None)
     return context

@@ -263,7 +263,7 @@ async def _perform(policy: Policy, work: Work, run: AttemptRun, filling: Filling
     """Carry out a policy. Whatever it raises is blamed on the place where the attempt was, with what it had spent.
 
     That is everything: a `sys.exit()` of user code would end the event loop, a cancellation of its own the attempt. Only where the attempt
-    itself is cancelled nobody asks any more.
+    itself is cancelled it is no longer asked.
 
     Raises:
         StageError: where it failed, and on what.

@@ -66,7 +66,7 @@ class Tables:
         self._last_event = 0
         self._corrections: list[CorrectionRecord] = []
         self._owed: dict[tuple[str, str, str], Taken] = {}
-        self._swept_at = float("-inf")
+        self._swept_at = self._pruned_at = float("-inf")
 
     def _run(self, run_id: str) -> StoredRun:
         if run_id not in self._runs:

@@ -56,6 +56,7 @@ from flujo_worker.store.postgres.health import HealthInPostgres
 from flujo_worker.store.postgres.hook_calls import HookCallsInPostgres
 from flujo_worker.store.postgres.make_entities import as_text, shown
 from flujo_worker.store.postgres.plan_moves import PlanMovesInPostgres
+from flujo_worker.store.postgres.retention import RetentionInPostgres
 from flujo_worker.store.postgres.statements import CLIENT, UNDONE, execute
 from flujo_worker.store.postgres.tree import TreeInPostgres, read_envelopes
 from flujo_worker.store.rows import plan_of, reply_of
@@ -77,14 +78,14 @@ DAYS_AHEAD = 2, 7
 """The days from today on for which partitions of events are made, before they come; what falls through is in the default one."""
 
 
-class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres, PlanMovesInPostgres):
+class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres, PlanMovesInPostgres, RetentionInPostgres):
     """The worker's way to Postgres.
 
     Args:
         url: a libpq connection string.
         pool_max: connections this process may hold.
         prepare: whether statements may be prepared, on connections that have a session of their own.
-        stopping: set when the process is going down, so that nobody waits for Postgres any longer.
+        stopping: set when the process is going down, so that nothing waits for Postgres any longer.
     """
 
     def __init__(self, url: str, *, pool_max: int = 10, prepare: bool = True, stopping: Flag | None = None) -> None:
