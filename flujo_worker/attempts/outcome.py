@@ -69,12 +69,19 @@ _IN_A_THREAD: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """An attempt that is this process's to perform: `reply` is what became of the question it waited with, `started` since when."""
+    """An attempt that is this process's to perform.
+
+    Attributes:
+        reply: what became of the question it waited with.
+        started: since when, by this process's clock.
+        inline: its envelope with the values that are stored apart, if they were read already.
+    """
 
     envelope: Envelope
     held: ActiveAttempt
     reply: Reply | None
     started: float
+    inline: Envelope | None = None
 
 
 class Outcomes:
@@ -154,7 +161,7 @@ class Outcomes:
         return _with_events(failed(fault, usage, started), story, run)
 
     def _begun(self, claimed: Claimed, entry: LoadedPipeline, run: AttemptRun) -> tuple[Envelope, Work]:
-        envelope = claimed.envelope
+        envelope = claimed.inline or claimed.envelope
         if envelope.references:
             envelope = envelope.inline(fetched(self._ledger, envelope.references))
         run.work = self._work(envelope, claimed.reply, entry, run)

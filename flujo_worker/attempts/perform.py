@@ -171,7 +171,7 @@ class Attempts:
             return await self._conclude(AttemptReport(envelope, held.fence or 0, unperformed, held.claimed_at), started)
         if reply is not None and reply.answer is None:  # a copy that came too early: it may be answered by now
             reply = await self._effects.call(self._claims.reply, envelope)
-        return await self._carry_out(Claimed(envelope, held, reply, time.monotonic()), wanted.calls)
+        return await self._carry_out(Claimed(envelope, held, reply, time.monotonic(), wanted.inline), wanted.calls)
 
     async def _refused(self, envelope: Envelope, claim: Claim) -> DeliveryResult:
         logger.info("attempt %s not claimed: %s", envelope.key, claim.refusal)

@@ -45,6 +45,7 @@ ELSEWHERE = {
     **dict.fromkeys([f"agent_tool.{name}" for name in ("output_invalid", "returned", "raised")], TOOL),
     "aros.guidance.not_injected": "test_precheck_guidance.py",
     "flujo.budget.reserved": "test_limits_in_engine.py",
+    "flujo.budget.unpriced": "test_default_reservations.py",
     **dict.fromkeys(["attempt.isolated", "attempt.crashed"], "test_quarantine.py"),
     "step.blocked_loop": "test_left_behind.py",
     "step.left_behind": "test_left_behind.py",
