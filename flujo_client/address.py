@@ -51,6 +51,11 @@ class AttemptKey(NamedTuple):
         return cls(run, address, step, int(word[2] or 1), word[1])
 
 
+def is_repeated(address: str) -> bool:
+    """Tell whether a scope stands in an iteration, an item or a turn, of which there may be any number."""
+    return "#" in address
+
+
 def new_run_id(at: float) -> str:
     """Draw a run id that sorts by time: 48 bits of milliseconds, then 64 random bits (after RFC 9562, version 7).
 

@@ -71,7 +71,7 @@ def read_result(
 
 def references(run: RunRecord, attempts: Sequence[AttemptRecord], scopes: Sequence[ScopeRecord]) -> set[str]:
     """The digests of the values that a result needs and its rows only point at."""
-    closed = (scope.output for scope in scopes if scope.status == "succeeded")
+    closed = (value for scope in scopes if scope.status == "succeeded" for value in (scope.output, scope.context))
     values = (run.output, run.context, *(row.output for row in attempts), *closed)
     return {each.digest for each in values if each is not None and each.is_reference}
 
@@ -160,6 +160,7 @@ class _Reading:
             token_counts=own.token_counts + scope.tokens + sum(each.token_counts for each in inside),
             cost_usd=own.cost_usd + scope.cost_usd + sum(each.cost_usd for each in inside),
             feedback=feedback if has_succeeded else self._why(scope, inside),
+            branch_context=self.value(scope.context) if has_succeeded else None,
             metadata_=metadata,
             step_history=inside,
         )
@@ -258,5 +259,7 @@ def attempt_record(row: Row) -> AttemptRecord:
 
 def scope_record(row: Row) -> ScopeRecord:
     """Read a row of `scopes.sql`."""
-    rest = {key: value for key, value in row.items() if key not in ("error", "output")}
-    return ScopeRecord(**rest, output=packed(row["output"]), fault=fault_of(row["error"]))
+    rest = {key: value for key, value in row.items() if key not in ("error", "output", "context")}
+    return ScopeRecord(
+        **rest, output=packed(row["output"]), context=packed(row["context"]), fault=fault_of(row["error"])
+    )

@@ -122,7 +122,7 @@ class BackgroundRestart:
 
 @dataclass(frozen=True, slots=True)
 class ScopeRecord:
-    """One row of `flujo_scopes`, without its context.
+    """One row of `flujo_scopes`.
 
     Attributes:
         kind: `sequence` for what runs nodes in order, else the container's kind.
@@ -130,6 +130,7 @@ class ScopeRecord:
         name: what it is called in results; None for the root.
         place: its place among its siblings.
         output: its input, as long as it is open; its result once it has succeeded.
+        context: the one that it left, if it has succeeded and keeps one; the root's is the run's.
         lanes: the fan-outs it stands in, by address, with its lane in each.
         tokens, cost_usd: what the child run that was begun here has spent, with its own child runs.
     """
@@ -143,6 +144,7 @@ class ScopeRecord:
     name: str | None = None
     place: int = 0
     output: Packed | None = None
+    context: Packed | None = None
     fault: Fault | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
     closed_at: datetime | None = None

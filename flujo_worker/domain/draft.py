@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from flujo_client.address import ROOT
+from flujo_client.address import ROOT, is_repeated
 from flujo_client.contract.outcome import Event
 from flujo_client.contract.records import SEQUENCE
 from flujo_worker.domain.transitions import SCOPE, require
@@ -285,7 +285,7 @@ def _read(row: ScopeRow) -> ScopeState:
 
 def _move(scope: ScopeState) -> UpdateScope:
     output, context = scope.seen or (None, None)
-    keeps = scope.status == "open" or scope.parent is None
+    keeps = _keeps_context(scope)
     return UpdateScope(
         address=scope.address,
         version=scope.version,
@@ -301,6 +301,12 @@ def _move(scope: ScopeState) -> UpdateScope:
     )
 
 
+def _keeps_context(scope: ScopeState) -> bool:
+    """Tell whether a scope's row has its context; of iterations, of which there may be any number, none does that has closed."""
+    is_for_results = scope.status == "succeeded" and not is_repeated(scope.address)
+    return scope.status == "open" or scope.parent is None or is_for_results
+
+
 def _opening(scope: ScopeState) -> CreateScope:
     return CreateScope(
         address=scope.address,
@@ -310,7 +316,7 @@ def _opening(scope: ScopeState) -> CreateScope:
         name=scope.name,
         place=scope.place,
         output=scope.output,
-        context=scope.context if scope.status == "open" else None,
+        context=scope.context if _keeps_context(scope) else None,
         lanes=scope.lanes,
         cursor=scope.cursor,
         status=scope.status,

@@ -116,7 +116,7 @@ def finish(
             yield from give_up(draft, container, refused.fault, **metadata)
             return
     scope = yield from _leave(draft, container, metadata)
-    container.output = output
+    container.output, container.context = output, context or scope.context
     container.close("succeeded")
     draft.emit("step.succeeded", step=node.name, kind=node.kind)
     yield from succeed(draft, scope, output, context)

@@ -44,7 +44,7 @@ class UpdateScope:
     Attributes:
         version: the scope's, as it was read; the commit is refused if it is another by then.
         merges: raises the version (M-006).
-        drops_context: a scope that closes hands its context up and keeps none.
+        drops_context: a scope that closes hands its context up, and keeps none that no result tells.
         patch: what a branch that succeeded changed in its context.
     """
 

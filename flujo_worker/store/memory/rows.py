@@ -227,6 +227,7 @@ class StoredScope:
             name=self.name,
             place=self.place,
             output=self.output,
+            context=self.context if self.status == "succeeded" and self.parent is not None else None,
             fault=self.fault,
             metadata=dict(self.metadata),
             closed_at=when_or_none(self.closed_at),
