@@ -47,7 +47,7 @@ class AttemptKey(NamedTuple):
             return cls(run, address, step, int(last))
         word = _WORD.fullmatch(last)
         if word is None:
-            raise ValueError(f"'{last}' is no number and no kind of work")
+            raise ValueError(f"'{last}' is neither a number nor a kind of work")
         return cls(run, address, step, int(word[2] or 1), word[1])
 
 
@@ -78,7 +78,7 @@ def branch_of(fan_out: str, address: str) -> str:
     """The address of the branch of `fan_out` that `address` is, or lies in."""
     found = _CHILD.match(address, len(fan_out))
     if not address.startswith(fan_out) or found is None:
-        raise ValueError(f"'{address}' lies in no branch of '{fan_out}'")
+        raise ValueError(f"'{address}' is not in a branch of '{fan_out}'")
     return address[: found.end()]
 
 

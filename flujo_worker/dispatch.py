@@ -55,27 +55,27 @@ class RedisPublisher:
         try:
             self._broker.publish(envelopes)
         except RedisError as error:
-            raise DispatchError(f"{len(envelopes)} messages not published: {error}", cause=error) from error
+            raise DispatchError(f"{len(envelopes)} messages were not published: {error}", cause=error) from error
 
     async def push(self, envelopes: Sequence[Envelope], *, take: bool = False) -> bytes | None:
         try:
             return await self._publisher.publish(envelopes, take=take)
         except (RedisError, OSError) as error:
-            raise DispatchError(f"{len(envelopes)} messages not published: {error}", cause=error) from error
+            raise DispatchError(f"{len(envelopes)} messages were not published: {error}", cause=error) from error
 
     def put_back(self, message: bytes, like: Envelope) -> None:
         """Put a message back to where it was taken from, beside what was published; raises DispatchError."""
         try:
             self._broker.redis.rpush(self._broker.key(like.queue, like.ticket.priority), message)
         except RedisError as error:
-            raise DispatchError(f"a message not put back: {error}", cause=error) from error
+            raise DispatchError(f"a message was not put back: {error}", cause=error) from error
 
     def open_chord(self, run: str, fan_out: str, lanes: int) -> None:
         backend: Any = self._app.backend  # its stubs know no chords
         try:
             backend.set_chord_size(group_of(run, fan_out), lanes)
         except (RedisError, OSError) as error:
-            raise DispatchError(f"the chord of {run}:{fan_out} not opened: {error}", cause=error) from error
+            raise DispatchError(f"the chord of {run}:{fan_out} was not opened: {error}", cause=error) from error
 
     def epoch(self) -> str:
         drawn = f"{time.time_ns():x}"

@@ -13,8 +13,10 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
+from flujo_worker.errors import StoreError
 from flujo_worker.event_loop import Inbox
 from flujo_worker.ports import PlanName
+from flujo_worker.runtime.claim_ahead import FENCE, ClaimAhead
 from flujo_worker.runtime.effects import claim_alone
 from flujo_worker.threads import carried
 
@@ -23,8 +25,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor, Future
     from typing import Protocol, Unpack
 
-    from flujo_client.contract.envelope import Envelope
-    from flujo_worker.domain.values import Decision, FanOut
+    from flujo_client.contract.envelope import AttemptKind, Envelope
+    from flujo_worker.domain.values import Decision, FanOut, NextAttempt
     from flujo_worker.ports import Claim, Committed, FanOutPlace, Store
     from flujo_worker.runtime.effects import ClaimTerms
     from flujo_worker.store.postgres.groups import GroupedLedger
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 
         def send(self, envelopes: Sequence[Envelope], fan_out: FanOut | None) -> None: ...
 
-        async def push(self, envelopes: Sequence[Envelope], *, take: bool) -> bytes | None: ...
+        async def push(self, envelopes: Sequence[Envelope], *, take: bool = False) -> bytes | None: ...
 
         def put_back(self, message: bytes, like: Envelope) -> None: ...
 
@@ -139,13 +141,13 @@ class Gathering(Generic[T, R]):
 class Taker:
     """Whoever takes messages beside the consumer: nobody, unless a pool says otherwise."""
 
-    def wants(self, envelope: Envelope) -> bool:  # noqa: ARG002 - for those who do
-        """Tell whether the process may carry out one more message of the queue that this one goes to."""
+    def wants(self, kind: AttemptKind, queue: str) -> bool:  # noqa: ARG002 - for those who do
+        """Tell whether the process may carry out one more attempt of this kind from this queue."""
         return False
 
-    def take_item(self, item: bytes, queue: str) -> bool:  # noqa: ARG002 - likewise
-        """Carry out a message of a queue, and tell whether it was one to be taken so."""
-        return False
+    def take_item(self, item: bytes, queue: str) -> str | None:  # noqa: ARG002 - likewise
+        """Carry out a message of a queue, and return the key of its attempt; None if it is not to be taken so."""
+        return None
 
 
 class LoopEffects:
@@ -175,10 +177,13 @@ class LoopEffects:
     ) -> None:
         self._one_by_one = asyncio.Semaphore(at_once)
         self._engine, self._store, self._groups, self._threads = engine, store, groups, threads
-        self._sender, self.taker = sender, Taker()
+        self._sender, self.taker, self._ahead = sender, Taker(), ClaimAhead()
         self._gatherings: dict[Callable[..., Any], Gathering[Any, Any]] = {}
 
     async def claim(self, envelope: Envelope, worker: str, **terms: Unpack[ClaimTerms]) -> Claim:
+        self._ahead.worker = worker
+        if (claimed := self._ahead.pop(envelope.key)) is not None:
+            return claimed
         if terms["room"] == "shared":
             ticket = envelope.ticket
             plan = PlanName(ticket.reference, ticket.fingerprint)
@@ -191,20 +196,42 @@ class LoopEffects:
             return await self.call(claim_alone, self._store, envelope, worker, **terms)
 
     async def commit(self, decision: Decision) -> Committed:
+        claims = self._engine.carries_one() and self._ahead.may_claim(decision) and self._wants(decision.next[0])
+        if claims:
+            decision = self._ahead.ask(decision)
         committed = await self._groups.commit(decision)
-        if committed is not None:
-            return committed
-        async with self._one_by_one:
-            return await self.call(self._store.commit, decision)
+        if committed is None:
+            async with self._one_by_one:
+                committed = await self.call(self._store.commit, decision)
+        if claims:
+            self._ahead.note(decision, committed)
+        return committed
+
+    def _wants(self, following: Envelope | NextAttempt) -> bool:
+        return self.taker.wants(following.kind, following.queue)
 
     async def send(self, envelopes: Sequence[Envelope], fan_out: FanOut | None) -> None:
         if fan_out is not None:
             await self.call(self._sender.send, envelopes, fan_out)
             return
-        take = len(envelopes) == 1 and self._engine.carries_one() and self.taker.wants(envelopes[0])
+        first, key = envelopes[0], envelopes[0].key
+        take = len(envelopes) == 1 and (self._engine.carries_one() or self._ahead.has(key)) and self._wants(first)
         message = await self._sender.push(envelopes, take=take)
-        if message is not None and not self.taker.take_item(message, envelopes[0].queue):
-            await self.call(self._sender.put_back, message, envelopes[0])
+        taken = None if message is None else self.taker.take_item(message, first.queue)
+        self._ahead.is_likely = taken == key
+        if message is not None and taken is None:
+            await self.call(self._sender.put_back, message, first)
+        if taken != key and self._ahead.pop(key):
+            await self._give_back(first)
+
+    async def _give_back(self, envelope: Envelope) -> None:
+        """Give back an attempt whose message others may have by now, and publish it once more: they were told that it is taken."""
+        try:
+            await self.call(self._store.defer, envelope.key, FENCE, 0.0)
+        except StoreError as error:
+            logger.warning("attempt %s is left to its lease: %s", envelope.key, error)
+        else:
+            await self._sender.push([envelope])
 
     async def aborted_among(self, fan_outs: Sequence[FanOutPlace]) -> set[FanOutPlace]:
         if not fan_outs:

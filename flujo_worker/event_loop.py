@@ -284,7 +284,7 @@ class Loop:
             try:
                 self._loop.run_forever()
             except (SystemExit, KeyboardInterrupt):
-                logger.exception("a task asked to end the process; the event loop goes on")
+                logger.exception("a task asked to end the process; the event loop continues")
             else:
                 return
 

@@ -156,7 +156,7 @@ class HookDelivery:
         try:
             return self._hooks.catalog.entry(call.reference, call.fingerprint)
         except CodeMismatch as finding:
-            logger.debug("hooks of %s are told by another worker: %s", call.run, finding)
+            logger.debug("hooks of %s are called by another worker: %s", call.run, finding)
             return None
 
     def _ended(self, call: PendingHookCall, entry: LoadedPipeline) -> Called:
@@ -180,7 +180,7 @@ class HookDelivery:
     def _pause(self, call: PendingHookCall, key: AttemptKey, name: str) -> Payload:
         reply, scope = self._store.reply(call.attempt), self._store.scope(call.run, key.address)
         if reply is None or scope is None:
-            raise StoreError(f"no question was asked by {call.attempt}")
+            raise StoreError(f"attempt {call.attempt} asked no question")
         return OnPauseRequestedPayload(
             run_id=call.run,
             pipeline_name=name,
@@ -243,9 +243,9 @@ class HookThread:
             for call in self._calls.due():
                 self._begin(call)
         except StoreError as error:
-            logger.warning("hooks put off: %s", error)
+            logger.warning("hooks postponed: %s", error)
         except Exception:
-            logger.exception("hooks could not be told; trying again")
+            logger.exception("hooks could not be called; trying again")
 
     def _begin(self, call: PendingHookCall) -> None:
         if call in self._at_work:
@@ -258,9 +258,9 @@ class HookThread:
         try:
             self._calls.carry_out(call)
         except StoreError as error:
-            logger.warning("hooks of %s put off: %s", call.run, error)
+            logger.warning("hooks of %s postponed: %s", call.run, error)
         except Exception:
-            logger.exception("hooks of %s could not be told; trying again", call.run)
+            logger.exception("hooks of %s could not be called; trying again", call.run)
         finally:
             self._at_work.discard(call)
             self._slots.release()

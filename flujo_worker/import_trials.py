@@ -77,10 +77,14 @@ class ImportTrials:
                     check=False,
                 )
             except (OSError, subprocess.TimeoutExpired) as error:
-                logger.warning("loading '%s' could not be tried: %r", reference, error)
+                logger.warning("loading '%s' in a trial process failed: %r", reference, error)
             else:
                 if process.returncode == LOADED:
                     return float("inf")
                 how = process.returncode
-                logger.error("loading '%s' ends its process with code %d: its runs wait for other code", reference, how)
+                logger.error(
+                    "loading '%s' ends its process with code %d: its runs wait for another version of the code",
+                    reference,
+                    how,
+                )
         return time.monotonic() + AGAIN_S

@@ -79,7 +79,7 @@ class Quarantine:
 
     def call_hooks(self, call: PendingHookCall) -> bool:
         with self._started({"call": asdict(call)}) as process:
-            message = self._follow(process, partial(logger.error, "the process %s that told hooks ended: %s"))
+            message = self._follow(process, partial(logger.error, "the process %s that called hooks ended: %s"))
         if message is None and self._is_stopping:
             raise NoFreeSlot
         return message is not None
@@ -95,7 +95,7 @@ class Quarantine:
     def _setting(self) -> dict[str, Any]:
         app = import_path_of(self._app)
         if app is None and not self._is_own_app:
-            raise NoProcess("its Celery app stands in no module, so no other process can import it")
+            raise NoProcess("its Celery app is not in a module, so other processes cannot import it")
         return {"path": sys.path, "app": app}
 
     @contextmanager

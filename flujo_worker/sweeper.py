@@ -124,9 +124,7 @@ class Sweeper:
 
     def _fail(self, envelope: Envelope, fence: int) -> None:
         """Fail a step that was lost too often. If that cannot be merged either, its run has no other end."""
-        why = Unreadable(
-            f"attempt {envelope.key} was lost too often, and its failure does not fit what stands in the rows"
-        )
+        why = Unreadable(f"attempt {envelope.key} was lost too often, and its failure does not match its rows")
         try:
             self._coordinator.lost(envelope, fence, self._max_lost + 1)
         except (StoreError, DispatchError):
@@ -152,7 +150,7 @@ class Sweeper:
     def _strand(self) -> None:
         """Fail runs that nothing can move any more: the rows that could are gone."""
         for run in self._store.stranded(BATCH):
-            error = Unreadable("nothing in its rows can move it: no attempt is live, and nothing is waited for")
+            error = Unreadable("it cannot continue: no attempt is live, and it waits for nothing")
             _safely(f"failing {run}", partial(self._coordinator.break_off, run, error))
 
     def _wind_down(self) -> None:
@@ -202,7 +200,9 @@ class Sweeper:
         now = time.monotonic()
         if now - self._housekept_at >= HOUSEKEEPING_EVERY_S:
             self._housekept_at = now
-            _safely("making place for events", partial(self._store.rotate_event_partitions, self._keep_events_days))
+            _safely(
+                "creating partitions for events", partial(self._store.rotate_event_partitions, self._keep_events_days)
+            )
 
     def _patience(self) -> float:
         """Leave the turn to those who may judge: a sweep by one who may not would find no worker lost."""
@@ -216,7 +216,7 @@ class Sweeper:
                     while self.sweep() == BATCH and not self._stopping.is_set():
                         pass
             except (StoreError, DispatchError) as error:
-                logger.warning("sweep put off: %s", error)
+                logger.warning("sweep postponed: %s", error)
             except Exception:
                 logger.exception("a sweep failed; the next one tries again")
 

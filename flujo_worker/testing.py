@@ -203,14 +203,14 @@ class LocalEngine:
         retryable_run = self.store.retryable_run(run_id)
         place = place_of(retryable_run, from_step)
         found = self.store.beginning(run_id, place, retryable_run.names[:place])
-        assert found is not None, "every run of this engine keeps what its steps begin with"
+        assert found is not None, "every run of this engine stores the starting state of its steps"
         if found.context is not None and found.context.is_reference:
             found = replace(found, context=self.store.fetch([found.context.digest])[found.context.digest])
         order = order_of(self.settings, retryable_run, now=self.now, **options)
         inline = self.settings.limits.snapshot_inline_bytes
         new = new_fork(retryable_run, place, found, order, inline=inline, control_queue=CONTROL_QUEUE)
         forked = self.store.fork(new)
-        assert forked is not None, "nobody else is here"
+        assert forked is not None, "this store has one process only"
         if forked == order.run_id:
             self._send([new.first])
         return forked

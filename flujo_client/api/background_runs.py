@@ -51,14 +51,14 @@ def resume(settings: Settings, task_id: str, new_data: Any = None) -> Operation[
     _need_resumability(settings)
     task = yield from record_of(task_id)
     if not task.is_background:
-        raise ResumeError(f"run {task_id} is no background step's", code="NO_BACKGROUND_TASK")
+        raise ResumeError(f"run {task_id} does not belong to a background step", code="NO_BACKGROUND_TASK")
     if task.status == "succeeded":
         raise ResumeError(f"background step '{task.name}' has succeeded as run {task_id}", code="RUN_ENDED")
     if task.status not in LIVE_RUN:
         return (yield from _started_by_hand(settings, task, new_data))
     if new_data is None:
         raise ResumeError(
-            f"run {task_id} is {task.status}, and goes on by itself unless it waits for an answer",
+            f"run {task_id} is {task.status}, and continues by itself unless it waits for an answer",
             suggestion="give the answer as new_data; `run.approvals()` shows the question",
             code="ANSWER_MISSING",
         )
@@ -85,8 +85,8 @@ def fail_stale(settings: Settings, stale_hours: float | None) -> Operation[list[
     """Fail those without a sign of life for so long; the project's `stale_hours` when None. Answers their ids."""
     hours = settings.background_tasks.stale_hours if stale_hours is None else stale_hours
     if not hours > 0:
-        raise ConfigurationError(f"stale_hours is a number of hours above 0, not {hours:g}")
-    message = f"no sign of life for {hours:g} hours: nothing worked at it, and it waited for nobody"
+        raise ConfigurationError(f"stale_hours must be a number of hours above 0, got {hours:g}")
+    message = f"no activity for {hours:g} hours: no worker worked on it, and it waited for no answer"
     fault = Fault(
         "system",
         "ExecutionError",
@@ -106,7 +106,7 @@ def _started_by_hand(settings: Settings, task: RunRecord, new_data: Any) -> Oper
     run_id = yield from _start_again(settings, task, new_data, wait_s=0.0)
     if run_id is None:
         raise ResumeError(
-            f"run {task.id} was started again before, as run {_successor(task.id)}",
+            f"run {task.id} has already been started again as run {_successor(task.id)}",
             suggestion="resume that one",
             code="STARTED_AGAIN",
         )
@@ -166,6 +166,6 @@ def _renamed(context: Packed, task_id: str, before: RunRecord) -> Packed:
 def _need_resumability(settings: Settings) -> None:
     if not settings.background_tasks.resumability:
         raise ConfigurationError(
-            "background steps are not to be resumed or started again here",
+            "resuming background steps is switched off here",
             suggestion="set resumability = true in [background_tasks]",
         )

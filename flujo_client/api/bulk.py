@@ -92,7 +92,7 @@ class _Chunk:
         first = self._by_key.setdefault(key, place) if (key := _key(new)) else place
         if first != place and self._news[first].digest != new.digest:
             raise IdempotencyConflict(
-                f"idempotency key '{new.idempotency_key}' is that of values[{self._start + first}] too, which has another input or context",
+                f"idempotency key '{new.idempotency_key}' is also the key of values[{self._start + first}], which has another input or context",
                 suggestion="use a key of its own for other work",
             )
         self._news.append(new)

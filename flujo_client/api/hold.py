@@ -47,10 +47,10 @@ def hold_of(run: RunRecord, held: Sequence[HeldRecord], workers: Sequence[Worker
             which = "it" if each.run == run.id else f"its child run {each.run}"
             return Hold(
                 f"{which} is parked: {each.reason or 'no reason was recorded'}",
-                "it goes on by itself once a worker can load that code",
+                "it continues by itself once a worker can load that code",
             )
     if run.status == "paused":
-        return Hold("it waits for a person", f"`flujo approvals list --run {run.id}` shows the question")
+        return Hold("it waits for an answer from a person", f"`flujo approvals list --run {run.id}` shows the question")
     for each in held:
         if each.queue is not None and not any(worker.serves([each.queue]) for worker in workers):
             return _no_worker(each.queue, workers)
@@ -63,5 +63,5 @@ def _no_worker(queue: str, workers: Sequence[WorkerRecord]) -> Hold:
     consumed = sorted({each for worker in workers if worker.is_live for each in worker.queues or ()})
     return Hold(
         f"no worker consumes its queue '{queue}'; the live workers consume {', '.join(consumed) or 'no queue'}",
-        f"start one that does: `flujo worker -Q {queue}`, or add the queue to the -Q of a worker of yours",
+        f"start one that does: `flujo worker -Q {queue}`, or add the queue to the -Q of one of your workers",
     )

@@ -230,8 +230,8 @@ def timed_out(run: RunRecord, timeout: float) -> Operation[WaitTimedOut]:
     found = None
     with suppress(ServiceUnreachable):
         found = yield from hold(run)
-    how = "it goes on" if found is None else found.why
-    way_out = f"`flujo lens trace {run.id}` shows how far it is" if found is None else found.way_out
+    how = "it continues" if found is None else found.why
+    way_out = f"`flujo lens trace {run.id}` shows its progress" if found is None else found.way_out
     return WaitTimedOut(f"run {run.id} is still {run.status} after {timeout:g} s; {how}", suggestion=way_out)
 
 
@@ -387,8 +387,8 @@ def _check_unchanged(settings: Settings, pipeline: Pipeline) -> None:
     written = with_reference_options(Pipeline.from_yaml_text(text, allowed=settings.allowed_imports), reference)
     if compile_plan(written).fingerprint != compile_plan(pipeline).fingerprint:
         raise PipelineError(
-            "the pipeline was changed after it was read from its blueprint, so workers would build another one",
-            suggestion="change the blueprint; or replace(pipeline, blueprint=None) and let a module hold it",
+            "the pipeline was changed after it was read from its blueprint, so workers would build a different one",
+            suggestion="change the blueprint; or use replace(pipeline, blueprint=None) and define it in a module",
         )
 
 

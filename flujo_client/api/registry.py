@@ -23,7 +23,7 @@ class PipelineRegistry:
         known = self._pipelines.setdefault(name, {})
         number = _version(version)
         if known.setdefault(number, pipeline) is not pipeline:
-            raise ConfigurationError(f"pipeline '{name}' {version} is registered already, with another definition")
+            raise ConfigurationError(f"pipeline '{name}' {version} is already registered with another definition")
 
     def get(self, name: str, version: str) -> Pipeline | None:
         """Find a pipeline; None if there is none."""
@@ -44,4 +44,4 @@ def _version(text: str) -> Version:
     try:
         return Version(text)
     except InvalidVersion as error:
-        raise ConfigurationError(f"'{text}' is not a version by PEP 440, such as 1.2.0", cause=error) from error
+        raise ConfigurationError(f"'{text}' is not a PEP 440 version such as 1.2.0", cause=error) from error

@@ -102,7 +102,7 @@ def _beginning(retryable_run: RetryableRun, place: int) -> Operation[Beginning]:
 def checkpoint_missing(run: str, step: str) -> RetryError:
     """What is said of a run that was begun before contexts were kept, or by a worker that keeps none."""
     return RetryError(
-        f"what step '{step}' of run {run} began with was not kept",
+        f"the starting state of step '{step}' of run {run} was not stored",
         suggestion="enqueue it anew: it was moved by workers of a version before retries",
         code="CONTEXT_NOT_KEPT",
     )

@@ -22,7 +22,7 @@ def _agent(found: Any) -> str | None:
     if inspect.isclass(found):
         return "is a class; name an instance of it"
     fits = isinstance(found, str) or callable(found) or callable(getattr(found, "run", None))
-    return None if fits else f"is a {type(found).__name__}, no callable, and has no run"
+    return None if fits else f"is a {type(found).__name__}; expected a callable or an object with a run method"
 
 
 def _tool(found: Any) -> str | None:
@@ -71,7 +71,7 @@ PROMPT: Final = Table(
     {
         "from_file": Key(TEXT, "A text file, by its path from the blueprint's folder."),
         "text": Key(TEXT, "The text itself: what `from_file` becomes in the blueprint that is stored with a run."),
-        "variables": Key(MapOf(ANY), "What stands in it for `{{ name }}`."),
+        "variables": Key(MapOf(ANY), "The values of its variables, such as `{{ name }}`."),
     },
     "a prompt",
     one_of=(("from_file", "text"),),
@@ -83,11 +83,12 @@ AGENT: Final = Table(
             "The model that is asked, as `provider:model`; or `package.module:attribute`, a function that makes it.",
             required=True,
         ),
-        "name": Key(TEXT, "What traces call it; its own key without it."),
-        "system_prompt": Key(AnyOf((TEXT, PROMPT)), "What the model is told before every input."),
+        "name": Key(TEXT, "Its name in traces; its key by default."),
+        "system_prompt": Key(AnyOf((TEXT, PROMPT)), "The system prompt."),
         "output_schema": Key(JsonSchema(), "The JSON Schema of its answers; without one it answers with text."),
         "model_settings": Key(
-            SettingsShape(ANY, "setting"), "Sent with every call, such as `temperature`; a step's `config` goes before."
+            SettingsShape(ANY, "setting"),
+            "Sent with every call, such as `temperature`; a step's `config` overrides them.",
         ),
         "timeout": Key(Number(above=0), "Seconds an attempt may take, for its steps that do not say."),
         "max_retries": Key(
@@ -97,7 +98,7 @@ AGENT: Final = Table(
             ListOf(Reference("tool", _tool)),
             "Functions, `pydantic_ai.Tool`s, and agents as tools, that the model may call.",
         ),
-        "processing": Key(PROCESSING, "AROS for its steps; a step's own `processing` goes before, key by key."),
+        "processing": Key(PROCESSING, "AROS for its steps; a step's own `processing` overrides it, key by key."),
     },
     "an agent",
 )

@@ -34,16 +34,16 @@ SHORTEST: Final = 3
 """Letters of a word that can be told from others."""
 
 MENDED: Final[Mapping[str, str]] = {
-    "Y-KEY": "a key that is one slip of the hand from a key that may stand there: it is renamed",
-    "Y-VALUE": "a word that is one slip from one of the few that the key takes: it is replaced",
-    "Y-TYPE": "a number where a text is taken: it gets quotes",
-    "V-A2": "`agents.<name>`, one slip from the name of one agent alone: it is replaced",
+    "Y-KEY": "a key that is one typing error away from an accepted key: it is renamed",
+    "Y-VALUE": "a word that is one typing error away from an accepted one: it is replaced",
+    "Y-TYPE": "a number where a text is expected: it gets quotes",
+    "V-A2": "`agents.<name>`, one typing error away from exactly one agent's name: it is replaced",
     "V-I1": "`imports.<name>`, likewise",
     "V-SM1": "a state's name, likewise",
     "V-T2": "`this` outside a map: it becomes `previous_step`, which is the same there",
-    "V-T3": "`steps.x.field`, which is never there, becomes `steps.x.output.field`; and `previous_step.output` of a text loses its `.output`",
-    "V-T4": "`steps.x`, one slip from the name of one step alone: it is replaced",
-    "V-T6": "a field of an output, one slip from one property of its schema: it is replaced",
+    "V-T3": "`steps.x.field`, which never exists, becomes `steps.x.output.field`; and `previous_step.output` of a text loses its `.output`",
+    "V-T4": "`steps.x`, one typing error away from exactly one step's name: it is replaced",
+    "V-T6": "a field of an output, one typing error away from one property of its schema: it is replaced",
 }
 """What is mended, by the rule that finds it."""
 _OPENING: Final = re.compile(r"\{\{[ \t\r\n]*(?:#if|#each)?")

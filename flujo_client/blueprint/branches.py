@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
 FAN_OUT: Final[Mapping[str, Key]] = {
     "merge_strategy": Key(
-        words_or(MergeStrategy, "merge function"), "How contexts come together; `context_update` without it."
+        words_or(MergeStrategy, "merge function"), "How the branches' contexts are merged; `context_update` by default."
     ),
     "on_branch_failure": Key(
-        OneOf(tuple(map(str, BranchFailureStrategy))), "What a failed branch means; `propagate` without it."
+        OneOf(tuple(map(str, BranchFailureStrategy))), "What happens when a branch fails; `propagate` by default."
     ),
-    "context_include_keys": Key(ListOf(TEXT), "The context's fields that branches get; all without it."),
-    "max_concurrency": Key(Number(least=1, whole=True), "Branches at work at one time; all without it."),
+    "context_include_keys": Key(ListOf(TEXT), "The context's fields that branches get; all by default."),
+    "max_concurrency": Key(Number(least=1, whole=True), "How many branches run at the same time; all by default."),
 }
 BRANCHES: Final[Mapping[str, Key]] = {
     "branches": Key(MapOf(BODY, "branch"), "What runs, by name.", required=True, runs="side"),
     **FAN_OUT,
     "field_mapping": Key(MapOf(ListOf(TEXT), "branch"), "The context's fields that a branch may change, by branch."),
     "ignore_branch_names": Key(FLAG, "Keep a branch's output out of the context's field of the branch's name."),
-    "reduce": Key(words_or(REDUCERS, "reducer"), "Makes the output of the branches' outputs."),
+    "reduce": Key(words_or(REDUCERS, "reducer"), "Makes the output from the branches' outputs."),
 }
 
 

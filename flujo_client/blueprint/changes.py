@@ -18,7 +18,7 @@ _CHANGE: Final = ListOf(
     Table(
         {
             "target": Key(TEXT, "A dotted path in the context.", required=True),
-            "value": Key(Templates(), "What is put there; texts in it are templates.", required=True),
+            "value": Key(Templates(), "The value to store; texts in it are templates.", required=True),
         },
         "a change of the context",
     )
@@ -26,7 +26,7 @@ _CHANGE: Final = ListOf(
 CHANGES_KEYS: Final = Table(
     {
         "set": Key(_CHANGE, "Puts values."),
-        "append": Key(_CHANGE, "Appends values to lists, which are made where there are none."),
+        "append": Key(_CHANGE, "Appends values to lists, which are created if they are missing."),
         "merge": Key(_CHANGE, "Merges mappings into mappings."),
     },
     "changes of the context",

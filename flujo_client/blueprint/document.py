@@ -117,9 +117,11 @@ class Writing:
         declared |= {"processing": rest.pop("processing")} if "processing" in rest else {}
         is_declared = isinstance(step.agent, DeclaredAgent)
         if type(step) is not Step or isinstance(given, Pipeline) or config or rest != {"name": name}:
-            self.cannot(f"'{name}' is more than an agent, and here is room for one only")
+            self.cannot(f"'{name}' is more than an agent, and only an agent can be named here")
         elif declared and not is_declared:
-            self.cannot(f"'{name}' has a timeout, retries or processing of its own, and its agent no entry to say so")
+            self.cannot(
+                f"'{name}' has a timeout, retries or processing of its own, which only an entry for its agent can state"
+            )
         elif declared:
             return _agent(name, step.agent) | declared
         else:
@@ -159,7 +161,7 @@ class Writing:
                 init = None
             written.append(data)
         if init is not None:
-            self.cannot(f"'{init.name}' changes the context and stands before no loop or map of its name")
+            self.cannot(f"'{init.name}' changes the context but does not precede a loop or map of its name")
         return written
 
     def step(self, step: Step) -> Data:
@@ -168,7 +170,7 @@ class Writing:
         try:
             kind = next((each for each in KINDS.values() if each.step is type(step)), None)
             if kind is None:
-                self.cannot(f"a {type(step).__name__} has no kind in blueprints")
+                self.cannot(f"a {type(step).__name__} cannot be written in a blueprint")
                 return {}
             named = {} if kind.spec is kinds.STEP or kind.is_import else {"kind": kind.word}
             return self._every(step, named | kind.write(self, step))

@@ -52,5 +52,5 @@ class ItemsShape:
         if context_path(value) is None:
             instead = "to map over a step's output, name the step, or put it into the context with `sink_to`"
             yield location.finding(
-                "Y-VALUE", f"it is no place in the context: {instead}", allowed=f"it takes {self.description}"
+                "Y-VALUE", f"it is not a path in the context: {instead}", allowed=f"it takes {self.description}"
             )

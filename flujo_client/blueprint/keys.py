@@ -72,7 +72,7 @@ class RegistryShape(MapOf):
 
     def findings(self, value: Any, location: DocumentLocation) -> Iterator[Finding]:
         if not value:
-            yield location.finding("Y-VALUE", "it names no agents")
+            yield location.finding("Y-VALUE", "it does not contain agents")
         for name in value:
             yield from (location.at(name).finding("Y-VALUE", wrong) for wrong in registry_findings(name))
         yield from super().findings(value, location)
@@ -96,14 +96,14 @@ _PIPELINE: Final = Reference("pipeline", _pipeline)
 _PLUGIN: Final = Table(
     {
         "plugin": Key(Reference("plugin"), "The plugin.", required=True),
-        "priority": Key(Number(whole=True), "Higher is asked first; 0 without it."),
+        "priority": Key(Number(whole=True), "Higher is asked first; 0 by default."),
     },
     "a plugin",
 )
 WORK: Final[Mapping[str, Key]] = {
     "input": Key(TEMPLATE, "What the agent gets, instead of the output of the step before."),
     "input_schema": Key(
-        JsonSchema(), "What the input has to be; another one fails the step, and its agent is not asked."
+        JsonSchema(), "The schema or type of the input; any other input fails the step before its agent is asked."
     ),
     "config": Key(
         Model(StepConfig, "config", TIMEOUT), "Retries, timeout (`timeout` is `timeout_s`) and model options."
@@ -115,25 +115,31 @@ WORK: Final[Mapping[str, Key]] = {
         ListOf(Reference("validator")),
         "Objects with `validate(output, *, context)`, or functions; a refusal ends the step.",
     ),
-    "processing": Key(agents.PROCESSING, "How the model's output is asked for, read and repaired (AROS)."),
-    "prompt_processors": Key(ListOf(Reference("processor")), "What the input passes before the agent is asked."),
-    "output_processors": Key(ListOf(Reference("processor")), "What the answer passes after AROS has read it."),
-    "queue": Key(TEXT, "A Celery queue of your own."),
+    "processing": Key(agents.PROCESSING, "How the model's output is requested, read and repaired (AROS)."),
+    "prompt_processors": Key(
+        ListOf(Reference("processor")), "Processors that the input passes through before the agent is asked."
+    ),
+    "output_processors": Key(
+        ListOf(Reference("processor")), "Processors that the answer passes through after AROS has read it."
+    ),
+    "queue": Key(TEXT, "The Celery queue that the step runs on."),
 }
 DOCUMENT: Final = Table(
     {
         "version": Key(OneOf((VERSION,)), f"Of the blueprint's own keys: {VERSION}."),
-        "name": Key(TEXT, "What runs are listed under; the file's name without it."),
-        "pipeline_version": Key(TEXT, "Yours; kept with every run."),
+        "name": Key(TEXT, "The name that runs are listed under; the file's name by default."),
+        "pipeline_version": Key(TEXT, "For your own use; stored with every run."),
         "context_model": Key(
             AnyOf((Reference("context model"), Null())),
-            "The pydantic model of the runs' context; `PipelineContext` without it, none for null.",
+            "The pydantic model of the runs' context; `PipelineContext` by default, none for null.",
         ),
-        "resources": Key(Reference(RESOURCES), "What agents, processors, plugins and validators get as `resources`."),
-        "hooks": Key(ListOf(Reference(HOOK, is_function)), "Functions that workers call with what happens to a run."),
+        "resources": Key(
+            Reference(RESOURCES), "The object that agents, processors, plugins and validators get as `resources`."
+        ),
+        "hooks": Key(ListOf(Reference(HOOK, is_function)), "Functions that workers call with the events of a run."),
         "agents": Key(MapOf(agents.AGENT, "agent"), "Agents, by name."),
         "imports": Key(MapOf(ImportShape(), "import"), "Other blueprints, by name."),
-        "steps": Key(BODY, "What runs, one after the other.", required=True),
+        "steps": Key(BODY, "The steps, which run one after the other.", required=True),
         "static_invariants": refused(
             "Rules for every context.", "write a validator on the steps that could break them"
         ),

@@ -185,7 +185,7 @@ class StepShape:
         kind, known = value.get("kind", kinds.STEP.yaml_name), words()
         if not isinstance(kind, str) or kind not in known:
             hints = {"allowed": f"known: {', '.join(known)}", "nearest": nearest(kind, known)}
-            yield location.at("kind").finding("Y-VALUE", f"'{shown(kind)}' is no kind of step", **hints)
+            yield location.at("kind").finding("Y-VALUE", f"'{shown(kind)}' is not a kind of step", **hints)
         else:
             yield from KINDS[kind_word(value)].table.findings(value, location)
 
@@ -199,7 +199,9 @@ class LoneStepShape(StepShape):
         table = None if kind is None else kind.init_table
         own = None if table is None else value.get(table)
         if table is not None and isinstance(own, Mapping) and INIT in own:
-            message = f"it runs as a step of its own before the {table}, and here is room for one: put a step before it"
+            message = (
+                f"it runs as a step of its own before the {table}, and only one step fits here: put a step before it"
+            )
             yield location.at(table, INIT).finding("Y-UNSUPPORTED", message)
 
 
@@ -224,23 +226,25 @@ STEP: Final = StepShape()
 LONE_STEP: Final = LoneStepShape()
 BODY: Final = BodyShape()
 EVERY: Final[Mapping[str, Key]] = {
-    "kind": Key(TEXT, "What it is; `step` without it."),
-    "name": Key(TEXT, "Its name, once among its neighbours; no `/`, `:` or `#`. `step` is another word for it."),
-    "step": Key(TEXT, "The same as `name`."),
-    "meta": Key(MapOf(ANY), "Yours; kept with the plan."),
-    "usage_limits": Key(Model(UsageLimits, "usage_limits"), "What it may spend with all that runs in it."),
+    "kind": Key(TEXT, "The kind of step; `step` by default."),
+    "name": Key(TEXT, "Its name, unique among its neighbours, without `/`, `:` and `#`. `step` is an alias."),
+    "step": Key(TEXT, "An alias of `name`."),
+    "meta": Key(MapOf(ANY), "For your own use; stored with the plan."),
+    "usage_limits": Key(Model(UsageLimits, "usage_limits"), "The most that it and the steps inside it may spend."),
     "fallback": Key(
         LONE_STEP, "A step that runs with the same input when this one has failed for good.", runs="instead"
     ),
 }
 """The keys of every step."""
 EVERY_KEY_PATH: Final = tuple(key_paths(KeyPath(Table(EVERY, "a step"))))
-EXECUTION_MODE: Final = Key(OneOf(("sync", "background")), "`background`: a run of its own that nobody waits for.")
+EXECUTION_MODE: Final = Key(
+    OneOf(("sync", "background")), "`background`: run as a separate run that the pipeline does not wait for."
+)
 MODE: Final = Key(
     Table(
         {"execution_mode": EXECUTION_MODE},
         "a container's config",
         MappingProxyType(dict.fromkeys(StepConfig.model_fields, "the steps inside")),
     ),
-    "Only `execution_mode`; everything else stands on the steps inside.",
+    "Only `execution_mode`; everything else belongs on the steps inside.",
 )

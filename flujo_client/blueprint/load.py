@@ -93,7 +93,7 @@ def _bytes(file: File, named: str, most: int = MAX_BYTES) -> bytes | str:
     """Read a file, and one byte more of it than there may be at most; a text says why not. A pipe would be waited for."""
     try:
         if file.exists() and not file.is_file():
-            return f"'{shown(named)}' cannot be read: it is no regular file"
+            return f"'{shown(named)}' cannot be read: it is not a regular file"
         with file.open("rb") as opened:
             return opened.read(most + 1)
     except (OSError, ValueError) as error:
@@ -197,7 +197,7 @@ class Loading:
         try:
             return found.decode("utf-8-sig")
         except UnicodeDecodeError:
-            self.findings.append(source.finding("Y-FILE", path, f"'{shown(named)}' is no UTF-8"))
+            self.findings.append(source.finding("Y-FILE", path, f"'{shown(named)}' is not UTF-8"))
             return ""
 
     def _imported(self, source: Source, named: str, path: Path, origin: _Origin) -> dict[str, Any]:
@@ -205,9 +205,7 @@ class Loading:
         if file is None:
             return {}
         if file in origin.above or len(origin.above) >= MAX_IMPORTS:
-            message = (
-                "imports itself" if file in origin.above else f"is the end of more than {MAX_IMPORTS} imports in a row"
-            )
+            message = "imports itself" if file in origin.above else f"is imported through more than {MAX_IMPORTS} files"
             self.findings.append(source.finding("Y-IMPORT", path, f"'{shown(named)}' {message}"))
             return {}
         text = self._read(source, file, named, path)
@@ -225,21 +223,21 @@ class Loading:
         if not isinstance(named, str):
             return None
         if origin.folder is None:
-            message = "a text stands in no folder, so it can name no file: write it out here, or load a file"
+            message = "a blueprint given as text has no folder, so it cannot name a file: write the content here, or load a file"
             self.findings.append(source.finding("Y-FILE", path, message))
             return None
         try:
             file = (origin.folder / named).resolve()
         except (OSError, ValueError, RuntimeError):  # a NUL in it; a link that leads to itself
-            self.findings.append(source.finding("Y-FILE", path, f"'{shown(named)}' is no path of a file"))
+            self.findings.append(source.finding("Y-FILE", path, f"'{shown(named)}' is not the path of a file"))
             return None
         within = [file.relative_to(each) for each in (origin.folder.resolve(), File.cwd()) if file.is_relative_to(each)]
         if within and not all(map(_is_hidden, within)):
             return file
         message = (
-            "is hidden: no blueprint reads what has a name, or lies in a folder, that begins with a dot"
+            "is hidden: blueprints do not read files or folders whose names begin with a dot"
             if within
-            else "lies outside the blueprint's folder and the working directory"
+            else "is outside the blueprint's folder and the working directory"
         )
         self.findings.append(source.finding("Y-FILE", path, f"'{shown(named)}' {message}"))
         return None

@@ -66,11 +66,11 @@ def checked(weights: Mapping[str, Any], where: str) -> Mapping[str, str]:
         if weight not in WEIGHTS:
             near = nearest(weight, WEIGHTS)
             way_out = f"did you mean '{near}'?" if near else f"write one of {', '.join(WEIGHTS)}"
-            raise SettingsError(f"{where}: {shown(name)}: '{shown(weight)}' is no weight", suggestion=way_out)
+            raise SettingsError(f"{where}: {shown(name)}: '{shown(weight)}' is not a weight", suggestion=way_out)
         if not any(fnmatchcase(rule, name) for rule in RULES):
             near = nearest(name, RULES)
             way_out = f"did you mean '{near}'?" if near else "`flujo validate --list-rules` lists them"
-            raise SettingsError(f"{where}: '{shown(name)}' is no rule, and fits none", suggestion=way_out)
+            raise SettingsError(f"{where}: '{shown(name)}' is not a rule and matches none", suggestion=way_out)
     return weights
 
 

@@ -98,15 +98,15 @@ class _Refused(Exception):
 def _decoded(text: str | bytes) -> str:
     size = len(text if isinstance(text, bytes) else text.encode(errors="replace"))
     if size > MAX_BYTES:
-        raise _Refused("Y-LIMIT", f"{size:,} bytes are too many: at most {MAX_BYTES:,}; put parts into imports")
+        raise _Refused("Y-LIMIT", f"{size:,} bytes is too large: at most {MAX_BYTES:,}; put parts into imports")
     if isinstance(text, bytes):
         try:
             return text.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             before = text[: error.start].decode(errors="replace")
-            raise _Refused("Y-SYNTAX", "this is no UTF-8; save the file as UTF-8", _end_of(before)) from None
+            raise _Refused("Y-SYNTAX", "this is not UTF-8; save the file as UTF-8", _end_of(before)) from None
     if half := re.search("[\ud800-\udfff]", text):
-        raise _Refused("Y-SYNTAX", "this is half of a character", _end_of(text[: half.start()]))
+        raise _Refused("Y-SYNTAX", "this is half of a surrogate pair", _end_of(text[: half.start()]))
     return text.removeprefix("\ufeff")
 
 
@@ -123,7 +123,7 @@ def _syntax(error: yaml.YAMLError, file: str) -> Finding:
     if "mapping values are not allowed" in problem:
         problem += "; a text with ': ' in it needs quotes, and keys of one mapping begin in one column"
     line, column = (None, None) if mark is None else (mark.line + 1, mark.column + 1)
-    return Finding("Y-SYNTAX", f"this is no YAML: {problem}", "", file, line, column)
+    return Finding("Y-SYNTAX", f"this is not YAML: {problem}", "", file, line, column)
 
 
 def _at(node: Any) -> Mark:
@@ -143,7 +143,7 @@ class _Node:
         return isinstance(self.event, yaml.MappingStartEvent)
 
     def hold(self, node: _Node) -> None:
-        assert self.items is not None, "only lists and mappings are open"
+        assert self.items is not None, "only lists and mappings can be open"
         self.items.append(node)
 
 
@@ -187,9 +187,9 @@ def _events(text: str) -> Iterator[Any]:
 def _aliased(event: Any, anchors: Mapping[str, _Node]) -> _Node:
     node = anchors.get(event.anchor)
     if node is None:
-        raise _Refused("Y-SYNTAX", f"no anchor '&{shown(event.anchor)}' stands before this", _at(event))
+        raise _Refused("Y-SYNTAX", f"no anchor '&{shown(event.anchor)}' comes before this", _at(event))
     if node.items is not None and node.is_open:
-        raise _Refused("Y-SYNTAX", f"'*{shown(event.anchor)}' stands in what it names", _at(event))
+        raise _Refused("Y-SYNTAX", f"'*{shown(event.anchor)}' is inside the value that it names", _at(event))
     return node
 
 
@@ -222,17 +222,17 @@ class _Reading:
         items = node.items or []
         for key_node, each in zip(items[::2], items[1::2], strict=True):
             if key_node.items is not None:
-                self._find("Y-SYNTAX", key_node, path, "a key is a text, not a list or mapping")
+                self._find("Y-SYNTAX", key_node, path, "a key must be a text, not a list or mapping")
                 continue
             if key_node.event.value == "<<" and key_node.event.implicit[0]:
                 merged = self._merged(each, path, depth) | merged
                 continue
             key = self._scalar(key_node, path)
             if not isinstance(key, str | int):
-                self._find("Y-SYNTAX", key_node, path, f"{shown(key)} is no key; put it in quotes")
+                self._find("Y-SYNTAX", key_node, path, f"{shown(key)} is not a key; put it in quotes")
             elif key in found:  # `true` and `1` are one key too
                 first = self.marks[*path, key]
-                self._find("Y-DUPLICATE", key_node, (*path, key), f"stands here twice; first in line {first.line}")
+                self._find("Y-DUPLICATE", key_node, (*path, key), f"is used twice; first in line {first.line}")
             else:
                 self.marks[*path, key] = _at(key_node.event)
                 found[key] = self.value(each, (*path, key), depth + 1)
@@ -244,7 +244,7 @@ class _Reading:
         found: dict[Any, Any] = {}
         for each in (node.items or []) if several else [node]:
             if not each.is_mapping:
-                self._find("Y-SYNTAX", each, path, "`<<` takes mappings only")
+                self._find("Y-SYNTAX", each, path, "`<<` must name mappings")
                 continue
             found = self.value(each, path, depth + 1) | found
         return found
@@ -278,7 +278,7 @@ class _Reading:
         if tag is None or tag == "!" or tag in {f"{CORE}{each}" for each in ("str", "map", "seq")}:
             return
         name = tag.replace(CORE, "!!")
-        self._find("Y-TAG", node, path, f"tag '{shown(name)}' is not known; blueprints make no objects")
+        self._find("Y-TAG", node, path, f"tag '{shown(name)}' is not known; blueprints do not create objects")
 
     def _find(self, rule: str, node: _Node, path: Path, message: str, **more: Any) -> None:
         self.findings.append(Finding(rule, message, written(path), self.file, *_at(node.event), **more))

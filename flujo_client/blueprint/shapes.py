@@ -73,7 +73,7 @@ def wrong(shape: FieldType, value: Any, location: DocumentLocation) -> Iterator[
     if shape.fits(value):
         yield from shape.findings(value, location)
     else:
-        message = f"{_kind(value)} cannot stand here"
+        message = f"{_kind(value)} is not accepted here"
         if isinstance(value, int | float) and shape.fits(shown(value)):
             message += IN_QUOTES
         yield location.finding("Y-TYPE", message, allowed=f"it takes {shape.description}")

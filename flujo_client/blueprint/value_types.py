@@ -55,7 +55,7 @@ class Reference:
 
 def is_function(found: Any) -> str | None:
     """Say what is wrong with a function's reference."""
-    return None if callable(found) else f"is a {type(found).__name__}, no callable"
+    return None if callable(found) else f"is a {type(found).__name__}, not a callable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Named:
             yield from self.other.findings(value, location)
         elif table not in self.tables:
             yield location.finding(
-                "Y-REFERENCE", f"'{shown(value)}' cannot stand here", allowed=f"it takes {self.description}"
+                "Y-REFERENCE", f"'{shown(value)}' is not accepted here", allowed=f"it takes {self.description}"
             )
         elif name not in (known := location.named(table)):
             near = nearest(name, known)
@@ -170,7 +170,7 @@ class Model:
     def findings(self, value: Any, location: DocumentLocation) -> Iterator[Finding]:
         for other, name in self.aliases.items():
             if other in value and name in value:
-                yield location.at(other).finding("Y-VALUE", f"means the same as '{name}', which stands here too")
+                yield location.at(other).finding("Y-VALUE", f"is an alias of '{name}', which is used here too")
         try:
             self.model.model_validate(self.read(value), strict=False)
         except pydantic.ValidationError as error:
@@ -189,7 +189,7 @@ class Model:
             near = nearest(first, known) if not rest else None
             allowed = None if near or rest else f"known: {', '.join(known)}"
             return here.finding("Y-KEY", f"{self.called} has no such key", nearest=near, allowed=allowed)
-        return here.finding("Y-VALUE", f"'{shown(error['input'])}' cannot stand here", allowed=error["msg"])
+        return here.finding("Y-VALUE", f"'{shown(error['input'])}' is not accepted here", allowed=error["msg"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from flujo_client.cli.output import RUNTIME, say
     default=30.0,
     show_default=True,
     metavar="SECONDS",
-    help="How old it may be.",
+    help="The greatest age of the file that counts as alive.",
 )
 @click.pass_context
 def alive(ctx: click.Context, *, file: Path, max_age: float) -> None:

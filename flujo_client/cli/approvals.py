@@ -53,10 +53,10 @@ def _answering(act: Callable[..., None]) -> Callable[..., None]:
     """Add the options that every answer takes."""
 
     @click.argument("run")
-    @click.option("--step", help="Which question, where several are open: the name of its step.")
-    @click.option("--address", help="The same, by the scope it stands in.")
-    @click.option("--actor", help="Who answers; kept with the answer.")
-    @click.option("--note", help="Why; kept with the answer.")
+    @click.option("--step", help="The step whose question to answer, if several are open.")
+    @click.option("--address", help="The scope whose question to answer, if several are open.")
+    @click.option("--actor", help="The name of the person who answers; stored with the answer.")
+    @click.option("--note", help="The reason; stored with the answer.")
     @click.option("--json", "as_json", is_flag=True, help="Print the question that was answered as JSON.")
     @functools.wraps(act)
     def with_options(**given: Any) -> None:

@@ -30,7 +30,7 @@ def budgets() -> None:
 
 @budgets.command("show")
 @click.argument("pipeline")
-@click.option("--tenant", metavar="NAME", help="What this tenant may spend in a day besides.")
+@click.option("--tenant", metavar="NAME", help="Also what this tenant may spend in a day.")
 @click.option(
     "--project",
     metavar="DIR",
@@ -75,4 +75,4 @@ def _limits(entry: dict[str, Any]) -> str:
 
 
 def _place(entry: dict[str, Any]) -> str:
-    return "nothing says" if entry["entry"] is None else printable(f"{entry['entry']} ({entry['place']})")
+    return "not set" if entry["entry"] is None else printable(f"{entry['entry']} ({entry['place']})")

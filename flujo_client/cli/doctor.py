@@ -36,7 +36,7 @@ COLOURS = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "red"}
 
 @click.command("doctor")
 @click.option("--timeout", type=Real(min=0.1, max=LONGEST_S), default=5.0, show_default=True, metavar="SECONDS")
-@click.option("--fail-on-warn", is_flag=True, help="Exit with 1 when there are warnings, too.")
+@click.option("--fail-on-warn", is_flag=True, help="Exit with 1 on warnings as well.")
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 @click.pass_context
 def command(ctx: click.Context, *, timeout: float, fail_on_warn: bool, as_json: bool) -> None:
@@ -48,7 +48,7 @@ def command(ctx: click.Context, *, timeout: float, fail_on_warn: bool, as_json: 
     else:
         show(findings_table(findings))
         counts = [(level, sum(each.level == level for each in findings)) for level in ("error", "warning", "note")]
-        say(", ".join(counted(number, level) for level, number in counts if number) or "nothing is wrong")
+        say(", ".join(counted(number, level) for level, number in counts if number) or "no problems found")
     ctx.exit(RUNTIME if found == "error" or (fail_on_warn and found == "warning") else OK)
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def _pairs(_: click.Context, __: click.Parameter, given: Sequence[str]) -> dict[str, str]:
     if wrong := next((each for each in given if not each.partition("=")[0] or "=" not in each), None):
-        raise click.BadParameter(f"'{wrong}' is not written as key=value")
+        raise click.BadParameter(f"'{wrong}' must be written as key=value")
     return dict(each.split("=", 1) for each in given)
 
 
@@ -26,18 +26,26 @@ def _pairs(_: click.Context, __: click.Parameter, given: Sequence[str]) -> dict[
 @json_lines_option
 @input_options
 @limit_options
-@click.option("--idempotency-key", metavar="KEY", help="The same key again gives the same run.")
-@click.option("--queue", help="The Celery queue of steps that name none.")
-@click.option("--priority", type=click.IntRange(0, 9), help="0 is served first.")
-@click.option("--tenant", default="", help="Whom the run belongs to.")
+@click.option(
+    "--idempotency-key", metavar="KEY", help="An idempotency key: enqueueing with the same key returns the same run."
+)
+@click.option("--queue", help="The Celery queue of steps without a queue of their own.")
+@click.option("--priority", type=click.IntRange(0, 9), help="The priority, from 0 (first) to 9.")
+@click.option("--tenant", default="", help="The tenant that the run belongs to.")
 @click.option(
     "--deadline",
     "deadline_s",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="The run expires after that.",
+    help="The time after which the run expires.",
 )
-@click.option("--metadata", multiple=True, callback=_pairs, metavar="KEY=VALUE", help="Kept with the run; repeatable.")
+@click.option(
+    "--metadata",
+    multiple=True,
+    callback=_pairs,
+    metavar="KEY=VALUE",
+    help="Metadata to store with the run; repeatable.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print {id, is_new}; a list of them for --input-jsonl.")
 def command(
     *,
@@ -54,7 +62,7 @@ def command(
     The input is --input, else FLUJO_INPUT, else what is piped to stdin, else empty. --input-jsonl enqueues a run for each line instead.
     """
     if values is not None and idempotency_key is not None:
-        raise click.UsageError("--idempotency-key is one run's, and --input-jsonl enqueues many")
+        raise click.UsageError("--idempotency-key works for one run only, and --input-jsonl enqueues many")
     with FlujoClient() as client:
         if values is None:
             runs = [client.enqueue(reference, value, context=context, idempotency_key=idempotency_key, **options)]
@@ -67,6 +75,6 @@ def command(
             for run in runs:
                 show_value(run.id)
         if not all(run.is_new for run in runs):
-            say("enqueued before, under this key")
+            say("already enqueued with this key")
         if runs and (held := client.perform(hold(runs[0].record()))) is not None:
             say(f"{'the run waits' if len(runs) == 1 else 'the runs wait'}: {held}")

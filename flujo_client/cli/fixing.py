@@ -55,9 +55,13 @@ class Fixed:
 def how_to_fix(*, fix: bool, dry_run: bool, yes: bool, in_json: bool) -> FixOptions | None:
     """Tell how the options want files to be fixed; None: not at all. Raises UsageError for options that do not go together."""
     if (fix and dry_run) or (yes and not fix):
-        raise click.UsageError("--fix writes and --fix-dry-run does not: give one; --yes goes with --fix")
+        raise click.UsageError(
+            "give either --fix, which writes, or --fix-dry-run, which does not; --yes works only with --fix"
+        )
     if fix and in_json and not yes:
-        raise click.UsageError("--fix asks, and JSON has no place for a question: add --yes, or take --fix-dry-run")
+        raise click.UsageError(
+            "--fix asks before it writes, which JSON output does not allow: add --yes, or use --fix-dry-run"
+        )
     return FixOptions(shows=not in_json, asks=not yes, writes=fix) if fix or dry_run else None
 
 
@@ -75,7 +79,7 @@ def fix_files(targets: Sequence[str], how: FixOptions, *, allowed: Sequence[str]
     """
     for each in targets:
         if not is_file(each):
-            raise click.UsageError(f"'{each}' is no blueprint's file, and only those are fixed")
+            raise click.UsageError(f"'{each}' is not a blueprint file; only blueprint files can be fixed")
     return {each: _fixed(each, how, allowed=allowed, profile=profile) for each in targets}
 
 
@@ -89,7 +93,7 @@ def _fixed(target: str, how: FixOptions, *, allowed: Sequence[str], profile: Pro
 
 def _carried_out(target: str, how: FixOptions, data: bytes, mended: Autofixed) -> Fixed:
     if not mended.findings:
-        say(f"{target}: there is nothing that could be mended without a doubt")
+        say(f"{target}: no finding can be fixed automatically")
         return Fixed()
     mark = data[: len(_BYTE_ORDER_MARK)] if data.startswith(_BYTE_ORDER_MARK) else b""
     diff = _diff(target, data[len(mark) :].decode(), mended.text)
@@ -116,7 +120,7 @@ def _is_wanted(target: str, count: int) -> bool:
     except click.Abort:
         if sys.stdin.isatty():
             raise
-        raise click.UsageError("--fix asks before it writes, and nobody is there to answer: add --yes") from None
+        raise click.UsageError("--fix asks before it writes, and stdin is not a terminal: add --yes") from None
 
 
 def _write(target: str, before: bytes, after: bytes) -> None:
@@ -125,7 +129,9 @@ def _write(target: str, before: bytes, after: bytes) -> None:
     try:
         with file.open("r+b") as opened:  # what is read-only stays so, which a rename would not ask
             if opened.read() != before:
-                raise click.UsageError(f"{target} was changed since it was read, and is left as it is: run this again")
+                raise click.UsageError(
+                    f"{target} was changed after it was read and has been left unchanged: run this command again"
+                )
             _replace(file, after, os.fstat(opened.fileno()))
     except OSError as error:
         raise click.FileError(target, error.strerror) from error

@@ -39,7 +39,7 @@ OUTPUT = "aros_health_report.json"
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
-    help=f"At most so many of the newest runs; {NEWEST} where no window is given, else all of the window.",
+    help=f"The number of newest runs to look at; {NEWEST} by default, or all runs of the window if one is given.",
 )
 @click.option("--pipeline", metavar="NAME", help="Only runs of this pipeline: its name or its reference.")
 @click.option(
@@ -48,14 +48,14 @@ OUTPUT = "aros_health_report.json"
     metavar="HOURS",
     help="Only runs that began within this window.",
 )
-@click.option("--step", metavar="NAME", help="Only what happened at this step.")
-@click.option("--model", metavar="NAME", help="Only what happened with this model.")
+@click.option("--step", metavar="NAME", help="Only figures of this step.")
+@click.option("--model", metavar="NAME", help="Only figures of this model.")
 @click.option(
     "--trend-buckets",
     "buckets",
     type=click.IntRange(max=1000),
     metavar="N",
-    help="Divide the window into so many equal parts, 2 or more.",
+    help="The number of equal parts to divide the window into, 2 or more.",
 )
 @click.option("--export", "export", type=click.Choice(["json", "csv"]), help="Write the report to files.")
 @click.option(
@@ -63,7 +63,7 @@ OUTPUT = "aros_health_report.json"
     "output",
     metavar="PATH",
     type=click.Path(dir_okay=False, allow_dash=True),
-    help=f"Where to; {STDOUT} for JSON on stdout and nothing else. CSV gives _steps, _models and _transforms.  [default: {OUTPUT}]",
+    help=f"The path to write to; {STDOUT} prints JSON to stdout and nothing else. CSV gives _steps, _models and _transforms.  [default: {OUTPUT}]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON, as --output - does.")
 @click.option("--stored", is_flag=True, help="The report that the scheduled task stored last.")
@@ -84,7 +84,7 @@ def health_check(
     """How often does AROS step in, where, is it getting worse, and is the machine well? Changes nothing."""
     question = HealthQuery(**filters)
     if stored and question != HealthQuery():
-        raise click.UsageError("a stored report cannot be filtered anew: leave out --stored or the filters")
+        raise click.UsageError("a stored report cannot be filtered: leave out --stored or the filters")
     path = _path(export, output, as_json=as_json)
     with FlujoClient(_settings(project)) as client:
         report = _stored(client) if stored else client.perform(health(client.settings, question))
@@ -103,7 +103,7 @@ def _path(export: str | None, output: str | None, *, as_json: bool) -> str | Non
         raise click.UsageError("--json prints the report: leave out --export and --output")
     path = STDOUT if as_json else output or (OUTPUT if export else None)
     if path == STDOUT and export == "csv":
-        raise click.UsageError("CSV is three files and stdout is one: name a path, or use --export json")
+        raise click.UsageError("CSV writes three files, which stdout cannot hold: name a path, or use --export json")
     if path not in (None, STDOUT) and not Path(str(path)).parent.is_dir():
         raise click.BadParameter(f"there is no folder '{Path(str(path)).parent}'", param_hint="--output")
     return path
@@ -121,7 +121,7 @@ def _stored(client: FlujoClient) -> HealthReport:
     if report is None:
         raise ClientError(
             "no report is stored yet",
-            suggestion="`flujo beat` has one made every `health.every_s` seconds",
+            suggestion="`flujo beat` stores one every `health.every_s` seconds",
             code="NO_REPORT",
         )
     return report

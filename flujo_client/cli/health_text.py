@@ -35,7 +35,7 @@ def _parts(report: HealthReport) -> Iterator[RenderableType]:
         yield Text(note, "dim")
     yield from _section("machine", _grid(_machine(report.machine)))
     if report.verdict.reasons:
-        yield from _section("what is wrong", _list(_reasons(report)))
+        yield from _section("problems", _list(_reasons(report)))
     if not report.totals.runs:
         return
     yield from _section("AROS", _grid(_totals(report)))
@@ -72,11 +72,11 @@ def _looked_at(report: HealthReport) -> str:
 
 
 def _machine(machine: Machine) -> Iterator[tuple[str, str]]:
-    yield "workers", f"{machine.live_workers} alive, {machine.dead_workers.count} died lately"
+    yield "workers", f"{machine.live_workers} alive, {machine.dead_workers.count} died recently"
     waiting = machine.waiting
     yield "waiting", f"{counted(waiting.count, 'attempt')} could begin{_oldest(waiting)}"
     for name, queue in machine.queues.items():
-        depth = "not to be counted" if queue.messages is None else counted(queue.messages, "message")
+        depth = "unknown" if queue.messages is None else counted(queue.messages, "message")
         yield f"queue {name}", f"{depth} in Redis, {queue.waiting} waiting in Postgres"
     yield "hooks", f"{counted(machine.owed_hooks.count, 'call')} owed{_oldest(machine.owed_hooks)}"
     yield "last sweep", "never" if machine.sweep_age_s is None else f"{age(machine.sweep_age_s)} ago"

@@ -26,7 +26,7 @@ STDIN = "-"
 def json_option(what: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add `--input-json`, which every command that takes a value has besides its text, and call the command with `json_text`."""
     return click.option(
-        "--input-json", "-j", "json_text", metavar="JSON", help=f"{what} as JSON, and no text; '-' reads stdin."
+        "--input-json", "-j", "json_text", metavar="JSON", help=f"{what} as JSON instead of text; '-' reads stdin."
     )
 
 
@@ -46,12 +46,12 @@ def input_options(command: Callable[..., None]) -> Callable[..., None]:
         "text",
         envvar="FLUJO_INPUT",
         show_envvar=True,
-        help="The first step's input, as text; '-' reads stdin, as leaving it out does when something is piped.",
+        help="The first step's input, as text; '-' reads stdin, which is also the default when input is piped.",
     )
     @json_option("The first step's input")
     @click.option("--context-data", "-d", "data", metavar="JSON", help="The run's context: a JSON object.")
     @click.option(
-        "--context-file", "-f", "file", type=click.File("rb"), help="A file with such an object; -d goes over it."
+        "--context-file", "-f", "file", type=click.File("rb"), help="A file with such an object; -d overrides it."
     )
     @functools.wraps(command)
     def with_values(
@@ -69,7 +69,7 @@ def input_options(command: Callable[..., None]) -> Callable[..., None]:
             "--input-jsonl": lines is not None,
         }
         if len(several := [option for option, is_given in given.items() if is_given]) > 1:
-            raise click.UsageError(f"{' and '.join(several)} are each an input: give one of them")
+            raise click.UsageError(f"{' and '.join(several)} are alternatives: give only one of them")
         if lines is not None:
             command(values=_json_lines(lines), context=_context(data, file), **rest)
             return
@@ -98,7 +98,7 @@ def limit_options(command: Callable[..., None]) -> Callable[..., None]:
         "usd",
         type=click.FloatRange(min=0),
         metavar="DOLLARS",
-        help="What the run may spend, with its child runs.",
+        help="The most that the run and its child runs may spend.",
     )
     @click.option(
         "--max-tokens", "tokens", type=click.IntRange(min=0), metavar="TOKENS", help="The same, in tokens in and out."

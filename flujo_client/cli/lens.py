@@ -48,7 +48,7 @@ def command() -> None:
 
 
 @command.command("list")
-@click.option("--status", type=click.Choice(STATUSES), help="Only runs that are so.")
+@click.option("--status", type=click.Choice(STATUSES), help="Only runs with this status.")
 @click.option("--pipeline", metavar="NAME", help="Only runs of this pipeline: its name or its reference.")
 @click.option("--parent", metavar="RUN", help="Only child runs of this run.")
 @click.option("--background", is_flag=True, help="Only runs of background steps, with the run that launched each.")
@@ -78,7 +78,7 @@ def list_runs(
         is_narrow = stdout.is_terminal and stdout.width < WIDE
         show_rows(runs_table(runs, datetime.now(UTC), parents=background, is_narrow=is_narrow))
     else:
-        say("no such run" if status or pipeline or parent or background else "no run yet")
+        say("no matching runs" if status or pipeline or parent or background else "no runs yet")
 
 
 for each in (show_run, get_run, trace_run, spans_run, draw_file, stats, watch_run):

@@ -38,12 +38,12 @@ _OPTIONS = (
     click.option(
         "--show-error", is_flag=True, help="Also the whole error, and the traceback of each step that failed."
     ),
-    click.option("--logs", "show_logs", is_flag=True, help="Also what its steps printed and logged."),
-    click.option(
-        "--prompt", "show_prompts", is_flag=True, help="Also what its models were sent and what they answered."
-    ),
+    click.option("--logs", "show_logs", is_flag=True, help="Also the output and logs of its steps."),
+    click.option("--prompt", "show_prompts", is_flag=True, help="Also the prompts and answers of its models."),
     click.option("--final-output", is_flag=True, help="Only the output, as `flujo run` prints it."),
-    click.option("--verbose", "-v", is_flag=True, help="Also fingerprint, workers and what each step gave."),
+    click.option(
+        "--verbose", "-v", is_flag=True, help="Also the fingerprint, the workers and the output of each step."
+    ),
     timeout_option,
     click.option("--json", "as_json", is_flag=True, help="Print it as JSON."),
 )
@@ -104,7 +104,7 @@ def _show(find: Find, run_id: str, *, timeout: float, final_output: bool, as_jso
     for each in prompts.get("prompts", []):
         show(section(f"{each['path']}  {each['what']}", each["text"]))
     if asked["show_logs"]:
-        show(section("logs", "\n".join(seen.logs) or "nothing was printed or logged"))
+        show(section("logs", "\n".join(seen.logs) or "no step printed or logged anything"))
     if asked["show_error"] and details["error"]:
         show(error_section(details["error"]))
     if asked["show_error"]:
@@ -124,7 +124,7 @@ def _show_output(seen: Seen, *, as_json: bool) -> None:
     if seen.record.status != "succeeded":
         raise ClientError(
             f"run {seen.record.id} is {seen.record.status}: it has no output",
-            suggestion="leave out --final-output to see how far it came",
+            suggestion="leave out --final-output to see its progress",
             code="NO_OUTPUT",
         )
     (show_json if as_json else show_value)(seen.result.output)

@@ -29,7 +29,7 @@ _full_option = click.option(
     "--full",
     "is_full",
     is_flag=True,
-    help="Draw every branch, iteration and level; what is many or deep is folded otherwise.",
+    help="Draw every branch, iteration and level; by default, long and deep parts are folded.",
 )
 
 
@@ -50,8 +50,8 @@ def trace_run(*, run: str, preview: int, is_full: bool, timeout: float, as_json:
 
 @click.command("spans")
 @run_argument
-@click.option("--status", type=click.Choice(PLACES), help="Only places that are so.")
-@click.option("--name", metavar="TEXT", help="Only places whose name has this in it.")
+@click.option("--status", type=click.Choice(PLACES), help="Only places with this status.")
+@click.option("--name", metavar="TEXT", help="Only places whose name contains this.")
 @timeout_option
 @click.option("--json", "as_json", is_flag=True, help="Print a list of places as JSON.")
 def spans_run(*, run: str, status: str | None, name: str | None, timeout: float, as_json: bool) -> None:
@@ -67,7 +67,7 @@ def spans_run(*, run: str, status: str | None, name: str | None, timeout: float,
     elif spans:
         show(spans_table(spans))
     else:
-        say("no such place" if status or name else "nothing has begun yet")
+        say("no matching places" if status or name else "no step has begun yet")
 
 
 @click.command("from-file")
@@ -84,7 +84,7 @@ def draw_file(*, path: str, preview: int, is_full: bool) -> None:
         wrong = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(map(str, wrong["loc"])) or "the document"
         raise ClientError(
-            f"{path} holds no trace: {place}: {wrong['msg']}",
+            f"{path} does not contain a trace: {place}: {wrong['msg']}",
             suggestion="`flujo lens trace RUN --json` writes one",
             code="NO_TRACE",
         ) from None

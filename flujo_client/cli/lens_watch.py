@@ -37,7 +37,7 @@ AT_ONCE = 1000
 
 @click.command("watch")
 @run_argument
-@click.option("--after", metavar="CURSOR", help="Only what was told after the event with this cursor.")
+@click.option("--after", metavar="CURSOR", help="Only events after the one with this cursor.")
 @preview_option
 @timeout_option
 @click.option("--json", "as_json", is_flag=True, help="Print one event a line, each a JSON object.")

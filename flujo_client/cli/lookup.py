@@ -51,17 +51,17 @@ def find_run(client: FlujoClient, named: str) -> RunHandle:
     back = _BACK.fullmatch("-1" if named == LAST else named)
     if back is not None:
         found = client.list_runs(parent="", limit=1, offset=int(back[1]) - 1)
-        return _only(client, found, named, "there is no such run yet")
+        return _only(client, found, named, "there are no runs yet")
     found = client.list_runs(prefix=named, parent=_parent(named), limit=CANDIDATES + 1)
     found = found or client.list_runs(end=named, limit=CANDIDATES + 1)
-    return _only(client, found, named, f"no run's id begins or ends with '{named}'")
+    return _only(client, found, named, f"no run id begins or ends with '{named}'")
 
 
 def find_part(client: FlujoClient, part: str) -> RunHandle:
     """Find the run that has this anywhere in its id; raises as `find_run` does."""
     found = client.list_runs(part=part, parent=_parent(part), limit=CANDIDATES + 1)
     found = found or client.list_runs(part=part, limit=CANDIDATES + 1)  # it may stand in what only a child run's id has
-    return _only(client, found, part, f"no run's id has '{part}' in it")
+    return _only(client, found, part, f"no run id contains '{part}'")
 
 
 def _parent(answer: str) -> str | None:
@@ -71,13 +71,13 @@ def _parent(answer: str) -> str | None:
 
 def _only(client: FlujoClient, found: Sequence[RunRecord], named: str, none: str) -> RunHandle:
     if not found:
-        raise RunNotFound(none, suggestion="`flujo lens list` shows the runs there are")
+        raise RunNotFound(none, suggestion="`flujo lens list` lists the runs")
     if len(found) > 1 and all(run.id != named for run in found):
         lines = [f"{run.id}  {run.name}  {run.status}" for run in found[:CANDIDATES]]
         more = ["…"] if len(found) > CANDIDATES else []
         raise ClientError(
-            "\n  ".join([f"'{named}' may be any of these runs:", *lines, *more]),
+            "\n  ".join([f"'{named}' matches several runs:", *lines, *more]),
             code="AMBIGUOUS_RUN",
-            suggestion="write more of the id, or its last characters",
+            suggestion="give more of the id, or its last characters",
         )
     return client.get_run(named if len(found) > 1 else found[0].id)

@@ -19,23 +19,23 @@ from flujo_client.cli.plugins import load, no_worker
 GROUP = "flujo.commands"
 DEBUG = "--debug"
 _OURS = {
-    "new": "Make a small project that runs at once.",
+    "new": "Make a small project that runs right away.",
     "run": "Run a pipeline and wait for its result.",
     "validate": "Find all that is wrong with a pipeline.",
     "enqueue": "Enqueue a pipeline and print the run's id.",
-    "status": "Are the services there, who works, and what waits?",
-    "doctor": "What will not work or not last here, and the line to change?",
+    "status": "Show the services, the workers and what is waiting.",
+    "doctor": "Find what will not work or not be durable here, with the line to change.",
     "lens": "Look at runs: list, show, trace, watch, stats.",
     "runs": "List, cancel and retry runs.",
-    "approvals": "List and answer questions to people.",
-    "dev": "For who looks after pipelines: health-check, show-config, budgets, alive.",
+    "approvals": "List and answer approval requests.",
+    "dev": "Operate pipelines: health-check, show-config, budgets, alive.",
 }
 _OPERATORS = {
-    "up": "Start everything this machine needs, and keep it up.",
+    "up": "Start all services and workers on this machine, and keep them running.",
     "worker": "Run one worker process.",
-    "beat": "Send the scheduled tasks.",
-    "migrate": "Bring the database up to this code.",
-    "demo": "See it at work: needs nothing running.",
+    "beat": "Run the scheduler.",
+    "migrate": "Bring the database schema up to date.",
+    "demo": "See Flujo at work; needs no running services.",
 }
 
 
@@ -75,7 +75,7 @@ class _Flujo(ErrorHandlingGroup):
     name="flujo", cls=_Flujo, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
 @click.version_option(package_name="flujo-worker", prog_name="flujo")
-@click.option(DEBUG, is_flag=True, envvar="FLUJO_DEBUG", help="Show the traceback of an error; may stand anywhere.")
+@click.option(DEBUG, is_flag=True, envvar="FLUJO_DEBUG", help="Show the traceback of an error; accepted anywhere.")
 def cli(*, debug: bool) -> None:
     """Durable pipelines of LLM agents on Celery, Redis and Postgres.
 

@@ -37,7 +37,7 @@ def command(*, name: str, template: str) -> None:
     folder = Path(name)
     module = module_name(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConfigurationError(f"'{folder}' exists already", suggestion="give a name that is free", code="EXISTS")
+        raise ConfigurationError(f"'{folder}' already exists", suggestion="choose another name", code="EXISTS")
     try:
         written = write_project(folder, module, template)
     except OSError as error:
@@ -53,8 +53,8 @@ def module_name(folder: Path) -> str:
         way_out = "use letters, digits, '-' and '_', and begin with a letter"
         raise ConfigurationError(f"'{folder.name}' cannot be a module's name", suggestion=way_out, code="NAME")
     if importlib.util.find_spec(module) is not None:
-        what = f"a module '{module}' exists already, which the project's would hide"
-        raise ConfigurationError(what, suggestion="give another name", code="NAME")
+        what = f"a module '{module}' already exists, and the project's module would hide it"
+        raise ConfigurationError(what, suggestion="choose another name", code="NAME")
     return module
 
 

@@ -17,7 +17,7 @@ class Real(click.FloatRange):
     def convert(self, value: Any, param: Parameter | None, ctx: Context | None) -> float:
         number: float = super().convert(value, param, ctx)
         if math.isnan(number):
-            self.fail(f"{value} is no number", param, ctx)
+            self.fail(f"{value} is not a number", param, ctx)
         return number
 
 

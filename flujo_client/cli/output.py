@@ -152,7 +152,9 @@ def _print_error(error: Exception, *, with_traceback: bool) -> None:
     else:
         place = traceback.extract_tb(error.__traceback__)[-1]
         code = type(error).__name__
-        message = f"{redact(str(error))} ({place.filename}, line {place.lineno})\n  → `flujo --debug …` shows how it came to that"
+        message = (
+            f"{redact(str(error))} ({place.filename}, line {place.lineno})\n  → `flujo --debug …` shows the traceback"
+        )
     print_status(Text.assemble((code, "bold red"), " ", printable(message)))
 
 
@@ -163,7 +165,7 @@ def _print_last_frames(note: str, error: Exception) -> None:
     if last != note.rstrip():
         run = error.result.run_id if isinstance(error, RunEnded) and error.result is not None else None
         whole = "`flujo --debug …`" if run is None else f"`flujo lens show {short(run)} --show-error`"
-        print_status(Text(f"  → {whole} shows all of the traceback", "dim"))
+        print_status(Text(f"  → {whole} shows the whole traceback", "dim"))
 
 
 def _write(text: str) -> None:

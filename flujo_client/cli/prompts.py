@@ -49,7 +49,7 @@ def _is_cut(text: Any) -> bool:
 def prompts_text(prompts: Sequence[dict[str, Any]]) -> str:
     """Say what the texts are, and are not."""
     if not prompts:
-        return 'no prompts: no model was asked, or `[log] prompts = "off"` kept them out of the story'
+        return 'no prompts: no model was asked, or `[log] prompts = "off"` kept them out of the events'
     hidden = "secrets, and the fields of `[log] redact`, are hidden"
     if any(each["is_cut"] for each in prompts):
         return (

@@ -42,10 +42,12 @@ START_S = 30.0
 @click.argument("reference")
 @input_options
 @limit_options
-@click.option("--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Give up waiting; the run goes on.")
+@click.option(
+    "--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="The longest time to wait; the run continues."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON, as `lens show --json` does.")
-@click.option("--show-steps/--no-steps", default=True, show_default=True, help="Tell how each step went.")
-@click.option(WATCH, "is_watched", is_flag=True, help="Run again whenever a file of this folder changes.")
+@click.option("--show-steps/--no-steps", default=True, show_default=True, help="Print how each step went.")
+@click.option(WATCH, "is_watched", is_flag=True, help="Run again whenever a file in this folder changes.")
 def command(  # noqa: PLR0913 - a parameter for each option
     *,
     reference: str,
@@ -92,7 +94,9 @@ def _progress(run: RunHandle, record: RunRecord, client: FlujoClient) -> tuple[s
         return in_a_line(f"parked: {record.reason}"), []
     if record.status == "paused":
         approvals = run.approvals()
-        return in_a_line(f"waits for a person at {', '.join(each.place for each in approvals)}"), approvals
+        return in_a_line(
+            f"waits for an answer from a person at {', '.join(each.place for each in approvals)}"
+        ), approvals
     return in_a_line(progress_of(client.ask(requests.attempts(run.id)))), []
 
 
@@ -151,5 +155,5 @@ class _Holds:
         self._look_at = time.monotonic() + FIRST_LOOK_S
         found = self._client.perform(hold(run))
         if found is not None and str(found) != self._told:
-            say(f"the run does not move: {found}")
+            say(f"the run makes no progress: {found}")
         self._told = "" if found is None else str(found)

@@ -21,15 +21,15 @@ command.add_command(list_runs)
 
 @command.command("cancel")
 @click.argument("run")
-@click.option("--reason", help="Kept in the run's story.")
-@click.option("--actor", help="Who asks; kept in the run's story.")
+@click.option("--reason", help="The reason, which the run's events record.")
+@click.option("--actor", help="The name of the person who asks, which the run's events record.")
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0),
     default=CANCEL_PATIENCE_S,
     show_default=True,
     metavar="SECONDS",
-    help="How long to wait until a worker has acknowledged it; the cancel holds from the start.",
+    help="How long to wait for a worker to acknowledge it; the cancel takes effect in any case.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print {id, cancelled, status}.")
 @click.pass_context
@@ -47,14 +47,16 @@ def cancel(
         show_value(handle.id)
         say("cancelled")
     else:
-        say(f"{handle.id} had {status} already")
+        say(f"{handle.id} had already {status}")
     ctx.exit(0 if is_cancelled else RUNTIME)
 
 
 @command.command("retry")
 @click.argument("run")
 @click.option("--from-step", metavar="STEP", help="The top-level step to begin at; the one that failed when not given.")
-@click.option("--idempotency-key", metavar="KEY", help="The same key again gives the same run.")
+@click.option(
+    "--idempotency-key", metavar="KEY", help="An idempotency key: retrying with the same key returns the same run."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print {id, is_new, forked_from, from_step}.")
 def retry(*, run: str, from_step: str | None, idempotency_key: str | None, as_json: bool) -> None:
     """Begin a run that has ended again at a step, in a new run, and print its id.
@@ -75,7 +77,5 @@ def retry(*, run: str, from_step: str | None, idempotency_key: str | None, as_js
         return
     show_value(forked.id)
     say(
-        f"forked from {record.forked_from} at '{record.from_step}'"
-        if forked.is_new
-        else "forked before, under this key"
+        f"forked from {record.forked_from} at '{record.from_step}'" if forked.is_new else "already forked with this key"
     )

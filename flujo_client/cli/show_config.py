@@ -26,7 +26,7 @@ from flujo_client.config.manager import FILE_NAME, ConfigManager
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help=f"Read the {FILE_NAME} of this folder.",
 )
-@click.option("--changed", is_flag=True, help="Only what is not built in.")
+@click.option("--changed", is_flag=True, help="Only settings that differ from their defaults.")
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 def show_config(*, project: Path | None, changed: bool, as_json: bool) -> None:
     """Show every setting in force, and which file and line or variable says so. Secrets are hidden."""
@@ -36,7 +36,7 @@ def show_config(*, project: Path | None, changed: bool, as_json: bool) -> None:
         show_json([each._asdict() for each in found])
         return
     if not found:
-        say("everything is as it is built in")
+        say("every setting has its default")
         return
     table = Table.grid(padding=(0, 2))
     for each in found:

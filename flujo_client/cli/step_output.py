@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 AT_ONCE: Final = 1000
 _SENTENCES: Final = {
     "step.blocked_loop": "blocked the event loop of its worker, and all other steps there, in {place}: {advice}",
-    "step.left_behind": "went on after its time was over, in {place}: {advice}",
-    "output.dropped": "printed and logged {bytes} bytes more than are kept",
+    "step.left_behind": "kept running after its timeout, in {place}: {advice}",
+    "output.dropped": "printed and logged {bytes} bytes more than are stored",
 }
 
 

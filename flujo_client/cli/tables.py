@@ -106,9 +106,9 @@ def stats_card(stats: RunStats) -> Group:
     facts = [("enqueued since", local_time(stats.since)), ("runs", f"{stats.runs:,}")]
     facts += [(f"  {word}", f"{count:,}") for word, count in sorted(stats.by_status.items(), key=lambda each: -each[1])]
     if stats.success_rate is not None:
-        facts.append(("succeeded", f"{stats.success_rate:.1%} of those that have ended"))
+        facts.append(("succeeded", f"{stats.success_rate:.1%} of the runs that have ended"))
     if stats.p50_s is not None and stats.p95_s is not None:
-        facts.append(("took", f"{duration(stats.p50_s)} (median), {duration(stats.p95_s)} (95 of 100 took no longer)"))
+        facts.append(("took", f"{duration(stats.p50_s)} (median), {duration(stats.p95_s)} (95th percentile)"))
     facts += [("tokens", f"{stats.tokens:,}")] if stats.tokens else []
     facts += [("cost", cost(stats.cost_usd))] if stats.cost_usd else []
     if not stats.failing:
@@ -187,9 +187,9 @@ def services_table(state: Mapping[str, Any]) -> Table:
     slots = counted(sum(worker["slots"] for worker in state["workers"]), "slot")
     table.add_row("schema", str(state["schema"]), "")
     others = f"; {counted(state['other_workers'], 'process')} more on other queues" if state["other_workers"] else ""
-    has_one = slots if state["workers"] else "nothing moves without one"
+    has_one = slots if state["workers"] else "no run can continue without one"
     table.add_row("workers", str(len(state["workers"])), Text(has_one + others, overflow="fold"))
-    for name, waiting in {**state["backlog"], "hooks owed": state["owed_hooks"]}.items():
+    for name, waiting in {**state["backlog"], "hooks pending": state["owed_hooks"]}.items():
         table.add_row(name, f"{waiting['count']:,}", f"oldest {age(waiting['oldest_s'])}" if waiting["count"] else "")
     for budget in state["budgets"]:
         table.add_row("budget", "", Text(f"{printable(budget['scope'])}: {budget_line(budget)}", overflow="fold"))

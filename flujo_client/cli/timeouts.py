@@ -71,5 +71,6 @@ def with_retry(timeout_s: float, call: Callable[[], T]) -> T:
         return within(timeout_s, call)
     except TimeoutError as error:
         raise ServiceUnreachable(
-            f"Postgres gave {error}", suggestion="`flujo status` tells whether it is there; --timeout gives it longer"
+            f"Postgres gave {error}",
+            suggestion="`flujo status` shows whether it is reachable; --timeout allows more time",
         ) from None

@@ -28,23 +28,27 @@ if TYPE_CHECKING:
 
 @click.command("validate")
 @click.argument("targets", nargs=-1)
-@click.option("--strict/--no-strict", default=True, show_default=True, help="Exit with 4 when there are errors.")
-@click.option("--fail-on-warn", is_flag=True, help="Exit with 4 when there are warnings, too.")
+@click.option("--strict/--no-strict", default=True, show_default=True, help="Exit with 4 on errors.")
+@click.option("--fail-on-warn", is_flag=True, help="Exit with 4 on warnings as well.")
 @click.option(
-    "--imports/--no-imports", default=True, show_default=True, help="Tell what imported blueprints have wrong, too."
+    "--imports/--no-imports", default=True, show_default=True, help="Report findings in imported blueprints as well."
 )
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @click.option(
-    "--profile", metavar="NAME", help="A profile of flujo.toml, [validation.profiles]: which rules count, and how much."
+    "--profile",
+    metavar="NAME",
+    help="A profile from [validation.profiles] in flujo.toml, which sets the severity of rules.",
 )
 @click.option(
-    "--rules", metavar="FILE", help="A TOML file with such weights, or a profile's name; goes before --profile."
+    "--rules", metavar="FILE", help="A TOML file with such severities, or a profile's name; overrides --profile."
 )
-@click.option("--fix", is_flag=True, help="Mend in the files what is beyond doubt; shows it and asks first.")
+@click.option(
+    "--fix", is_flag=True, help="Fix in the files what can be fixed safely; shows the changes and asks first."
+)
 @click.option("--fix-dry-run", is_flag=True, help="Show what --fix would write, and write nothing.")
-@click.option("--yes", is_flag=True, help="Have --fix write without a question.")
-@click.option("--list-rules", is_flag=True, help="List the rules instead.")
+@click.option("--yes", is_flag=True, help="Let --fix write without asking.")
+@click.option("--list-rules", is_flag=True, help="List the rules, and validate nothing.")
 @click.option("--schema", "show_schema", is_flag=True, help="Print the blueprints' JSON Schema, for editors, instead.")
 @click.pass_context
 def command(  # noqa: PLR0913 - a parameter for each option
@@ -130,7 +134,9 @@ def _profile(profiles: Mapping[str, Mapping[str, str]], name: str) -> Mapping[st
 
 def _print_kept(report: ValidationReport, profile: Profile) -> None:
     if kept := profile.kept(report):
-        say(f"{report.target}: {', '.join(kept)}: refuses the pipeline when it is enqueued, so no profile can lower it")
+        say(
+            f"{report.target}: {', '.join(kept)}: enqueueing refuses such a pipeline, so a profile cannot lower its severity"
+        )
 
 
 def _show(reports: Sequence[ValidationReport], fixed: Mapping[str, Fixed], *, in_json: bool) -> None:
@@ -144,7 +150,7 @@ def _show(reports: Sequence[ValidationReport], fixed: Mapping[str, Fixed], *, in
         parts = [
             counted(len(found), name) for found, name in ((each.errors, "error"), (each.warnings, "warning")) if found
         ]
-        say(f"{each.target}: {' and '.join(parts) or 'nothing is wrong'}")
+        say(f"{each.target}: {' and '.join(parts) or 'no problems found'}")
 
 
 def _shape(report: ValidationReport) -> dict[str, Any]:

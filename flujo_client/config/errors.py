@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 MAX_FINDINGS_SHOWN, LONGEST_NAME = 20, 80
 _FOLLOWS = "default_factory_not_called"
 """What is found where a default is made of a value that is wrong itself."""
-_ALWAYS_SO = "leave it out: it is always so here"
-_NOT_HERE = "leave it out: there is nothing like it here"
+_ALWAYS_SO = "leave it out: this is always the case here"
+_NOT_HERE = "leave it out: it has no counterpart here"
 
 LEGACY_VARIABLES = {
     "FLUJO_PROJECT_ROOT": "set FLUJO_CONFIG_PATH to the file, and PYTHONPATH to the folder of your modules",

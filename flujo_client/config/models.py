@@ -64,7 +64,7 @@ def _keys(value: Any) -> Any:
 def _signing_key(secret: SecretStr) -> SecretStr:
     text = secret.get_secret_value()
     if len(text.encode()) < MIN_KEY_BYTES or "," in text or text.strip() != text:
-        raise ValueError(f"a secret has at least {MIN_KEY_BYTES} bytes, no comma and no space around it")
+        raise ValueError(f"a secret must have at least {MIN_KEY_BYTES} bytes, no comma and no space around it")
     return secret
 
 
@@ -177,7 +177,7 @@ class SizeLimits(Section):
     @model_validator(mode="after")
     def _inline_fits(self) -> Self:
         if self.snapshot_inline_bytes > self.snapshot_max_bytes:
-            raise ValueError("snapshot_inline_bytes must not be above snapshot_max_bytes")
+            raise ValueError("snapshot_inline_bytes must be at most snapshot_max_bytes")
         # A message holds an input and a context, each a third longer as text, and the envelope around them.
         if self.message_max_bytes < 4 * self.snapshot_inline_bytes:
             raise ValueError("message_max_bytes must be at least four times snapshot_inline_bytes")
@@ -211,7 +211,7 @@ class Worker(Section):
         if self.renew_s * 2 > self.lease_s:
             raise ValueError(f"renew_s ({self.renew_s:g}) must be at most half of lease_s ({self.lease_s:g})")
         if self.attempts_queue == self.control_queue:
-            raise ValueError("attempts_queue and control_queue must be two queues")
+            raise ValueError("attempts_queue and control_queue must be different queues")
         return self
 
 
@@ -226,7 +226,7 @@ class Retry(Section):
     @model_validator(mode="after")
     def _cap_above_base(self) -> Self:
         if self.cap_s < self.base_s:
-            raise ValueError(f"cap_s ({self.cap_s:g}) must not be below base_s ({self.base_s:g})")
+            raise ValueError(f"cap_s ({self.cap_s:g}) must be at least base_s ({self.base_s:g})")
         return self
 
 

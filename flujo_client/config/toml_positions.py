@@ -84,7 +84,9 @@ def _text(path: Path) -> str:
     except OSError as error:
         raise SettingsError(f"{path}: cannot be read ({error.strerror})", suggestion="check the path") from None
     if len(data) > LARGEST:
-        raise SettingsError(f"{path}: is larger than {LARGEST} bytes", suggestion="check the path: it is no flujo.toml")
+        raise SettingsError(
+            f"{path}: is larger than {LARGEST} bytes", suggestion="check the path: it is not a flujo.toml"
+        )
     if data.startswith(b"\xef\xbb\xbf"):
         raise SettingsError(f"{path}:1:1: begins with a byte order mark", suggestion="save it as UTF-8 without one")
     try:
@@ -115,7 +117,7 @@ def _statements(path: Path, text: str) -> list[tuple[Key, int]]:
         if depth > DEEPEST or dots > DEEPEST:
             line, column = _position(text, match.start())
             raise SettingsError(
-                f"{path}:{line}:{column}: is nested too deeply", suggestion=f"{DEEPEST} levels are read"
+                f"{path}:{line}:{column}: is nested too deeply", suggestion=f"at most {DEEPEST} levels are read"
             )
         if kind == "newline" and (depth <= 0 or not is_value):
             parts, depth, dots, is_head, is_value = [], 0, 0, False, False
@@ -136,7 +138,7 @@ def _refusal(written: Written, text: str, statements: list[tuple[Key, int]], mes
     found = _POSITION.search(message)
     if found is None:  # Python's own refusal of a number
         line, column = _position(text, next((match.start() for match in _ENDLESS.finditer(text)), 0))
-        return SettingsError(f"{written.path}:{line}:{column}: has a number of too many digits")
+        return SettingsError(f"{written.path}:{line}:{column}: has a number with too many digits")
     line, column = (int(found[1]), int(found[2])) if found[1] else _position(text, len(text))
     place, what = f"{written.path}:{line}:{column}", message[: found.start()]
     key = next((key for key, at in reversed(statements) if at <= line), ())

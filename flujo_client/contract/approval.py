@@ -91,21 +91,19 @@ def choose(
     if open_:
         places = ", ".join(f"'{each.place}'" for each in open_)
         raise ResumeError(
-            f"run {run_id} has {len(open_)} questions open: {places}",
-            suggestion="say which, by its step or its address",
+            f"run {run_id} has {len(open_)} open questions: {places}",
+            suggestion="choose one by its step or its address",
             code="SEVERAL_QUESTIONS",
         )
     if named:
         raise closed(named[-1])
     if status not in LIVE_RUN:
-        raise ResumeError(f"run {run_id} is {status}: nothing can be answered any more", code="RUN_ENDED")
+        raise ResumeError(f"run {run_id} is {status}: its questions can no longer be answered", code="RUN_ENDED")
     if step is None and address is None:
-        raise ResumeError(
-            f"run {run_id} is {status} and has no question open, so there is nothing to answer", code="NOT_PAUSED"
-        )
+        raise ResumeError(f"run {run_id} is {status} and has no open question to answer", code="NOT_PAUSED")
     known = ", ".join(f"'{each.place}'" for each in approvals if each.state == OPEN) or "none"
     raise ResumeError(
-        f"run {run_id} has asked nothing at {address or ''!r}, step {step or 'any'!r}; open are: {known}",
+        f"run {run_id} has no question at {address or ''!r}, step {step or 'any'!r}; open are: {known}",
         code="UNKNOWN_QUESTION",
     )
 
@@ -115,7 +113,7 @@ def closed(approval: Approval) -> ResumeError:
     where = f"the question '{approval.place}' of run {approval.run_id}"
     if approval.state == "answered":
         at = f"{approval.answered_at:%Y-%m-%d %H:%M:%S %Z}" if approval.answered_at else "before"
-        message = f"{where} was answered by {approval.answered_by or 'somebody'} at {at}"
+        message = f"{where} was answered by {approval.answered_by or 'an unnamed person'} at {at}"
         return ResumeError(message, code="ALREADY_ANSWERED")
     if approval.state == "expired":
         return ResumeError(f"{where} has expired", code="QUESTION_EXPIRED")

@@ -64,8 +64,8 @@ def read_token(token: str, keys: Sequence[tuple[str, bytes]], *, now: float) -> 
     secret = dict(keys).get(key_id)
     if mark != _MARK or secret is None or not _is_signed(secret, key_id, body, claimed):
         raise ResumeError(
-            "this is no token of ours",
-            suggestion="take it as it is from `approvals`, on a client with the same signing keys",
+            "this is not a valid approval token",
+            suggestion="use the token from `approvals` unchanged, on a client with the same signing keys",
             code="BAD_TOKEN",
         )
     run_id, key, expires = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))

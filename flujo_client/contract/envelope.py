@@ -185,9 +185,11 @@ class Envelope:
         texts = (ticket.run, ticket.reference, ticket.fingerprint, envelope.address, envelope.step, envelope.queue)
         counts = (envelope.number, envelope.version, *_values(envelope.lanes))
         if not all(type(text) is str for text in texts) or not all(type(count) is int for count in counts):
-            raise SerializationError("not an envelope: a name is no text or a number is no integer", path="message")
+            raise SerializationError(
+                "not an envelope: a name is not a text or a number is not an integer", path="message"
+            )
         if wire.get("key") != envelope.key or TASKS.get(envelope.kind, ...) != wire.get("task"):
-            raise SerializationError("the key or task it names is not its own", path="message")
+            raise SerializationError("it names the key or task of another message", path="message")
         return envelope
 
 

@@ -54,5 +54,5 @@ class JoinSignal:
             raise SerializationError(message, suggestion="upgrade the workers before the clients")
         join_signal = cls(named.run, named.address)
         if (task, key) != (TASK_JOIN, join_signal.key):
-            raise SerializationError("the key or task it names is not a join's", path="message")
+            raise SerializationError("it names a key or task that does not belong to a join", path="message")
         return join_signal

@@ -30,13 +30,13 @@ def wrong_schema(schema: Any) -> str | None:
     try:
         written = canonical(schema)
     except FlujoError as error:
-        return f"is no JSON: {error.message}"
+        return f"is not JSON: {error.message}"
     try:
         _check(json.dumps(json.loads(written)))
     except ImportError:
         return None
     except ValueError as error:
-        return f"is no JSON Schema: {str(error).splitlines()[0][:200]}"
+        return f"is not a JSON Schema: {str(error).splitlines()[0][:200]}"
     return None
 
 

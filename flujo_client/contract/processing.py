@@ -153,7 +153,7 @@ class PrecheckSettings:
             object.__setattr__(self, key, texts(f"{where}{key}", getattr(self, key)))
         if len(self.delimiters) != 2 or not all(self.delimiters):  # noqa: PLR2004 - one before, one after
             raise refused(
-                f"{where}delimiters", f"{list(self.delimiters)!r} are not two texts", 'write ["<plan>", "</plan>"]'
+                f"{where}delimiters", f"{list(self.delimiters)!r} must be two texts", 'write ["<plan>", "</plan>"]'
             )
 
     @classmethod
@@ -163,7 +163,7 @@ class PrecheckSettings:
         known("processing.reasoning_precheck", table, (*names, "agent"))
         given = {key: value for key, value in table.items() if value is not None}
         if "agent" in given and "validator_agent" in given:
-            raise refused("reasoning_precheck.agent", "means the same as `validator_agent`", "keep `validator_agent`")
+            raise refused("reasoning_precheck.agent", "is an alias of `validator_agent`", "keep `validator_agent`")
         if "agent" in given:
             given["validator_agent"] = given.pop("agent")
         return cls(**given)

@@ -181,14 +181,17 @@ class PipelineResult(BaseModel, Generic[OutputT, ContextT]):
         The error has the traceback of the user's code as a note, and the error itself as its cause where that was raised in this process.
 
         Raises:
-            PausedException: it waits for a person.
+            PausedException: it waits for an answer from a person.
             PipelineAbortSignal, InfiniteFallbackError, InfiniteRedirectError: the run ended with it.
             UsageLimitExceededError: a limit stopped it (M-431); the partial result is on the error.
             PricingNotConfiguredError: costs are strict and a model has no price.
             RunFailed, RunCancelled, RunExpired: how the run ended; the partial result is on the error.
         """
         if self.run_status == "paused":
-            text = "; ".join(each.message for each in self.pauses) or f"run {self.run_id} waits for a person"
+            text = (
+                "; ".join(each.message for each in self.pauses)
+                or f"run {self.run_id} waits for an answer from a person"
+            )
             raise errors.PausedException(
                 text, result=self, suggestion="answer with `resume`, and read the result again"
             )

@@ -49,7 +49,7 @@ class Score(BaseModel):
     def _is_no_truth_value(cls, given: Any) -> Any:
         """`True` would be a goal, and rarely is meant as one."""
         if isinstance(given, bool):
-            raise ValueError("a truth value is no score")  # noqa: TRY004 - pydantic's way to refuse
+            raise ValueError("a score must be a number, not true or false")  # noqa: TRY004 - pydantic's way to refuse
         return given
 
 

@@ -26,7 +26,7 @@ def flag(key: str, value: object) -> None:
 
 def text(key: str, value: object) -> None:
     if not isinstance(value, str) or not value:
-        raise refused(key, f"{value!r} is no text", "write a text in quotes")
+        raise refused(key, f"{value!r} is not a text", "write a text in quotes")
 
 
 def number(key: str, value: object, *, least: float, most: float | None = None, whole: bool = False) -> None:

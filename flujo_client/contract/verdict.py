@@ -110,5 +110,5 @@ def result_of(answer: Any) -> ValidationResult:
         case bool(is_valid), feedback:
             return ValidationResult(is_valid=is_valid, feedback=None if feedback is None else str(feedback))
     raise TypeError(
-        f"a validator answers with a ValidationResult, a bool or (bool, feedback), not {type(answer).__name__}"
+        f"a validator must return a ValidationResult, a bool or (bool, feedback), got {type(answer).__name__}"
     )

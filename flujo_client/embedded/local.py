@@ -56,7 +56,7 @@ def join_services(settings: Settings) -> Settings:
     services = running(settings.embedded_dir)
     if services is None:
         raise ConfigurationError(
-            "neither FLUJO_DATABASE_URL nor FLUJO_BROKER_URL is set, and no embedded services run here",
+            "neither FLUJO_DATABASE_URL nor FLUJO_BROKER_URL is set, and no embedded services are running here",
             suggestion="set both, or run `flujo up`, which starts everything",
         )
     return settings.with_services(services.database_url, services.broker_url)

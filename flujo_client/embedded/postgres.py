@@ -85,7 +85,7 @@ class Postgres(process.Server):
         flags = [text for name, value in options.items() for text in ("-c", f"{name}={value}")]
         command: list[str | Path] = [self._binaries / "postgres", "-D", self.data, *flags]
         if not self._spawn(command, self._is_ready, _START_SECONDS):
-            raise self._failed_to_start(f"read the log; deleting {self.data} begins anew and loses what is in it")
+            raise self._failed_to_start(f"read the log; deleting {self.data} starts over and loses its content")
 
     def _create_data(self, account: Account | None) -> None:
         """Run initdb beside the data and move the result into place: a killed initdb leaves nothing that looks finished."""

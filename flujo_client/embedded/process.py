@@ -80,11 +80,11 @@ def open_passage(path: Path, account: Account | None) -> None:
             folder.chmod(stat.S_IMODE(status.st_mode) | passable)
         except OSError as error:
             raise ConfigurationError(
-                f"{folder} is closed to the account {ACCOUNT_NAME!r}, which must reach {path}",
-                suggestion=f"use a directory everyone can pass through, or {OWN_SERVICES}",
+                f"{folder} cannot be entered by the account {ACCOUNT_NAME!r}, which must reach {path}",
+                suggestion=f"use a directory that every user can enter, or {OWN_SERVICES}",
                 cause=error,
             ) from error
-        sys.stderr.write(f"flujo: {folder} opened for passage (chmod o+x), so that {ACCOUNT_NAME!r} reaches {path}\n")
+        sys.stderr.write(f"flujo: {folder} made enterable (chmod o+x), so that {ACCOUNT_NAME!r} reaches {path}\n")
 
 
 def open_log(path: Path, *, anew: bool) -> BinaryIO:

@@ -65,7 +65,7 @@ class Redis(process.Server):
             ServiceUnreachable: it was run and did not come up.
         """
         if self.kind == "fakeredis":
-            sys.stderr.write("flujo: fakeredis stands in for Redis: slow, and only for trying out\n")
+            sys.stderr.write("flujo: fakeredis replaces Redis: slow, and only for trying Flujo out\n")
         else:
             self._account = process.server_account()
             process.open_passage(self._executable, self._account)
@@ -82,7 +82,7 @@ class Redis(process.Server):
         """End the server, losing what it held, and start it again under the same URL."""
         self.stop()
         if not self._launch():
-            raise self._failed_to_start(f"see what took port {self._port}")
+            raise self._failed_to_start(f"check which process uses port {self._port}")
 
     def _launch(self) -> bool:
         """Start on the chosen port; False if the server ended instead, as it does when another took the port."""

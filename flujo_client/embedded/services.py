@@ -90,7 +90,7 @@ class Embedded:
         """
         if self._running is None and not process.wait_until(self._own_or_join, seconds=_JOIN_SECONDS):
             raise ServiceUnreachable(
-                f"another process holds {self.directory}, but its services did not come up",
+                f"another process holds {self.directory}, but its services did not start",
                 suggestion=f"end that process, choose another directory, or {process.OWN_SERVICES}",
             )
 
@@ -111,7 +111,7 @@ class Embedded:
         now = state.read(self.directory)
         if self._running is None or (now is not None and now.owner_pid == self._running.owner_pid):
             return None
-        return f"the embedded services of {self.directory} ended with process {self._running.owner_pid}, which had started them"
+        return f"the embedded services of {self.directory} stopped with process {self._running.owner_pid}, which had started them"
 
     def restart_postgres(self, mode: postgres.StopMode = "immediate") -> None:
         """End Postgres ("immediate" as in a crash, "fast" in good order) and start it under the same URL; owner only."""
@@ -159,7 +159,7 @@ class Embedded:
         if self._owned is None or not self.is_owner:
             raise ConfigurationError(
                 f"the embedded services of {self.directory} belong to process {self._where().owner_pid}",
-                suggestion="ask for this in the process that started them",
+                suggestion="do this in the process that started them",
             )
         return self._owned
 

@@ -52,7 +52,7 @@ def calculated(sign: str, left: Any, right: Any, work: EvaluationBudget) -> Any:
     if sign == "+" and isinstance(left, LISTS) and isinstance(right, LISTS):
         work.spend(len(left) + len(right))
         return [*left, *right]
-    raise EvaluationError(f"{kind(left)} {sign} {kind(right)} has no answer", _way_out(left, right))
+    raise EvaluationError(f"{kind(left)} {sign} {kind(right)} is not supported", _way_out(left, right))
 
 
 def negated(value: Any, work: EvaluationBudget) -> Any:
@@ -60,7 +60,7 @@ def negated(value: Any, work: EvaluationBudget) -> Any:
     work.spend()
     if isinstance(value, _NUMBERS):
         return -value
-    raise EvaluationError(f"-{kind(value)} has no answer", _way_out(value))
+    raise EvaluationError(f"-{kind(value)} is not supported", _way_out(value))
 
 
 def _of_numbers(sign: str, left: Any, right: Any) -> Any:
@@ -72,13 +72,13 @@ def _of_numbers(sign: str, left: Any, right: Any) -> Any:
     except ZeroDivisionError:
         raise EvaluationError("division by zero", "compare with 0 first") from None
     except (TypeError, ArithmeticError):
-        raise EvaluationError(f"{kind(left)} {sign} {kind(right)} has no answer here", "do this in a step") from None
+        raise EvaluationError(f"{kind(left)} {sign} {kind(right)} is not supported here", "do this in a step") from None
     if not math.isfinite(result):
-        raise EvaluationError(f"{sign} gives no finite number")
+        raise EvaluationError(f"the result of {sign} is not a finite number")
     return result
 
 
 def _way_out(*values: Any) -> str:
     if any(each is None for each in values):
-        return "say what stands for null: (… | default(0))"
+        return "give a default for null: (… | default(0))"
     return "arithmetic takes numbers; + also joins two texts or two lists"

@@ -140,7 +140,7 @@ class _Reader:
 
     def _turn(self, at: int) -> None:
         if not self._open or self._open[-1].otherwise is not None:
-            self._stop(at, "else has no #if or #each before it")
+            self._stop(at, "else must follow an #if or #each")
         self._open[-1].otherwise = []
 
     def _close(self, kind: str, at: int) -> None:

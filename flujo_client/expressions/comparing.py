@@ -80,14 +80,14 @@ def _ordered(sign: str, left: Any, right: Any, work: EvaluationBudget) -> bool:
     except (TypeError, ValueError, ArithmeticError):
         pass
     raise EvaluationError(
-        f"{kind(left)} {sign} {kind(right)} has no answer", "compare numbers with numbers, and texts with texts"
+        f"{kind(left)} {sign} {kind(right)} is not supported", "compare numbers with numbers, and texts with texts"
     )
 
 
 def _holds(holder: Any, item: Any, work: EvaluationBudget) -> bool:
     if isinstance(holder, str):
         if not isinstance(item, str):
-            raise EvaluationError(f"a text holds only texts, not {kind(item)}")
+            raise EvaluationError(f"a text can contain only texts, not {kind(item)}")
         work.spend_on(holder)
         return item in holder
     if isinstance(holder, (*LISTS, AbstractSet)):
@@ -95,9 +95,9 @@ def _holds(holder: Any, item: Any, work: EvaluationBudget) -> bool:
     fields = fields_of(holder)
     if fields is None:
         raise EvaluationError(
-            f"{kind(holder)} holds nothing to look for",
-            "say what stands for null: in (… | default([]))"
+            f"{kind(holder)} cannot be searched",
+            "give a default for null: in (… | default([]))"
             if holder is None
-            else "`in` looks in texts, lists, mappings and models",
+            else "`in` searches texts, lists, mappings and models",
         )
     return has(fields, item)

@@ -35,15 +35,15 @@ def _length(value: Any, work: EvaluationBudget) -> int:
     if (fields := fields_of(value)) is not None:
         return len(fields)
     if value is None:
-        raise EvaluationError("null has no length", "say what stands for null: … | default([]) | length")
-    raise EvaluationError(f"{kind(value)} has no length", "texts, lists, mappings and models have")
+        raise EvaluationError("null has no length", "give a default for null: … | default([]) | length")
+    raise EvaluationError(f"{kind(value)} has no length", "texts, lists, mappings and models have a length")
 
 
 def _join(value: Any, work: EvaluationBudget, between: Any = "") -> str:
     if not isinstance(value, LISTS):
         raise EvaluationError(f"join takes a list, not {kind(value)}")
     if not isinstance(between, str):
-        raise EvaluationError(f"join puts a text between, not {kind(between)}")
+        raise EvaluationError(f"the separator of join must be a text, not {kind(between)}")
     parts = [as_text(each, work) for each in value]
     if sum(map(len, parts)) + len(between) * len(parts) > MAX_CHARACTERS:
         raise EvaluationError(f"join would make more than {MAX_CHARACTERS} characters")

@@ -199,7 +199,9 @@ class Parser:
             self.stop(name, f"expected a name after '.', not {name}", "a list is read as items[0]")
         if name.text.startswith("_"):
             self.stop(
-                name, f"{shown(name.text)} begins with _: such names are not read", "read a key of that name as ['_…']"
+                name,
+                f"{shown(name.text)} begins with _: such names cannot be read",
+                "read a key of that name as ['_…']",
             )
         self._next += 1
         if not self.take("("):

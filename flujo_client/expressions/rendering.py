@@ -74,6 +74,6 @@ class Rendering:
         self._length += len(text)
         if self._length > self._limit:
             raise EvaluationError(
-                f"more than {self._limit} characters would come of it", "render less, or raise the limit"
+                f"the result would have more than {self._limit} characters", "render less, or raise the limit"
             )
         return text

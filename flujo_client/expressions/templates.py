@@ -100,6 +100,6 @@ def compile_template(text: str, *, undefined: Undefined = "warn", allowed: Colle
         BlueprintTextError: a tag is no expression or has no end, or a block is not closed; says where, and the nearest name.
     """
     if len(text) > MAX_LENGTH:
-        raise refused(text, 0, f"a template is longer than {MAX_LENGTH} characters", "make a part of it a value")
+        raise refused(text, 0, f"a template is longer than {MAX_LENGTH} characters", "move a part of it into a value")
     pieces, names = pieces_of(text, allowed)
     return Template(text, names, undefined, pieces)

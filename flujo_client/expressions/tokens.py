@@ -25,9 +25,9 @@ _TOKEN = re.compile(
 )
 _FOREIGN = re.compile(r"&&|\|\||\*\*|:=|[&^~!=?:;{}@#$`\\]|'|\"|.", re.DOTALL)
 _WAYS_OUT = {
-    "**": "there are no powers: multiply, or do this in a step",
+    "**": "powers are not supported: multiply, or do this in a step",
     "~": "write + to join two texts; in a template, write the tags one after the other",
-    ":": "there are no slices and no mappings: do this in a step",
+    ":": "slices and mappings are not supported: do this in a step",
     "?": "write `a and b or c`, or #if in a template",
     "=": "write == to compare",
     "&&": "write and",
@@ -35,8 +35,8 @@ _WAYS_OUT = {
     "!": "write not",
     "'": "close the text with '",
     '"': 'close the text with "',
-    "{": "there are no mappings to write here; a list is [1, 2]",
-    "}": "a tag ends with }}",
+    "{": "mappings cannot be written here; a list is [1, 2]",
+    "}": "end the tag with }}",
 }
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", "'": "'", '"': '"'}
@@ -73,7 +73,7 @@ def tokens(text: str, start: int = 0, *, closed_by: str | None = None) -> list[T
     """Cut a text into words from `start` to its end, or to what closes it, which is then the last one.
 
     Raises:
-        BlueprintTextError: for a character that has no place here, a text without its end, or more than 4 000 characters.
+        BlueprintTextError: for a character that is not allowed here, a text without its end, or more than 4 000 characters.
     """
     found: list[Token] = []
     at = start
@@ -109,9 +109,9 @@ def _foreign(text: str, at: int) -> BlueprintTextError:
     match = _FOREIGN.match(text, at)
     sign = match.group() if match else ""
     if sign in {"'", '"'}:
-        what = f"this text has no end on its line, or more than {MAX_LENGTH} characters"
+        what = f"this text does not end on its line, or has more than {MAX_LENGTH} characters"
         return refused(text, at, what, _WAYS_OUT[sign])
-    what = f"{sign!r} has no place here" if sign.isascii() else f"{sign!r} (U+{ord(sign):04X}) has no place here"
+    what = f"{sign!r} is not allowed here" if sign.isascii() else f"{sign!r} (U+{ord(sign):04X}) is not allowed here"
     other = "names are made of a-z, A-Z, 0-9 and _; read any other as ['…']" if sign.isalpha() else None
     return refused(text, at, what, _WAYS_OUT.get(sign, other))
 

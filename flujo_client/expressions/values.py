@@ -55,7 +55,7 @@ class Missing(EvaluationError):
     """A key, a field or a place that a value does not have. `name` is the whole path, as it is written."""
 
     def __init__(self, holder: Any, key: Any, name: str) -> None:
-        super().__init__(f"`{name}` is not there: what it is read from is {kind(holder)}")
+        super().__init__(f"`{name}` does not exist: it is read from {kind(holder)}")
         self._holder, self._key, self.name = holder, key, name
 
     def way_out(self) -> str | None:

@@ -45,7 +45,7 @@ def _plain(value: Any, work: EvaluationBudget, depth: int = 0) -> Any:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if depth == MAX_DEPTH:
-        raise EvaluationError(f"nested deeper than {MAX_DEPTH}", "write a part of it")
+        raise EvaluationError(f"nested deeper than {MAX_DEPTH}", "write only a part of it")
     if isinstance(value, LISTS):
         return [_plain(each, work, depth + 1) for each in value]
     if isinstance(value, AbstractSet):

@@ -221,7 +221,7 @@ def send(post: ClientPublisher, effect: Effect) -> Any:
         case DescribeBroker():
             return post.describe()
         case _:
-            raise ClientError(f"no door for {effect}")
+            raise ClientError(f"cannot run {effect}")
     return None
 
 
@@ -232,10 +232,10 @@ def to_flujo_error(url: str, error: psycopg.Error) -> FlujoError:
         case psycopg.errors.UndefinedTable():
             return SchemaVersionError("the database has no flujo tables", suggestion="run `flujo migrate`", cause=error)
         case psycopg.errors.QueryCanceled():
-            way_out = "ask for less at once, such as a shorter window"
+            way_out = "request less at once, such as a shorter window"
             return ClientError(f"Postgres gave up: {first}", suggestion=way_out, cause=error)
         case psycopg.DataError():  # an id with a NUL, a limit below zero
-            return ClientError(f"Postgres takes no such value: {first}", cause=error)
+            return ClientError(f"Postgres does not accept this value: {first}", cause=error)
     if error.sqlstate is not None and fate(error) == "ours":
         return ClientError(f"Postgres refused the statement: {first}", cause=error)
     return unreachable(url, error)

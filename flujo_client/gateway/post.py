@@ -67,7 +67,7 @@ class ClientPublisher:
         try:
             self._broker.request_sweep(self._control)
         except RedisError as error:
-            logger.info("sweep not asked for: %s", error)
+            logger.info("no sweep was requested: %s", error)
 
     def depths(self, queues: Sequence[str]) -> dict[str, int]:
         """Count the messages in queues; raises ServiceUnreachable."""

@@ -225,8 +225,8 @@ def events(
     found = _CURSOR.fullmatch(after or "0-0")
     if found is None:
         raise ClientError(
-            f"'{str(after)[:40]}' is no event's cursor",
-            suggestion="give the `cursor` of an event that was read before, or nothing to begin at the start",
+            f"'{str(after)[:40]}' is not the cursor of an event",
+            suggestion="give the `cursor` of an event that was read before, or leave it out to begin at the start",
         )
     parameters = {"run": run_id, "xid": found[1], "id": int(found[2]), "limit": limit, "settled": settled}
     return Request("events", parameters, lambda rows: [EventRecord(**row) for row in rows])
@@ -365,7 +365,7 @@ def only(rows: Sequence[Row], run_id: str) -> Row:
 
 def not_found(run_id: str) -> RunNotFound:
     """Make the error about a run that does not exist."""
-    return RunNotFound(f"no run '{run_id}'", suggestion="`flujo lens list` shows the runs there are")
+    return RunNotFound(f"no run '{run_id}'", suggestion="`flujo lens list` lists the runs")
 
 
 def bind_first(first: Envelope, blobs: Sequence[Packed]) -> dict[str, Any]:

@@ -170,7 +170,7 @@ def _listens(connection: psycopg.Connection[dict[str, Any]]) -> bool:
     except psycopg.DatabaseError as error:  # a standby takes none
         if connection.broken:
             raise
-        logger.info("runs are waited for without notifications: %s", error)
+        logger.info("waiting for runs without notifications: %s", error)
         return False
     return True
 

@@ -76,7 +76,7 @@ def flujo_tables_expected() -> Iterator[None]:
         yield
     except psycopg.errors.UndefinedTable as error:
         raise SchemaVersionError(
-            "`connection` finds no flujo tables",
+            "`connection` leads to a database without flujo tables",
             suggestion="connect it to the database that `flujo migrate` prepared, with a search_path that leads to them",
             cause=error,
         ) from error
@@ -115,7 +115,7 @@ def _refused(given: Any, found: Any, wanted: str) -> ClientError:
         f"`connection` must be {wanted}, got {_named(given)}",
         suggestion=f"give it to {other}.enqueue"
         if fits_other
-        else "give what has the transaction open, such as a session",
+        else "give the object that has the transaction open, such as a session",
     )
 
 

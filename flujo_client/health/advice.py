@@ -30,7 +30,7 @@ _DECODERS: Final = {
 }
 _STAGES: Final = {
     "extract": "outputs had text around the value: tell the model to answer with the JSON alone, or turn structured output on",
-    "tolerant": "outputs needed tolerant reading: turn structured output on, and check where level 2 is really wanted",
+    "tolerant": "outputs needed tolerant reading: turn structured output on, and check where level 2 is really needed",
     "semantic": "outputs had values of the wrong type: name the types in the prompt, or change the schema to what models say",
 }
 _ADD: Final = {
@@ -38,7 +38,7 @@ _ADD: Final = {
     "syntactic": "ask for strict JSON in its prompt",
     "tolerant": "turn structured output on for it",
     "semantic": "name the types in its prompt, or add an output processor that converts",
-    "custom": "what its output processors do may as well stand in the prompt",
+    "custom": "let the prompt ask for what its output processors do",
 }
 
 
@@ -58,7 +58,7 @@ def advise(report: HealthReport) -> Iterator[Advice]:
 def _structured_output(report: HealthReport) -> Iterator[Advice]:
     coercions = report.totals.coercions
     if coercions >= SOE_COERCIONS and not report.totals.soe_applied:
-        message = f"{coercions:,} coercions and no structured output: turn it on where the provider knows it"
+        message = f"{coercions:,} coercions and no structured output: turn it on where the provider supports it"
         yield Advice(code="enable_soe", value=coercions, threshold=SOE_COERCIONS, message=message)
 
 
@@ -78,7 +78,7 @@ def _top(kind: str, places: Mapping[str, Figures], stages: Mapping[str, StageCou
     message = (
         f"the {kind} '{name}' needs most coercions, {figures.coercions:,}: adjust its prompt, or add a processor of its own"
         if kind == "step"
-        else f"the model '{name}' needs most coercions, {figures.coercions:,}: adjust what it is told, or take another one"
+        else f"the model '{name}' needs most coercions, {figures.coercions:,}: adjust its prompts, or use another model"
     )
     yield Advice(code=f"top_{kind}", about=name, value=figures.coercions, threshold=TOP_COERCIONS, message=message)
     for stage, count in stages.get(name, {}).items():

@@ -168,8 +168,8 @@ def _redis(facts: Facts) -> Iterator[Finding]:
         what = f"drops keys when its memory is full (maxmemory-policy {facts.broker.eviction}), queues among them"
         yield Finding("warning", "redis", what, "redis-cli config set maxmemory-policy noeviction")
     if facts.broker.is_kept is False and not facts.settings.is_embedded:
-        what = "keeps nothing over a restart: the sweeper sends all messages again, and no run is lost"
-        yield Finding("note", "redis", what, "appendonly yes in redis.conf spares that work")
+        what = "keeps no data over a restart: the sweeper then sends all messages again, and no run is lost"
+        yield Finding("note", "redis", what, "appendonly yes in redis.conf avoids that work")
     if facts.settings.worker.broker_acks:
         what = f"hands a message out again that is not acknowledged within {VISIBILITY_S} s; the claim refuses the second one"
         yield Finding("note", "visibility timeout", what, "worker.broker_acks = false in flujo.toml")
@@ -194,7 +194,7 @@ def _workers(facts: Facts) -> Iterator[Finding]:
     own = facts.settings.worker
     serving = [each for each in facts.live if each.serves((own.attempts_queue, own.control_queue))]
     if not facts.live:
-        yield Finding("warning", "workers", "none is running: nothing moves", "flujo worker, or flujo up")
+        yield Finding("warning", "workers", "no worker is running: no run can continue", "flujo worker, or flujo up")
     else:
         slots = _many(sum(worker.slots for worker in facts.live), "slot")
         yield Finding("ok", "workers", f"{_many(len(facts.live), 'process')} with {slots}")
@@ -215,32 +215,37 @@ def _workers(facts: Facts) -> Iterator[Finding]:
 def _pipelines(facts: Facts) -> Iterator[Finding]:
     for each in facts.database.parked if facts.database else ():
         runs = f"{_many(each.runs, 'run')} of {each.reference} {'is' if each.runs == 1 else 'are'} parked"
-        yield Finding("error", "pipelines", f"{runs}: {each.reason}", "start a worker with that code; the runs go on")
+        yield Finding(
+            "error", "pipelines", f"{runs}: {each.reason}", "start a worker with that code; the runs then continue"
+        )
 
 
 def _models(facts: Facts) -> Iterator[Finding]:
     for model in facts.database.models if facts.database else ():
         module, extra = PROVIDERS.get(_provider(model), (None, ""))
         if module in facts.missing:
-            what = f"{model} is asked by pipelines, and '{module}' is not installed here"
+            what = f"{model} is used by pipelines, but '{module}' is not installed here"
             yield Finding("warning", "models", what, f"on workers: pip install 'pydantic-ai-slim[{extra}]'")
 
 
 def _security(facts: Facts) -> Iterator[Finding]:
     settings = facts.settings
     if settings.is_embedded:
-        what = f"Postgres and Redis are this folder's own, in {settings.embedded_dir}: for trying out"
+        what = f"Postgres and Redis are the embedded ones in {settings.embedded_dir}, for trying Flujo out"
         yield Finding("note", "settings", what, "set FLUJO_DATABASE_URL and FLUJO_BROKER_URL")
         return
     if not settings.signing_keys:
-        what = "messages are not signed: whoever can write to Redis can start steps"
+        what = "messages are not signed: anyone who can write to Redis can start steps"
         yield Finding("warning", "signing keys", what, "FLUJO_SIGNING_KEYS=2026a:a-secret-of-sixteen-bytes-or-more")
     if "*" in settings.allowed_imports:
         what = "a message may name any module of a worker"
         yield Finding("warning", "settings", what, 'allowed_imports = ["your_package"] in flujo.toml')
     if settings.mode == "development":
         yield Finding(
-            "note", "settings", "mode is development: production demands what is missing", "FLUJO_MODE=production"
+            "note",
+            "settings",
+            "mode is development: production would require the missing settings",
+            "FLUJO_MODE=production",
         )
 
 

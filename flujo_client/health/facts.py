@@ -57,7 +57,7 @@ class HealthQuery:
         if self.buckets is None:
             return []
         if self.since_hours is None:
-            return ["trend buckets are left out: they divide a window, and none was asked for"]
+            return ["trend buckets are left out: they divide a window, and no window was given"]
         if self.buckets < FEWEST_BUCKETS:
             return [f"trend buckets are left out: a trend needs at least {FEWEST_BUCKETS}"]
         return []

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from flujo_client.health.facts import Depths, MachineFacts
 
 _BAD: Final = {
-    "stuck_runs": "runs are stuck: nothing of them can go on, and nobody is asked",
-    "parked_runs": "runs are parked: no worker here has their code",
-    "orphans": "attempts are orphans: their worker is gone, and no sweep has taken them up",
-    "dead_workers": "workers died: their lease ran out, and they had not stopped in order",
-    "reservation_leaks": "reservations are held by what has ended, or a budget is not their sum",
+    "stuck_runs": "runs are stuck: no part of them can continue, and they wait for no answer",
+    "parked_runs": "runs are parked: no worker has their code",
+    "orphans": "attempts are orphans: their worker is gone, and no sweep has recovered them",
+    "dead_workers": "workers died: their lease ran out without an orderly stop",
+    "reservation_leaks": "reservations are held by attempts that have ended, or do not add up to their budget",
 }
 
 
@@ -57,10 +57,10 @@ def _reasons(machine: Machine, health: Health) -> Iterator[Reason]:
     for name, queue in machine.queues.items():
         if queue.messages is not None and queue.messages >= health.queue_depth:
             yield Reason(
-                code="queue_depth", message=f"{queue.messages} messages lie in the queue {name}", named=(name,)
+                code="queue_depth", message=f"{queue.messages} messages are in the queue {name}", named=(name,)
             )
     if machine.sweep_lag_s is not None and machine.sweep_lag_s >= health.sweep_lag_s:
-        yield Reason(code="sweep_lag", message=f"nobody has swept for {machine.sweep_lag_s:g} s, though workers live")
+        yield Reason(code="sweep_lag", message=f"no sweep for {machine.sweep_lag_s:g} s, although workers are alive")
     if machine.events_dropped:
         yield Reason(code="events_dropped", message=f"{machine.events_dropped} events were dropped")
     if machine.broker_error is not None:
@@ -70,13 +70,13 @@ def _reasons(machine: Machine, health: Health) -> Iterator[Reason]:
 def _kept_waiting(machine: Machine, health: Health) -> Iterator[Reason]:
     waiting = machine.waiting
     if waiting.oldest_s is not None and waiting.oldest_s >= health.queued_s:
-        message = f"the oldest of {waiting.count} attempts that could begin waits since {waiting.oldest_s:g} s"
+        message = f"the oldest of {waiting.count} attempts that could begin has waited for {waiting.oldest_s:g} s"
         yield Reason(code="oldest_queued", message=message, named=waiting.named)
     if waiting.count and not machine.live_workers:
         yield Reason(code="no_worker", message=f"{waiting.count} attempts could begin, and no worker is alive")
     pending = machine.owed_hooks
     if pending.oldest_s is not None and pending.oldest_s >= health.queued_s:
-        message = f"the oldest of {pending.count} calls of hooks is owed since {pending.oldest_s:g} s"
+        message = f"the oldest of {pending.count} pending hook calls has waited for {pending.oldest_s:g} s"
         yield Reason(code="owed_hooks", message=message, named=pending.named)
 
 

@@ -87,12 +87,12 @@ class AgenticLoopStep(LoopStep):
         yield from super().findings(place)
         yield from place.lacks("the log of its turns", agentic_protocol.LOG)
         if isinstance(self.planner, Step | Pipeline) and not _is_plain(self.planner):
-            yield f"planner, a {type(self.planner).__name__}, is neither an agent nor a plain step that is waited for"
+            yield f"planner, a {type(self.planner).__name__}, must be an agent or a plain step in the foreground"
         if self.on_agent_failure not in FAILURES:
-            yield f"on_agent_failure {str(self.on_agent_failure)[:40]!r} is none of {', '.join(FAILURES)}"
+            yield f"on_agent_failure {str(self.on_agent_failure)[:40]!r} must be one of {', '.join(FAILURES)}"
         given: Any = self.registry
         if not isinstance(given, Mapping) or not given:
-            yield f"registry names no agents; give a mapping of them, not {str(given)[:40]}"
+            yield f"registry must be a mapping of agents, got {str(given)[:40]}"
         else:
             yield from (f"registry: {wrong}" for name in given for wrong in registry_findings(name))
 
@@ -133,9 +133,9 @@ def make_agentic_loop_pipeline(
 def registry_findings(name: Any) -> Iterator[str]:
     """Find what is wrong with an agent's name."""
     if not isinstance(name, str):
-        yield f"{str(name)[:40]} is a {type(name).__name__}, and an agent's name is a text"
+        yield f"{str(name)[:40]} is a {type(name).__name__}; an agent's name must be a text"
     elif name in (agentic_protocol.ASK, agentic_protocol.FINISH, agentic_protocol.UNKNOWN):
-        yield f"'{name}' is a path of the loop's own; give the agent another name"
+        yield f"'{name}' is reserved by the loop; give the agent another name"
     else:
         yield from names_findings("agent", [name])
 

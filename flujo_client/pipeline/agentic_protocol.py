@@ -74,7 +74,7 @@ def read_command(output: Any) -> AgentCommand:
     except pydantic.ValidationError as error:
         wrong = error.errors(include_url=False, include_context=False, include_input=False)
     problems = "; ".join(f"at {_pointer(each['loc']) or '(root)'}: {each['msg'][:_LONGEST]}" for each in wrong)
-    raise AgentIOValidationError(f"it is no command: {problems}; {_COMMANDS}", pointer=_pointer(wrong[0]["loc"]))
+    raise AgentIOValidationError(f"it is not a command: {problems}; {_COMMANDS}", pointer=_pointer(wrong[0]["loc"]))
 
 
 def _pointer(place: Sequence[str | int]) -> str:

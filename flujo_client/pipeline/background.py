@@ -43,6 +43,6 @@ class BackgroundStep(Container):
         for option in LOST:
             if getattr(self.task, option):
                 yield (
-                    f"it runs in the background, from where nothing comes back, so {option} has no effect: leave it out, or put the "
+                    f"it runs in the background, which returns no output, so {option} has no effect: leave it out, or put the "
                     "step with the one that reads it into a pipeline, and run that in the background"
                 )

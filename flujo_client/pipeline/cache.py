@@ -63,7 +63,7 @@ class CacheStep(Container):
         yield from super().findings(place)
         ttl: Any = self.ttl_s
         if not isinstance(ttl, int | float) or isinstance(ttl, bool) or not 0 <= ttl < inf:
-            yield f"ttl_s is a number of seconds from 0, not {str(ttl)[:40]}"
+            yield f"ttl_s must be a number of seconds from 0, got {str(ttl)[:40]}"
         wrapped: Any = self.wrapped_step
         if not isinstance(wrapped, Step):
-            yield f"wrapped_step is a {type(wrapped).__name__}, no Step; a pipeline becomes one by as_step(name)"
+            yield f"wrapped_step must be a Step, got a {type(wrapped).__name__}; turn a pipeline into a step with as_step(name)"

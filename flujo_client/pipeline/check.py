@@ -71,7 +71,7 @@ def check(pipeline: Pipeline, *, allowed: Sequence[str], has_context: bool = Tru
         return
     if endless := [str(each) for each in findings if each.is_endless]:
         message = "; ".join(endless)
-        raise InfiniteFallbackError(message, suggestion="let the last fallback be a step that has none")
+        raise InfiniteFallbackError(message, suggestion="remove the fallback of the last step")
     if all(finding.is_missing_agent for finding in findings):
         raise MissingAgentError("; ".join(map(str, findings)), suggestion="give each step an agent")
     name = pipeline.name or "pipeline"
@@ -137,7 +137,7 @@ class _Reading:
         steps = steps_of(body)
         for name, count in Counter(step.name for step in steps).items():
             if count > 1:
-                text = f"{count} steps have this name; names are addresses, so each needs its own"
+                text = f"{count} steps have this name; names are addresses and must be unique"
                 yield PipelineFinding(text, f"{location.above}{name}")
         for step in steps:
             if self._steps > MAX_STEPS:
@@ -159,7 +159,7 @@ class _Reading:
         texts += _input_findings(step.input, place)
         texts += deps_findings(self._live(step.agent), location.resources, place.model if place.has_context else None)
         if len(path.encode(errors="replace")) > MAX_PATH:
-            texts.append(f"the names above it and its own are more than {MAX_PATH:,} bytes together")
+            texts.append(f"its name and the names above it have more than {MAX_PATH:,} bytes together")
         yield from (PipelineFinding(text, path) for text in texts)
         if step.agent is None and step.performs:
             yield PipelineFinding("it has no agent", path, is_missing_agent=True)
@@ -189,16 +189,16 @@ def _body_finding(body: Any, inside: _CheckLocation) -> str | None:
     """What is wrong with a body itself, and a reason not to look into it."""
     if not isinstance(body, Pipeline | Step):
         way_out = f"; {advice}" if (advice := as_a_step(body)) else ""
-        return f"is a {type(body).__name__}, neither a Pipeline nor a Step{way_out}"
+        return f"must be a Pipeline or a Step, got a {type(body).__name__}{way_out}"
     if not steps_of(body):
         return "has no steps"
     if circle := _circle(inside.trail):
-        return f"is what it stands in itself: {' → '.join(each.name for each in (*circle[:-1], circle[0]))}"
+        return f"contains itself: {' → '.join(each.name for each in (*circle[:-1], circle[0]))}"
     if len(inside.trail) > MAX_CONTAINERS + 1:
-        return f"stands in more than {MAX_CONTAINERS} containers"
+        return f"is inside more than {MAX_CONTAINERS} containers"
     known, declared = inside.place.model, body.context_model if isinstance(body, Pipeline) else None
     if known is not None and declared is not None and not issubclass(known, declared):
-        return f"asks for the context {declared.__name__}, and here it is {known.__name__}; nest it with inherit_context=False"
+        return f"asks for the context {declared.__name__}, but here it is {known.__name__}; nest it with inherit_context=False"
     return None
 
 
@@ -208,27 +208,27 @@ def _context_findings(step: Step, place: ContextInfo) -> Iterator[str]:
     if step.sink_to is not None and (is_dotted(step.sink_to) or not place.has_context):
         yield from place.lacks("sink_to", step.sink_to, declared=step.validate_fields)
     if step.validate_fields and not (step.updates_context or step.sink_to):
-        yield "validate_fields is about what updates_context and sink_to put into the context; give it one of them"
+        yield "validate_fields needs updates_context or sink_to, which put output into the context"
 
 
 def _step_findings(step: Step, allowed: Sequence[str]) -> Iterator[str]:
     if not isinstance(step.name, str) or not is_name(step.name):
-        yield f"a name has 1 to {MAX_NAME} characters, none of them '/', ':', '#' or a control character, no space at its ends"
+        yield f"a name must have 1 to {MAX_NAME} characters, none of them '/', ':', '#' or a control character, no space at its ends"
     given: Any = step.config
     if not isinstance(given, StepConfig):
-        yield f"config is a {type(given).__name__}, no StepConfig"
+        yield f"config must be a StepConfig, got a {type(given).__name__}"
     if step.agent is not None:
         yield from _agent_findings(step.agent, allowed)
     for validator in step.validators:
         if not (callable(validator) or callable(getattr(validator, "validate", None))):
-            yield f"validator {type(validator).__name__} is no callable and has no validate(output, *, context)"
+            yield f"validator {type(validator).__name__} is not callable and has no validate(output, *, context)"
     for plugin in step.plugins:
         if not callable(getattr(plugin[0] if isinstance(plugin, tuple) else plugin, "validate", None)):
             yield f"plugin {type(plugin).__name__} has no validate(data)"
     yield from _shaping_findings(step, allowed)
     yield from backend_findings(getattr(step, "cache_backend", None), allowed)
     if step.queue is not None and not re.fullmatch(_QUEUE, step.queue):
-        yield f"queue {step.queue[:40]!r} is no queue's name"
+        yield f"queue {step.queue[:40]!r} is not the name of a queue"
     if step.sink_to is not None and not is_dotted(step.sink_to):
         yield f"sink_to '{step.sink_to}' is not a dotted path"
 
@@ -237,7 +237,7 @@ def _input_findings(given: Any, place: ContextInfo) -> Iterator[str]:
     if given is None:
         return
     if not isinstance(given, str):
-        yield f"input, a {type(given).__name__}, is no template"
+        yield f"input, a {type(given).__name__}, is not a template"
         return
     try:
         read = {path[0] for path in template_of(given).names}
@@ -245,7 +245,7 @@ def _input_findings(given: Any, place: ContextInfo) -> Iterator[str]:
         yield f"input: {error.message}"
         return
     if place.is_cached and (beside := sorted(read - OWN_NAMES)):
-        yield f"input reads {', '.join(beside)} in a cached step, whose results are kept by what comes in alone: give it that as its input"
+        yield f"input reads {', '.join(beside)} in a cached step, whose results depend on its input alone: pass that as its input"
 
 
 def _shaping_findings(step: Step, allowed: Sequence[str]) -> Iterator[str]:
@@ -258,7 +258,7 @@ def _shaping_findings(step: Step, allowed: Sequence[str]) -> Iterator[str]:
         yield f"processing.schema {wrong}"
     for processor in (*step.processors.prompt_processors, *step.processors.output_processors):
         if not (callable(processor) or callable(getattr(processor, "process", None))):
-            yield f"processor {type(processor).__name__} is no callable and has no process(data, context)"
+            yield f"processor {type(processor).__name__} is not callable and has no process(data, context)"
 
 
 def _agent_findings(agent: Any, allowed: Sequence[str]) -> Iterator[str]:
@@ -274,13 +274,13 @@ def _agent_findings(agent: Any, allowed: Sequence[str]) -> Iterator[str]:
     elif isinstance(agent, DeclaredAgent):
         yield from ()
     elif isinstance(agent, Step):
-        yield f"its agent is the step '{agent.name}'; give that step's agent, or that step in this one's place"
+        yield f"its agent is the step '{agent.name}'; give that step's agent, or use that step instead of this one"
     elif not (callable(agent) or callable(getattr(agent, "run", None))):
-        yield f"its agent, a {type(agent).__name__}, is no callable and has no run"
+        yield f"its agent, a {type(agent).__name__}, is not callable and has no run method"
     elif inspect.isclass(agent):
         yield f"its agent is the class {agent.__name__}; give an instance"
     elif _takes_nothing(getattr(agent, "run", agent)):
-        yield f"its agent, {described(agent)}, takes no argument; it is called with the output of the step before"
+        yield f"its agent, {described(agent)}, takes no argument, but is called with the output of the step before"
 
 
 def _takes_nothing(function: Any) -> bool:

@@ -100,7 +100,7 @@ def reviewed(output: Any) -> Checklist:
     """Read a checklist that nobody has judged; raises AgentError."""
     found = _read(output)
     if not found.items:
-        raise AgentError("the checklist is empty", suggestion="let it have at least one item")
+        raise AgentError("the checklist is empty", suggestion="return at least one item")
     return Checklist(items=[ChecklistItem(description=item.description) for item in found.items])
 
 
@@ -109,7 +109,7 @@ def judged(output: Any, *, context: DefaultContext) -> Checklist:
     items, verdicts = _checklist(context).items, _read(output).items
     if len(verdicts) != len(items) or any(item.passed is None for item in verdicts):
         raise AgentError(
-            f"the checklist has {len(items)} items, to be answered in their order, each with `passed`: {len(verdicts)} came, "
+            f"the answer must repeat the {len(items)} items of the checklist in order, each with `passed`: {len(verdicts)} came, "
             f"{sum(item.passed is not None for item in verdicts)} of them judged",
         )
     pairs = zip(items, verdicts, strict=True)
@@ -119,7 +119,7 @@ def judged(output: Any, *, context: DefaultContext) -> Checklist:
 def as_text(output: Any) -> str:
     """Read a text; raises AgentError."""
     if not isinstance(output, str) or not output.strip():
-        raise AgentError(f"a text is meant, and not an empty one; this is a {type(output).__name__}")
+        raise AgentError(f"expected a text that is not empty, got a {type(output).__name__}")
     return output
 
 
@@ -149,7 +149,7 @@ def _read(output: Any) -> Checklist:
         return Checklist.model_validate(output, from_attributes=True)
     except ValidationError:  # its text would tell the answer
         raise AgentError(
-            f"a checklist is meant, {_FORM}, not a {type(output).__name__} of another form", suggestion=_WANTED
+            f"expected a checklist, {_FORM}, got a {type(output).__name__} of another form", suggestion=_WANTED
         ) from None
 
 

@@ -47,7 +47,7 @@ def compile_plan(pipeline: Pipeline, *, default_name: str = "pipeline") -> Plan:
     if size > MAX_PLAN_BYTES:
         raise PipelineError(
             f"the pipeline's plan has {size:,} bytes of JSON; at most {MAX_PLAN_BYTES:,} are kept",
-            suggestion="make a part of it a pipeline of its own, or keep large schemas and texts out of its steps",
+            suggestion="move a part of it into a separate pipeline, or keep large schemas and texts out of its steps",
             code="PIPELINE_TOO_LARGE",
         )
     return Plan.from_tree(tree)

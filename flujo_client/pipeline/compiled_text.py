@@ -220,7 +220,7 @@ def _changed(operation: str, old: Any, value: Any, path: str) -> Any:
     ]
     if wrong:
         raise NonRetryableError(
-            f"cannot {operation} to '{path}': there is a {type(wrong[0]).__name__}, no {kind.__name__}"
+            f"cannot {operation} to '{path}': there is a {type(wrong[0]).__name__}, not a {kind.__name__}"
         )
     return [*(old or []), value] if kind is list else {**(old or {}), **value}
 

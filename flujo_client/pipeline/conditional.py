@@ -67,14 +67,14 @@ class ConditionalStep(Container):
     def findings(self, place: ContextInfo) -> Iterator[str]:
         yield from super().findings(place)
         if not self.bodies():
-            yield f"it has no branches; give a mapping of them, not a {type(self.branches).__name__}"
+            yield f"branches must be a mapping that is not empty, got a {type(self.branches).__name__}"
         keys = [key for key, _ in _items(self.branches)]
         for key in keys:
             if _sort(key) is None:
-                yield f"branch {str(key)[:40]!r}: a key is a str, a bool or an int, not a {type(key).__name__}"
+                yield f"branch {str(key)[:40]!r}: a key must be a str, a bool or an int, got a {type(key).__name__}"
         yield from names_findings("branch", map(_written, keys))
         if self.default_branch_pipeline is not None and DEFAULT in keys:
-            yield f"branch '{DEFAULT}': the default branch is written so"
+            yield f"branch '{DEFAULT}': this name is reserved for the default branch"
 
 
 def resolve_key(rules: Mapping[str, Any], value: Any) -> str | None:

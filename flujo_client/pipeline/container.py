@@ -65,7 +65,7 @@ class Container(Step):
 
     def findings(self, place: ContextInfo) -> Iterator[str]:  # noqa: ARG002 - what subclasses are asked about
         if not self.performs and self.config not in (StepConfig(), StepConfig(execution_mode="background")):
-            yield "of its config only execution_mode counts here; everything else stands on the steps inside"
+            yield "a container's config may only set execution_mode; everything else belongs on the steps inside"
         optional = {each.name for each in fields(self) if each.default is None}
         for name in self.roles.values():
             given = getattr(self, name)
@@ -84,7 +84,7 @@ def function_findings(name: str, given: Any, called_with: str | None = None) -> 
     if type(given).__module__.startswith("unittest.mock"):
         yield f"{name} is a mock, which no worker can rebuild"
     elif not callable(given):
-        yield f"{name}, a {type(given).__name__}, is no callable"
+        yield f"{name}, a {type(given).__name__}, is not callable"
     elif called_with is not None:
         yield from _call_findings(name, given, called_with)
 
@@ -98,7 +98,7 @@ def _call_findings(name: str, given: Callable[..., Any], called_with: str) -> It
     try:
         signature.bind(*called_with.split(", "), **beside)
     except TypeError:
-        yield f"{name} is called with ({called_with}), and takes {str(signature)[:80]}"
+        yield f"{name} is called with ({called_with}), but takes {str(signature)[:80]}"
 
 
 _OWN_INPUT = "original_input"
@@ -108,22 +108,22 @@ _OWN_INPUT = "original_input"
 def count_findings(name: str, given: Any) -> Iterator[str]:
     """Find what is wrong with a count, which begins at 1."""
     if not isinstance(given, int) or isinstance(given, bool) or not 1 <= given <= MOST:
-        yield f"{name} is a whole number from 1 to {MOST:,}, not {str(given)[:40]}"
+        yield f"{name} must be a whole number from 1 to {MOST:,}, got {str(given)[:40]}"
 
 
 def names_findings(what: str, names: Iterable[Any]) -> Iterator[str]:
     """Find what is wrong with the names of bodies, as they are written: they become parts of addresses."""
     names = list(names)
     if len(names) > MAX_BRANCHES:
-        yield f"it has {len(names):,} of them, and at most {MAX_BRANCHES:,} may be a {what}; loop or map over parts of them"
+        yield f"it has {len(names):,} of them, at most {MAX_BRANCHES:,} are allowed as a {what}; loop or map over parts of them"
     for name, count in Counter(str(name) for name in names).items():
         if not is_name(name):
             yield (
-                f"{what} {name[:40]!r}: a name has 1 to {MAX_NAME} characters, none of them '/', ':', '#' or a control "
+                f"{what} {name[:40]!r}: a name must have 1 to {MAX_NAME} characters, none of them '/', ':', '#' or a control "
                 "character, no space at its ends"
             )
         if count > 1:
-            yield f"{what} '{name}': {count} of them are written so; names are addresses, so each needs its own"
+            yield f"{what} '{name}': {count} of them have this name; names are addresses and must be unique"
 
 
 T = TypeVar("T", bound=type)
@@ -142,13 +142,13 @@ def aliases(**names: str) -> Callable[[T], T]:
         def init(self: Any, *args: Any, **given: Any) -> None:
             for other in names.keys() & given.keys():
                 if names[other] in given:
-                    raise TypeError(f"{cls.__name__} was given '{names[other]}' and its other name '{other}'")
+                    raise TypeError(f"{cls.__name__} was given both '{names[other]}' and its alias '{other}'")
                 given[names[other]] = given.pop(other)
             first(self, *args, **given)
 
         cls.__init__ = init  # type: ignore[misc]
         for other, name in names.items():
-            setattr(cls, other, property(attrgetter(name), doc=f"The same as `{name}`."))
+            setattr(cls, other, property(attrgetter(name), doc=f"An alias of `{name}`."))
         return cls
 
     return change

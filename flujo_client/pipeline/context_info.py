@@ -26,9 +26,9 @@ class ContextInfo(NamedTuple):
     def lacks(self, option: str, path: str | None = None, *, declared: bool = False) -> Iterator[str]:
         """Find what an option misses here: a context, or the field that its path begins with, which may have to be a `declared` one."""
         if not self.has_context:
-            yield f"{option} needs a context; give the run one, or the pipeline a context_model"
+            yield f"{option} needs a context; give one to the run, or set the pipeline's context_model"
         elif path is not None and self.model is not None and not _has_path(self.model, path, declared):
-            yield f"{option} '{path}' is no field of {self.model.__name__}"
+            yield f"{option} '{path}' is not a field of {self.model.__name__}"
 
 
 def is_dotted(path: Any) -> bool:

@@ -102,21 +102,21 @@ def conversation_findings(loop: LoopStep, place: ContextInfo) -> Iterator[str]:
     """Find what is wrong with a loop's conversation."""
     if not loop.conversation:
         given = [name for name in OPTIONS[1:] if getattr(loop, name) != getattr(type(loop), name)]
-        yield from (f"{name} counts only with conversation=True" for name in given)
+        yield from (f"{name} has an effect only with conversation=True" for name in given)
         return
     yield from place.lacks("conversation keeps turns, and", "conversation_history")
     if place.is_cached:
-        yield "conversation stands in a cached step, whose results are kept by what comes in alone, whatever was said before"
+        yield "conversation is inside a cached step, whose results depend on its input alone and not on the conversation"
     management: Any = loop.history_management
     if management is not None and not isinstance(management, HistoryManagement):
-        yield f"history_management, a {type(management).__name__}, is no HistoryManagement"
+        yield f"history_management, a {type(management).__name__}, is not a HistoryManagement"
     yield from _template_findings(loop.history_template)
     if loop.ai_turn_source not in AI_TURN_SOURCES:
         yield f"ai_turn_source '{str(loop.ai_turn_source)[:40]}': known are {', '.join(AI_TURN_SOURCES)}"
     elif loop.ai_turn_source == NAMED_STEPS and not loop.named_steps:
         yield f"ai_turn_source '{NAMED_STEPS}' needs named_steps"
     elif loop.ai_turn_source != NAMED_STEPS and loop.named_steps:
-        yield f"named_steps counts only with ai_turn_source '{NAMED_STEPS}'"
+        yield f"named_steps has an effect only with ai_turn_source '{NAMED_STEPS}'"
     yield from _names_findings(loop)
 
 
@@ -124,7 +124,7 @@ def _template_findings(given: Any) -> Iterator[str]:
     if given is None:
         return
     if not isinstance(given, str) or not given.strip():
-        yield f"history_template, a {type(given).__name__}, is no template"
+        yield f"history_template, a {type(given).__name__}, is not a template"
         return
     try:
         history_template_of(given)
@@ -145,14 +145,14 @@ def _names_findings(loop: LoopStep) -> Iterator[str]:
     lists: dict[str, Any] = {"user_turn_sources": loop.user_turn_sources, "named_steps": loop.named_steps}
     for option, names in lists.items():
         if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
-            yield f"{option} is a list of names"
+            yield f"{option} must be a list of names"
             return
         known = agents | people if option == "user_turn_sources" else agents
         for name in names:
             if name not in known:
-                yield f"{option} names '{name[:40]}', and no step of its body that says something is called so"
+                yield f"{option} names '{name[:40]}', but no step of its body that adds turns has this name"
     for name in sorted(set(loop.user_turn_sources) & set(loop.named_steps)):
-        yield f"named_steps and user_turn_sources both name '{name[:40]}': its turns are the assistant's or the user's"
+        yield f"named_steps and user_turn_sources both name '{name[:40]}': its turns must be either the assistant's or the user's"
 
 
 def _shared_findings(steps: Mapping[str, Step]) -> Iterator[str]:
@@ -161,4 +161,4 @@ def _shared_findings(steps: Mapping[str, Step]) -> Iterator[str]:
     speaking = [(path.startswith(inside), step.name) for path, step in steps.items() if step.spec is kinds.STEP]
     deep = {name for is_inside, name in speaking if is_inside}
     for name in sorted({name for is_inside, name in speaking if not is_inside} & deep):
-        yield f"conversation and one inside it both have a step '{name[:40]}', whose turns could not be told apart: rename one"
+        yield f"conversation and one inside it both have a step '{name[:40]}', whose turns could not be distinguished: rename one"

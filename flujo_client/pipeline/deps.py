@@ -38,7 +38,7 @@ def deps_findings(agent: Any, resources: Any, model: Any) -> Iterator[str]:
     if wanted is None or _may_be(resources, wanted) or (inspect.isclass(model) and _is_subclass(model, wanted)):
         return
     name = getattr(wanted, "__name__", wanted)
-    yield f"its agent needs deps of type {name}; let the pipeline's `resources` make them, or let its context_model be that type"
+    yield f"its agent needs deps of type {name}; make them with the pipeline's `resources`, or use that type as its context_model"
 
 
 def _may_be(resources: Any, wanted: Any) -> bool:

@@ -46,4 +46,4 @@ class FallbackStep(Container):
         yield from super().findings(place)
         other: Any = self.primary.fallback_step
         if not isinstance(other, Step):
-            yield f"fallback_step is a {type(other).__name__}, no Step; a pipeline becomes one by as_step(name)"
+            yield f"fallback_step must be a Step, got a {type(other).__name__}; turn a pipeline into a step with as_step(name)"

@@ -91,14 +91,14 @@ def place_of(retryable_run: RetryableRun, from_step: str | None) -> int:
     _check_run(retryable_run)
     if from_step is None:
         if retryable_run.status != "failed" or retryable_run.cursor >= len(names):
-            message = f"run {run} is {retryable_run.status}, and no step of it failed"
+            message = f"run {run} is {retryable_run.status}, and none of its steps failed"
             raise RetryError(message, suggestion=_choices(begun), code="NO_STEP_FAILED")
         return retryable_run.cursor
     if from_step not in names:
         message = f"run {run} has no top-level step '{from_step}'"
         raise RetryError(message, suggestion=_choices(begun), code="UNKNOWN_STEP")
     if from_step not in begun:
-        message = f"run {run} never came to step '{from_step}'"
+        message = f"run {run} never reached step '{from_step}'"
         raise RetryError(message, suggestion=_choices(begun), code="STEP_NOT_BEGUN")
     return names.index(from_step)
 
@@ -107,7 +107,7 @@ def _check_run(retryable_run: RetryableRun) -> None:
     run = retryable_run.ticket.run
     if retryable_run.is_child:
         message = f"run {run} is a step of another run"
-        raise RetryError(message, suggestion="retry that one, from the step that began this", code="CHILD_RUN")
+        raise RetryError(message, suggestion="retry that run, from the step that began this one", code="CHILD_RUN")
     if retryable_run.status in LIVE_RUN:
         raise RetryError(f"run {run} is still {retryable_run.status}", suggestion="cancel it first", code="RUN_IS_LIVE")
 

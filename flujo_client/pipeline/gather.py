@@ -34,7 +34,7 @@ class Gatherer:
         missing = [name for name in self.wait_for if name not in outputs]
         if missing:
             raise NonRetryableError(
-                f"the context's step_outputs hold nothing of {', '.join(map(repr, missing))}",
+                f"the context's step_outputs have no output of {', '.join(map(repr, missing))}",
                 suggestion="gather steps that have succeeded before, in the same context",
             )
         return {name: outputs[name] for name in self.wait_for}
@@ -47,7 +47,7 @@ class GatherStep(Step):
     def findings(self, place: ContextInfo) -> Iterator[str]:
         names = self.agent.wait_for
         if not names or not all(isinstance(name, str) for name in names):
-            yield "wait_for is a list of the names of steps, and not empty"
+            yield "wait_for must be a list of step names that is not empty"
         yield from place.lacks("gather, which reads", "step_outputs")
 
 

@@ -44,7 +44,7 @@ def wanted(hook: Any) -> tuple[type[Payload], ...]:
 def hooks_findings(hooks: Any, allowed: Sequence[str]) -> Iterator[str]:
     """Find what is wrong with a pipeline's hooks."""
     if not isinstance(hooks, list | tuple):
-        yield f"its hooks are a {type(hooks).__name__}, not a list of functions"
+        yield f"its hooks must be a list of functions, got a {type(hooks).__name__}"
         return
     for hook in hooks:
         yield from _findings(hook, allowed)
@@ -66,7 +66,7 @@ def _findings(hook: Any, allowed: Sequence[str]) -> Iterator[str]:
     if type(hook).__module__.startswith("unittest.mock"):
         yield f"{where} is a mock, which no worker can rebuild"
     elif inspect.isclass(hook) or not callable(hook):
-        yield f"{where} is {'a class' if inspect.isclass(hook) else f'a {type(hook).__name__}'}, no function"
+        yield f"{where} is {'a class' if inspect.isclass(hook) else f'a {type(hook).__name__}'}, not a function"
     else:
         yield from _called_findings(where, hook)
 
@@ -75,12 +75,12 @@ def _called_findings(where: str, hook: Any) -> Iterator[str]:
     try:
         payloads = wanted(hook)
     except TypeError as error:
-        yield f"{where} is called with one payload, and cannot be: {error}"
+        yield f"{where} cannot be called with one payload: {error}"
     except Exception as error:  # noqa: BLE001 - an annotation is any expression
-        yield f"{where}: its annotations cannot be read ({type(error).__name__}: {error}); import what they name at run time"
+        yield f"{where}: its annotations cannot be read ({type(error).__name__}: {error}); import the names in them at run time"
     else:
         if not payloads:
-            yield f"{where} would never be called: its first parameter is annotated with none of the payloads"
+            yield f"{where} would never be called: the annotation of its first parameter is not a payload"
 
 
 def _members(annotation: Any) -> Iterator[Any]:

@@ -114,22 +114,22 @@ class HumanInTheLoopStep(Container):
     def findings(self, place: ContextInfo) -> Iterator[str]:
         yield from super().findings(place)
         if place.is_cached:
-            yield "it asks a person and stands in a cached step; an answer counts for one run, so put it outside"
+            yield "it asks a person and is inside a cached step; an answer is valid for one run only, so move it outside"
         message = self.message_for_user
         if message is not None and not isinstance(message, str):
             yield from function_findings("message_for_user", message, "input, context")
         elif message is not None and not message.strip():
             yield "message_for_user is empty"
         elif message is not None and len(message) > MAX_QUESTION:
-            yield f"message_for_user has {len(message):,} characters; at most {MAX_QUESTION:,} are asked"
+            yield f"message_for_user has {len(message):,} characters; at most {MAX_QUESTION:,} are allowed"
         if self.on_expiry not in ON_EXPIRY:
-            yield f"on_expiry {str(self.on_expiry)[:40]!r} is none of {', '.join(ON_EXPIRY)}"
+            yield f"on_expiry {str(self.on_expiry)[:40]!r} must be one of {', '.join(ON_EXPIRY)}"
         elif self.on_expiry != "fail" and self.expires_s is None:
             yield f"on_expiry '{self.on_expiry}' needs expires_s"
         if self.expires_s is not None and not _is_time(self.expires_s):
-            yield f"expires_s is a number of seconds above 0, not {str(self.expires_s)[:40]!r}"
+            yield f"expires_s must be a number of seconds above 0, got {str(self.expires_s)[:40]!r}"
         if self.escalate_to is not None and (not isinstance(self.escalate_to, str) or self.on_expiry != "escalate"):
-            yield "escalate_to is a text, for on_expiry 'escalate'"
+            yield "escalate_to must be a text, and needs on_expiry 'escalate'"
         yield from self._schema_findings()
 
     def _schema_findings(self) -> Iterator[str]:
@@ -143,7 +143,7 @@ class HumanInTheLoopStep(Container):
         except FlujoError as error:
             yield error.message
         except (pydantic.errors.PydanticUserError, TypeError, ValueError) as error:
-            yield f"input_schema is neither a type nor a JSON Schema: {str(error).splitlines()[0][:200]}"
+            yield f"input_schema must be a type or a JSON Schema: {str(error).splitlines()[0][:200]}"
 
 
 def _identity(schema: Any) -> Any:

@@ -85,12 +85,12 @@ class StateMachineStep(Container):
         yield from super().findings(place)
         yield from count_findings("max_visits", self.max_visits)
         if not self.bodies():
-            yield f"it has no states; give a mapping of them, not a {type(self.states).__name__}"
+            yield f"states must be a mapping that is not empty, got a {type(self.states).__name__}"
         yield from names_findings("state", self.bodies())
         yield from _unknown("start_state", [self.start_state], self.bodies())
         for name in ("end_states", "transitions"):
             if not isinstance(getattr(self, name), list | tuple | set | frozenset):
-                yield f"{name}, a {type(getattr(self, name)).__name__}, is no list"
+                yield f"{name}, a {type(getattr(self, name)).__name__}, is not a list"
         reached = {str(each["to"]) for each in self._transitions()}
         yield from _unknown("end_states", _listed(self.end_states), {*self.bodies(), *reached})
         yield from names_findings("end state", (name for name in self._ends() if name not in self.bodies()))
@@ -99,15 +99,15 @@ class StateMachineStep(Container):
 
     def _transition_findings(self, given: Any) -> Iterator[str]:
         if not isinstance(given, Transition | Mapping):
-            yield f"a {type(given).__name__} is neither a Transition nor a mapping"
+            yield f"must be a Transition or a mapping, got a {type(given).__name__}"
             return
         each = _read(given)
         for key in each.keys() - _UNSAID.keys():
-            yield f"'{str(key)[:40]}' is none of from, on, to, when"
+            yield f"'{str(key)[:40]}' must be one of from, on, to, when"
         yield from _unknown("from", [each["from"]], {ANY, *self.bodies()})
         yield from _unknown("to", [each["to"]], {*self.bodies(), *self._ends()})
         if each["on"] not in ENDINGS:
-            yield f"on {str(each['on'])[:40]!r} is none of {', '.join(ENDINGS)}"
+            yield f"on {str(each['on'])[:40]!r} must be one of {', '.join(ENDINGS)}"
         if each["when"] is not None:
             yield from function_findings("when", each["when"], "output, context")
 
@@ -128,7 +128,7 @@ def _listed(given: Any) -> list[Any]:
 def _unknown(what: str, names: Iterable[Any], known: Collection[str]) -> Iterator[str]:
     for name in names:
         if not isinstance(name, str) or name not in known:
-            yield f"{what} {str(name)[:40]!r} is no state"
+            yield f"{what} {str(name)[:40]!r} is not a state"
 
 
 def _read(given: Any) -> dict[str, Any]:

@@ -61,7 +61,7 @@ class MapStep(FanOutStep):
         if not self.is_fan_out:
             for name in _SIDE_BY_SIDE:
                 if getattr(self, name) != getattr(type(self), name):
-                    yield f"{name} is for items side by side; set parallel=True or max_concurrency"
+                    yield f"{name} is for items that run in parallel; set parallel=True or max_concurrency"
 
 
 _SIDE_BY_SIDE = ("merge_strategy", "on_branch_failure", "context_include_keys")

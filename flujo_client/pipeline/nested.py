@@ -101,10 +101,10 @@ class ImportStep(Container):
         yield from super().findings(place)
         for name, choices in (("input_to", INPUTS), ("on_failure", FAILURES)):
             if getattr(self, name) not in choices:
-                yield f"{name} {str(getattr(self, name))[:40]!r} is none of {', '.join(choices)}"
+                yield f"{name} {str(getattr(self, name))[:40]!r} must be one of {', '.join(choices)}"
         key: Any = self.input_scratchpad_key
         if not isinstance(key, str) or not key or not key.isprintable():
-            yield f"input_scratchpad_key {str(key)[:40]!r} is no printable text"
+            yield f"input_scratchpad_key {str(key)[:40]!r} is not a printable text"
         try:
             encode(self.default, path="default")
         except SerializationError as error:
@@ -116,7 +116,7 @@ class ImportStep(Container):
     def _outputs_findings(self, place: ContextInfo) -> Iterator[str]:
         for pair in _pairs(self.outputs) or ():
             if not isinstance(pair, tuple | list) or len(pair) != 2 or not all(map(is_dotted, pair)):  # noqa: PLR2004 - a pair
-                yield f"outputs: {str(pair)[:40]!r} is no pair of dotted paths, the child's and its own"
+                yield f"outputs: {str(pair)[:40]!r} is not a pair of dotted paths, the child's and its own"
                 continue
             yield from self.place_inside(place).lacks("outputs from", pair[0])
             yield from place.lacks("outputs to", pair[1])

@@ -116,7 +116,7 @@ class ParallelStep(FanOutStep):
         yield from super().findings(place)
         branches: Any = self.branches
         if not isinstance(branches, Mapping | list | tuple):
-            yield f"branches, a {type(branches).__name__}, is neither a mapping nor a list"
+            yield f"branches must be a mapping or a list, got a {type(branches).__name__}"
         yield from names_findings("branch", (name for name, _ in _named(branches)))
         if self.reduce is not None:
             yield from _choice_findings("reduce", self.reduce, REDUCERS, called_with="outputs")
@@ -125,12 +125,12 @@ class ParallelStep(FanOutStep):
     def _mapping_findings(self, place: ContextInfo) -> Iterator[str]:
         fields: Any = {} if self.field_mapping is None else self.field_mapping
         if not isinstance(fields, Mapping):
-            yield f"field_mapping, a {type(fields).__name__}, is no mapping of branches to fields"
+            yield f"field_mapping must be a mapping of branches to fields, got a {type(fields).__name__}"
             return
         branches = self.bodies()
         for name, each in fields.items():
             if name not in branches:
-                yield f"field_mapping names '{name}', which is no branch"
+                yield f"field_mapping names '{name}', which is not a branch"
             yield from _fields_findings(f"field_mapping of '{name}'", each, place)
 
 
@@ -147,11 +147,11 @@ def _word(given: Any) -> str:
 def _choice_findings(name: str, given: Any, choices: Any, *, called_with: str | None = None) -> Iterator[str]:
     if isinstance(given, str):
         if given not in {str(choice) for choice in choices}:
-            yield f"{name} '{given[:40]}' is none of {', '.join(sorted(choices))}"
+            yield f"{name} '{given[:40]}' must be one of {', '.join(sorted(choices))}"
     elif called_with is not None:
         yield from function_findings(name, given, called_with)
     else:
-        yield f"{name}, a {type(given).__name__}, is none of {', '.join(sorted(choices))}"
+        yield f"{name}, a {type(given).__name__}, must be one of {', '.join(sorted(choices))}"
 
 
 def _is_field(name: Any) -> bool:
@@ -160,7 +160,7 @@ def _is_field(name: Any) -> bool:
 
 def _fields_findings(option: str, fields: Any, place: ContextInfo) -> Iterator[str]:
     if not isinstance(fields, list | tuple | set | frozenset) or not all(map(_is_field, fields)):
-        yield f"{option} is no list of fields' names"
+        yield f"{option} must be a list of field names"
         return
     if not place.has_context:
         yield from place.lacks(option)

@@ -149,7 +149,7 @@ class Pipeline(Generic[OutputT, ContextT]):
 
 def _as_list(given: Any) -> str | None:
     if isinstance(given, str):
-        return "to name a pipeline by its module, give the text to `enqueue`; to read YAML, call Pipeline.from_yaml"
+        return "to name a pipeline by its module, pass the text to `enqueue`; to read YAML, call Pipeline.from_yaml"
     return "write Pipeline([step]), or a >> b" if isinstance(given, Step) else as_a_step(given)
 
 
@@ -220,7 +220,7 @@ def walk(pipeline: Body) -> Iterator[tuple[str, Step]]:
 def _walk(body: Body, above: str, depth: int) -> Iterator[tuple[str, Step, bool]]:
     """Every step with its path, and whether it holds others."""
     if depth > MAX_CONTAINERS:
-        message = f"'{above.removesuffix('/')}' stands in more than {MAX_CONTAINERS} containers"
+        message = f"'{above.removesuffix('/')}' is inside more than {MAX_CONTAINERS} containers"
         raise PipelineError(message, code="PIPELINE_TOO_LARGE")
     for step in steps_of(body):
         path = above + step.name

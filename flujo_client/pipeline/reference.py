@@ -130,7 +130,7 @@ def _read(reference: str) -> tuple[str, dict[str, str]]:
     is_more = _WITH in place and not is_file(place)
     if is_more or not all(key in _OPTIONS and value for key, _, value in pairs):
         raise PipelineError(
-            f"'{reference}' has something else than {' and '.join(_OPTIONS)} behind the '{_WITH}'",
+            f"'{reference}' may have only {' and '.join(_OPTIONS)} after the '{_WITH}'",
             suggestion="write 'package.module:attribute?resources=module:attribute&hooks=module:attribute,…'",
         )
     return place, {key: value for key, _, value in pairs}
@@ -168,8 +168,8 @@ def load(reference: str, *, allowed: Sequence[str], what: str) -> Any:
         )
     if any(part.startswith("__") for part in attribute.split(".")):  # a module's `__loader__` reads and writes any file
         raise PipelineError(
-            f"{what} '{reference}' leads into Python's own workings",
-            suggestion="name what the module's author put there; that begins with no '__'",
+            f"{what} '{reference}' leads into Python's internals",
+            suggestion="name an attribute of the module that does not begin with '__'",
         )
     try:
         module = importlib.import_module(module_name)
@@ -190,7 +190,7 @@ def load(reference: str, *, allowed: Sequence[str], what: str) -> Any:
     if isinstance(found, ModuleType):
         raise PipelineError(
             f"{what} '{reference}' leads into the module '{found.__name__}'",
-            suggestion=f"a module stands before the colon: '{found.__name__}:…'",
+            suggestion=f"write the module before the colon: '{found.__name__}:…'",
         )
     if _is_of_ours(found):
         raise _into_ours(what, reference)
@@ -208,8 +208,8 @@ def _is_of_ours(found: Any) -> bool:
 
 def _into_ours(what: str, reference: str) -> PipelineError:
     return PipelineError(
-        f"{what} '{reference}' leads into Flujo's own workings",
-        suggestion=f"of flujo_client, {' and '.join(OURS)} can be named; what else you need, a function of your own can call",
+        f"{what} '{reference}' leads into Flujo's internals",
+        suggestion=f"of flujo_client, {' and '.join(OURS)} can be named; call anything else from a function of your own",
     )
 
 
@@ -272,7 +272,7 @@ def reference_of(thing: Any, *, what: str = "pipeline") -> str:
             if value is thing:
                 return f"{_findable(module_name, what)}:{attribute}"
     raise PipelineError(
-        f"this {what} is not a module's attribute, so no worker could find it",
+        f"this {what} is not an attribute of a module, so workers cannot find it",
         suggestion="assign it to a name at the top of a module, or give 'package.module:attribute' instead",
     )
 
@@ -281,6 +281,6 @@ def _findable(module_name: str, what: str) -> str:
     name = importable(module_name)
     if name is None:
         raise PipelineError(
-            f"a {what} defined in an interactive session cannot be found by a worker", suggestion="put it in a module"
+            f"a {what} defined in an interactive session cannot be found by workers", suggestion="put it in a module"
         )
     return name

@@ -43,7 +43,7 @@ def resources_findings(resources: Any, allowed: Sequence[str]) -> Iterator[str]:
     elif type(resources).__module__.startswith("unittest.mock"):
         yield "its resources are a mock, which no worker can rebuild"
     elif is_factory(resources) and _needs_arguments(resources):
-        yield f"its resources: {getattr(resources, '__name__', 'the partial')} is called without arguments, and needs some"
+        yield f"its resources: {getattr(resources, '__name__', 'the partial')} is called without arguments, but requires some"
 
 
 def _needs_arguments(factory: Any) -> bool:

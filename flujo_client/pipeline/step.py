@@ -127,11 +127,11 @@ class Step(Factories, Generic[OutputT]):
 
     def __post_init__(self) -> None:
         if callable(self.name) or callable(getattr(self.name, "run", None)):
-            message = f"a step's first argument is its name, got {described(self.name)}"
+            message = f"the first argument of a step must be its name, got {described(self.name)}"
             raise PipelineError(message, suggestion=as_a_step(self.name))
         if "processing" in self.meta:
             if self.processing is not None:
-                raise BlueprintError(f"step '{self.name}': `processing` is given, and again in `meta`")
+                raise BlueprintError(f"step '{self.name}': `processing` is given twice, as an argument and in `meta`")
             meta = dict(self.meta)
             object.__setattr__(self, "processing", meta.pop("processing"))
             object.__setattr__(self, "meta", meta)

@@ -83,7 +83,7 @@ def new_run(
     check_order(order)
     if len(reference) > MAX_REFERENCE:
         raise ConfigurationError(
-            f"the pipeline's reference has {len(reference):,} characters; at most {MAX_REFERENCE:,} are kept"
+            f"the pipeline's reference has {len(reference):,} characters; at most {MAX_REFERENCE:,} are allowed"
         )
     sent_input = pack(encode(value, path="input"), "input", size)
     context = build_context(order.context, order.context_model)
@@ -135,14 +135,14 @@ def build_context(context: Mapping[str, Any] | BaseModel | None, model: type[Bas
     """Make the run's context, or None where there is neither data nor a model (M-023)."""
     if isinstance(context, BaseModel):
         if model is not None and not isinstance(context, model):
-            message = f"the context is a {type(context).__name__}; the pipeline asks for {model.__name__}"
+            message = f"the context is a {type(context).__name__}; the pipeline needs a {model.__name__}"
             raise PipelineContextInitializationError(message)
         return context
     if context is None and model is None:
         return None
     if not isinstance(context, Mapping | None):
         raise PipelineContextInitializationError(
-            f"the context is a {type(context).__name__}, neither mapping nor model"
+            f"the context must be a mapping or a model, got a {type(context).__name__}"
         )
     kind = model or PipelineContext
     if ambiguous := ambiguity(kind, dict(context or {})):
@@ -166,7 +166,7 @@ def _snapshot(
         context = context.model_copy(update={"run_id": run_id, "initial_prompt": prompt})
     tree = encode(context, path="context")
     if encode(decode(tree, resolve=Resolver(allowed)), path="context") != tree:
-        raise SerializationError("it does not come back as it was sent (M-417)", path="context")
+        raise SerializationError("it would change on its way through JSON", path="context")
     return pack(tree, "context", size)
 
 
@@ -176,7 +176,7 @@ def pack(tree: Any, what: str, size: ValueLimits) -> Packed:
     length = packed.length
     if length > size.most:
         raise SnapshotTooLarge(
-            f"{length:,} bytes of JSON; at most {size.most:,} may travel",
+            f"{length:,} bytes of JSON; at most {size.most:,} can be sent",
             path=what,
             suggestion="keep large data in your own store and send its key, or raise snapshot_max_bytes",
         )
@@ -188,7 +188,7 @@ def stored_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     text = stored(dict(metadata), path="metadata").encode()
     if len(text) > MAX_METADATA_BYTES:
         raise SnapshotTooLarge(
-            f"{len(text):,} bytes of JSON; at most {MAX_METADATA_BYTES:,} are kept",
+            f"{len(text):,} bytes of JSON; at most {MAX_METADATA_BYTES:,} are allowed",
             path="metadata",
             suggestion="put large data into the input or the context, or keep it in your own store and name its key",
         )
@@ -200,25 +200,23 @@ def check_order(order: Order) -> None:
     """Refuse an option that cannot be; raises ConfigurationError."""
     if not is_run_id(order.run_id):
         raise ConfigurationError(
-            f"run id {order.run_id!r} may hold letters, digits, '_', '-' and '.' only, {MAX_RUN_ID} at most"
+            f"run id {order.run_id!r} may contain only letters, digits, '_', '-' and '.', {MAX_RUN_ID} at most"
         )
     if order.priority is not None and order.priority not in PRIORITIES:
-        raise ConfigurationError(f"priority {order.priority!r} is none of 0, the first to be served, to 9")
+        raise ConfigurationError(f"priority {order.priority!r} must be from 0, which is served first, to 9")
     if order.deadline is not None and not 0 <= order.deadline <= LAST_DEADLINE:
-        raise ConfigurationError(f"a deadline at unix second {order.deadline:g} is not before the year 10000")
+        raise ConfigurationError(f"a deadline at unix second {order.deadline:g} must be before the year 10000")
     key = order.idempotency_key
     if key is not None and not _is_word(key):
-        raise ConfigurationError(f"an idempotency key has 1 to {MAX_WORD} printable characters")
+        raise ConfigurationError(f"an idempotency key must have 1 to {MAX_WORD} printable characters")
     if order.trace_parent is not None and not _TRACE_PARENT.fullmatch(order.trace_parent):
         raise ConfigurationError(
-            f"trace_parent {order.trace_parent[:80]!r} is no W3C trace context",
+            f"trace_parent {order.trace_parent[:80]!r} is not a W3C trace context",
             suggestion="give the value of a `traceparent` header: 00-<32 hex digits>-<16 hex digits>-<2 hex digits>",
         )
     for name, word in (("tenant", order.tenant), ("queue", order.queue)):
         if word and not _is_word(word):
-            raise ConfigurationError(
-                f"{name} {word[:40]!r} has something else than 1 to {MAX_WORD} printable characters"
-            )
+            raise ConfigurationError(f"{name} {word[:40]!r} must have 1 to {MAX_WORD} printable characters")
 
 
 def _is_word(text: str) -> bool:

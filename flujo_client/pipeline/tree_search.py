@@ -118,11 +118,11 @@ class TreeSearchStep(ImportStep):
                 yield from count_findings(name, getattr(self, name))
         wanted: Any = self.goal_score_threshold
         if isinstance(wanted, bool) or not isinstance(wanted, int | float) or not 0 <= wanted <= 1:
-            yield f"goal_score_threshold is a number from 0 to 1, not {str(wanted)[:40]}"
+            yield f"goal_score_threshold must be a number from 0 to 1, got {str(wanted)[:40]}"
         for who in (PROPOSER, EVALUATOR):
             config: Any = getattr(self.body_of(who), "config", None)
             if getattr(config, "execution_mode", None) == "background":
-                yield f"{who} runs in the background, from where no answer comes back"
+                yield f"{who} runs in the background and returns no answer"
 
     def body_of(self, who: str) -> Body:
         """What is run as the `proposer` or the `evaluator`: an agent as a step of that name."""

@@ -98,8 +98,8 @@ def settle(_: Any, *, context: TreeSearchContext) -> TreeSearchResult:
     best, wanted = state.best, state.bounds.goal_score_threshold
     if best is None:
         raise NonRetryableError(
-            "the proposer made no candidate at all",
-            suggestion="let it answer a list with at least one",
+            "the proposer made no candidates",
+            suggestion="return a list with at least one",
             code="NOTHING_PROPOSED",
         )
     if best.score < wanted and state.bounds.require_goal:
@@ -118,7 +118,7 @@ def candidates_of(output: Any) -> list[Any]:
     given = _part(output, "candidates", output)
     if not isinstance(given, list | tuple):
         raise AgentError(
-            f"a proposer answers a list of candidates, or an object with `candidates`, not a {type(given).__name__}",
+            f"a proposer must return a list of candidates or an object with `candidates`, got a {type(given).__name__}",
             suggestion="give its agent such an output type or output_schema",
         )
     return list(given)
@@ -130,7 +130,7 @@ def score_of(output: Any) -> Score:
         return Score(score=_part(output, "score", output), reason=_part(output, "reason", None))
     except ValidationError:  # its text would tell the answer
         raise AgentError(
-            "an evaluator answers a number from 0 to 1, or an object with such a `score` and a text as its `reason`",
+            "an evaluator must return a number from 0 to 1, or an object with such a `score` and a text as its `reason`",
             suggestion="give its agent such an output type or output_schema",
         ) from None
 
@@ -142,7 +142,7 @@ def _part(output: Any, name: str, otherwise: Any) -> Any:
 
 def _state(context: TreeSearchContext) -> SearchState:
     if context.tree_search_state is None:
-        raise NonRetryableError("the context has lost the search's state: something in it wrote tree_search_state")
+        raise NonRetryableError("the context has lost the search's state: a step in it wrote tree_search_state")
     return context.tree_search_state
 
 

@@ -52,7 +52,7 @@ class Manifest:
         if body[:1] != _FORM:
             return None
         if body[1:_LIST] != _checksum(digest, body[_LIST:]):
-            raise SerializationError("a damaged manifest, or that of another value")
+            raise SerializationError("the manifest is damaged or belongs to another value")
         return cls(digest, tuple(_entry(each) for each in loads(body[_LIST:])))
 
     def __bytes__(self) -> bytes:

@@ -40,7 +40,7 @@ class EncodingRefused(Exception):
         for holder, step in reversed(self.trail):
             if id(holder) in seen:
                 return SerializationError(
-                    f"refers back to {seen[id(holder)]}: a cycle cannot travel",
+                    f"refers back to {seen[id(holder)]}: cycles cannot be serialized",
                     path=path,
                     suggestion="hold an id instead of the object",
                 )

@@ -32,7 +32,9 @@ def reference(thing: Any) -> str:
     if "<locals>" in name:
         raise SerializationError(f"{ref} is defined inside a function", suggestion=_IMPORTABLE)
     if _follow(sys.modules.get(module), name) is not thing:
-        raise SerializationError(f"{ref} is not what its module holds under that name", suggestion=_IMPORTABLE)
+        raise SerializationError(
+            f"{ref} is not the object that its module holds under that name", suggestion=_IMPORTABLE
+        )
     return ref
 
 

@@ -71,12 +71,12 @@ def _check(tree: Tree, depth: int) -> None:
             f"object of type {type_name(kind)} is not plain JSON", "use texts, numbers, lists and mappings"
         )
     elif not _IS_KEPT[kind](tree):
-        raise EncodingRefused(f"Postgres would not give this {type_name(kind)} back as it is: {tree!r:.80}")
+        raise EncodingRefused(f"Postgres would not return this {type_name(kind)} unchanged: {tree!r:.80}")
 
 
 def _check_key(key: Any, of: type) -> None:
     if of is dict and (type(key) is not str or not is_storable_text(key)):
-        raise EncodingRefused("a key has to be a text without NUL and lone surrogates")
+        raise EncodingRefused("a key must be a text without NUL and lone surrogates")
 
 
 def _is_kept_float(number: float) -> bool:

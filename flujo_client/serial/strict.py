@@ -72,7 +72,7 @@ def decode(tree: Tree, *, resolve: Resolve, path: str = "value") -> Any:
     except EncodingRefused as refused:
         error = refused.as_error(path)
     except RecursionError:
-        error = SerializationError("nested too deeply to be one of ours", path=path)
+        error = SerializationError("nested deeper than any value that Flujo writes", path=path)
     raise error
 
 
@@ -175,7 +175,7 @@ def _apart(take: Callable[[Any], Any], value: Any) -> Any:
     try:
         return take(value)
     except Exception as error:  # users' serializers and properties run here
-        raise EncodingRefused(f"cannot be taken apart: {error}") from error
+        raise EncodingRefused(f"cannot be serialized: {error}") from error
 
 
 @lru_cache(maxsize=1024)
@@ -188,9 +188,9 @@ def _reference(kind: type) -> str:
 
 def _refuse_kind(kind: type) -> EncodingRule:
     if is_mock(kind):
-        raise EncodingRefused("a mock object cannot travel", "use a real value, or a scripted agent in tests")
+        raise EncodingRefused("a mock object cannot be serialized", "use a real value, or a scripted agent in tests")
     raise EncodingRefused(
-        f"object of type {type_name(kind)} cannot travel",
+        f"object of type {type_name(kind)} cannot be serialized",
         "use plain data, a pydantic model or a dataclass, or register_custom_serializer()",
     )
 

@@ -98,7 +98,7 @@ def unreachable(url: str, error: Exception) -> ServiceUnreachable:
     """Tell that no server took what was asked. The cause is kept where it shows nothing that is to be hidden."""
     if isinstance(error, psycopg.Error) and error.sqlstate == READ_ONLY:
         return ServiceUnreachable(
-            f"Postgres takes no writes at {mask_url(url)}: {_first_line(error)}",
+            f"Postgres does not accept writes at {mask_url(url)}: {_first_line(error)}",
             suggestion="wait for the end of the failover; with several hosts in FLUJO_DATABASE_URL, add target_session_attrs=read-write",
             cause=error,
         )

@@ -68,7 +68,7 @@ def dump(payload: Any, *, keys: Keys = (), max_bytes: int = MAX_BYTES) -> bytes:
         raise SerializationError(
             f"object of type {type_name(type(culprit))} is not plain JSON",
             path=path,
-            suggestion="send a tree that encode() gave",
+            suggestion="send a tree that encode() returned",
             cause=error,
         ) from error
     return _sized(sign(text, keys[0]) if keys else text, max_bytes)
@@ -99,7 +99,9 @@ def verify(body: bytes, keys: Keys) -> bytes:
     """Give the text without its header line. Raises SerializationError if the signature is not one of `keys`'."""
     if not body.startswith(_MARK):
         if keys:
-            raise SerializationError("the message is not signed", suggestion="give its sender one of the signing keys")
+            raise SerializationError(
+                "the message is not signed", suggestion="configure one of the signing keys on its sender"
+            )
         return body
     header = _HEADER.match(body)
     if header is None:
@@ -160,6 +162,6 @@ def _check_keys(keys: Keys) -> None:
         if not _KEY_ID.fullmatch(key_id):
             raise SettingsError(f"signing key id {key_id!r}: use 1 to 64 of A-Z a-z 0-9 _ . -")
         if len(secret) < _SHORTEST_SECRET:
-            raise SettingsError(f"signing key {key_id!r}: the secret has under {_SHORTEST_SECRET} bytes")
+            raise SettingsError(f"signing key {key_id!r}: the secret must have at least {_SHORTEST_SECRET} bytes")
     if len({key_id for key_id, _ in keys}) < len(keys):
-        raise SettingsError("signing keys: the same key id twice")
+        raise SettingsError("signing keys: a key id is used twice")

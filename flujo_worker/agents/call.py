@@ -62,7 +62,7 @@ async def call_agent(
 
 
 def _refused(result: AgentResult) -> AgentError:
-    error = AgentError(result.error or "the agent says that it could not do its task")
+    error = AgentError(result.error or "the agent reports that it could not do its task")
     charge(error, result.usage)
     return error
 

@@ -38,7 +38,7 @@ LONGEST: Final = 300
 _MANY: Final = 10_000
 """Faults that one check lists: what is unexpected is taken out of a large value many at a time, not checked anew for each."""
 
-_WAY_OUT: Final = "a contract is a JSON Schema (2020-12) of an object, which refers to nothing outside of itself"
+_WAY_OUT: Final = "a contract must be a JSON Schema (2020-12) of an object without references to other documents"
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,11 +166,13 @@ class Contract:
 
     def _written(self, schema: Any) -> dict[str, Any]:
         if not isinstance(schema, Mapping):
-            raise ConfigurationError(f"{self._what} is a {type(schema).__name__}, no JSON Schema", suggestion=_WAY_OUT)
+            raise ConfigurationError(
+                f"{self._what} is a {type(schema).__name__}, not a JSON Schema", suggestion=_WAY_OUT
+            )
         try:
             written: dict[str, Any] = loads(dumps(dict(schema)))
         except FlujoError as error:
-            raise ConfigurationError(f"{self._what} is no JSON: {error.message}", suggestion=_WAY_OUT) from error
+            raise ConfigurationError(f"{self._what} is not JSON: {error.message}", suggestion=_WAY_OUT) from error
         return written
 
 

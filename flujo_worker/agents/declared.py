@@ -57,7 +57,7 @@ def output_type(schema: Mapping[str, Any] | None) -> Any:
         return described(Annotated[_KINDS.get(schema.get("type", ""), Any), AfterValidator(held)], dict(schema))
     except Unsupported as error:
         raise ConfigurationError(
-            "its output_schema is one that no model can be asked for",
+            "models cannot be asked for its output_schema",
             suggestion="write one without recursion, with an object or a plain type at its root",
         ) from error
 

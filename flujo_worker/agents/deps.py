@@ -31,7 +31,7 @@ def deps_for(agent: Any, at_hand: Mapping[str, Any]) -> dict[str, Any]:
             return {"deps": each}
     found = " and ".join(type(each).__name__ for each in given) or "nothing"
     raise NonRetryableError(
-        f"agent '{agent_name(agent)}' needs deps of type {getattr(wanted, '__name__', wanted)}, and this attempt has {found}",
-        suggestion="let the pipeline's `resources` make them, or let its context_model be that type",
+        f"agent '{agent_name(agent)}' needs deps of type {getattr(wanted, '__name__', wanted)}, but this attempt has {found}",
+        suggestion="make them with the pipeline's `resources`, or use that type as its context_model",
         code="NO_DEPS",
     )

@@ -73,14 +73,14 @@ def make_agent_async(  # noqa: PLR0913 - the parameters are promised (requiremen
         ConfigurationError: a number that cannot be, or model settings that retry by themselves.
     """
     if max_retries is not None and max_retries < 0:
-        raise ConfigurationError(f"agent {name or model!r}: max_retries is {max_retries}; at least 0 is meant")
+        raise ConfigurationError(f"agent {name or model!r}: max_retries must be at least 0, got {max_retries}")
     if timeout is not None and not timeout > 0:
-        raise ConfigurationError(f"agent {name or model!r}: timeout is {timeout}; more than 0 seconds are meant")
+        raise ConfigurationError(f"agent {name or model!r}: timeout must be more than 0 seconds, got {timeout}")
     settings = options.get("model_settings")
     if isinstance(settings, dict) and settings.get("max_retries"):
         raise ConfigurationError(
             f"agent {name or model!r}: model_settings.max_retries would try again inside an attempt",
-            suggestion="give the step `max_retries`: its attempts are counted, paid for and told",
+            suggestion="give the step `max_retries`: its attempts are counted, budgeted and traced",
         )
     defaults: dict[str, Any] = {
         "max_retries": max_retries,

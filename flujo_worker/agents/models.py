@@ -82,7 +82,7 @@ def _made(name: str, known: _Known) -> Model[Any]:
         return infer_model(name, provider_factory=known.provider)
     except ValueError as error:
         raise ConfigurationError(
-            f"there is no model '{name}'", suggestion="write `provider:model`, such as `openai:gpt-4o`", cause=error
+            f"unknown model '{name}'", suggestion="write `provider:model`, such as `openai:gpt-4o`", cause=error
         ) from error
 
 

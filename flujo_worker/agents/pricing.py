@@ -162,7 +162,7 @@ def _unpriced(counted: Usage, provider: str | None, model: str) -> None:
         raise error
     if model not in _told:
         _told.add(model)
-        logger.critical("model %s.%s has no price: what it costs counts as 0", provider, model)
+        logger.critical("model %s.%s has no price: its calls count as 0", provider, model)
 
 
 async def record_usage(call: Awaitable[AgentAnswer], run: AttemptRun) -> Any:

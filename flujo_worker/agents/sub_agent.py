@@ -97,8 +97,8 @@ def _named(data: Any) -> dict[str, Any]:
     if isinstance(data, BaseModel | Mapping):
         return dict(data)
     raise NonRetryableError(
-        f"an agent tool is called with names, and the step's input is a {type(data).__name__}",
-        suggestion="let the step before give a mapping with a `task`, or the task alone as a text",
+        f"an agent tool takes named arguments, but the step's input is a {type(data).__name__}",
+        suggestion="return a mapping with a `task` from the step before, or the task alone as a text",
     )
 
 

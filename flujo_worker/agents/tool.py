@@ -71,7 +71,7 @@ class AgentTool:
         strict: refuse properties that a contract does not know, too; else they are dropped if nothing else is wrong (C-27).
 
     Raises:
-        ConfigurationError: what is no agent, a name that no provider takes for a tool's, or a contract that is none.
+        ConfigurationError: what is not an agent, a name that no provider takes for a tool's, or a contract that is none.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class AgentTool:
     ) -> None:
         if not (callable(agent) or callable(getattr(agent, "run", None))):
             raise ConfigurationError(
-                f"AgentTool: a {type(agent).__name__} is no agent",
+                f"AgentTool: a {type(agent).__name__} is not an agent",
                 suggestion="give a callable, or an object with `run`",
             )
         self.agent, self.strict = agent, strict
@@ -245,8 +245,8 @@ def _name_of(agent: Any, name: str | None) -> str:
     name = name or agent_name(agent)
     if not re.fullmatch(r"[A-Za-z0-9_-]{1,60}", name):
         raise ConfigurationError(
-            f"'{name}' cannot stand in the name of a tool",
-            suggestion="pass name=: 1 to 60 letters, digits, '_' and '-', which is what providers take",
+            f"'{name}' cannot be part of a tool's name",
+            suggestion="pass name=: 1 to 60 letters, digits, '_' and '-', which providers accept",
         )
     return name
 

@@ -63,7 +63,7 @@ async def consult_plugins(work: Work, run: AttemptRun, output: Any) -> Any:
         name = type(plugin).__name__
         verdict = await _called(work, run, plugin.validate, output)
         if not isinstance(verdict, PluginOutcome):
-            raise TypeError(f"plugin {name} answers with a PluginOutcome, not {type(verdict).__name__}")
+            raise TypeError(f"plugin {name} must return a PluginOutcome, got {type(verdict).__name__}")
         if verdict.redirect_to is not None:
             return Redirect(verdict.redirect_to, verdict.feedback, name)
         if not verdict.success:

@@ -128,7 +128,7 @@ class Claims:
         except StoreError:
             raise
         except Exception as error:
-            logger.exception("what attempt %s needs cannot be told", envelope.key)
+            logger.exception("the needs of attempt %s could not be determined", envelope.key)
             return ClaimRequest(error=error)
 
     def _look_up_step(self, envelope: Envelope) -> ClaimRequest:

@@ -166,7 +166,7 @@ class Isolation:
                 with self.gate.shared():
                     return self._apart(apart, "apart")
         except NoProcess as reason:
-            logger.warning("a suspect has this worker for itself: %s", reason)
+            logger.warning("a suspect runs alone in this worker: %s", reason)
         with self.gate.alone():
             try:
                 return self._apart(apart, "alone")

@@ -165,7 +165,7 @@ class Lease:
         with self._lock:
             kept = set(self._held)
         for key in self._store.release_unowned(self.worker, kept, self._lease_s):
-            logger.warning("attempt %s was ours and nobody worked on it; it counts as lost", key)
+            logger.warning("attempt %s was claimed here but not worked on; it counts as lost", key)
 
     def _reincarnate(self) -> None:
         old = self.worker
@@ -178,7 +178,7 @@ class Lease:
             self._unbroken_since = time.monotonic()
             self._changed.notify_all()
         logger.warning(
-            "lease of %s was over; now %s, adopted %d of %d attempts", old, reborn.id, len(adopted), len(held)
+            "lease of %s had run out; now %s, adopted %d of %d attempts", old, reborn.id, len(adopted), len(held)
         )
         self._cancel({key: fence for key, fence in held.items() if fence is not None and key not in adopted})
 

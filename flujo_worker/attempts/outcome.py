@@ -60,9 +60,9 @@ POLICIES: Final[Mapping[str, Policy]] = {"step": perform_step, "resume": perform
 
 
 _UNBLOCK: Final = "await an async client, make the step a plain function, which runs in a thread, or call `await asyncio.to_thread(…)`"
-_LET_GO: Final = "its result is dropped, what it does outside still happens; let asyncio.CancelledError pass"
+_LET_GO: Final = "its result is dropped, but its side effects still happen; let asyncio.CancelledError pass"
 _IN_A_THREAD: Final = (
-    "a plain function runs in a thread, which nothing can stop: it goes on, and its result is dropped; "
+    "a plain function runs in a thread, which cannot be stopped: it continues, and its result is dropped; "
     "give the client that it calls a timeout of its own, or make it async"
 )
 
@@ -223,7 +223,7 @@ class Outcomes:
         most = self._settings.limits.snapshot_max_bytes
         packed = Packed.of(encode(value, path=what), like=(like,))
         if packed.length > most:
-            raise SnapshotTooLarge(f"{packed.length:,} bytes of JSON; at most {most:,} may travel", path=what)
+            raise SnapshotTooLarge(f"{packed.length:,} bytes of JSON; at most {most:,} can be sent", path=what)
         return packed
 
 

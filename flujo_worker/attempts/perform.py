@@ -245,7 +245,7 @@ class Attempts:
         except CodeMismatch as finding:
             return await self._park(notice.envelope, notice.fence, finding)
         except Exception as error:
-            logger.exception("nor could its failure")
+            logger.exception("the bare failure of %s could not be merged either", notice.envelope.key)
             raise Unreadable(f"no outcome of {notice.envelope.key} can be merged: {error}", cause=error) from error
         return _delivered(notice, concluded)
 

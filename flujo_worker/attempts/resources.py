@@ -104,7 +104,7 @@ async def _leave_after(held: _Held, error: BaseException, work: Work, run: Attem
     except BaseException as own:  # noqa: BLE001 - the failure before it is told
         if own is not error:
             feedback = fault_of(own, "system", work.timeout_s).feedback
-            logger.warning("step '%s': its resources could not be left: %s", work.step.name, feedback)
+            logger.warning("step '%s': its resources could not be closed: %s", work.step.name, feedback)
 
 
 def _details(error: BaseException | None) -> tuple[Any, Any, Any]:

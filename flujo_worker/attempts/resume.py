@@ -32,7 +32,7 @@ async def perform_resume(work: Work, run: AttemptRun) -> Done:
     """
     run.enter("system")
     if work.reply is None:
-        raise StoreError(f"no question was asked by step '{work.step.name}'")
+        raise StoreError(f"no open question from step '{work.step.name}'")
     output = _output(work, work.reply)
     context = going_on(run.context)
     if is_for_tool(work.reply):  # what it is given of people's answers, it remembers

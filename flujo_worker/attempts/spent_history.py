@@ -66,4 +66,4 @@ class History:
             spent = self._ledger.spent_lately(reference, self._wanted.runs)
             self._known[reference] = learned(spent, least=self._wanted.attempts, quantile=self._wanted.quantile)
         except Exception:
-            logger.warning("what attempts of %s have cost could not be read", reference, exc_info=True)
+            logger.warning("the cost of attempts of %s could not be read", reference, exc_info=True)

@@ -232,13 +232,13 @@ class StepAttempt:
         """Find the agent that a plugin wants, unless the attempt would go in circles."""
         agent = self.work.agent_of(redirect.agent)
         if not (callable(agent) or callable(getattr(agent, "run", None))):
-            raise PluginError(f"{redirect.plugin}: redirect_to is a {type(agent).__name__}, no agent")
+            raise PluginError(f"{redirect.plugin}: redirect_to is a {type(agent).__name__}, not an agent")
         identity = identify(agent)
         self._tried.append(identify(self.agent))
         if identity in self._tried:
             raise InfiniteRedirectError(
-                f"step '{self.work.step.name}': plugin {redirect.plugin} redirects to {agent_name(agent)}, which was tried already",
-                suggestion="let the plugin refuse when there is no other agent to try",
+                f"step '{self.work.step.name}': plugin {redirect.plugin} redirects to {agent_name(agent)}, which has already been tried",
+                suggestion="make the plugin refuse when there is no other agent to try",
             )
         return agent
 

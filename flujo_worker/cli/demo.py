@@ -71,7 +71,7 @@ def command(*, names: tuple[str, ...], workers: int, ask: bool, kill: bool, is_f
                 result = audit.finished(run)
             except (KeyboardInterrupt, WaitTimedOut):
                 # What it leaves behind in Postgres would be carried on by the next demo's workers.
-                client.ask(requests.cancel(run.id, actor="flujo demo", reason="nobody waits for it"))
+                client.ask(requests.cancel(run.id, actor="flujo demo", reason="the client stopped waiting"))
                 raise
         trace, record, questions, shares = run.trace(), run.record(), run.questions(), _shares(client, run)
         again = sum(row.fence > 1 for row in client.ask(requests.attempts(run.id)))
@@ -132,7 +132,9 @@ class WatchedAudit:
                 if not record.is_live:
                     return run.result()
                 if time.monotonic() > until:
-                    raise WaitTimedOut("the audit has not ended", suggestion=f"see {LOG} in the embedded folder")
+                    raise WaitTimedOut(
+                        "the audit has not ended", suggestion=f"see {LOG} in the folder of the embedded services"
+                    )
                 if any(each.expires_at is None for each in run.approvals()):
                     return None
                 branches = [scope for scope in self._client.ask(requests.scopes(run.id)) if scope.parent == EACH]
@@ -154,7 +156,7 @@ class WatchedAudit:
         victim.kill()
         victim.wait()
         self.killed = victim.pid
-        say(f"killed worker {victim.pid} in the middle of its work; another one takes its place")
+        say(f"killed worker {victim.pid} in the middle of its work; another one replaces it")
         self._victims.mend()
 
 

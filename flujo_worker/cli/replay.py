@@ -17,7 +17,7 @@ MOST_CHILDREN = 100_000
 
 @click.command("replay")
 @run_argument
-@click.option("--json", "as_json", is_flag=True, help="Print what came of it as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.pass_context
 def command(ctx: click.Context, *, run: str, as_json: bool) -> None:
     """Decide a run again with the code that is here: no model and no user code is called, and nothing is written.
@@ -35,8 +35,8 @@ def command(ctx: click.Context, *, run: str, as_json: bool) -> None:
     if as_json:
         show_json(asdict(replayed))
     elif replayed.difference is None:
-        say(f"{replayed.run}: {replayed.notices} decisions, all as they were")
+        say(f"{replayed.run}: {replayed.notices} decisions, all as recorded")
     else:
-        say(f"{replayed.run}: {replayed.notices} decisions as they were, then: {replayed.difference}")
+        say(f"{replayed.run}: {replayed.notices} decisions as recorded, then: {replayed.difference}")
     if replayed.difference is not None:
         ctx.exit(1)

@@ -31,7 +31,7 @@ def need_terminal() -> None:
     if not sys.stdin.isatty():
         raise ConfigurationError(
             "--ask needs a terminal to ask at",
-            suggestion="leave it out, and the demo answers by its default",
+            suggestion="leave it out to use the demo's default answer",
             code="NO_TERMINAL",
         )
 
@@ -44,11 +44,11 @@ def answer_at_terminal(run: RunHandle, approval: Approval) -> None:
     """
     click.echo(printable(approval.message), err=True)
     try:
-        ruling: Ruling = click.prompt("yes or no, and why if you like", value_proc=_read, err=True)
+        ruling: Ruling = click.prompt("yes or no, and a reason if you like", value_proc=_read, err=True)
     except click.Abort:
         click.echo(err=True)
         say(f"run {run.id} stays paused; `flujo approvals approve {run.id}` or `reject` answers it,")
-        say(f"`flujo up` carries it on, and `flujo lens show {run.id} --show-output` shows what it found")
+        say(f"`flujo up` continues it, and `flujo lens show {run.id} --show-output` shows what it found")
         raise
     run.resume(ruling.model_dump(), step=approval.step, address=approval.address, actor=ACTOR, note=ruling.note or None)
 

@@ -43,16 +43,16 @@ def command(*, workers: int) -> int:
             say(f"workers   {workers} and a beat" + (f", logging to {log}" if log else ""))
             if services is not None and not services.is_owner:
                 say(
-                    f"the services of this folder are process {services.owner_pid}'s, which runs here already; this adds workers and a beat"
+                    f"the services of this folder already run under process {services.owner_pid}; this adds workers and a beat"
                 )
             say(
                 "up; Ctrl-C stops everything"
                 if services is None or services.is_owner
-                else "up; Ctrl-C stops what this added"
+                else "up; Ctrl-C stops what this command added"
             )
             code = _supervise(stopping, services, fleet, beat)
         if code == OK:
-            say("stopped; runs go on with the next worker")
+            say("stopped; runs continue with the next worker")
         return code
     finally:
         if services is not None:
@@ -63,7 +63,9 @@ def _supervise(stopping: threading.Event, services: Embedded | None, fleet: Flee
     """Look after all of it until it is to stop, or a service has ended; gives the exit code."""
     while not stopping.wait(LOOK_EVERY_S):
         if services is not None and (ended := services.how_they_ended()):
-            say(f"{ended}\nstopping the workers; `flujo up` starts everything again, and runs go on where they were")
+            say(
+                f"{ended}\nstopping the workers; `flujo up` starts everything again, and runs continue from where they were"
+            )
             return RUNTIME
         if dead := fleet.mend():
             say(f"{counted(dead, 'worker process')} ended and {'was' if dead == 1 else 'were'} replaced")

@@ -19,8 +19,10 @@ INTERRUPTED = "Warm SIGINT"
 
 
 @click.command("worker")
-@click.option("--concurrency", "-c", type=click.IntRange(min=1), help="Attempts at once in this process.")
-@click.option("--queues", "-Q", help="Comma-separated queues; attempts and control when not given.")
+@click.option(
+    "--concurrency", "-c", type=click.IntRange(min=1), help="The number of attempts that run at once in this process."
+)
+@click.option("--queues", "-Q", help="The queues to consume, separated by commas; attempts and control by default.")
 @click.option(
     "--pool",
     "-P",

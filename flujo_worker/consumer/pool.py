@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Protocol
 
-    from flujo_client.contract.envelope import Envelope
+    from flujo_client.contract.envelope import AttemptKind
     from flujo_worker.consumer.refusals import Refusals
     from flujo_worker.engine import Engine
     from flujo_worker.runtime.effects import Effects
@@ -149,16 +149,16 @@ class AttemptPool(TaskPool, Taker):
         shortcut = self.shortcuts.get((message.get("headers") or {}).get("task", ""))
         return shortcut is not None and shortcut.take(message)
 
-    def wants(self, envelope: Envelope) -> bool:
-        shortcut = self.shortcuts.get(TASKS[envelope.kind])
-        return shortcut is not None and envelope.queue in self._capacity.queues and self.free > 0 and shortcut.is_open()
+    def wants(self, kind: AttemptKind, queue: str) -> bool:
+        shortcut = self.shortcuts.get(TASKS[kind])
+        return shortcut is not None and queue in self._capacity.queues and self.free > 0 and shortcut.is_open()
 
-    def take_item(self, item: bytes, queue: str) -> bool:
+    def take_item(self, item: bytes, queue: str) -> str | None:
         try:
             message = self.screen(item, queue)
         except WireError:  # the consumer refuses it
-            return False
-        return self.take_unread(message, queue)
+            return None
+        return str(message["headers"]["id"]) if self.take_unread(message, queue) else None
 
     def take(self, held: Held, refusals: Refusals) -> None:
         """Give the engine a message."""
@@ -188,7 +188,7 @@ class AttemptPool(TaskPool, Taker):
 
     async def _carry_out(self, held: Held, refusals: Refusals) -> None:
         carrier = self._carrier
-        assert carrier is not None, "nothing is taken before somebody serves"
+        assert carrier is not None, "no message is taken before the pool serves"
         try:
             counts = await carrier.carry_out(held.name, held.wire, task_id=held.id)
             if counts and held.part is not None:

@@ -108,7 +108,7 @@ def _flaw_of_properties(properties: dict[str, Any]) -> str | None:
     if not isinstance(delivery, dict):
         return "it has no delivery info"
     if not all(isinstance(delivery.get(name), str) for name in ("exchange", "routing_key")):
-        return "its delivery info names no exchange or no routing key"
+        return "its delivery info lacks an exchange or a routing key"
     return None
 
 

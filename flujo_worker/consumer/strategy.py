@@ -49,7 +49,7 @@ def strategy(task: Any, app: Any, consumer: Any, *, refusals: Refusals) -> Calla
         return pool is not None and headers["id"] not in revoked and pool.can_skip_tracer(task, consumer)
 
     def take(message: Any) -> None:
-        assert pool is not None, "only a pool of ours can take a message"
+        assert pool is not None, "only Flujo's own pool can take a message"
         given, _, embed = message.payload
         queue = message.delivery_info["routing_key"]
         pool.take(Held(message.headers, given[-1], (embed or {}).get("chord"), queue, consumer.hostname), refusals)

@@ -167,7 +167,7 @@ class Coordinator:
         event = Event("run.unreadable", {"reason": fault.message}, "error")
         if not self._store.break_off(run, fault, event, key=key, fence=fence):
             return False
-        logger.error("run %s fails, for nobody can carry it on: %s", run, fault.message)
+        logger.error("run %s fails, because no worker can continue it: %s", run, fault.message)
         self.stop(run, "failed", fault.message)
         return True
 
@@ -289,7 +289,7 @@ class Coordinator:
     def _ended(self, run: str) -> ChildRunRow:
         child = self._store.child_run(run)
         if child is None or child.status in LIVE_RUN:
-            raise Unreadable(f"there is no child run {run} that has ended")
+            raise Unreadable(f"no child run {run} has ended")
         return child
 
     def _plan(self, fingerprint: str) -> Plan:

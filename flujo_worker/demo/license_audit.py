@@ -144,8 +144,11 @@ def what_follows(verdict: LicenseVerdict, _context: Audit) -> str:
 
 def attention(verdict: LicenseVerdict) -> str:
     """Say why a person should look at it."""
-    actions = {"proprietary": "not free software: have its terms read", "unknown": "no known licence: ask its authors"}
-    return actions.get(verdict.category, "the evidence does not settle it: have a look at its licence files")
+    actions = {
+        "proprietary": "not free software: have a lawyer read its terms",
+        "unknown": "unknown licence: ask its authors",
+    }
+    return actions.get(verdict.category, "the evidence does not settle it: check its licence files")
 
 
 def nothing(_: Any) -> str:

@@ -72,7 +72,7 @@ def killed_text(pid: int | None, again: int) -> str:
     """
     if pid is None:
         return "The run was over before a worker could be killed."
-    redone = f"{counted(again, 'attempt')} {'was' if again == 1 else 'were'} done again elsewhere"
+    redone = f"{counted(again, 'attempt')} {'was' if again == 1 else 'were'} done again by other workers"
     return f"Worker {pid} was killed in the middle: {redone}."
 
 
@@ -82,7 +82,7 @@ def notes(groups: Mapping[str, Sequence[AuditFinding]]) -> Table:
     for each in findings_of(groups):
         if each.note:
             about.setdefault(each.note, []).append(each.distribution)
-    table = Table(title="What to heed", title_justify="left", expand=True, show_header=False, show_lines=True)
+    table = Table(title="What to do", title_justify="left", expand=True, show_header=False, show_lines=True)
     table.add_column("what", ratio=3)
     table.add_column("distributions", ratio=2)
     for note, names in about.items():
@@ -93,7 +93,7 @@ def notes(groups: Mapping[str, Sequence[AuditFinding]]) -> Table:
 def approval(found: Audited, questions: Sequence[Approval]) -> str:
     """Say what became of the question about licences that are proprietary or unknown."""
     if found.ruling is None:
-        return "No licence is proprietary or unknown, so nobody was asked."
+        return "No licence is proprietary or unknown, so no approval was needed."
     return ruling_text(found.ruling, is_answered=any(each.state == "answered" for each in questions))
 
 

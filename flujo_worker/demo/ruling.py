@@ -24,7 +24,7 @@ class Ruling(BaseModel):
     note: str = ""
 
 
-BY_DEFAULT = Ruling(approved=False, note="nobody was there to ask")
+BY_DEFAULT = Ruling(approved=False, note="no answer came in time")
 
 
 def ask_about(findings: Sequence[AuditFinding]) -> str:

@@ -153,7 +153,7 @@ class DecisionBuilder:
         """The container that a scope is, or is a child of; the root has none."""
         container = self.location(scope).container
         if container is None:
-            raise KeyError(f"scope '{scope.address}' stands in no container")
+            raise KeyError(f"scope '{scope.address}' is not in a container")
         return container
 
     def node(self, scope: ScopeState) -> Node:

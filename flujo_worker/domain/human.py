@@ -106,7 +106,7 @@ def _let_through(draft: DecisionBuilder, scope: ScopeState, node: Node, message:
     while address is not None:
         container, _, address = draft.plan.locate(address)
         if container is not None and "asks_nobody" in container.rules:
-            problem = f"step '{node.name}' asks a person, which import '{container.name}' lets nobody do (propagate_hitl=False): {message}"
+            problem = f"step '{node.name}' asks a person, which import '{container.name}' forbids (propagate_hitl=False): {message}"
             raise refusal(problem, type_name="HumanInputError", code=KEPT, category="human")
 
 

@@ -93,7 +93,7 @@ def _move(
 ) -> Steps:
     """Go to a state; to one that runs nothing, the machine has come to its end."""
     if following in node.bodies and container.cursor >= node.rules["max_visits"]:
-        message = f"state machine '{node.path}' visited {container.cursor} states without coming to an end"
+        message = f"state machine '{node.path}' visited {container.cursor} states without reaching an end state"
         fault = refusal(message, type_name="ExecutionError", category="agent").fault
         yield from give_up(draft, container, fault, context=container.context, iterations=container.cursor)
         return
@@ -113,7 +113,7 @@ def _stuck(draft: DecisionBuilder, container: ScopeState, node: Node, state: Sco
     if state is not None and state.fault is not None:
         fault = within(state.fault, f"state '{name}' failed")
     else:
-        message = f"state machine '{node.path}' has no transition from state '{name}', and that is no end state"
+        message = f"state machine '{node.path}' has no transition from state '{name}', which is not an end state"
         fault = refusal(message, type_name="ExecutionError", category="agent").fault
     yield from give_up(draft, container, fault, context=container.context, iterations=container.cursor)
 

@@ -81,7 +81,7 @@ def combine(
         case "keep_first":
             return _picked(changes[::-1])
         case _:
-            raise ValueError(f"no merge strategy {strategy!r}")
+            raise ValueError(f"unknown merge strategy {strategy!r}")
 
 
 def _apart(

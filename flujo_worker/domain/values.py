@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from flujo_client.address import AttemptKey
+
 if TYPE_CHECKING:
     from flujo_client.contract.envelope import AttemptKind, Envelope, RunHeader
     from flujo_client.contract.outcome import Event, Fault, Outcome
@@ -101,6 +103,7 @@ class NextAttempt:
         version, input, context, lanes: of its scope, as this decision leaves it.
         question: what a person is asked: the row is paused until the answer comes, or for `delay_s` seconds if that is not 0.
         fault: why a question could not be asked: the row is failed from the start, so that the history has it.
+        claimed_by: the worker that is to have it from the start, if that is alive and the run may go on.
     """
 
     address: str
@@ -117,11 +120,16 @@ class NextAttempt:
     held: bool = False
     question: dict[str, Any] | None = None
     fault: Fault | None = None
+    claimed_by: str | None = None
 
     @property
     def is_due(self) -> bool:
         """Tell whether it is to be published at once."""
         return not (self.held or self.delay_s or self.question or self.fault)
+
+    def key_in(self, run: str) -> str:
+        """Give the key of its row in a run."""
+        return str(AttemptKey(run, self.address, self.step, self.number, self.kind))
 
     @property
     def status(self) -> str:

@@ -93,7 +93,7 @@ class RedisCells:
             return self._changed(self._prefix + name, act)
         except RedisError as error:
             self._away_until = time.monotonic() + AWAY_S
-            logger.warning("circuit breakers are out of reach and count as closed: %s", error)
+            logger.warning("circuit breakers cannot be reached and count as closed: %s", error)
             return None
 
     def close(self) -> None:
@@ -109,7 +109,7 @@ class RedisCells:
                 after, answer = act(before, now)
                 if after == before or self._put([key], [kept, _BREAKER.dump_json(after), _ttl_ms(after, now)]):
                     return Changed(before, after, answer)
-        logger.warning("%s was changed by others %d times in a row; it counts as closed for once", key, TRIES)
+        logger.warning("%s was changed concurrently %d times in a row; it counts as closed this time", key, TRIES)
         return None
 
     def _read(self, key: str) -> tuple[bytes, float]:

@@ -37,7 +37,7 @@ class Heartbeat:
         if not (folder.is_dir() and os.access(folder, os.W_OK)) or self._path.is_dir():
             raise SettingsError(
                 f"worker.heartbeat_file: {self._path} cannot be written",
-                suggestion="name a file in a folder that is there and that this process may write to",
+                suggestion="name a file in an existing folder that this process may write to",
             )
         self._path.unlink(missing_ok=True)
 

@@ -83,7 +83,7 @@ class Watchdog:
             try:
                 self._look()
             except Exception:
-                logger.exception("the watchdog failed; it looks again")
+                logger.exception("the watchdog failed; it tries again")
 
     def _look(self) -> None:
         self._loop.ping()
@@ -94,9 +94,9 @@ class Watchdog:
             if not self._loop.answers.is_set():
                 self._loop.give_up()
         if self._loop.is_given_up:
-            self._retire("its event loop is blocked by code that does not end")
+            self._retire("its event loop is blocked by code that does not return")
         elif (count := self.left_behind) >= self._most:
-            self._retire(f"{count} calls were left behind and go on")
+            self._retire(f"{count} calls were left behind and keep running")
 
     def _judge(self) -> None:
         if self._loop.silent_s > self._blocked_s:

@@ -50,7 +50,7 @@ class Answers:
             ReplayMismatch: the one before was asked for more, then, than it is now.
         """
         if self._left:
-            raise ReplayMismatch(f"{_call_text(self._left[0])} is not asked any more")
+            raise ReplayMismatch(f"{_call_text(self._left[0])} is no longer asked")
         self._left = list(recorded)
 
     def answer(self, ticket: RunHeader, call: CallUserCode) -> Any:  # noqa: ARG002 - the evaluator's signature
@@ -119,7 +119,7 @@ class RecordedStore(MemoryStore):
         super()._begin_child(parent, begun, now)
         then, row = self._recorded.get(begun.run), self._runs[begun.run]
         if then is None:
-            raise ReplayMismatch(f"the child run {begun.run} is begun, then it was not")
+            raise ReplayMismatch(f"the child run {begun.run} is started, but was not recorded")
         if not then.is_live:
             row.status, row.reason, row.fault, row.ended_at = then.status, then.reason, then.error, now
 

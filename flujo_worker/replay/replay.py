@@ -70,7 +70,7 @@ def replay(
         ReplayError: what it takes is not kept any more.
     """
     if not any(each.made == 1 for each in notices):
-        raise ReplayError(f"run {recording.id} cannot be replayed: its work rows are not kept any more")
+        raise ReplayError(f"run {recording.id} cannot be replayed: its work rows have been deleted")
     known = {each.id: each for each in children}
     replayed = _Replay(recording, notices, known).run(scopes)
     if replayed.difference is None:
@@ -133,7 +133,7 @@ class _Replay:
             self._look_for_more()
         if not self._open:
             key = next(iter(self._left))
-            raise ReplayMismatch(f"nothing leads to {key} any more", key)
+            raise ReplayMismatch(f"no decision leads to {key} any more", key)
         return heappop(self._open)[-1]
 
     def _first(self) -> tuple[float, float]:
@@ -157,7 +157,7 @@ class _Replay:
             (envelope,) = self._store.envelopes([then.key])
             concluded = self._coordinator.conclude(AttemptReport(envelope, 1, _outcome(then, envelope)))
             if concluded.verdict != "merged":
-                raise ReplayMismatch(f"what came of {then.key} is not merged any more: {concluded.verdict}")
+                raise ReplayMismatch(f"the outcome of {then.key} is no longer merged: {concluded.verdict}")
         self._compare_row(then)
 
     def _compare_row(self, then: NoticeRecord) -> None:

@@ -112,7 +112,7 @@ def unwrap(agent: Any) -> Any:
         target = inner
     raise ConfigurationError(
         f"agent {type(agent).__qualname__}: its `__flujo_target__` chain does not end",
-        suggestion="a wrapper must name the agent it wraps, never itself",
+        suggestion="a wrapper must name the agent that it wraps, not itself",
     )
 
 

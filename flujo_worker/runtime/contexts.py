@@ -40,7 +40,7 @@ class ContextManager:
         if (self.isolation_strategy, self.merge_strategy) != ("deep_copy", "safe_merge"):
             raise ConfigurationError(
                 f"ContextManager has no strategies {self.isolation_strategy!r} and {self.merge_strategy!r}",
-                suggestion="isolation_strategy is 'deep_copy', merge_strategy is 'safe_merge'",
+                suggestion="use isolation_strategy='deep_copy' and merge_strategy='safe_merge'",
             )
 
     @staticmethod

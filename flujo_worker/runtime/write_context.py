@@ -50,7 +50,7 @@ def _sink(step: Step, output: Any, context: Any) -> Any:
         setattr(place, rest[-1], output)
     else:
         raise ContextMergeError(
-            f"step '{step.name}': sink_to '{step.sink_to}' leads nowhere in {type(context).__name__}"
+            f"step '{step.name}': sink_to '{step.sink_to}' does not exist in {type(context).__name__}"
         )
     return context
 

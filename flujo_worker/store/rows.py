@@ -130,7 +130,7 @@ def _packed(body: bytes | None) -> Packed | None:
 def _mapping(text: str) -> dict[str, Any]:
     read = orjson.loads(text)
     if not isinstance(read, dict):
-        raise TypeError(f"a {type(read).__name__} where a mapping has to be")
+        raise TypeError(f"a {type(read).__name__} instead of a mapping")
     return read
 
 

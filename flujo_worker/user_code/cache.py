@@ -50,15 +50,15 @@ def cached(question: UserCodeCall) -> Cached:
         output, patch = _read(kept, key, question.bench)
         value = decode(output, resolve=question.bench.resolve)
     except Exception as error:  # noqa: BLE001 - what lies there may be anything
-        logger.warning("what the cache holds for step '%s' is not ours: %s", question.step.name, type(error).__name__)
+        logger.warning(
+            "the cached value for step '%s' was not written by Flujo: %s", question.step.name, type(error).__name__
+        )
         _forget(question, key)
         return Cached(key, BROKEN)
     try:
         return Cached(key, None, Packed.of(output), _with_changes(question, value, patch))
     except Exception as error:  # noqa: BLE001 - a context that it does not fit into is no failure: the step can be run
-        logger.info(
-            "what the cache holds for step '%s' does not fit here: %s", question.step.name, type(error).__name__
-        )
+        logger.info("the cached value for step '%s' does not fit here: %s", question.step.name, type(error).__name__)
         return Cached(key, UNFIT)
 
 
@@ -105,7 +105,7 @@ def _written(question: UserCodeCall, key: str) -> bytes:
 def _read(kept: Any, key: str, bench: UserCodeRuntime) -> tuple[Tree, Tree]:
     entry = Packed.from_bytes(verify(bytes(kept), bench.cache_keys)).tree(max_bytes=bench.most)
     if not isinstance(entry, dict) or (entry.get("v"), entry.get("key")) != (FORM, key):
-        raise SerializationError("it is no result of this step for this input")
+        raise SerializationError("it is not a result of this step for this input")
     return entry["output"], entry["patch"]
 
 

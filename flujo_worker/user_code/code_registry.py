@@ -131,7 +131,7 @@ class CodeRegistry:
         if entry.plan.fingerprint != fingerprint:
             raise CodeMismatch(
                 f"this worker's code of '{reference}' has fingerprint {entry.plan.fingerprint[:12]}, "
-                f"the run was started with {fingerprint[:12]}; a worker with that code will carry it on"
+                f"the run was started with {fingerprint[:12]}; a worker with that code will continue it"
             )
         return entry
 
@@ -185,7 +185,7 @@ class CodeRegistry:
         plan = self._plan_of(fingerprint)
         text = None if plan is None else plan.blueprint
         if text is None or blueprint_reference(text) != bare(reference):
-            raise CodeMismatch(f"no blueprint is stored that '{reference}' names")
+            raise CodeMismatch(f"no blueprint is stored under '{reference}'")
         return with_reference_options(load_stored(text, allowed=self._allowed), reference)
 
 

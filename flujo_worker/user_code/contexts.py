@@ -151,7 +151,7 @@ def _merged(question: UserCodeCall, done: dict[str, Packed | None], given: dict[
     except MergeConflict as conflict:
         raise ContextMergeError(
             f"{conflict}",
-            suggestion="give the branches fields of their own, set field_mapping, or choose another merge_strategy",
+            suggestion="use different fields in the branches, set field_mapping, or choose another merge_strategy",
         ) from None
     context = decode(tree, resolve=question.bench.resolve)
     for name, output in named.items():
@@ -186,7 +186,7 @@ def _custom(question: UserCodeCall, done: dict[str, Packed | None]) -> Any:
     }
     given = question.call("merge", context, ended)
     if given is not None and not isinstance(given, BaseModel):
-        raise ContextMergeError(f"the merge function gave a {type(given).__name__}, neither a context nor None")
+        raise ContextMergeError(f"the merge function must return a context or None, got a {type(given).__name__}")
     return context if given is None else given
 
 
@@ -302,4 +302,4 @@ def _transition(question: UserCodeCall, context: Any) -> str | None:
     wanted = getattr(context, "next_state", None) if event == "success" else None
     if wanted is None or wanted in step.rules()["ends"] or wanted in step.states:
         return wanted
-    raise PipelineError(f"the context's next_state is '{wanted}', and the machine has no such state")
+    raise PipelineError(f"the context's next_state is '{wanted}', but the machine has no such state")

@@ -27,7 +27,7 @@ def exit_condition(question: UserCodeCall) -> bool:
 def initial_input(question: UserCodeCall) -> Packed:
     """A loop's first input. Values: the loop's input, the context."""
     given = question.call("initial_input", question.value(0), question.value(1))
-    return question.pack(given, "what initial_input_to_loop_body_mapper gave")
+    return question.pack(given, "the result of initial_input_to_loop_body_mapper")
 
 
 def iteration_input(question: UserCodeCall) -> Packed:
@@ -36,13 +36,13 @@ def iteration_input(question: UserCodeCall) -> Packed:
     given = question.call(
         "iteration_input", question.value(0), question.value(1), index, original_input=question.value(2)
     )
-    return question.pack(given, "what iteration_input_mapper gave")
+    return question.pack(given, "the result of iteration_input_mapper")
 
 
 def output(question: UserCodeCall) -> Packed:
     """A loop's or a map's output. Values: the last output, or all of them; the context, its input."""
     given = question.call("output", question.value(0), question.value(1), original_input=question.value(2))
-    return question.pack(given, f"what {question.step.roles['output']} gave")
+    return question.pack(given, f"the result of {question.step.roles['output']}")
 
 
 def items(question: UserCodeCall) -> list[Packed]:
@@ -50,7 +50,7 @@ def items(question: UserCodeCall) -> list[Packed]:
     path = question.data["iterable"]
     context = question.value(1)
     if context is None:
-        raise PipelineError(f"it maps over the context's '{path}', and this run has no context")
+        raise PipelineError(f"it maps over the context's '{path}', but this run has no context")
     found = field_at(context, path)
     if isinstance(found, (str, bytes, Mapping)) or not isinstance(found, Iterable):
         raise PipelineError(f"the context's '{path}' is a {type(found).__name__}, not an iterable of items")
@@ -58,7 +58,7 @@ def items(question: UserCodeCall) -> list[Packed]:
     items = list(found if most is None else islice(found, most + 1))
     if most is not None and len(items) > most:
         raise PipelineError(
-            f"the context's '{path}' has more than {most:,} items, and each would be a branch",
+            f"the context's '{path}' has more than {most:,} items, each of which would be a branch",
             suggestion="map over them one after the other, or in parts",
         )
     return [question.pack(item, f"{path}[{place}]") for place, item in enumerate(items)]
@@ -79,14 +79,14 @@ def condition(question: UserCodeCall) -> tuple[Any, str | None]:
 def branch_input(question: UserCodeCall) -> Packed:
     """The chosen path's input. Values: the conditional's input, the context."""
     given = question.call("branch_input", question.value(0), question.value(1))
-    return question.pack(given, "what branch_input_mapper gave")
+    return question.pack(given, "the result of branch_input_mapper")
 
 
 def branch_output(question: UserCodeCall) -> Packed:
     """A conditional's output. Values: the path's output, the context, the conditional's input."""
     key, own = question.data["key"], question.value(2)
     given = question.call("branch_output", question.value(0), key, question.value(1), original_input=own)
-    return question.pack(given, "what branch_output_mapper gave")
+    return question.pack(given, "the result of branch_output_mapper")
 
 
 def selection(question: UserCodeCall) -> list[str]:
@@ -94,7 +94,7 @@ def selection(question: UserCodeCall) -> list[str]:
     answer = question.value(0)
     named = [answer] if isinstance(answer, str) else answer
     if not isinstance(named, (list, tuple, set, frozenset)) or not all(isinstance(each, str) for each in named):
-        raise PipelineError(f"its agent answered with a {type(answer).__name__}, not with names of branches")
+        raise PipelineError(f"its agent must answer with names of branches, got a {type(answer).__name__}")
     return [name for name in question.data["branches"] if name in named]
 
 
@@ -104,5 +104,5 @@ def pair(question: UserCodeCall) -> Packed:
     try:
         refinement = Refinement(artifact=question.value(0), check=answer)
     except pydantic.ValidationError:  # its text would tell what was said
-        raise PipelineError(f"its critic answers a RefinementCheck, not a {type(answer).__name__}") from None
+        raise PipelineError(f"its critic must return a RefinementCheck, got a {type(answer).__name__}") from None
     return question.pack(refinement, "refinement")

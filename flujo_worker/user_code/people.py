@@ -22,7 +22,7 @@ def question(question: UserCodeCall) -> tuple[str, dict[str, Any] | None, Packed
         raise HumanInputError(f"the message of step '{step.name}' is empty", code="EMPTY_MESSAGE")
     if len(message) > MAX_QUESTION:
         problem = (
-            f"the message of step '{step.name}' has {len(message):,} characters; at most {MAX_QUESTION:,} are asked"
+            f"the message of step '{step.name}' has {len(message):,} characters; at most {MAX_QUESTION:,} are allowed"
         )
         raise HumanInputError(problem, code="MESSAGE_TOO_LONG")
     schema = step.schema()

@@ -78,7 +78,7 @@ class UserCodeRuntime:
             return self.loop.submit(_awaited_within(self.timeout_s, given), name).result()
         except CancelledError as error:
             if self.loop.is_given_up:
-                raise StoreError("this process has given up its event loop") from error
+                raise StoreError("this process has abandoned its event loop") from error
             raise RuntimeError("it cancelled its own task") from error
 
 
@@ -119,7 +119,7 @@ class UserCodeCall:
         packed = Packed.of(tree, like=self.values)
         length = packed.length
         if length > self.bench.most:
-            raise SnapshotTooLarge(f"{length:,} bytes of JSON; at most {self.bench.most:,} may travel", path=what)
+            raise SnapshotTooLarge(f"{length:,} bytes of JSON; at most {self.bench.most:,} can be sent", path=what)
         return packed
 
     def call(self, role: str, *given: Any, **optional: Any) -> Any:
@@ -171,7 +171,7 @@ def field_at(context: Any, path: str) -> Any:
         elif not isinstance(place, dict) and hasattr(place, part):
             place = getattr(place, part)
         else:
-            raise PipelineError(f"'{path}' leads nowhere in {type(context).__name__}: there is no '{part}'")
+            raise PipelineError(f"'{path}' does not exist in {type(context).__name__}: there is no '{part}'")
     return place
 
 
@@ -203,13 +203,13 @@ def put(place: Any, name: str, value: Any) -> None:
         return
     is_checked = isinstance(place, pydantic.BaseModel) and bool(place.model_config.get("validate_assignment"))
     if is_checked and (ambiguous := ambiguity(type(place), {name: value})):
-        raise ContextMergeError(f"{type(place).__name__} does not take it: {name}: {ambiguous}")
+        raise ContextMergeError(f"{type(place).__name__} does not accept it: {name}: {ambiguous}")
     try:
         if is_checked:
             fail_fast_assignment(place, name, value)
         setattr(place, name, value)
     except pydantic.ValidationError as error:
-        raise ContextMergeError(f"{type(place).__name__} does not take it: {_places(error)}") from None
+        raise ContextMergeError(f"{type(place).__name__} does not accept it: {_places(error)}") from None
 
 
 def _places(error: pydantic.ValidationError) -> str:

@@ -117,7 +117,7 @@ def test_an_expiry_is_noticed_by_the_sweep(site):
 
 
 def test_branches_with_one_lane_wait_beside_each_other(site):
-    """U-03, design §4: who waits for a person holds up nobody, and the join comes when all have been answered."""
+    """U-03, design §4: who waits for an answer from a person holds up nobody, and the join comes when all have been answered."""
     site.standing(2)
     run = site.client.enqueue("human_pipelines:lanes", [])
     wait_until(lambda: run.status() == "paused", what=site.log)

@@ -110,11 +110,11 @@ def test_one_that_failed_is_resumed_with_other_data(site):
 
     again = site.client.resume_background_task(failed.id, ["other"])
     assert_merged_once_in(site, again, ["other", "later"])
-    with pytest.raises(ResumeError, match=f"was started again before, as run {again.id}"):
+    with pytest.raises(ResumeError, match=f"has already been started again as run {again.id}"):
         site.client.resume_background_task(failed.id)
     with pytest.raises(ResumeError, match="has succeeded"):
         site.client.resume_background_task(again.id)
-    with pytest.raises(ResumeError, match="is no background step's"):
+    with pytest.raises(ResumeError, match="does not belong to a background step"):
         site.client.resume_background_task(run.id)
 
 
@@ -151,7 +151,7 @@ def test_one_may_ask_a_person(site):
     assert run.result(timeout=SOON_S).output == []
     task = task_of(site, run)
     wait_until(lambda: task.status() == "paused", what=site.log)
-    with pytest.raises(ResumeError, match="is paused, and goes on by itself unless it waits for an answer"):
+    with pytest.raises(ResumeError, match="is paused, and continues by itself unless it waits for an answer"):
         site.client.resume_background_task(task.id)
 
     async def answer():
@@ -236,7 +236,7 @@ def test_one_without_a_sign_of_life_is_given_up(site):
 
     wait_until(lambda: task.status() == "failed", SOON_S, what=site.log)
     error = task.result().error
-    assert (error.code, error.message.partition(":")[0]) == ("BACKGROUND_STALE", "no sign of life for 24 hours")
+    assert (error.code, error.message.partition(":")[0]) == ("BACKGROUND_STALE", "no activity for 24 hours")
     assert len(site.told(task.id, "background.stale")) == 1
     assert [each.id for each in site.client.get_failed_background_tasks(run.id)] == [task.id]
 

@@ -200,7 +200,7 @@ def shut_out(app):
     ids=lambda value: getattr(value, "__name__", None),
 )
 def test_an_app_that_cannot_carry_pipelines_is_refused(site, spoil, said, way_out):
-    """Design §4: with what is wrong and the way out, before anything is registered."""
+    """Design §4: with problems and the way out, before anything is registered."""
     url = site.settings.broker()
     app = Celery("unfit", broker=url, backend=url, set_as_current=False)
     app.conf.accept_content = ["json", "flujo"]

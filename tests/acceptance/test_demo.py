@@ -20,7 +20,7 @@ from flujo_worker.demo.license_facts import installed_distributions
 
 pytestmark = [pytest.mark.services, pytest.mark.acceptance]
 
-PROMPT = "yes or no, and why if you like:"
+PROMPT = "yes or no, and a reason if you like:"
 FLUJO = [sys.executable, "-m", "flujo_worker", "demo"]
 
 
@@ -100,7 +100,7 @@ def test_a_person_at_the_terminal_is_asked_and_sees_tables_and_a_trace(folder):
         "May they be used?",
         "'perhaps' is neither yes nor no",
         "permissive (",
-        "What to heed",
+        "What to do",
         "audit each#1  item  succeeded",
         f"\n{len(some)} distributions: ",
         "Approved: we pay for it.",

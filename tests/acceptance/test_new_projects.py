@@ -64,7 +64,7 @@ def test_a_new_project_runs_and_its_test_passes(site, tmp_path, template):
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("json", "a module 'json' exists already"), ("1a", "cannot be a module's name"), ("taken", "exists already")],
+    [("json", "a module 'json' already exists"), ("1a", "cannot be a module's name"), ("taken", "already exists")],
 )
 def test_a_name_that_cannot_be_is_refused(tmp_path, monkeypatch, name, said):
     monkeypatch.chdir(tmp_path)

@@ -223,9 +223,7 @@ def test_somebodys_app_is_imported_again(site, monkeypatch):
     monkeypatch.delitem(sys.modules, "shop_app")
 
 
-@pytest.mark.parametrize(
-    ("path", "said"), [(None, "stands in no module"), ("nowhere:app", "No module named 'nowhere'")]
-)
+@pytest.mark.parametrize(("path", "said"), [(None, "is not in a module"), ("nowhere:app", "No module named 'nowhere'")])
 def test_an_app_that_cannot_be_imported_leaves_the_attempt_untouched(site, monkeypatch, path, said):
     monkeypatch.setattr("flujo_worker.quarantine.import_path_of", lambda _: path)
     run = site.enqueue("three")

@@ -206,7 +206,7 @@ def test_spans_have_the_names_of_the_contract(site, runs):
     assert told[f"{run}::before:1"].keys() >= {*spent, "latency_s", "flujo.worker"}
     assert told[f"{run}:route"]["flujo.step.type"] == "router"
     failed = told_of_failed(site, runs["failure"])
-    assert (failed["success"], "which was tried already" in failed["feedback"]) == (False, True)
+    assert (failed["success"], "which has already been tried" in failed["feedback"]) == (False, True)
 
 
 @pytest.mark.parametrize("view", ["flujo_spans", "flujo_trace"])
@@ -232,7 +232,7 @@ def told_of_failed(site, run):
 
 
 def test_a_run_in_the_background_hangs_below_the_step_that_launched_it(site, runs):
-    """SYS-31: nobody waits for it, and still it is no orphan."""
+    """SYS-31: the client stopped waiting, and still it is no orphan."""
     run = runs["background"]
     [task] = site.rows("SELECT id FROM flujo_runs WHERE parent_run = %(run)s", run=run.id)
     [root] = site.rows("SELECT * FROM flujo_spans WHERE span_id = %(run)s", run=task["id"])

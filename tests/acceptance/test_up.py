@@ -52,11 +52,11 @@ def test_an_embedded_service_that_dies_is_told_and_ends_all_of_it(server_folder)
         assert any(line.startswith("redis     redis://:***@127.0.0.1:") for line in said)
         assert (server_folder / ".flujo" / ".gitignore").read_text() == "*\n"
         with subprocess.Popen(command, cwd=server_folder, env=alone, stderr=subprocess.PIPE, text=True) as second:
-            joined = list(takewhile(lambda line: line != "up; Ctrl-C stops what this added\n", second.stderr))
+            joined = list(takewhile(lambda line: line != "up; Ctrl-C stops what this command added\n", second.stderr))
             second.send_signal(signal.SIGINT)
             goodbye = second.communicate(timeout=60)[1]
-        assert f"the services of this folder are process {up.pid}'s" in "".join(joined)
-        assert (second.returncode, goodbye) == (0, "stopped; runs go on with the next worker\n")
+        assert f"the services of this folder already run under process {up.pid}" in "".join(joined)
+        assert (second.returncode, goodbye) == (0, "stopped; runs continue with the next worker\n")
         os.kill(running(server_folder / ".flujo").redis_pid, signal.SIGKILL)
         talk = up.communicate(timeout=90)[1]
     assert up.returncode == 1, (said, talk)

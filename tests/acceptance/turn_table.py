@@ -88,7 +88,7 @@ TURNS = {
         "failed",
         InfiniteRedirectError,
         "INFINITE_REDIRECT",
-        "^step 'junior': plugin SendsOn redirects to senior, which was tried already$",
+        "^step 'junior': plugin SendsOn redirects to senior, which has already been tried$",
         spent=(("junior!", 20),),
     ),
 }

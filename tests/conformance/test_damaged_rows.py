@@ -127,7 +127,7 @@ def wrong(engine, place, draw):
     if found[run] not in OVER | {"parked"}:
         return f"{what}: it is {found[run]}"
     if found[run] in ("parked", "failed") and not (told["reason"] and (told["error"] or found[run] == "parked")):
-        return f"{what}: it is {found[run]}, and nothing says why"
+        return f"{what}: it is {found[run]}, and not set why"
     return None
 
 

@@ -94,7 +94,7 @@ def test_an_attempt_has_ended_if_it_says_when(world, postgres, status, ended):
 
 
 def test_a_scope_has_one_attempt_that_has_not_ended(world, postgres):
-    """Law: an attempt owns its scope; one that waits for a person does too."""
+    """Law: an attempt owns its scope; one that waits for an answer from a person does too."""
     new = world.record(enqueued())
     another = (
         "INSERT INTO flujo_attempts (key, run_id, address, step, number, queue, status, question)"

@@ -222,5 +222,5 @@ def test_the_story_of_a_run_that_has_ended_is_whole(clean, held):
 
 
 def test_what_is_no_cursor_is_refused_by_name():
-    with pytest.raises(ClientError, match="'12' is no event's cursor"):
+    with pytest.raises(ClientError, match="'12' is not the cursor of an event"):
         requests.events("r", after="12")

@@ -239,3 +239,44 @@ def test_no_event_name_is_too_hostile_to_be_recorded(world, new):
     assert world.conclude(new, replace(succeeded(), events=(Event(HOSTILE),)), fence=fence) == "merged"
     world.store.note(run_of(new), [Event(HOSTILE)])
     assert "\U0001f41d" in world.events(run_of(new))[0].name
+
+
+# a claim ahead
+
+
+def claiming(new, fence, worker="w1"):
+    """A decision that claims what follows for a worker."""
+    decision = decided(new, succeeded("one", {"n": 2}), fence=fence)
+    return replace(decision, next=tuple(replace(each, claimed_by=worker) for each in decision.next))
+
+
+def test_a_merge_claims_what_follows_for_its_worker(world, new):
+    """The claim is as good as any other: nobody else gets one, and it merges under its fence."""
+    decision = claiming(new, world.claim(new))
+    committed = world.store.commit(decision)
+
+    first, second = world.attempts(run_of(new))
+    assert (committed.verdict, second.status, second.worker, second.fence) == ("merged", "running", "w1", 1)
+    assert second.started_at == first.ended_at
+    world.register_worker("w2")
+    assert world.store.claim(second.key, "w2", max_lost=2).refusal == "busy"
+
+    last = decided(new, succeeded("two", {"n": 3}), fence=1, at=following(decision))
+    stale = replace(last, notice=replace(last.notice, claimed_at=committed.claimed_at + 1))
+    assert world.commit(stale) == "stale"
+    assert world.commit(replace(last, notice=replace(last.notice, claimed_at=committed.claimed_at))) == "merged"
+
+
+@pytest.mark.parametrize("obstacle", ["unknown worker", "lease over", "deadline"])
+def test_a_merge_claims_nothing_for_whoever_could_not_claim_it_alone(world, obstacle):
+    new = world.record(enqueued(TWO, context={"n": 1}, deadline=world.now() + 5 if obstacle == "deadline" else None))
+    decision = claiming(new, world.claim(new), "nobody" if obstacle == "unknown worker" else "w1")
+    if obstacle == "lease over":
+        world.pass_time(LEASE_S + 1)
+    if obstacle == "deadline":
+        world.pass_time(6)
+    committed = world.store.commit(decision)
+
+    assert (committed.verdict, committed.claimed_at) == ("merged", None)
+    [_, second] = world.attempts(run_of(new))
+    assert (second.status, second.worker, second.fence) == ("ready", None, 0)

@@ -132,7 +132,7 @@ def test_work_that_asks_nobody_has_no_reply(world):
 
 
 def test_a_question_that_cannot_be_asked_is_a_failed_row(world):
-    """U-26: the history has it, and nobody waits for it."""
+    """U-26: the history has it, and the client stopped waiting."""
     new = world.record(enqueued(pipeline_of("a", "ask")))
     first = new.first
     why = Fault("human", "HumanInputError", "empty", "empty", code="EMPTY_MESSAGE")

@@ -45,10 +45,10 @@ pytestmark = pytest.mark.services
 DAMAGES = {
     "plan": ("UPDATE flujo_pipelines SET plan = '{}'", "the plan"),
     "other plan": ("UPDATE flujo_pipelines SET plan = jsonb_set(plan, '{version}', '\"2\"')", "it has fingerprint"),
-    "scope": ("DELETE FROM flujo_scopes", "nothing in its rows can move it|its scope or its run"),
-    "attempts": ("DELETE FROM flujo_attempts WHERE status <> 'succeeded'", "nothing in its rows can move it"),
-    "lanes": ("UPDATE flujo_scopes SET lanes = '[]'", "a list where a mapping has to be"),
-    "limits": ("UPDATE flujo_runs SET limits = '[]'", "a list where a mapping has to be"),
+    "scope": ("DELETE FROM flujo_scopes", "it cannot continue: no attempt is live|its scope or its run"),
+    "attempts": ("DELETE FROM flujo_attempts WHERE status <> 'succeeded'", "it cannot continue: no attempt is live"),
+    "lanes": ("UPDATE flujo_scopes SET lanes = '[]'", "a list instead of a mapping"),
+    "limits": ("UPDATE flujo_runs SET limits = '[]'", "a list instead of a mapping"),
     "key": ("UPDATE flujo_attempts SET key = 'x' WHERE status <> 'succeeded'", "its columns make the key"),
     "input": (r"UPDATE flujo_scopes SET output = '\x6a7b'", "not JSON"),
 }

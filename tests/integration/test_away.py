@@ -47,7 +47,7 @@ def test_what_a_read_only_server_refuses_is_told_and_nothing_is_recorded(site, s
     run = site.client.enqueue(fine, 1)
     with read_only(services):
         for act in (lambda: site.client.enqueue(fine, 1, idempotency_key="k"), run.cancel):
-            with pytest.raises(ServiceUnreachable, match="takes no writes") as caught:
+            with pytest.raises(ServiceUnreachable, match="does not accept writes") as caught:
                 act()
             assert "target_session_attrs=read-write" in str(caught.value)
         assert run.status() == "queued", "reading goes on"
@@ -57,7 +57,7 @@ def test_what_a_read_only_server_refuses_is_told_and_nothing_is_recorded(site, s
 def test_an_awaited_client_is_told_the_same(site, services):
     async def enqueue():
         async with AsyncFlujoClient(site.settings) as client:
-            with read_only(services), pytest.raises(ServiceUnreachable, match="takes no writes"):
+            with read_only(services), pytest.raises(ServiceUnreachable, match="does not accept writes"):
                 await client.enqueue(fine, 1)
             return await client.enqueue(fine, 1)
 
@@ -69,7 +69,7 @@ def test_a_command_ends_with_a_message_and_the_code_for_services(site, services,
     env = site.settings.as_environment()
     with read_only(services):
         ended = CliRunner().invoke(cli, arguments, env=env)
-    assert (ended.exit_code, "takes no writes" in ended.stderr, "Traceback" in ended.stderr) == (2, True, False)
+    assert (ended.exit_code, "does not accept writes" in ended.stderr, "Traceback" in ended.stderr) == (2, True, False)
 
 
 @pytest.mark.parametrize("mode", ["fast", "immediate"])
@@ -102,5 +102,5 @@ def test_a_statement_that_met_another_is_asked_again(site, monkeypatch):
 
 
 def test_migrating_what_is_migrated_says_that_it_is_read_only(site, services):
-    with read_only(services), pytest.raises(ServiceUnreachable, match="takes no writes"):
+    with read_only(services), pytest.raises(ServiceUnreachable, match="does not accept writes"):
         migrate(site.settings.database())

@@ -117,7 +117,7 @@ def test_lens_replay_decides_a_run_again(flujo, site):
     """Design §6: nothing is called and nothing written; a run that was decided otherwise is told, with exit code 1."""
     run = flujo("enqueue", "cli_pipelines:shout", "--input", "quiet").stdout.strip()
     site.client.get_run(run).result(timeout=60)
-    assert flujo("lens", "replay", run).stderr == f"{run}: 2 decisions, all as they were\n"
+    assert flujo("lens", "replay", run).stderr == f"{run}: 2 decisions, all as recorded\n"
 
     with site.connection() as connection:
         connection.execute(
@@ -129,12 +129,12 @@ def test_lens_replay_decides_a_run_again(flujo, site):
         "run": run,
         "notices": 1,
         "key": f"{run}::measure:1",
-        "difference": f"nothing leads to {run}::measure:1 any more",
+        "difference": f"no decision leads to {run}::measure:1 any more",
     }
 
     with site.connection() as connection:
         connection.execute("DELETE FROM flujo_attempts WHERE run_id = %s", [run])
-    assert "its work rows are not kept any more" in flujo("lens", "replay", run, code=1).stderr
+    assert "its work rows have been deleted" in flujo("lens", "replay", run, code=1).stderr
 
 
 def test_run_prints_the_output_and_nothing_else(flujo):
@@ -259,8 +259,8 @@ def test_enqueue_makes_a_run_of_each_line(flujo, read, site, tmp_path):
 @pytest.mark.parametrize(
     ("lines", "options", "said"),
     [
-        ('"a"', ("--input", "x"), "--input and --input-jsonl are each an input"),
-        ('"a"', ("--idempotency-key", "k"), "--idempotency-key is one run's"),
+        ('"a"', ("--input", "x"), "--input and --input-jsonl are alternatives"),
+        ('"a"', ("--idempotency-key", "k"), "--idempotency-key works for one run only"),
         ('"a"\n{\n', (), "--input-jsonl, line 2: is not JSON"),
     ],
 )
@@ -396,7 +396,7 @@ def test_background_steps_are_listed_with_who_launched_them(site, flujo, read):
 def test_lens_list_says_that_there_is_nothing(flujo):
     """An empty list is no error (SYS-29)."""
     told = flujo("lens", "list", "--pipeline", "nobody's")
-    assert (told.stdout, told.stderr) == ("", "no such run\n")
+    assert (told.stdout, told.stderr) == ("", "no matching runs\n")
 
 
 def test_lens_show(flujo, failed):
@@ -462,8 +462,8 @@ def test_lens_get_finds_a_run_by_any_part_of_its_id(flujo, read, failed):
     """§2.8: a log may have cut it; what several runs have is refused."""
     assert read("lens", "get", failed[14:-1]) == read("lens", "show", failed)
     flujo("enqueue", "cli_pipelines:shout", "-i", "x")
-    assert flujo("lens", "get", failed[4:8], code=1).stderr.startswith(f"AMBIGUOUS_RUN '{failed[4:8]}' may be any")
-    assert "no run's id has 'nowhere' in it" in flujo("lens", "get", "nowhere", code=1).stderr
+    assert flujo("lens", "get", failed[4:8], code=1).stderr.startswith(f"AMBIGUOUS_RUN '{failed[4:8]}' matches several")
+    assert "no run id contains 'nowhere'" in flujo("lens", "get", "nowhere", code=1).stderr
 
 
 def test_lens_get_finds_a_child_run_by_its_own_part(site, flujo, read):
@@ -488,7 +488,7 @@ def test_lens_spans(flujo, read, failed):
         ("check", "failed"), ("check:1", "failed"), ("check:2", "failed"),
     ]  # fmt: skip
     assert [each["path"] for each in read("lens", "spans", failed, "--name", "upp")] == ["upper"]
-    assert flujo("lens", "spans", failed, "--name", "nothing").stderr == "no such place\n"
+    assert flujo("lens", "spans", failed, "--name", "nothing").stderr == "no matching places\n"
 
 
 def test_lens_stats(flujo, read, failed):
@@ -578,15 +578,15 @@ def test_a_beginning_that_several_runs_share_is_refused(flujo, failed):
     """The candidates are listed (§2.8)."""
     flujo("enqueue", "cli_pipelines:shout", "-i", "x")
     told = flujo("lens", "show", "run_", code=1)
-    assert told.stderr.startswith("AMBIGUOUS_RUN 'run_' may be any of these runs:\n  run_")
-    assert told.stderr.endswith("→ write more of the id, or its last characters\n")
+    assert told.stderr.startswith("AMBIGUOUS_RUN 'run_' matches several runs:\n  run_")
+    assert told.stderr.endswith("→ give more of the id, or its last characters\n")
 
 
 @pytest.mark.parametrize("command", ["lens show", "lens trace", "lens spans", "lens watch", "runs cancel"])
 def test_a_run_that_is_not_there(flujo, command):
     """A wrong id is a runtime error (§2.8)."""
     assert flujo(*command.split(), "run_none", code=1).stderr.startswith(
-        "RUN_NOT_FOUND no run's id begins or ends with 'run_none'"
+        "RUN_NOT_FOUND no run id begins or ends with 'run_none'"
     )
 
 
@@ -601,7 +601,7 @@ def test_cancel(flujo, read):
 
 def test_a_run_that_has_ended_is_not_cancelled(flujo, failed):
     """It is left as it is, and that is said (U-38)."""
-    assert flujo("runs", "cancel", failed, code=1).stderr == f"{failed} had failed already\n"
+    assert flujo("runs", "cancel", failed, code=1).stderr == f"{failed} had already failed\n"
 
 
 def test_retry(read, flujo, failed):
@@ -631,8 +631,8 @@ def test_a_run_that_no_worker_can_load_is_seen_as_parked(site, flujo, read, tmp_
     told = flujo("run", "cli_elsewhere:shout", "-i", "x", "--timeout", "5.5", code=1)
     assert "parked: this worker cannot load its pipeline" in told.stderr
     assert f"this worker was started in {Path.cwd()}: start it in the folder that holds 'cli_elsewhere'" in told.stderr
-    assert "the run does not move: it is parked" in told.stderr
-    assert "it goes on by itself once a worker can load that code" in told.stderr
+    assert "the run makes no progress: it is parked" in told.stderr
+    assert "it continues by itself once a worker can load that code" in told.stderr
     [parked] = read("lens", "list", "--status", "parked")
     assert parked["pipeline"] == "shout"
     flujo("runs", "cancel", parked["id"])
@@ -662,7 +662,7 @@ def test_ctrl_c_is_quiet_and_leaves_the_run(site, flujo, read, code):
 
 @pytest.fixture
 def paused(site, flujo):
-    """A run that waits for a person."""
+    """A run that waits for an answer from a person."""
     run = flujo("enqueue", "cli_pipelines:asking").stdout.strip()
     wait_until(lambda: site.client.get_run(run).status() == "paused", what=site.log)
     return run
@@ -703,6 +703,6 @@ def test_an_answer_is_one_value(flujo, given):
 
 def test_run_says_that_it_waits_for_a_person(flujo):
     told = flujo("run", "cli_pipelines:asking", "--timeout", "3", code=1).stderr
-    assert "waits for a person at ask\n" in told
+    assert "waits for an answer from a person at ask\n" in told
     assert told.count("ask asks: go\\x1b[2J?\n  flujo approvals approve run_") == 1
     assert "still paused after 3 s" in told

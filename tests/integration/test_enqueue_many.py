@@ -181,7 +181,7 @@ def test_a_key_of_other_work_undoes_its_chunk(site, chunks_of_three, counted):
 def test_a_key_that_is_given_twice_for_different_work_is_refused(site, counted):
     before = counted()
     twice = [RunRequest(number, idempotency_key="twice") for number in range(2)]
-    with pytest.raises(IdempotencyConflict, match=r"values\[1\]: .*'twice' is that of values\[0\] too"):
+    with pytest.raises(IdempotencyConflict, match=r"values\[1\]: .*'twice' is also the key of values\[0\]"):
         site.client.enqueue_many(fine, twice)
     assert counted() == before
 

@@ -99,12 +99,12 @@ def test_tables_are_three_files(checked, tmp_path, output):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--export", "csv", "--output", "-"], "stdout is one"),
+        (["--export", "csv", "--output", "-"], "stdout cannot hold"),
         (["--json", "--export", "json"], "leave out --export"),
         (["--output", "no/where.json"], "no folder 'no'"),
-        (["--stored", "--step", "read"], "cannot be filtered anew"),
+        (["--stored", "--step", "read"], "cannot be filtered"),
         (["--since-hours", "0"], "0"),
-        (["--since-hours", "nan"], "nan is no number"),
+        (["--since-hours", "nan"], "nan is not a number"),
         (["--limit", "0"], "0"),
         (["--export", "xml"], "xml"),
     ],
@@ -117,7 +117,7 @@ def test_usage(checked, arguments, told):
 
 def test_buckets_without_a_window_are_left_out_with_a_note(checked):
     """M-177."""
-    assert "they divide a window, and none was asked for" in " ".join(checked("--trend-buckets", "4").stdout.split())
+    assert "they divide a window, and no window was given" in " ".join(checked("--trend-buckets", "4").stdout.split())
 
 
 def test_no_run_in_the_window(checked):

@@ -117,7 +117,7 @@ def test_without_a_window_every_run_counts_and_nothing_is_a_trend(connection):
     report = reported(connection, buckets=4)
     assert report.totals.runs == len(TRACES)
     assert (report.trend.last_half, report.trend.buckets) == (None, ())
-    assert report.notes == ("trend buckets are left out: they divide a window, and none was asked for",)
+    assert report.notes == ("trend buckets are left out: they divide a window, and no window was given",)
 
 
 def test_without_runs_there_is_nothing_to_report(connection):

@@ -208,6 +208,6 @@ def test_what_has_no_transaction_of_psycopg_is_refused_in_words(site, engine, ur
 def test_a_transaction_without_our_tables_is_told(site, engine):
     with Session(engine) as session:
         session.execute(sqlalchemy.text("SET LOCAL search_path TO pg_catalog"))
-        with pytest.raises(SchemaVersionError, match="no flujo tables") as wrong:
+        with pytest.raises(SchemaVersionError, match="without flujo tables") as wrong:
             site.client.enqueue(fine, 1, connection=session)
     assert "search_path" in str(wrong.value)

@@ -82,7 +82,7 @@ def test_commits_that_overtook_each_other_are_put_in_order():
 
 def test_what_is_not_kept_any_more_is_told():
     start, _, scopes, children = lived(21)
-    with pytest.raises(ReplayError, match="its work rows are not kept any more"):
+    with pytest.raises(ReplayError, match="its work rows have been deleted"):
         replay(start, [], scopes, children)
 
 

@@ -86,7 +86,7 @@ def test_a_factory_takes_either_name_and_refuses_both():
     assert (
         Step.loop_until("l", COUNT, bool).max_loops == LoopStep("l", body=COUNT, exit_condition_callable=bool).max_loops
     )
-    with pytest.raises(TypeError, match="'loop_body_pipeline' and its other name 'body'"):
+    with pytest.raises(TypeError, match="'loop_body_pipeline' and its alias 'body'"):
         Step.loop_until("l", COUNT, bool, body=COUNT)
     with pytest.raises(TypeError, match="loop_body_pipeline"):
         Step.loop_until("l", exit_condition_callable=bool)

@@ -42,7 +42,7 @@ def _write(writing: Writing, step: AgenticLoopStep) -> dict[str, Any]:
     if isinstance(mapper, Templated):
         found["output_template"] = mapper.value
     elif mapper is not None:
-        writing.cannot("its loop_output_mapper is a function, and a blueprint has an output_template only")
+        writing.cannot("its loop_output_mapper is a function; a blueprint can only hold an output_template")
     return found | writing.options(step, "max_loops", "fails_at_max", "on_agent_failure")
 
 
@@ -54,16 +54,18 @@ KIND: Final = BlueprintKind(
     spec=kinds.AGENTIC_LOOP,
     step=AgenticLoopStep,
     keys={
-        "planner": Key(agents.HERE, "Who says what is done next: an `AgentCommand`.", required=True),
-        "registry": Key(RegistryShape(agents.HERE, "agent"), "Whom the planner may have work, by name.", required=True),
-        "max_loops": Key(Number(least=1, whole=True), f"Turns at most; {MAX_TURNS} without it."),
+        "planner": Key(agents.HERE, "The agent that decides the next step, as an `AgentCommand`.", required=True),
+        "registry": Key(
+            RegistryShape(agents.HERE, "agent"), "The agents that the planner may use, by name.", required=True
+        ),
+        "max_loops": Key(Number(least=1, whole=True), f"The most turns; {MAX_TURNS} by default."),
         "fails_at_max": Key(FLAG, "Make reaching `max_loops` a failure."),
         "on_agent_failure": Key(
-            OneOf(AGENT_FAILURES), "`abort`: the loop fails; `tell`: the planner is told. `abort` without it."
+            OneOf(AGENT_FAILURES), "`abort`: the loop fails; `tell`: the planner gets the error. `abort` by default."
         ),
         "output_template": Key(
             TEMPLATE,
-            "The loop's output as a template: `previous_step` is the final answer, which is the output without it.",
+            "The loop's output as a template, where `previous_step` is the final answer; the final answer by default.",
             after=True,
         ),
     },

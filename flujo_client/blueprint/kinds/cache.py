@@ -34,9 +34,9 @@ KIND: Final = BlueprintKind(
     spec=kinds.CACHE,
     step=CacheStep,
     keys={
-        "wrapped_step": Key(LONE_STEP, "The step whose result is kept.", required=True),
-        "ttl_s": Key(Number(least=0), "Seconds it is kept, 0 for good; an hour without it."),
-        "cache_backend": Key(Reference("cache backend"), "Where it is kept; the workers' Redis without it."),
+        "wrapped_step": Key(LONE_STEP, "The step whose result is cached.", required=True),
+        "ttl_s": Key(Number(least=0), "How long it is cached, in seconds; 0 for ever; an hour by default."),
+        "cache_backend": Key(Reference("cache backend"), "Where it is cached; the workers' Redis by default."),
     },
     one_of=(),
     output_schema=outputs.wrapped_schema,

@@ -52,18 +52,18 @@ KIND: Final = BlueprintKind(
     step=ConditionalStep,
     keys={
         "condition": Key(function("condition"), "`(output, context) -> key`."),
-        "condition_expression": Key(EXPRESSION, "The same as an expression."),
+        "condition_expression": Key(EXPRESSION, "The condition as an expression."),
         "branches": Key(
             MapOf(BODY, "branch"),
-            "What may run, by a text, true, false or a whole number.",
+            "The branches, by a text, true, false or a whole number.",
             required=True,
             runs="choice",
         ),
         "default_branch": Key(
-            BODY, "What runs when no branch has the key; without it, that is a failure.", runs="choice"
+            BODY, "The branch that runs when no other matches; without it, the step fails.", runs="choice"
         ),
-        "branch_input_mapper": Key(function("mapper"), "`(input, context)`, gives the branch's input."),
-        "branch_output_mapper": Key(function("mapper"), "`(output, key, context)`, gives the output."),
+        "branch_input_mapper": Key(function("mapper"), "`(input, context)`, returns the branch's input."),
+        "branch_output_mapper": Key(function("mapper"), "`(output, key, context)`, returns the output."),
     },
     one_of=(("name", "step"), ("condition", "condition_expression")),
     find=flows.of_conditional,

@@ -38,7 +38,7 @@ def _write(writing: Writing, step: HumanInTheLoopStep) -> dict[str, Any]:
     if isinstance(message, Templated):
         found["message"] = message.value
     elif callable(message) or (isinstance(message, str) and "{{" in message):
-        writing.cannot("its message is a function, or has {{ in it, and a blueprint has templates only")
+        writing.cannot("its message is a function or contains {{, and a blueprint can only hold templates")
     elif message is not None:
         found["message"] = message
     if step.input_schema is not None:
@@ -54,13 +54,13 @@ KIND: Final = BlueprintKind(
         "message": Key(TEMPLATE, "The question."),
         "input_schema": Key(
             AnyOf((JsonSchema(), Reference("type of answers"))),
-            "What an answer has to be; a type by its reference too.",
+            "The schema of answers, or the reference of a type.",
         ),
         "sink_to": Key(TEXT, "A dotted path in the context that receives the answer."),
-        "expires_s": Key(Number(above=0), "Seconds after which the question is closed; open for good without it."),
-        "on_expiry": Key(OneOf(ON_EXPIRY), "What follows then; `fail` without it."),
-        "default": Key(ANY, "The answer of `default`."),
-        "escalate_to": Key(TEXT, "Whom the second question of `escalate` is for."),
+        "expires_s": Key(Number(above=0), "Seconds after which the question expires; never by default."),
+        "on_expiry": Key(OneOf(ON_EXPIRY), "What happens when it expires; `fail` by default."),
+        "default": Key(ANY, "The answer that `default` gives."),
+        "escalate_to": Key(TEXT, "The person that the second question of `escalate` is for."),
     },
     asks_people=True,
     output_schema=outputs.input_schema,

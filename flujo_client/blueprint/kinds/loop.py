@@ -28,39 +28,47 @@ if TYPE_CHECKING:
 
 LOOP: Final = Table(
     {
-        "body": Key(BODY, "What one iteration runs.", required=True, runs="again"),
-        "max_loops": Key(Number(least=1, whole=True), "Iterations at most; 5 without it."),
+        "body": Key(BODY, "The steps of an iteration.", required=True, runs="again"),
+        "max_loops": Key(Number(least=1, whole=True), "The most iterations; 5 by default."),
         "exit_condition": Key(
             function("exit condition"), "`(last_output, context) -> bool`, asked after every iteration."
         ),
-        "exit_expression": Key(EXPRESSION, "The same as an expression.", after=True),
+        "exit_expression": Key(EXPRESSION, "The exit condition as an expression.", after=True),
         "stop_when": Key(OneOf(("agent_finished",)), "`agent_finished`: the output has `action` or `type` `finish`."),
-        "initial_input_mapper": Key(function("mapper"), "`(input, context)`, gives the first iteration's input."),
+        "initial_input_mapper": Key(function("mapper"), "`(input, context)`, returns the first iteration's input."),
         "iteration_input_mapper": Key(
-            function("mapper"), "`(output, context, index)`, gives the next iteration's input."
+            function("mapper"), "`(output, context, index)`, returns the next iteration's input."
         ),
-        "loop_output_mapper": Key(function("mapper"), "`(last_output, context)`, gives the loop's output."),
+        "loop_output_mapper": Key(function("mapper"), "`(last_output, context)`, returns the loop's output."),
         "init": Key(CHANGES_KEYS, "Changes of the context before the first iteration."),
         "state": Key(CHANGES_KEYS, "Changes of the context at the end of every iteration.", after=True),
         "propagation": Key(
-            AnyOf((Table({"next_input": Key(TEMPLATE, "The same.", required=True)}, "propagation"), TEMPLATE)),
+            AnyOf(
+                (Table({"next_input": Key(TEMPLATE, "An alias of `state`.", required=True)}, "propagation"), TEMPLATE)
+            ),
             "The next iteration's input: `previous_output`, `context`, `auto`, or a template.",
             after=True,
         ),
         "output": Key(Templates(), "The loop's output: a template, or a mapping of them.", after=True),
         "output_template": Key(TEMPLATE, "The loop's output as a template.", after=True),
         "fails_at_max": Key(FLAG, "Make reaching `max_loops` a failure."),
-        "conversation": Key(FLAG, "Keep what is said in `context.conversation_history`, and tell it to the agents."),
-        "history_management": Key(Model(HistoryManagement, "history_management"), "How much of it they are told."),
+        "conversation": Key(
+            FLAG, "Keep the conversation in `context.conversation_history`, and send it to the agents."
+        ),
+        "history_management": Key(
+            Model(HistoryManagement, "history_management"), "How much of the conversation they get."
+        ),
         "history_template": Key(
-            Formula("a template that names `history`", history_template_of), "How; one JSON object a turn without it."
+            Formula("a template that names `history`", history_template_of),
+            "The template that writes it; one JSON object per turn by default.",
         ),
         "ai_turn_source": Key(
             OneOf(AI_TURN_SOURCES),
-            "Whose outputs are the assistant's turns; the `last` one of an iteration without it.",
+            "The steps whose outputs are the assistant's turns; by default the `last` one of an iteration.",
         ),
         "user_turn_sources": Key(
-            ListOf(TEXT), "The user's turns: `hitl`, which are people's answers, and steps; `hitl` without it."
+            ListOf(TEXT),
+            "The sources of the user's turns: `hitl`, which are people's answers, and steps; `hitl` by default.",
         ),
         "named_steps": Key(ListOf(TEXT), "The steps of `ai_turn_source: named_steps`."),
     },

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 _TRANSITION: Final = Table(
     {
         "from": Key(TEXT, "The state that ended, or `*` for any.", required=True),
-        "on": Key(OneOf(ENDINGS), "How it ended; `success` without it."),
+        "on": Key(OneOf(ENDINGS), "How it ended; `success` by default."),
         "to": Key(TEXT, "The state that comes next.", required=True),
         "when": Key(
-            WhenShape(), "An expression, or a reference to `(output, context) -> bool`; always without it.", after=True
+            WhenShape(), "An expression, or a reference to `(output, context) -> bool`; always by default.", after=True
         ),
     },
     "a transition",
@@ -73,11 +73,11 @@ KIND: Final = BlueprintKind(
     spec=kinds.MACHINE,
     step=StateMachineStep,
     keys={
-        "states": Key(MapOf(BODY, "state"), "What each state runs.", required=True, runs="state"),
-        "start_state": Key(TEXT, "The first.", required=True),
-        "end_states": Key(ListOf(TEXT), "What the machine ends with.", required=True),
-        "transitions": Key(ListOf(_TRANSITION), "What leads from one to the next, in the order they are tried."),
-        "max_visits": Key(Number(least=1, whole=True), "States visited at most; 100 without it."),
+        "states": Key(MapOf(BODY, "state"), "The steps of each state.", required=True, runs="state"),
+        "start_state": Key(TEXT, "The first state.", required=True),
+        "end_states": Key(ListOf(TEXT), "The states that end the machine.", required=True),
+        "transitions": Key(ListOf(_TRANSITION), "The transitions from state to state, in the order they are tried."),
+        "max_visits": Key(Number(least=1, whole=True), "The most states visited; 100 by default."),
     },
     find=machines.of_machine,
     writes=_writes,

@@ -28,20 +28,20 @@ _FINALIZE: Final = Table(
     {
         "output": Key(Templates(), "A template, or a mapping of them."),
         "output_template": Key(TEMPLATE, "The output as a template."),
-        "output_mapper": Key(function("mapper"), "`(outputs, context)`, gives the output."),
+        "output_mapper": Key(function("mapper"), "`(outputs, context)`, returns the output."),
     },
     "finalize",
     one_of=(("output", "output_template", "output_mapper"),),
 )
 MAP: Final = Table(
     {
-        "iterable_input": Key(ItemsShape(), "Where the items are.", required=True),
-        "body": Key(BODY, "What runs for each item.", required=True, runs="again"),
-        "parallel": Key(FLAG, "Run the items side by side."),
+        "iterable_input": Key(ItemsShape(), "The path of the items.", required=True),
+        "body": Key(BODY, "The steps that run for each item.", required=True, runs="again"),
+        "parallel": Key(FLAG, "Run the items in parallel."),
         **FAN_OUT,
-        "init": Key(CHANGES_KEYS, "Changes of the context before the items are looked for."),
+        "init": Key(CHANGES_KEYS, "Changes of the context before the items are read."),
         "finalize": Key(
-            AnyOf((_FINALIZE, TEMPLATE)), "The map's output, made of the list of the items' outputs.", after=True
+            AnyOf((_FINALIZE, TEMPLATE)), "The map's output, made from the list of the items' outputs.", after=True
         ),
     },
     "a map",

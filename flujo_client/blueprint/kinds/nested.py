@@ -32,7 +32,7 @@ def _build(build: Building, data: Data) -> Step:
 
 def _write(writing: Writing, step: ImportStep) -> dict[str, Any]:
     if step.keeps_input:
-        writing.cannot("keeps_input has no key in blueprints")
+        writing.cannot("keeps_input cannot be written in a blueprint")
     names = ("inherit_context", "input_to", "input_scratchpad_key", "on_failure", "inherit_conversation")
     config = writing.options(step, *names, "propagate_hitl", "default", "own_run")
     if step.outputs is not None:
@@ -59,11 +59,12 @@ KIND: Final = BlueprintKind(
         "config": Key(
             Table(
                 {
-                    "inherit_context": Key(FLAG, "Begin with this pipeline's context; otherwise with one of its own."),
+                    "inherit_context": Key(FLAG, "Begin with this pipeline's context instead of its own."),
                     "input_to": Key(
-                        OneOf(INPUTS), "Where its context gets the step's input; `initial_prompt` without it."
+                        OneOf(INPUTS),
+                        "The field of its context that gets the step's input; `initial_prompt` by default.",
                     ),
-                    "input_scratchpad_key": Key(TEXT, "The key under which `import_artifacts` gets it."),
+                    "input_scratchpad_key": Key(TEXT, "The key of the input in `import_artifacts`."),
                     "outputs": Key(
                         AnyOf(
                             (
@@ -80,12 +81,12 @@ KIND: Final = BlueprintKind(
                                 Null(),
                             )
                         ),
-                        "What this pipeline's context gets of its: all without it, nothing for an empty list.",
+                        "The fields of its context that this pipeline's context receives: all by default, none for an empty list.",
                     ),
                     "inherit_conversation": Key(FLAG, "Begin with this pipeline's conversation."),
                     "propagate_hitl": Key(FLAG, "Let its questions to people pause this run."),
-                    "on_failure": Key(OneOf(FAILURES), "What its failure means; `abort` without it."),
-                    "default": Key(ANY, "The output of `continue_with_default`."),
+                    "on_failure": Key(OneOf(FAILURES), "What happens when it fails; `abort` by default."),
+                    "default": Key(ANY, "The output that `continue_with_default` uses."),
                     "own_run": Key(FLAG, "Run it as a run of its own."),
                     "execution_mode": EXECUTION_MODE,
                 },

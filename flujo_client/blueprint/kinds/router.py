@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from flujo_client.pipeline.step import Step
 
 ROUTER: Final = Table(
-    {"router_agent": Key(agents.HERE, "Who answers the names of branches.", required=True), **BRANCHES}, "a router"
+    {"router_agent": Key(agents.HERE, "The agent that answers with the names of branches.", required=True), **BRANCHES},
+    "a router",
 )
 
 

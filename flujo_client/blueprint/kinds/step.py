@@ -37,7 +37,7 @@ def _build(build: Building, data: Data) -> Step:
 
 def _write(writing: Writing, step: Step) -> dict[str, Any]:
     if isinstance(step.agent, Changes):
-        writing.cannot("it changes the context as a loop's `init` and `state` do, and stands in no loop")
+        writing.cannot("it changes the context as a loop's `init` and `state` do, but is not in a loop")
     return {
         "uses": writing.agent(step.agent),
         **writing.working(step),
@@ -50,21 +50,18 @@ KIND: Final = BlueprintKind(
     step=Step,
     keys={
         "agent": Key(
-            agents.HERE, "Who does the work: `agents.<name>`, `package.module:attribute`, or an agent's own keys."
+            agents.HERE,
+            "The agent that does the work: `agents.<name>`, `package.module:attribute`, or an agent's own keys.",
         ),
         "uses": Key(
             Named(("agents", "imports"), agents.PYTHON),
-            "The same by name; `imports.<name>` runs an imported blueprint.",
+            "The agent by name; `imports.<name>` runs an imported blueprint.",
         ),
         **WORK,
         "updates_context": Key(FLAG, "Merge the output, a mapping, into the context."),
         "sink_to": Key(TEXT, "A dotted path in the context that receives the output."),
-        "output_schema": Key(
-            JsonSchema(), "What the output has to be; for an agent of this document instead of its own."
-        ),
-        "validate_fields": Key(
-            FLAG, "Put the output only into fields that the context's model declares, and into no extra one."
-        ),
+        "output_schema": Key(JsonSchema(), "The schema of the output; it replaces that of an agent of this document."),
+        "validate_fields": Key(FLAG, "Reject output for fields that the context's model does not declare."),
     },
     one_of=(("name", "step"), ("uses", "agent")),
     writes=outputs.written_by_function,

@@ -40,22 +40,20 @@ KIND: Final = BlueprintKind(
     keys={
         "proposer": Key(
             _SEARCHER,
-            "What makes candidates: an agent by its name, a step, or a list of them.",
+            "Makes candidates: an agent by its name, a step, or a list of them.",
             required=True,
             runs="side",
         ),
         "evaluator": Key(
-            _SEARCHER, "What judges a candidate, from 0 to 1; as the proposer.", required=True, runs="side"
+            _SEARCHER, "Scores a candidate from 0 to 1; written like the proposer.", required=True, runs="side"
         ),
-        "branching_factor": Key(Number(least=1, whole=True), "Candidates of one path at most; 3 without it."),
-        "beam_width": Key(Number(least=1, whole=True), "Paths that are gone on from at each depth; 3 without it."),
-        "max_depth": Key(Number(least=1, whole=True), "Candidates in a row at most; 5 without it."),
-        "max_iterations": Key(
-            Number(least=1, whole=True), "How often the proposer is asked in all; no bound without it."
-        ),
-        "path_max_tokens": Key(Number(least=1, whole=True), "Tokens of a path that are told at most; 2000 without it."),
-        "goal_score_threshold": Key(Number(least=0), "The score that is a goal, from 0 to 1; 1 without it."),
-        "require_goal": Key(FLAG, "Fail when none is reached."),
+        "branching_factor": Key(Number(least=1, whole=True), "The most candidates for a path; 3 by default."),
+        "beam_width": Key(Number(least=1, whole=True), "The most paths that continue at each depth; 3 by default."),
+        "max_depth": Key(Number(least=1, whole=True), "The greatest depth of a path; 5 by default."),
+        "max_iterations": Key(Number(least=1, whole=True), "The most calls of the proposer; unlimited by default."),
+        "path_max_tokens": Key(Number(least=1, whole=True), "The most tokens of a path in a prompt; 2000 by default."),
+        "goal_score_threshold": Key(Number(least=0), "The score that reaches the goal, from 0 to 1; 1 by default."),
+        "require_goal": Key(FLAG, "Fail when no path reaches the goal."),
     },
     has_item=True,
     isolates_context=True,

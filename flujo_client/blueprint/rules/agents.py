@@ -55,9 +55,9 @@ def _model(agent: Data, path: Path) -> Iterator[RuleFinding]:
     model = agent.get("model")
     if isinstance(model, str) and model.strip() and not _MODEL.match(model):
         provider = next((each for begins, each in _PROVIDERS.items() if model.startswith(begins)), None)
-        message = f"model '{shown(model)}' names no provider"
+        message = f"model '{shown(model)}' does not name a provider"
         near = f"{provider}:{shown(model)}" if provider else None
-        yield RuleFinding("V-A6", (*path, "model"), message, "it takes provider:model, such as openai:gpt-5", near)
+        yield RuleFinding("V-A6", (*path, "model"), message, "write provider:model, such as openai:gpt-5", near)
 
 
 def _bounds(given: Any, path: Path) -> Iterator[RuleFinding]:
@@ -75,14 +75,16 @@ def _tools(agent: Data, path: Path) -> Iterator[RuleFinding]:
         if count > 1:
             last = len(names) - 1 - names[::-1].index(name)
             yield RuleFinding(
-                "V-A8", (*path, "tools", last), f"{count} tools have the name '{shown(name)}'; a model knows them by it"
+                "V-A8",
+                (*path, "tools", last),
+                f"{count} tools are named '{shown(name)}'; a model tells tools apart by name",
             )
 
 
 def _duplicate_schema(doc: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
     found = doc.agent(step) if step.spec is STEP else None
     if found is not None and "output_schema" in step.data and "output_schema" in found[1]:
-        message = "its agent has an output_schema too, which does not count here; keep one"
+        message = "its agent has an output_schema too, which has no effect here; keep one"
         yield RuleFinding("V-A3", (*step.path, "output_schema"), message)
 
 
@@ -103,8 +105,8 @@ def _lost(doc: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
         return
     if any(each.table("loop").get("conversation") is True for each in step.around()):
         return  # it is told as a turn
-    message = f"nobody gets the answer of '{shown(before.name)}': the next step's `input` leaves it out"
-    yield RuleFinding("V-A5", before.path, message, "read it as {{ previous_step }}, or put it somewhere with sink_to")
+    message = f"no step gets the answer of '{shown(before.name)}': the next step's `input` leaves it out"
+    yield RuleFinding("V-A5", before.path, message, "read it as {{ previous_step }}, or store it with sink_to")
 
 
 def _fallback(step: StepNode) -> Iterator[RuleFinding]:
@@ -113,7 +115,7 @@ def _fallback(step: StepNode) -> Iterator[RuleFinding]:
         return
     same = ("uses", "agent", "input", "output_schema", "processing", "plugins", "validators")
     if all(step.data.get(key) == other.get(key) for key in same) and _tries(step.data) == _tries(dict(other)):
-        message = f"it is what has just failed: the same agent with the same input; `config.max_retries` tries '{shown(step.name)}' again"
+        message = f"it repeats what has just failed, the same agent with the same input; `config.max_retries` tries '{shown(step.name)}' again"
         yield RuleFinding("V-F1", (*step.path, "fallback"), message)
 
 

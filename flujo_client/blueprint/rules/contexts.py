@@ -72,7 +72,9 @@ def _changed(step: StepNode, context: Fields) -> Iterator[RuleFinding]:
 
 def _no_field(path: Path, target: Any, context: Fields) -> RuleFinding:
     near = nearest(str(target).partition(".")[0], context.types)
-    return RuleFinding("V-C1", path, f"'{shown(target)}' is no field of {context.called}", _known(context, near), near)
+    return RuleFinding(
+        "V-C1", path, f"'{shown(target)}' is not a field of {context.called}", _known(context, near), near
+    )
 
 
 def _known(context: Fields, near: str | None) -> str | None:

@@ -79,12 +79,12 @@ def _finishes(doc: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
     if (known is None and schema.get("type") == "string") or (
         known is not None and not {"action", "type"} & set(known)
     ):
-        message = f"'{shown(body[-1].name)}' answers with nothing that has `action` or `type`, so only max_loops ends the loop"
+        message = f"'{shown(body[-1].name)}' never answers with `action` or `type`, so only max_loops ends the loop"
         yield RuleFinding(
             "V-L1",
             (*step.path, "loop", "stop_when"),
             message,
-            "agent_finished is `finish` as the output's action or type",
+            "agent_finished needs an output whose action or type is `finish`",
         )
 
 
@@ -118,15 +118,15 @@ def of_conditional(doc: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
     for key in branches:
         if (type(key), key) not in meant:
             near = nearest(key, answers)
-            message = f"the condition never says {shown(key)}"
+            message = f"the condition never returns {shown(key)}"
             yield RuleFinding(
-                "V-CF1", (*step.path, "branches", key), message, None if near else f"it says {known}", near
+                "V-CF1", (*step.path, "branches", key), message, None if near else f"it returns {known}", near
             )
     if "default_branch" in step.data:
         return
     for answer in answers:
         if not _meant(answer) & keys:
-            message = f"the condition may say {shown(answer)}, and then the step fails: no branch is for that, and there is no default_branch"
+            message = f"the condition may return {shown(answer)}, which fails the step: it has no such branch and no default_branch"
             yield RuleFinding("V-CF1", (*step.path, "branches"), message)
 
 
@@ -196,7 +196,7 @@ def _clashes(doc: DocumentIndex, step: StepNode, branches: dict[Any, Path]) -> I
                         "V-P1",
                         (*each.path, "sink_to"),
                         message,
-                        "write different fields, or say which counts: merge_strategy keep_first or overwrite",
+                        "write different fields, or choose which one wins: merge_strategy keep_first or overwrite",
                     )
 
 
@@ -224,12 +224,12 @@ def of_import(doc: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
         return
     given = doc.table("imports").get(str(step.data["uses"]).partition(".")[2])
     if isinstance(given, dict) and (question := _question(given)) is not None:
-        message = f"'{shown(question)}' in it asks a person, and propagate_hitl: false lets nobody be asked, so it fails there"
+        message = f"'{shown(question)}' in it asks a person, which propagate_hitl: false forbids, so it fails there"
         yield RuleFinding(
             "HITL-NESTED-001",
             (*step.path, "config", "propagate_hitl"),
             message,
-            "leave propagate_hitl out, or the question",
+            "remove propagate_hitl or the question",
             severity="warning",
         )
 

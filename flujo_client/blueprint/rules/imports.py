@@ -21,7 +21,7 @@ def rules(doc: DocumentIndex) -> Iterator[RuleFinding]:
     used = {step.data["uses"].partition(".")[2] for step in doc.steps if step.spec is NESTED}
     for name in doc.table("imports"):
         if name not in used:
-            yield RuleFinding("V-I4", (*doc.path, "imports", name), f"'{shown(name)}' is run by no step")
+            yield RuleFinding("V-I4", (*doc.path, "imports", name), f"'{shown(name)}' is not run by any step")
     for step in doc.steps:
         if step.spec is NESTED:
             yield from _outputs(step)
@@ -55,4 +55,4 @@ def _idle(step: StepNode) -> Iterator[RuleFinding]:
 
 
 def _no_effect(step: StepNode, key: str, needs: str) -> RuleFinding:
-    return RuleFinding("V-I5", (*step.path, "config", key), "it has no effect here", f"it counts beside {needs}")
+    return RuleFinding("V-I5", (*step.path, "config", key), "it has no effect here", f"it works only with {needs}")

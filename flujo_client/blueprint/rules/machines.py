@@ -35,7 +35,7 @@ def of_machine(_: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
                 "V-SM1", (*step.path, "states", name), f"no transition leads to '{shown(name)}'", severity="warning"
             )
         elif name not in ends and not {name, "*"} & onward:
-            message = f"nothing leads on from '{shown(name)}' when it has succeeded, and it is no end"
+            message = f"nothing leads on from '{shown(name)}' when it has succeeded, and it is not an end state"
             yield RuleFinding("V-SM1", (*step.path, "states", name), message, severity="warning")
     if ends and not reached & set(ends):
         yield RuleFinding("V-SM1", (*step.path, "end_states"), "no transition leads to any of them", severity="warning")
@@ -70,7 +70,7 @@ def _reached(start: str, leads: list[tuple[str, str, str]], ends: Collection[str
 def _unknown(name: Any, known: Collection[str], path: Path) -> Iterator[RuleFinding]:
     if name is not None and str(name) not in known:
         near = nearest(name, known)
-        message = f"'{shown(name)}' is no state"
+        message = f"'{shown(name)}' is not a state"
         yield RuleFinding(
             "V-SM1", path, message, None if near else f"there are {', '.join(map(shown, list(known)[:20]))}", near
         )

@@ -31,7 +31,7 @@ _KEYS: Final = (
     ("Y-FORMULA", r"", r"\b(condition_expression|exit_expression|when)$", "V-EX1"),
     ("Y-FORMULA|Y-PROMPT", r"", r"", "V-T1"),
     ("Y-VALUE", r"JSON", r"\b(input_schema|output_schema)$", "V-S1"),
-    ("Y-PROCESSING", r"is no JSON", r"\bschema$", "V-S1"),
+    ("Y-PROCESSING", r"is not (a )?JSON", r"\bschema$", "V-S1"),
 )
 """(what it was found as, what its message says, how its key ends, the rule)."""
 
@@ -44,9 +44,9 @@ _OPTIONS: Final = (
     (r".* asks for the context ", "V-I6"),
     (r"(field_mapping|context_include_keys)\b", "V-P2"),
     (r"(input): |(message): ", "V-T1"),
-    (r"(start_state|end_states|transition|end state|state|max_visits)\b|it has no states", "V-SM1"),
-    (r"it asks a person and stands in a cached step", "HITL-NESTED-001"),
-    (r".* is what it stands in itself", "V-F1"),
+    (r"(start_state|end_states|transition|end state|state|max_visits)\b|states\b", "V-SM1"),
+    (r"it asks a person and is inside a cached step", "HITL-NESTED-001"),
+    (r".* contains itself: ", "V-F1"),
     (r"(input_schema|processing\.schema) .*JSON", "V-S1"),
 )
 """How the check's sentences begin, and the rule; its own first word is the option that they are about."""

@@ -81,12 +81,12 @@ def _impossible(schema: Data, path: Path) -> Iterator[RuleFinding]:
     for least, most in _BOUNDS:
         low, high = schema.get(least), schema.get(most)
         if isinstance(low, int | float) and isinstance(high, int | float) and low > high:
-            yield RuleFinding("V-S2", (*path, least), f"nothing fits: {least} {low:g} is above {most} {high:g}")
+            yield RuleFinding("V-S2", (*path, least), f"no value fits: {least} {low:g} is above {most} {high:g}")
     if schema.get("enum") == []:
-        yield RuleFinding("V-S2", (*path, "enum"), "nothing fits: enum lists no value")
+        yield RuleFinding("V-S2", (*path, "enum"), "no value fits: enum is empty")
     if schema.get("additionalProperties") is False and not any(key in schema for key in _ELSEWHERE):
         for name in _undescribed(schema):
-            message = f"nothing fits: '{shown(name)}' is required and not among the properties, and additionalProperties is false"
+            message = f"no value fits: '{shown(name)}' is required but not among the properties, and additionalProperties is false"
             yield RuleFinding("V-S2", (*path, "required"), message, nearest=nearest(name, _properties(schema)))
 
 
@@ -94,12 +94,16 @@ def _little(schema: Data, path: Path) -> Iterator[RuleFinding]:
     if any(key in schema for key in _ELSEWHERE):
         return
     if schema.get("type") == "array" and not {"items", "prefixItems"} & schema.keys():
-        yield RuleFinding("V-S3", path, "the model is not told what the list holds", "say it with `items`")
+        yield RuleFinding(
+            "V-S3", path, "the schema does not tell the model what the list holds", "describe it with `items`"
+        )
     if schema.get("type") == "object" and not {"properties", "additionalProperties"} & schema.keys():
-        yield RuleFinding("V-S3", path, "the model is not told what the object holds", "say it with `properties`")
+        yield RuleFinding(
+            "V-S3", path, "the schema does not tell the model what the object holds", "describe it with `properties`"
+        )
     if schema.get("additionalProperties") is not False and "properties" in schema:
         for name in _undescribed(schema):
-            message = f"'{shown(name)}' is required and not among the properties"
+            message = f"'{shown(name)}' is required but not among the properties"
             yield RuleFinding("V-S3", (*path, "required"), message, nearest=nearest(name, _properties(schema)))
 
 

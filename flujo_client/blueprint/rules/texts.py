@@ -31,7 +31,7 @@ def rules(doc: DocumentIndex) -> Iterator[RuleFinding]:
     """Ask about every path that a text reads."""
     for text in doc.texts:
         if block := _JINJA_BLOCK.search(text.text):
-            message = f"'{block[0]}' is plain text here, and is sent as it is"
+            message = f"'{block[0]}' is plain text here and is sent unchanged"
             yield RuleFinding("V-T7", text.path, message, _BLOCKS.get(block[1], "blocks are {{#if …}} and {{#each …}}"))
         for names in sorted(text.names):
             yield from _ASKED.get(names[0], _nothing)(doc, text, names)
@@ -62,7 +62,7 @@ def _context(doc: DocumentIndex, text: TextNode, names: tuple[str, ...]) -> Iter
 
 
 def _no_context(text: TextNode, read: str) -> RuleFinding:
-    message = f"`{read}` is not there: the pipeline has no context (context_model: null)"
+    message = f"`{read}` does not exist: the pipeline has no context (context_model: null)"
     return RuleFinding("V-CTX2", text.path, message, "leave context_model out for a PipelineContext")
 
 
@@ -92,7 +92,7 @@ def _steps(doc: DocumentIndex, text: TextNode, names: tuple[str, ...]) -> Iterat
         yield _no_context(text, f"steps.{names[1]}")
         return
     if context is not None and not context.is_open and "step_outputs" not in context.types:
-        message = f"`steps.{shown(names[1])}` is not there: {context.called} has no field step_outputs"
+        message = f"`steps.{shown(names[1])}` does not exist: {context.called} has no field step_outputs"
         yield RuleFinding("V-CTX2", text.path, message, "give the model `step_outputs: dict[str, Any] = {}`")
         return
     found = doc.by_name.get(names[1], ())

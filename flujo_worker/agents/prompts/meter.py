@@ -49,9 +49,9 @@ class Meter:
         if self.steps < 0:
             raise Exhausted(f"more than {MOST_STEPS:,} steps")
         if self.chars < 0:
-            raise Exhausted("more characters than a prompt may have")
+            raise Exhausted("more characters than are allowed for a prompt")
         if time.monotonic() > self.until:
-            raise Exhausted("more seconds than a prompt may take")
+            raise Exhausted("more seconds than are allowed for a prompt")
 
 
 _UNBOUND = Meter(0, 0.0, 0)

@@ -101,7 +101,7 @@ def _files_of(package: str) -> FileSystemLoader:
 
 def _bounded(source: str) -> str:
     if len(source) > MOST_SOURCE:
-        raise Exhausted(f"{len(source):,} characters of template; at most {MOST_SOURCE:,} may be")
+        raise Exhausted(f"{len(source):,} characters in the template; at most {MOST_SOURCE:,} are allowed")
     return source
 
 

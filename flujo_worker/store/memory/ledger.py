@@ -76,7 +76,16 @@ class LedgerInMemory(BudgetsInMemory):
             if verdict != "merged":
                 notice = decision.notice
                 self.spend(envelope.ticket.run, envelope.key, notice.fence, outcome.usage, claimed_at=notice.claimed_at)
-            return Committed(verdict, taken, breach)
+            return Committed(verdict, taken, breach, self._claim_next(decision) if verdict == "merged" else None)
+
+    def _claim_next(self, decision: Decision) -> int | None:
+        run = self._runs[decision.notice.envelope.ticket.run]
+        for each in decision.next:
+            if each.claimed_by and self._is_leased(each.claimed_by) and run.status == "running" and self._may_run(run):
+                row = self._attempts[each.key_in(run.ticket.run)]
+                self._begin(row, each.claimed_by, "shared")
+                return row.claimed_at
+        return None
 
     def _settle_merged(self, decision: Decision) -> Fault | None:
         notice = decision.notice

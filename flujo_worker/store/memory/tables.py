@@ -120,7 +120,7 @@ class Tables:
         for run in self._runs.values() if key is not None else ():
             if (run.ticket.tenant, run.idempotency_key) == (tenant, key):
                 if run.digest != digest:
-                    raise IdempotencyConflict(f"idempotency key '{key}' stands for other work")
+                    raise IdempotencyConflict(f"idempotency key '{key}' is already used for other work")
                 return run.ticket.run
         return None
 

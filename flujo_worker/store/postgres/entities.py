@@ -74,7 +74,7 @@ class NewScope:
 
 @dataclass(frozen=True, slots=True)
 class NewAttempt:
-    """A row of `flujo_attempts`; it is due after so many seconds, or None: when that is not known."""
+    """A row of `flujo_attempts`; it is due after so many seconds, or None: when that is not known. `claimed_by`: the worker that has it."""
 
     key: str
     address: str
@@ -87,6 +87,7 @@ class NewAttempt:
     question: str | None
     status: str
     error: str | None
+    claimed_by: str | None
 
 
 @dataclass(frozen=True, slots=True)

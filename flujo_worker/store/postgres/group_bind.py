@@ -124,6 +124,7 @@ def bind_merges(decisions: Sequence[Decision]) -> dict[str, Any]:
         **placed("begun", NewCheckpoint, [[checkpoint(begun) for begun in each.begun] for each in decisions]),
         **placed("event", NewEvent, [[event(line) for line in told(each)] for each in decisions]),
         **placed("run", EndedRun, [[] if each.end is None else [ended_run(each.end)] for each in decisions]),
+        "ahead": [_claimed_ahead(each) for each in decisions],
         "lane_of": [number for number, _, _ in lanes],
         "lane_run": [run for _, run, _ in lanes],
         "lane_fan_out": [fan_out for _, _, fan_out in lanes],
@@ -132,10 +133,19 @@ def bind_merges(decisions: Sequence[Decision]) -> dict[str, Any]:
 
 def read_merges(decisions: Sequence[Decision], answers: Sequence[Sequence[Row]]) -> list[Committed | None]:
     """Tell which decisions were merged, in their order."""
-    merged = {int(place or 0) for (place,) in answers[0]}
-    return [Committed("merged") if number in merged else None for number in range(1, len(decisions) + 1)]
+    merged = {
+        int(place or 0): Committed("merged", claimed_at=None if claimed_at is None else int(claimed_at))
+        for place, claimed_at in answers[0]
+    }
+    return [merged.get(number) for number in range(1, len(decisions) + 1)]
 
 
 def _following(decision: Decision) -> list[NewAttempt]:
     run, grace = decision.notice.envelope.ticket.run, grace_s(published(decision))
     return [new_attempt(run, each, grace) for each in decision.next]
+
+
+def _claimed_ahead(decision: Decision) -> str | None:
+    return next(
+        (str(each.key_in(decision.notice.envelope.ticket.run)) for each in decision.next if each.claimed_by), None
+    )

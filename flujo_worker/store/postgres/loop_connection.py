@@ -107,7 +107,7 @@ class LoopConnection:
                 await self._connect()
                 await self._lost.wait()
             except psycopg.Error as error:
-                logger.warning("postgres takes no groups of statements: %s", error_text(self._url, error))
+                logger.warning("Postgres does not accept groups of statements: %s", error_text(self._url, error))
                 self._drop(error)
             await asyncio.sleep(self._wait_s * random.uniform(0.5, 1.5))  # noqa: S311 - spreads retries, guards nothing
             self._wait_s = min(2 * self._wait_s, LONGEST_WAIT_S)
@@ -127,7 +127,7 @@ class LoopConnection:
 
     def _begin(self, answer: list[list[Row]] | psycopg.Error) -> None:
         if isinstance(answer, psycopg.Error):
-            logger.warning("postgres takes no groups of statements: %s", error_text(self._url, answer))
+            logger.warning("Postgres does not accept groups of statements: %s", error_text(self._url, answer))
             self._drop(answer)
         else:
             self.is_ready = True

@@ -98,7 +98,7 @@ def new_attempt(run: str, following: NextAttempt, grace: float) -> NewAttempt:
     """Make a work row. Held, or a question that does not expire: the time when it becomes due is not known."""
     waits = following.held or (following.question is not None and not following.delay_s)
     return NewAttempt(
-        key=str(AttemptKey(run, following.address, following.step, following.number, following.kind)),
+        key=following.key_in(run),
         address=following.address,
         step=following.step,
         number=following.number,
@@ -109,6 +109,7 @@ def new_attempt(run: str, following: NextAttempt, grace: float) -> NewAttempt:
         question=None if following.question is None else stored_safely(following.question),
         status=following.status,
         error=_as_json(following.fault),
+        claimed_by=following.claimed_by,
     )
 
 

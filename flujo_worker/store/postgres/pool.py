@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_MESSAGES = {"away": "is away, trying again", "again": "broke a statement off, trying again"}
+_MESSAGES = {"away": "is not reachable, trying again", "again": "aborted a statement, trying again"}
 
 
 class RetryingPool:
@@ -83,7 +83,9 @@ class RetryingPool:
                 if known == "ours":
                     raise
                 if self._stopping is not None and self._stopping.is_set():
-                    raise StoreError(f"Postgres is away and this worker is stopping: {failure}", cause=error) from error
+                    raise StoreError(
+                        f"Postgres is not reachable and this worker is stopping: {failure}", cause=error
+                    ) from error
                 logger.warning("postgres %s: %s", _MESSAGES[known], failure)
                 if error.sqlstate == READ_ONLY and is_first:
                     self._pool.drain()  # all of them lead to the old primary; once, for there may be no other yet

@@ -171,7 +171,11 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
             if error.sqlstate != UNDONE:
                 raise
             row = None
-        return Committed("merged", row.get("taken"), row.get("breach")) if row else self._refused(decision)
+        return (
+            Committed("merged", row.get("taken"), row.get("breach"), row.get("claimed_at"))
+            if row
+            else self._refused(decision)
+        )
 
     def _refused(self, decision: Decision) -> Committed:
         run, key = decision.notice.envelope.ticket.run, decision.notice.envelope.key

@@ -121,4 +121,4 @@ ended AS (
 -- include end_of_run
 )
 SELECT CASE WHEN NOT EXISTS (SELECT 1 FROM won) THEN false WHEN EXISTS (SELECT 1 FROM live) THEN true ELSE flujo_undo() END AS merged,
-       (SELECT key FROM taken) AS taken;
+       (SELECT key FROM taken) AS taken, (SELECT max(claimed_at) FROM next) AS claimed_at;

@@ -100,4 +100,4 @@ ended AS (
     WHERE r.id = m.run AND r.id = ANY(ARRAY(SELECT id FROM ending))
     RETURNING pg_notify('flujo_runs', r.id)
 )
-SELECT place FROM merged;
+SELECT m.place, (SELECT n.claimed_at FROM next n WHERE n.key = (%(ahead)s::text[])[m.place]) FROM merged m;

@@ -96,7 +96,7 @@ def test_a_persons_answer_has_no_way_back_either():
 def test_a_container_has_no_other_config():
     """It would count for nothing."""
     wrong = Step.parallel("p", {"a": WORK}, config=StepConfig(max_retries=5, execution_mode="background"))
-    with pytest.raises(PipelineError, match=r"step 'p.*': of its config only execution_mode counts here"):
+    with pytest.raises(PipelineError, match=r"step 'p.*': a container's config may only set execution_mode"):
         checks(wrong)
 
 
@@ -104,7 +104,7 @@ def test_a_container_has_no_other_config():
     "step", [replace(WORK, config=None), Step.parallel("p", {"a": WORK}, config={"max_retries": 2})]
 )
 def test_what_is_no_config_is_told(step):
-    with pytest.raises(PipelineError, match=r"config is a (NoneType|dict), no StepConfig"):
+    with pytest.raises(PipelineError, match=r"config must be a StepConfig, got a (NoneType|dict)"):
         checks(step)
 
 
@@ -134,13 +134,13 @@ def test_the_outcome_says_where_it_goes_on():
 def test_where_nothing_is_resumed_that_is_said_before_anybody_is_asked():
     settings = Settings(background_tasks={"resumability": False})
     for verb in (background_runs.resume(settings, "run_1"), background_runs.retry_failed(settings, "run_1", 3)):
-        with pytest.raises(ConfigurationError, match="not to be resumed"):
+        with pytest.raises(ConfigurationError, match="resuming background steps is switched off"):
             next(verb)
 
 
 @pytest.mark.parametrize("hours", [0, -1, float("nan")])
 def test_stale_is_what_is_older_than_something(hours):
-    with pytest.raises(ConfigurationError, match="stale_hours is a number of hours above 0"):
+    with pytest.raises(ConfigurationError, match="stale_hours must be a number of hours above 0"):
         next(background_runs.fail_stale(Settings(), hours))
 
 

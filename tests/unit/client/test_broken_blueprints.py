@@ -1,6 +1,6 @@
 """Every blueprint of `broken_blueprints` has exactly the findings that its first comments tell (§2.6, U-44).
 
-A line of them is `# line:column RULE key: what is wrong -> what was likely meant`; `(warning)` stands behind the rule of one. A finding in
+A line of them is `# line:column RULE key: problems -> what was likely meant`; `(warning)` stands behind the rule of one. A finding in
 an imported file has that before its line.
 """
 

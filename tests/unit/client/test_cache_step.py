@@ -72,7 +72,7 @@ def test_what_may_be_written_passes(backend, ttl_s):
 @pytest.mark.parametrize("ttl_s", [-1, inf, nan, True, "1", None])
 def test_a_time_is_a_number_from_0(ttl_s):
     assert findings(Step.cached(WORK, ttl_s=ttl_s)) == (
-        f"step 'work': ttl_s is a number of seconds from 0, not {ttl_s}",
+        f"step 'work': ttl_s must be a number of seconds from 0, got {ttl_s}",
     )
 
 
@@ -100,15 +100,15 @@ def test_a_backend_stands_under_an_allowed_import():
 def test_what_is_wrapped_is_a_step():
     wrapped: Any = Pipeline([WORK])
     assert findings(CacheStep("c", wrapped_step=wrapped)) == (
-        "step 'c': wrapped_step is a Pipeline, no Step; a pipeline becomes one by as_step(name)",
+        "step 'c': wrapped_step must be a Step, got a Pipeline; turn a pipeline into a step with as_step(name)",
     )
-    assert "neither a Pipeline nor a Step" in " ".join(findings(CacheStep("c", wrapped_step=None)))  # type: ignore[arg-type]
+    assert "must be a Pipeline or a Step" in " ".join(findings(CacheStep("c", wrapped_step=None)))  # type: ignore[arg-type]
 
 
 def test_no_answer_of_a_person_is_kept():
     """However deep the question stands; an answer counts for one run."""
     asks = Step.human_in_the_loop("ask", "May I?")
-    said = "it asks a person and stands in a cached step; an answer counts for one run, so put it outside"
+    said = "it asks a person and is inside a cached step; an answer is valid for one run only, so move it outside"
     assert findings(Step.cached(asks)) == (f"step 'ask/body/ask': {said}",)
     deep = Pipeline(
         [LoopStep("l", body=asks, exit_condition_callable=lambda output, context: True)], context_model=PipelineContext

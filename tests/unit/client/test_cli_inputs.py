@@ -92,7 +92,7 @@ def test_no_context_is_none():
     [
         (["-j", "{bad"], "Invalid value for --input-json: is not JSON"),
         (["-j", ""], "Invalid value for --input-json: is not JSON"),
-        (["-i", "text", "-j", "1"], "--input and --input-json are each an input"),
+        (["-i", "text", "-j", "1"], "--input and --input-json are alternatives"),
         (["-i", "text", "-j"], "requires an argument"),
         (["-d", "{bad"], "Invalid value for --context-data: is not JSON"),
         (["-d", "[1]"], "Invalid value for --context-data: must be a JSON object"),

@@ -149,8 +149,8 @@ def test_exit_codes(error, code):
     [
         (["nonsense"], "No such command 'nonsense'"),
         (["enqueue"], "Missing argument 'REFERENCE'"),
-        (["enqueue", "a:b", "--metadata", "x"], "'x' is not written as key=value"),
-        (["enqueue", "a:b", "--metadata", "=x"], "'=x' is not written as key=value"),
+        (["enqueue", "a:b", "--metadata", "x"], "'x' must be written as key=value"),
+        (["enqueue", "a:b", "--metadata", "=x"], "'=x' must be written as key=value"),
         (["enqueue", "a:b", "--priority", "10"], "10 is not in the range 0<=x<=9"),
         (["enqueue", "a:b", "--deadline", "0"], "0.0 is not in the range x>0"),
         (["enqueue", "a:b", "--max-tokens", "-1"], "-1 is not in the range x>=0"),
@@ -163,7 +163,7 @@ def test_exit_codes(error, code):
         (["lens", "trace", "x", "--prompt-preview-len", "-2"], "-2 is not in the range x>=-1"),
         (["lens", "show", "x", "--timeout", "0"], "0.0 is not in the range"),
         (["lens", "stats", "--hours", "0"], "0.0 is not in the range"),
-        (["lens", "stats", "--hours", "nan"], "nan is no number"),
+        (["lens", "stats", "--hours", "nan"], "nan is not a number"),
         (["lens", "spans", "x", "--status", "asleep"], "'asleep' is not one of"),
         (["lens", "from-file", "no-such-file"], "'no-such-file' does not exist"),
     ],
@@ -238,7 +238,7 @@ def test_settings_that_cannot_be_are_configuration_errors():
 
 
 def test_status_ends_with_1_when_something_is_down():
-    """What could not be asked is null, what is wrong is said, and no password is shown (SYS-29)."""
+    """What could not be asked is null, problems is said, and no password is shown (SYS-29)."""
     told = flujo("status", "--json", "--timeout", "5")
     state = json.loads(told.stdout)
     assert (told.exit_code, state["ok"], state["schema"], state["workers"], state["backlog"]) == (
@@ -343,7 +343,7 @@ def test_a_file_without_a_trace_is_refused(text, wrong):
     """What is wrong is named, and how such a file is made."""
     told = flujo("lens", "from-file", "-", input=text)
     assert (told.exit_code, told.stdout) == (1, "")
-    assert told.stderr.startswith(f"NO_TRACE - holds no trace: {wrong}")
+    assert told.stderr.startswith(f"NO_TRACE - does not contain a trace: {wrong}")
 
 
 def group_of(act, **rest):

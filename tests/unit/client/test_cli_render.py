@@ -413,8 +413,8 @@ def test_stats():
       succeeded     1,203
       paused        2
       failed        1
-    succeeded       99.9% of those that have ended
-    took            1.50 s (median), 1 min 30 s (95 of 100 took no longer)
+    succeeded       99.9% of the runs that have ended
+    took            1.50 s (median), 1 min 30 s (95th percentile)
     tokens          1,204
     cost            $0.5
 
@@ -603,18 +603,18 @@ def test_services():
         "refused": {"count": 1300, "reasons": {"foreign": 100, "malformed": 1200}, "kept": 1000, "key": "x:letters"},
     }
     assert drawn(services_table(state)) == lines("""
-    postgres    ok      postgresql://x
-    redis       not ok  the broker does not answer at redis://127.0.0.1:1/0: Error
-                        111 connecting to 127.0.0.1:1.
-    refused     1,300   100 foreign, 1,200 malformed; look: redis-cli lrange
-                        x:letters 0 9
-    schema      1
-    workers     0       nothing moves without one
-    ready       1,200   oldest 1 min
-    queued      0
-    hooks owed  3       oldest 2 h
-    budget              run:run_1: $0.2 of $0.5 spent, $0.1 reserved; 1,200 of 1,000
-                        tokens spent, 200 too much
+    postgres       ok      postgresql://x
+    redis          not ok  the broker does not answer at redis://127.0.0.1:1/0:
+                           Error 111 connecting to 127.0.0.1:1.
+    refused        1,300   100 foreign, 1,200 malformed; look: redis-cli lrange
+                           x:letters 0 9
+    schema         1
+    workers        0       no run can continue without one
+    ready          1,200   oldest 1 min
+    queued         0
+    hooks pending  3       oldest 2 h
+    budget                 run:run_1: $0.2 of $0.5 spent, $0.1 reserved; 1,200 of
+                           1,000 tokens spent, 200 too much
     """)
 
 

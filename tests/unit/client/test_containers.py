@@ -240,7 +240,7 @@ def test_second_names_are_taken_and_can_be_read(kind, given, names):
         assert getattr(step, other) is getattr(step, name) is given[other]
         with pytest.raises(AttributeError):
             setattr(step, other, None)
-        with pytest.raises(TypeError, match=f"'{name}' and its other name '{other}'"):
+        with pytest.raises(TypeError, match=f"both '{name}' and its alias '{other}'"):
             kind("x", **given, **{name: None})
 
 
@@ -315,7 +315,7 @@ def test_gathering_collects_what_steps_have_left():
 
 @pytest.mark.parametrize("context", [PipelineContext(step_outputs={"a": 1}), Book(), None])
 def test_gathering_names_what_is_missing(context):
-    with pytest.raises(NonRetryableError, match="nothing of 'b'"):
+    with pytest.raises(NonRetryableError, match="no output of 'b'"):
         Step.gather("all", ["a", "b"] if isinstance(context, PipelineContext) else ["b"]).agent.run(1, context=context)
 
 

@@ -92,80 +92,87 @@ def test_what_can_run_is_let_through(step):
 
 
 BAD = {
-    "max_loops is a whole number from 1": [
+    "max_loops must be a whole number from 1": [
         loop(max_loops=0),
         loop(max_loops=True),
         loop(max_loops="5"),
         loop(max_loops=10**12),
     ],
-    "exit_condition_callable, a NoneType, is no callable": [loop(exit_condition_callable=None)],
-    "iteration_input_mapper, a int, is no callable": [loop(iteration_input_mapper=3)],
+    "exit_condition_callable, a NoneType, is not callable": [loop(exit_condition_callable=None)],
+    "iteration_input_mapper, a int, is not callable": [loop(iteration_input_mapper=3)],
     "loop_output_mapper is a mock": [loop(loop_output_mapper=MagicMock())],
     "'l': its body has no steps": [loop(body=Pipeline([]))],
-    "its body is a function, neither a Pipeline nor a Step": [loop(body=echo)],
+    "its body must be a Pipeline or a Step, got a function": [loop(body=echo)],
     "iterable_input 'a b' is not a dotted path": [mapped(iterable_input="a b")],
     "iterable_input '3' is not a dotted path": [mapped(iterable_input=3)],
-    "iterable_input 'items.x' is no field of Book": [mapped(iterable_input="items.x")],
-    "max_concurrency is a whole number from 1": [mapped(max_concurrency=0), Step.parallel("p", [], max_concurrency=-1)],
-    "on_branch_failure is for items side by side": [mapped(strategy="ignore")],
-    "context_include_keys is for items side by side": [mapped(context_include_keys=["total"])],
-    "branch 'a/b': a name has 1 to 120": [Step.parallel("p", {"a/b": WORK}), chosen({"a/b": WORK})],
-    "branch '': a name has 1 to 120": [Step.parallel("p", {"": WORK}), chosen({"": WORK})],
+    "iterable_input 'items.x' is not a field of Book": [mapped(iterable_input="items.x")],
+    "max_concurrency must be a whole number from 1": [
+        mapped(max_concurrency=0),
+        Step.parallel("p", [], max_concurrency=-1),
+    ],
+    "on_branch_failure is for items that run in parallel": [mapped(strategy="ignore")],
+    "context_include_keys is for items that run in parallel": [mapped(context_include_keys=["total"])],
+    "branch 'a/b': a name must have 1 to 120": [Step.parallel("p", {"a/b": WORK}), chosen({"a/b": WORK})],
+    "branch '': a name must have 1 to 120": [Step.parallel("p", {"": WORK}), chosen({"": WORK})],
     "branch 'x#1': a name": [Step.dynamic_parallel_branch("r", echo, {"x#1": WORK})],
-    "branch '1': 2 of them are written so": [Step.parallel("p", {1: WORK, "1": WORK}), chosen({1: WORK, "1": WORK})],
-    "branch 'true': 2 of them are written so": [chosen({True: WORK, "true": WORK})],
-    "branch 'default': the default branch is written so": [chosen({"default": WORK}, default_branch_pipeline=WORK)],
-    "branch '1.5': a key is a str, a bool or an int, not a float": [chosen({1.5: WORK})],
-    "condition_callable, a str, is no callable": [chosen({"a": WORK}, condition="x")],
-    "it has no branches; give a mapping of them, not a dict": [chosen({})],
-    "it has no branches; give a mapping of them, not a list": [chosen([WORK])],
-    "branches, a Step, is neither a mapping nor a list": [ParallelStep("p", branches=WORK)],
+    "branch '1': 2 of them have this name": [Step.parallel("p", {1: WORK, "1": WORK}), chosen({1: WORK, "1": WORK})],
+    "branch 'true': 2 of them have this name": [chosen({True: WORK, "true": WORK})],
+    "branch 'default': this name is reserved for the default branch": [
+        chosen({"default": WORK}, default_branch_pipeline=WORK)
+    ],
+    "branch '1.5': a key must be a str, a bool or an int, got a float": [chosen({1.5: WORK})],
+    "condition_callable, a str, is not callable": [chosen({"a": WORK}, condition="x")],
+    "branches must be a mapping that is not empty, got a dict": [chosen({})],
+    "branches must be a mapping that is not empty, got a list": [chosen([WORK])],
+    "branches must be a mapping or a list, got a Step": [ParallelStep("p", branches=WORK)],
     "'p': its 'a' has no steps": [Step.parallel("p", {"a": Pipeline([])})],
-    "merge_strategy 'callable' is none of": [Step.parallel("p", [], merge_strategy="callable")],
-    "merge_strategy, a int, is no callable": [Step.parallel("p", [], merge_strategy=3)],
-    "on_branch_failure 'retry' is none of ignore, propagate": [Step.parallel("p", [], on_branch_failure="retry")],
-    "on_branch_failure, a function, is none of": [Step.parallel("p", [], on_branch_failure=stop)],
-    "reduce 'sum' is none of concat, first, keys": [Step.parallel("p", [], reduce="sum")],
-    "reduce, a int, is no callable": [Step.parallel("p", [], reduce=3)],
-    "field_mapping names 'b', which is no branch": [Step.parallel("p", {"a": WORK}, field_mapping={"b": ["total"]})],
-    "field_mapping of 'a' 'totel' is no field of Book": [
+    "merge_strategy 'callable' must be one of": [Step.parallel("p", [], merge_strategy="callable")],
+    "merge_strategy, a int, is not callable": [Step.parallel("p", [], merge_strategy=3)],
+    "on_branch_failure 'retry' must be one of ignore, propagate": [Step.parallel("p", [], on_branch_failure="retry")],
+    "on_branch_failure, a function, must be one of": [Step.parallel("p", [], on_branch_failure=stop)],
+    "reduce 'sum' must be one of concat, first, keys": [Step.parallel("p", [], reduce="sum")],
+    "reduce, a int, is not callable": [Step.parallel("p", [], reduce=3)],
+    "field_mapping names 'b', which is not a branch": [Step.parallel("p", {"a": WORK}, field_mapping={"b": ["total"]})],
+    "field_mapping of 'a' 'totel' is not a field of Book": [
         Step.parallel("p", {"a": WORK}, field_mapping={"a": ["totel"]})
     ],
-    "field_mapping of 'a' is no list of fields' names": [Step.parallel("p", {"a": WORK}, field_mapping={"a": "total"})],
-    "field_mapping, a list, is no mapping": [Step.parallel("p", {"a": WORK}, field_mapping=["a"])],
-    "context_include_keys 'totel' is no field of Book": [Step.parallel("p", [], context_include_keys=["totel"])],
-    "context_include_keys is no list of fields' names": [
+    "field_mapping of 'a' must be a list of field names": [
+        Step.parallel("p", {"a": WORK}, field_mapping={"a": "total"})
+    ],
+    "field_mapping must be a mapping of branches to fields": [Step.parallel("p", {"a": WORK}, field_mapping=["a"])],
+    "context_include_keys 'totel' is not a field of Book": [Step.parallel("p", [], context_include_keys=["totel"])],
+    "context_include_keys must be a list of field names": [
         Step.parallel("p", [], context_include_keys="total"),
         Step.parallel("p", [], context_include_keys=["a\x00"]),
         Step.parallel("p", [], context_include_keys=3),
     ],
-    "input_to 'prompt' is none of initial_prompt": [imported(input_to="prompt")],
-    "on_failure 'ignore' is none of abort": [imported(on_failure="ignore")],
-    "input_scratchpad_key '' is no printable text": [imported(input_scratchpad_key="")],
-    "input_to 'import_artifacts' is no field of Book": [imported(inherit_context=True, input_to="both")],
-    "outputs: 'total' is no pair of dotted paths": [imported(outputs=["total"])],
-    "outputs: \"('a', 'b c')\" is no pair": [imported(outputs={"a": "b c"})],
-    "outputs to 'totel' is no field of Book": [imported(outputs=[("a", "totel")])],
-    "outputs from 'a' is no field of Bare": [
+    "input_to 'prompt' must be one of initial_prompt": [imported(input_to="prompt")],
+    "on_failure 'ignore' must be one of abort": [imported(on_failure="ignore")],
+    "input_scratchpad_key '' is not a printable text": [imported(input_scratchpad_key="")],
+    "input_to 'import_artifacts' is not a field of Book": [imported(inherit_context=True, input_to="both")],
+    "outputs: 'total' is not a pair of dotted paths": [imported(outputs=["total"])],
+    "outputs: \"('a', 'b c')\" is not a pair": [imported(outputs={"a": "b c"})],
+    "outputs to 'totel' is not a field of Book": [imported(outputs=[("a", "totel")])],
+    "outputs from 'a' is not a field of Bare": [
         imported(pipeline=Pipeline([WORK], context_model=Bare), outputs=[("a", "total")])
     ],
-    "default: object of type object cannot travel": [imported(default=object())],
-    "start_state 'x' is no state": [machine(start_state="x")],
-    "start_state 'done' is no state": [machine(start_state="done", end_states=["done"])],
-    "end_states 'x' is no state": [machine(end_states=["x"])],
-    "end_states, a str, is no list": [machine(end_states="b")],
-    "transitions, a dict, is no list": [machine(transitions={})],
+    "default: object of type object cannot be serialized": [imported(default=object())],
+    "start_state 'x' is not a state": [machine(start_state="x")],
+    "start_state 'done' is not a state": [machine(start_state="done", end_states=["done"])],
+    "end_states 'x' is not a state": [machine(end_states=["x"])],
+    "end_states, a str, is not a list": [machine(end_states="b")],
+    "transitions, a dict, is not a list": [machine(transitions={})],
     "end state 'a/b': a name": [machine(end_states=["a/b"], transitions=[{"from": "a", "to": "a/b"}])],
-    "transition 0: from 'x' is no state": [machine(transitions=[{"from": "x", "to": "b"}])],
-    "transition 0: to 'x' is no state": [machine(transitions=[{"from": "*", "to": "x"}])],
-    "transition 0: to 'None' is no state": [machine(transitions=[{"from": "*"}])],
-    "transition 0: on 'error' is none of success": [machine(transitions=[{"from": "a", "to": "b", "on": "error"}])],
-    "transition 0: when, a int, is no callable": [machine(transitions=[{"from": "a", "to": "b", "when": 1}])],
-    "transition 0: 'if' is none of from": [machine(transitions=[{"from": "a", "to": "b", "if": stop}])],
-    "transition 0: a int is neither": [machine(transitions=[3])],
-    "it has no states": [machine(states={}), machine(states=[WORK])],
-    "max_visits is a whole number": [machine(max_visits=0)],
-    "wait_for is a list of the names": [Step.gather("g", []), Step.gather("g", [1])],
+    "transition 0: from 'x' is not a state": [machine(transitions=[{"from": "x", "to": "b"}])],
+    "transition 0: to 'x' is not a state": [machine(transitions=[{"from": "*", "to": "x"}])],
+    "transition 0: to 'None' is not a state": [machine(transitions=[{"from": "*"}])],
+    "transition 0: on 'error' must be one of success": [machine(transitions=[{"from": "a", "to": "b", "on": "error"}])],
+    "transition 0: when, a int, is not callable": [machine(transitions=[{"from": "a", "to": "b", "when": 1}])],
+    "transition 0: 'if' must be one of from": [machine(transitions=[{"from": "a", "to": "b", "if": stop}])],
+    "transition 0: must be a Transition or a mapping": [machine(transitions=[3])],
+    "states must be a mapping": [machine(states={}), machine(states=[WORK])],
+    "max_visits must be a whole number": [machine(max_visits=0)],
+    "wait_for must be a list of step names": [Step.gather("g", []), Step.gather("g", [1])],
 }
 
 
@@ -192,7 +199,7 @@ def test_what_needs_a_context_says_so(step):
 
 
 def test_gathering_needs_a_context_that_holds_outputs():
-    assert "'step_outputs' is no field of Bare" in findings(Step.gather("g", ["a"]), context_model=Bare)[0]
+    assert "'step_outputs' is not a field of Bare" in findings(Step.gather("g", ["a"]), context_model=Bare)[0]
 
 
 def test_an_imported_pipeline_has_the_context_of_its_model():
@@ -202,7 +209,7 @@ def test_an_imported_pipeline_has_the_context_of_its_model():
     passes(child.as_step("i"), has_context=False)
     passes(ImportStep("i", pipeline=child), context_model=Bare)
     passes(child.as_step("i"), context_model=Book)
-    assert "asks for the context Book, and here it is Bare" in findings(child.as_step("i"), context_model=Bare)[0]
+    assert "asks for the context Book, but here it is Bare" in findings(child.as_step("i"), context_model=Bare)[0]
 
 
 def test_an_imported_pipeline_without_a_model_has_a_context_where_the_run_has_one():
@@ -215,7 +222,7 @@ def test_an_imported_pipeline_without_a_model_has_a_context_where_the_run_has_on
 def test_a_body_asks_for_no_other_context_than_it_gets():
     body = Pipeline([WORK], context_model=PipelineContext)
     assert (
-        "asks for the context PipelineContext, and here it is Bare" in findings(loop(body=body), context_model=Bare)[0]
+        "asks for the context PipelineContext, but here it is Bare" in findings(loop(body=body), context_model=Bare)[0]
     )
     passes(loop(body=replace(body, context_model=BaseModel)), context_model=Bare)
 
@@ -256,7 +263,11 @@ def test_only_missing_agents_have_an_error_of_their_own_inside_containers_too():
         (lambda: Pipeline([lambda x: x]), "steps[0] must be a Step", 'write Step("name", function)'),
         (lambda: WORK >> echo, "steps[1] must be a Step, got the function echo", "@step"),
         (lambda: WORK >> WORK >> 3, "steps[2] must be a Step, got an int", ""),
-        (lambda: Step(echo), "a step's first argument is its name, got the function echo", 'Step("echo", echo)'),
+        (
+            lambda: Step(echo),
+            "the first argument of a step must be its name, got the function echo",
+            'Step("echo", echo)',
+        ),
     ],
 )
 def test_what_stands_among_steps_is_a_step(make, said, way_out):
@@ -284,14 +295,14 @@ def with_own_input(output, context, original_input):
 
 def test_a_function_takes_what_it_is_called_with():
     wrong = {
-        "exit_condition_callable is called with (last_output, context), and takes (output)": loop(
+        "exit_condition_callable is called with (last_output, context), but takes (output)": loop(
             exit_condition_callable=of_one
         ),
-        "loop_output_mapper is called with (last_output, context), and takes (output, context, third)": loop(
+        "loop_output_mapper is called with (last_output, context), but takes (output, context, third)": loop(
             loop_output_mapper=of_three
         ),
         "iteration_input_mapper is called with (output, context, index)": loop(iteration_input_mapper=of_one),
-        "condition_callable is called with (output, context), and takes ()": Step.branch_on("c", of_none, {"a": WORK}),
+        "condition_callable is called with (output, context), but takes ()": Step.branch_on("c", of_none, {"a": WORK}),
         "reduce is called with (outputs)": Step.parallel("p", {"a": WORK}, reduce=of_three),
         "merge_strategy is called with (context, branch_contexts)": Step.parallel(
             "p", {"a": WORK}, merge_strategy=of_one
@@ -306,7 +317,7 @@ def test_a_function_takes_what_it_is_called_with():
 def test_a_function_in_a_containers_place_is_told_when_it_is_validated_too():
     pipeline = Pipeline([Step.parallel("p", {"a": echo})])
     with pytest.raises(
-        PipelineError, match=r"its 'a' is a function, neither a Pipeline nor a Step; write Step\(\"echo\""
+        PipelineError, match=r"its 'a' must be a Pipeline or a Step, got a function; write Step\(\"echo\""
     ):
         pipeline.validate_graph(raise_on_error=True)
 
@@ -321,9 +332,7 @@ def itself():
 
 
 def test_a_pipeline_that_contains_itself_is_named_with_its_cycle():
-    with pytest.raises(
-        PipelineError, match=r"step 'l/body/again': its body is what it stands in itself: orders → inner → orders"
-    ):
+    with pytest.raises(PipelineError, match=r"step 'l/body/again': its body contains itself: orders → inner → orders"):
         check(itself(), allowed=())
 
 
@@ -331,13 +340,13 @@ def test_a_step_that_contains_itself_is_named_with_its_cycle():
     branches = {"a": WORK}
     step = Step.parallel("p", branches)
     branches["b"] = step
-    assert "step 'p/b/p': its 'b' is what it stands in itself: p → p" in findings(step)
+    assert "step 'p/b/p': its 'b' contains itself: p → p" in findings(step)
 
 
 @pytest.mark.parametrize("ask", [compile_plan, lambda pipeline: list(walk(pipeline))])
 def test_what_has_no_end_is_neither_compiled_nor_walked(ask):
     """A worker may hold other code than was checked."""
-    with pytest.raises(PipelineError, match="stands in more than 20 containers"):
+    with pytest.raises(PipelineError, match="is inside more than 20 containers"):
         ask(itself())
 
 
@@ -349,9 +358,9 @@ def nested(depth, body=WORK):
 
 def test_containers_stand_at_most_20_deep():
     passes(nested(20))
-    assert "its body stands in more than 20 containers" in findings(nested(21))[0]
+    assert "its body is inside more than 20 containers" in findings(nested(21))[0]
     assert len(list(walk(nested(20)))) == 21
-    with pytest.raises(PipelineError, match="l/body' stands in more than 20 containers"):
+    with pytest.raises(PipelineError, match="l/body' is inside more than 20 containers"):
         list(walk(nested(21)))
 
 

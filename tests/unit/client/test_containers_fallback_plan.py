@@ -115,7 +115,7 @@ def test_a_circle_that_no_fallback_is_part_of_is_what_it_was():
     pipeline = Pipeline(steps, name="orders")
     steps.append(Step.loop_until("l", pipeline, until).fallback(OTHER))
 
-    with pytest.raises(PipelineError, match="is what it stands in itself"):
+    with pytest.raises(PipelineError, match="its body contains itself"):
         check(pipeline, allowed=())
 
 
@@ -123,20 +123,22 @@ def test_a_fallback_that_contains_itself_is_no_endless_fallback():
     branches = {"a": WORK}
     branches["b"] = step = Step.parallel("p", branches)
 
-    with pytest.raises(PipelineError, match="is what it stands in itself: work → work"):
+    with pytest.raises(PipelineError, match="contains itself: work → work"):
         checks(WORK.fallback(step))
 
 
 @pytest.mark.parametrize("ask", [compile_plan, lambda pipeline: list(walk(pipeline))])
 def test_what_has_no_end_is_neither_compiled_nor_walked(ask):
     """A worker may hold other code than was checked."""
-    with pytest.raises(FlujoError, match="stands in more than 20 containers"):
+    with pytest.raises(FlujoError, match="is inside more than 20 containers"):
         ask(Pipeline([chained("a", "b")]))
 
 
 @pytest.mark.parametrize("other", [Pipeline([OTHER]), "other", echo])
 def test_a_fallback_is_a_step(other):
-    with pytest.raises(PipelineError, match=f"step 'work': fallback_step is a {type(other).__name__}, no Step") as said:
+    with pytest.raises(
+        PipelineError, match=f"step 'work': fallback_step must be a Step, got a {type(other).__name__}"
+    ) as said:
         checks(WORK.fallback(other))
     assert "as_step" in str(said.value)
 
@@ -153,7 +155,7 @@ def test_fallbacks_stand_as_deep_as_containers():
     for _ in range(20):
         body = Step("x", echo, fallback_step=body)
     checks(body)
-    with pytest.raises(PipelineError, match="stands in more than 20 containers"):
+    with pytest.raises(PipelineError, match="is inside more than 20 containers"):
         checks(Step("x", echo, fallback_step=body))
 
 

@@ -60,11 +60,11 @@ CASES = {
     ),
     "connections in use": ({"database": {"connections": 95}}, "warning", "95 of 97 connections", "max_connections"),
     "eviction": ({"broker": {"eviction": "allkeys-lru"}}, "warning", "allkeys-lru", "maxmemory-policy noeviction"),
-    "persistence": ({"broker": {"is_kept": False}}, "note", "keeps nothing over a restart", "appendonly yes"),
+    "persistence": ({"broker": {"is_kept": False}}, "note", "keeps no data over a restart", "appendonly yes"),
     "visibility": ({"settings": {"worker": {"broker_acks": True}}}, "note", "3600 s", "worker.broker_acks = false"),
     "postgres ahead": ({"database": {"clock": NOW + 3}}, "warning", "Postgres is 3.0 s ahead of", "NTP"),
     "redis behind": ({"broker": {"clock": NOW - 2}}, "warning", "Redis is 2.0 s behind", "NTP"),
-    "no worker": ({"workers": ()}, "warning", "none is running", "flujo up"),
+    "no worker": ({"workers": ()}, "warning", "no worker is running", "flujo up"),
     "control": ({"workers": (worker("flujo.attempts"),)}, "warning", "no worker consumes flujo.control", "-Q flujo.control"),
     "queue": (
         {"database": {"waiting": (("gpu", 1), ("flujo.attempts", 9))}},
@@ -73,7 +73,7 @@ CASES = {
     "versions": ({"workers": (worker(build="0.9"),)}, "warning", "workers run version 0.9, here is 1.0", "same version"),
     "parked": (
         {"database": {"parked": (ParkedPipeline("shop:p", "no module named 'shop'", 2),)}},
-        "error", "2 runs of shop:p are parked: no module named 'shop'", "the runs go on",
+        "error", "2 runs of shop:p are parked: no module named 'shop'", "the runs then continue",
     ),
     "extra": (
         {"database": {"models": ("anthropic:claude", "test:x")}, "missing": frozenset(["anthropic"])},

@@ -235,9 +235,9 @@ def test_who_joined_is_told_that_the_services_ended_with_their_owner(home):
     with Embedded(home) as guest:
         assert guest.how_they_ended() is None
         other.leave()
-        assert f"ended with process {other.process.pid}" in guest.how_they_ended()
+        assert f"stopped with process {other.process.pid}" in guest.how_they_ended()
         with Embedded(home):  # by which others stand in their place
-            assert f"ended with process {other.process.pid}" in guest.how_they_ended()
+            assert f"stopped with process {other.process.pid}" in guest.how_they_ended()
 
 
 def test_an_owner_that_just_exits_stops_its_services(home):

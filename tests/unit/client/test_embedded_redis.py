@@ -75,7 +75,7 @@ def test_fakeredis_says_that_it_is_for_trying_out(server_folder, capfd):
     server.start()
     server.stop()
     ownership.release()
-    assert "only for trying out" in capfd.readouterr().err
+    assert "only for trying Flujo out" in capfd.readouterr().err
 
 
 def test_fakeredis_keeps_the_connection_after_an_error(client):

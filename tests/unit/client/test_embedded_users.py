@@ -93,7 +93,7 @@ def test_a_folder_closed_to_the_servers_is_opened_for_passage_only_and_said_so(f
     closed.mkdir(mode=0o700)
     with Embedded(closed / "flujo"):
         assert stat.S_IMODE(closed.stat().st_mode) == 0o701
-    assert f"{closed} opened for passage" in capfd.readouterr().err
+    assert f"{closed} made enterable" in capfd.readouterr().err
 
 
 def test_the_data_stays_closed_to_other_users(folder):

@@ -123,7 +123,7 @@ def test_fields_of_models_and_dataclasses_are_read_and_nothing_else_of_them():
         "context.x": SimpleNamespace(x=1),
         "context.real": 1,
     }.items():
-        with pytest.raises(TemplateResolutionError, match="is not there"):
+        with pytest.raises(TemplateResolutionError, match="does not exist"):
             value_of(text, context=value)
 
 
@@ -170,7 +170,7 @@ REFUSED = {
     "context.__class__": (9, "begins with _"),
     "output._id": (8, "begins with _"),
     "().__class__": (2, "expected a value"),
-    "context.score ** 2": (15, "there are no powers"),
+    "context.score ** 2": (15, "powers are not supported"),
     "context.score +": (16, "expected a value, not the end"),
     "output.text ~ 'a'": (13, "write + to join"),
     "steps.fact-check.output": (12, "a key with a hyphen is read as ['…-…']"),
@@ -192,12 +192,12 @@ REFUSED = {
     "output.lower(1)": (8, "lower takes 0 arguments, not 1"),
     "1 if output else 2": (3, "#if"),
     "[x for x in output]": (2, "unknown name 'x'"),
-    "lambda: 1": (7, "':' has no place here"),
+    "lambda: 1": (7, "':' is not allowed here"),
     "(1, 2)": (3, "expected ')', not ','"),
     "[1, 2": (6, "expected ']', not the end"),
-    "context.rows[0:1]": (15, "':' has no place here"),
+    "context.rows[0:1]": (15, "':' is not allowed here"),
     "f'{output}'": (1, "unknown name 'f'"),
-    "'abc": (1, "no end on its line"),
+    "'abc": (1, "does not end on its line"),
     "'a\\x41'": (3, "unknown escape"),
     "output..n": (8, "expected a name after '.'"),
     "output.rows.0": (13, "read as items[0]"),
@@ -207,15 +207,15 @@ REFUSED = {
     "\u043eutput": (1, "U+043E"),
     "output.größe": (10, "read any other as ['…']"),
     "output\xa0== 1": (7, "U+00A0"),
-    "output.n > 1 or 'a' + 1 == 2": (21, "a text + a number has no answer\n  → arithmetic takes numbers"),
+    "output.n > 1 or 'a' + 1 == 2": (21, "a text + a number is not supported\n  → arithmetic takes numbers"),
     "output.n + 1 / 0": (14, "division by zero"),
-    "1 < 'a' or true": (3, "a number < a text has no answer"),
-    "'a' in 1": (5, "a number holds nothing"),
+    "1 < 'a' or true": (3, "a number < a text is not supported"),
+    "'a' in 1": (5, "a number cannot be searched"),
     "3 | length": (5, "a number has no length"),
     "'a'.get('b')": (5, "a text has no get()"),
-    "-null": (1, "-null has no answer"),
+    "-null": (1, "-null is not supported"),
     "'a' * 3": (5, "arithmetic takes numbers"),
-    "1e300 * 1e300": (7, "no finite number"),
+    "1e300 * 1e300": (7, "is not a finite number"),
     "output == not true": (11, "expected a value, not 'not'"),
     "a" * 4_001: (1, "longer than 4000"),
     "(" * 100: (18, "deeper than 16"),
@@ -240,27 +240,27 @@ def test_a_place_is_a_line_and_a_column():
 
 UNRESOLVED = {
     "context.scor": (9, "context.scor", "did you mean 'score'"),
-    "context.rows[2].id": (14, "context.rows[2]", "is a list"),
-    "steps.gone.output": (7, "steps.gone", "is a mapping"),
-    "output.n.x": (10, "output.n.x", "is a number"),
-    "resume_input == 1": (1, "resume_input", "is not there"),
-    "1 + context.gone": (13, "context.gone", "is not there"),
-    "not context.gone": (13, "context.gone", "is not there"),
-    "context.gone == null": (9, "context.gone", "is not there"),
+    "context.rows[2].id": (14, "context.rows[2]", "read from a list"),
+    "steps.gone.output": (7, "steps.gone", "read from a mapping"),
+    "output.n.x": (10, "output.n.x", "read from a number"),
+    "resume_input == 1": (1, "resume_input", "does not exist"),
+    "1 + context.gone": (13, "context.gone", "does not exist"),
+    "not context.gone": (13, "context.gone", "does not exist"),
+    "context.gone == null": (9, "context.gone", "does not exist"),
     "output.tags.length > 1": (13, "output.tags.length", "write output.tags | length"),
-    "output.none + 1": (13, None, "say what stands for null: (… | default(0))"),
-    "1 in output.none": (3, None, "say what stands for null: in (… | default([]))"),
-    "output.none | length": (15, None, "say what stands for null"),
-    "output.text + output.n": (13, None, "a text + a number has no answer"),
+    "output.none + 1": (13, None, "give a default for null: (… | default(0))"),
+    "1 in output.none": (3, None, "give a default for null: in (… | default([]))"),
+    "output.none | length": (15, None, "give a default for null"),
+    "output.text + output.n": (13, None, "a text + a number is not supported"),
     "output.n / (output.n - 3)": (10, None, "division by zero"),
-    "output.tags < 3": (13, None, "a list < a number has no answer"),
+    "output.tags < 3": (13, None, "a list < a number is not supported"),
     "output.n > 'x'": (10, None, "a number > a text"),
-    "output.tags > output.tags": (13, None, "has no answer"),
+    "output.tags > output.tags": (13, None, "is not supported"),
     "output.n.lower()": (10, None, "a number has no lower()"),
     "output.text.startswith(1)": (13, None, "takes a text, not a number"),
     "output.text.get('x')": (13, None, "a text has no get()"),
-    "1 in output.n": (3, None, "a number holds nothing"),
-    "1 in output.text": (3, None, "a text holds only texts"),
+    "1 in output.n": (3, None, "a number cannot be searched"),
+    "1 in output.text": (3, None, "a text can contain only texts"),
 }
 
 
@@ -275,13 +275,13 @@ def test_values_that_do_not_fit_are_told_with_their_place(text, column, missing,
 
 @pytest.mark.parametrize("text", ["context * context", "context + 1", "context * 2.0"])
 def test_numbers_stay_of_a_size_that_can_be_written(text):
-    with pytest.raises(TemplateResolutionError, match=r"bits|has no answer"):
+    with pytest.raises(TemplateResolutionError, match=r"bits|is not supported"):
         value_of(text, context=10**4300)
 
 
 def test_numbers_of_other_classes_are_numbers():
     assert value_of("context * 2 - output", context=Decimal("1.10"), previous_step=1) == Decimal("1.20")
-    with pytest.raises(TemplateResolutionError, match="has no answer here"):
+    with pytest.raises(TemplateResolutionError, match="is not supported here"):
         value_of("context * 2.0", context=Decimal("1.10"))
 
 

@@ -175,7 +175,7 @@ def test_a_pattern_that_needs_backtracking_is_bounded_everywhere():
 
 
 def test_nothing_is_fetched_for_a_reference():
-    assert "is no JSON Schema" in wrong_schema({"$ref": "http://127.0.0.1:9/schema.json"})
+    assert "is not a JSON Schema" in wrong_schema({"$ref": "http://127.0.0.1:9/schema.json"})
     with pytest.raises(UnusableSchema):
         Check({"$ref": "http://127.0.0.1:9/schema.json"})
 

@@ -137,7 +137,7 @@ def test_a_pipe_is_not_waited_for(tmp_path, key):
     os.mkfifo(tmp_path / "pipe.yaml")
     assert rules(f"{key}\nsteps: [{STEP % 1}]", folder=tmp_path)
     (finding,) = validate(str(tmp_path / "pipe.yaml"), allowed=()).errors
-    assert "no regular file" in finding.message
+    assert "not a regular file" in finding.message
 
 
 @pytest.mark.parametrize("named", ["a\\0.yaml", "self.yaml"])

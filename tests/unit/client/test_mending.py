@@ -89,7 +89,7 @@ def test_what_is_mended_is_mended_at_its_place(ends):
         "steps: [{name: a, uses: 'broken_parts:echo', input: &t '{{ this }}'}, {name: b, uses: 'broken_parts:echo', input: *t}]",
         # what it is of may have an `output`
         "steps: [{name: a, uses: 'broken_parts:echo'}, {name: b, uses: 'broken_parts:echo', input: '{{ previous_step.output }}'}]",
-        # it is no YAML
+        # it is not UTF-8, not YAML
         "steps: [",
         # an escape stands where the letters would
         "steps: [{name: a, uses: 'broken_parts:echo', input: \"{{ th\\x69s }}\"}]",
@@ -237,7 +237,7 @@ def test_options_that_do_not_go_together_are_refused(file, options):
 
 def test_only_files_are_fixed(file):
     ended = CliRunner().invoke(cli, ["validate", "broken_parts:echo", "--fix", "--yes"])
-    assert (ended.exit_code, "is no blueprint's file" in ended.stderr) == (2, True)
+    assert (ended.exit_code, "is not a blueprint file" in ended.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ def test_a_file_that_was_changed_while_it_asked_is_left_as_it_is(file, monkeypat
 
     monkeypatch.setattr(click, "confirm", answer)
     ended = flujo("--fix")
-    assert (ended.exit_code, "was changed since it was read" in ended.stderr) == (2, True)
+    assert (ended.exit_code, "was changed after it was read" in ended.stderr) == (2, True)
     assert file.read_text() == "name: another\n"
 
 

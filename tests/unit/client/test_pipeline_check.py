@@ -44,7 +44,7 @@ def test_everything_is_found_at_once():
         "'a/b'",
         "2 steps have this name",
         "no agent",
-        "a int, is no callable",
+        "a int, is not callable",
         "validator int",
         "plugin int",
         "no path",
@@ -60,7 +60,7 @@ def test_the_error_lists_its_findings_and_names_the_pipeline():
 
 @pytest.mark.parametrize("name", ["", " a", "a ", "a/b", "a:b", "a#b", "a\nb", "a\x00", "x" * 121, "\ud800"])
 def test_a_name_is_part_of_an_address(name):
-    assert "a name has 1 to 120 characters" in findings(Step(name, echo))[0]
+    assert "a name must have 1 to 120 characters" in findings(Step(name, echo))[0]
 
 
 def test_a_pipeline_has_steps():
@@ -81,13 +81,13 @@ def test_a_mock_is_no_agent(mock):
 @pytest.mark.parametrize(
     ("agent", "said"),
     [
-        (3, "a int, is no callable and has no run"),
+        (3, "a int, is not callable and has no run method"),
         (Step("b", echo), "is the step 'b'; give that step's agent"),
         (Book, "is the class Book; give an instance"),
         ("no reference", "is not a reference to a agent"),
         ("builders:nothing", "has no 'nothing'"),
         ("no_such_module:x", "no module named 'no_such_module'"),
-        ("builders:BACKOFF", "a Backoff, is no callable"),
+        ("builders:BACKOFF", "a Backoff, is not callable"),
     ],
 )
 def test_what_is_no_agent(agent, said):
@@ -107,13 +107,13 @@ def test_a_step_that_needs_a_context_says_so(options):
 
 def test_sink_to_is_a_field_of_the_model():
     [found] = findings(Step("a", echo, sink_to="totel.x"), context_model=Book)
-    assert "sink_to 'totel.x' is no field of Book" in found
+    assert "sink_to 'totel.x' is not a field of Book" in found
 
 
 @pytest.mark.parametrize("queue", ["", "a b", "a\x00b", "x" * 121])
 def test_a_queue_has_a_name_that_brokers_and_postgres_take(queue):
     """M-428."""
-    assert "is no queue's name" in findings(Step("a", echo, queue=queue))[0]
+    assert "is not the name of a queue" in findings(Step("a", echo, queue=queue))[0]
 
 
 def test_a_step_is_no_function():

@@ -114,20 +114,20 @@ def test_a_payload_cannot_be_changed():
 @pytest.mark.parametrize(
     ("hooks", "said"),
     [
-        (hook, "its hooks are a function, not a list of functions"),
-        ("m:hook", "its hooks are a str, not a list of functions"),
+        (hook, "its hooks must be a list of functions, got a function"),
+        ("m:hook", "its hooks must be a list of functions, got a str"),
         ([Mock()], "its hook Mock is a mock, which no worker can rebuild"),
-        ([3], "its hook int is a int, no function"),
-        ([Listener], "its hook Listener is a class, no function"),
+        ([3], "its hook int is a int, not a function"),
+        ([Listener], "its hook Listener is a class, not a function"),
         (["nowhere:hook"], "hook 'nowhere:hook' not found: no module named 'nowhere'"),
         (["hook"], "'hook' is not a reference to a hook"),
-        ([two], "its hook two is called with one payload, and cannot be: missing a required argument: 'more'"),
+        ([two], "its hook two cannot be called with one payload: missing a required argument: 'more'"),
         ([nothing], "its hook nothing would never be called"),
         (
             [unreadable],
             "its hook unreadable: its annotations cannot be read (NameError: name 'Unknown' is not defined)",
         ),
-        ([f"{__name__}:two"], "its hook two is called with one payload"),
+        ([f"{__name__}:two"], "its hook two cannot be called with one payload"),
     ],
     ids=lambda each: each if isinstance(each, str) else None,
 )
@@ -207,7 +207,7 @@ def test_a_reference_that_names_hooks_may_be_given_more():
 
 @pytest.mark.parametrize("rest", ["hook=m:a", "m:a", "hooks=", "resources=m:a&x=1"])
 def test_anything_else_behind_a_reference_is_refused(rest):
-    with pytest.raises(PipelineError, match="has something else than resources and hooks behind"):
+    with pytest.raises(PipelineError, match="may have only resources and hooks after"):
         load_pipeline(f"{__name__}:PIPELINE?{rest}", allowed=ALL)
 
 
@@ -223,7 +223,7 @@ def test_functions_are_named_by_the_module_that_holds_them(monkeypatch):
 
 def test_a_hook_that_no_worker_could_find_is_refused():
     """A closure lives in this process alone."""
-    with pytest.raises(PipelineError, match="this hook is not a module's attribute, so no worker could find it"):
+    with pytest.raises(PipelineError, match="this hook is not an attribute of a module, so workers cannot find it"):
         Flujo(f"{__name__}:PIPELINE", hooks=[lambda payload: None])
 
 

@@ -51,7 +51,7 @@ def plan(resources=None, body=None):
     ("resources", "said"),
     [
         (Mock(), "its resources are a mock"),
-        (needs, "its resources: needs is called without arguments, and needs some"),
+        (needs, "its resources: needs is called without arguments, but requires some"),
         (partial(needs), "its resources: the partial is called without arguments"),
         ("nowhere:pool", "resources object 'nowhere:pool' not found: no module named 'nowhere'"),
         ("pool", "'pool' is not a reference to a resources object"),
@@ -155,11 +155,11 @@ def test_objects_are_named_by_the_module_that_holds_them(monkeypatch):
 
 def test_the_facade_refuses_resources_that_no_worker_could_find():
     """§2.1: with the way out, before anything is started."""
-    with pytest.raises(PipelineError, match="this resources object is not a module's attribute") as caught:
+    with pytest.raises(PipelineError, match="this resources object is not an attribute of a module") as caught:
         Flujo(f"{__name__}:PIPELINE", resources=Pool())
     assert "at the top of a module, or give 'package.module:attribute'" in caught.value.suggestion
 
 
 def test_the_facade_refuses_a_pipeline_that_no_worker_could_find_with_them():
-    with pytest.raises(PipelineError, match="this pipeline is not a module's attribute"):
+    with pytest.raises(PipelineError, match="this pipeline is not an attribute of a module"):
         Flujo(Pipeline([STEP]), resources=OBJECT)

@@ -171,7 +171,7 @@ def test_the_block_may_stand_in_meta_as_the_seed_has_it():
 
 
 def test_two_blocks_are_one_too_many():
-    with pytest.raises(BlueprintError, match="again in `meta`"):
+    with pytest.raises(BlueprintError, match="given twice, as an argument and in `meta`"):
         Step("judge", agent, processing={}, meta={"processing": {}})
 
 
@@ -187,7 +187,7 @@ def test_a_schema_that_is_none_is_refused_at_enqueue():
     """M-148."""
     step = Step("judge", agent, processing={"schema": {"type": "objekt"}})
 
-    with pytest.raises(PipelineError, match=r"processing\.schema is no JSON Schema"):
+    with pytest.raises(PipelineError, match=r"processing\.schema is not a JSON Schema"):
         check(Pipeline([step]), allowed=["*"])
 
 

@@ -58,14 +58,14 @@ PLACES = {
 @pytest.mark.parametrize("allowed", PREFIXES, ids=",".join)
 def test_no_reference_leads_into_flujos_workings(reference, allowed):
     """Whatever is allowed: nobody needs it, and what is refused in production is refused before."""
-    with pytest.raises(PipelineError, match="leads into Flujo's own workings") as refused:
+    with pytest.raises(PipelineError, match="leads into Flujo's internals") as refused:
         load(reference, allowed=allowed, what="agent")
     assert "PipelineContext and safe_serialize can be named" in refused.value.suggestion
 
 
 @pytest.mark.parametrize("name", sorted({*flujo_client.__all__} - {*OURS}))
 def test_what_pipelines_are_written_with_is_no_part_of_one(name):
-    with pytest.raises(PipelineError, match="own workings"):
+    with pytest.raises(PipelineError, match="internals"):
         load(f"flujo_client:{name}", allowed=("*",), what="function")
 
 
@@ -74,7 +74,7 @@ def test_what_pipelines_are_written_with_is_no_part_of_one(name):
 )
 def test_nor_by_way_of_a_module_that_holds_some_of_it(name):
     """Every module with a pipeline in it holds some, and its prefix is allowed."""
-    with pytest.raises(PipelineError, match="own workings"):
+    with pytest.raises(PipelineError, match="internals"):
         load(f"{__name__}:{name}", allowed=(__name__,), what="agent")
 
 
@@ -102,19 +102,19 @@ def said(text):
 def test_a_blueprint_names_none_of_it(place):
     """Every place where a reference may stand, told with its line and when the blueprint is read."""
     text = PLACES[place].replace("REF", "flujo_client.embedded.fake_redis:main")
-    told = [each for each in validate_text(text, allowed=("*",)).errors if "own workings" in each.message]
+    told = [each for each in validate_text(text, allowed=("*",)).errors if "internals" in each.message]
     assert told
     assert all(each.line for each in told)
-    with pytest.raises(BlueprintError, match="own workings"):
+    with pytest.raises(BlueprintError, match="internals"):
         Pipeline.from_yaml_text(text, allowed=("broken_parts",))
 
 
 def test_a_runs_hooks_and_resources_name_none_of_it():
     pipeline = Pipeline([Step("a", agent=len)])
     for named in ({"hooks": ["flujo_client.embedded.local:migrate"]}, {"resources": "flujo_client.embedded:Embedded"}):
-        with pytest.raises(PipelineError, match="own workings"):
+        with pytest.raises(PipelineError, match="internals"):
             check(Pipeline(pipeline.steps, **named), allowed=("*",))
-    with pytest.raises(PipelineError, match="own workings"):
+    with pytest.raises(PipelineError, match="internals"):
         load_pipeline(reference_with_options("flujo_client.embedded.fake_redis:main"), allowed=("*",))
 
 

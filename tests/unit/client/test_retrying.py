@@ -38,7 +38,7 @@ def test_every_run_that_has_ended_can_be_retried(status):
             standing(is_child=True),
             "a",
             "CHILD_RUN",
-            "run run_1 is a step of another run\n  → retry that one, from the step that began this",
+            "run run_1 is a step of another run\n  → retry that run, from the step that began this one",
         ),
         (
             standing(),
@@ -46,24 +46,24 @@ def test_every_run_that_has_ended_can_be_retried(status):
             "UNKNOWN_STEP",
             "run run_1 has no top-level step 'd'\n  → retry from one of these: 'a', 'b'",
         ),
-        (standing(), "c", "STEP_NOT_BEGUN", "run run_1 never came to step 'c'\n  → retry from one of these: 'a', 'b'"),
+        (standing(), "c", "STEP_NOT_BEGUN", "run run_1 never reached step 'c'\n  → retry from one of these: 'a', 'b'"),
         (
             standing("succeeded", cursor=3),
             None,
             "NO_STEP_FAILED",
-            "run run_1 is succeeded, and no step of it failed\n  → retry from one of these: 'a', 'b', 'c'",
+            "run run_1 is succeeded, and none of its steps failed\n  → retry from one of these: 'a', 'b', 'c'",
         ),
         (
             standing("cancelled"),
             None,
             "NO_STEP_FAILED",
-            "run run_1 is cancelled, and no step of it failed\n  → retry from one of these: 'a', 'b'",
+            "run run_1 is cancelled, and none of its steps failed\n  → retry from one of these: 'a', 'b'",
         ),
         (
             standing("failed", cursor=3),
             None,
             "NO_STEP_FAILED",
-            "run run_1 is failed, and no step of it failed\n  → retry from one of these: 'a', 'b', 'c'",
+            "run run_1 is failed, and none of its steps failed\n  → retry from one of these: 'a', 'b', 'c'",
         ),
     ],
 )

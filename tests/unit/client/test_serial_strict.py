@@ -345,7 +345,7 @@ def refusal(value: Any) -> SerializationError:
 def test_a_refusal_names_the_place_and_the_type(value, path):
     error = refusal(value)
     assert error.path == path
-    assert "test_serial_strict.Opaque cannot travel" in error.message
+    assert "test_serial_strict.Opaque cannot be serialized" in error.message
     assert error.suggestion
 
 
@@ -364,7 +364,7 @@ def test_a_refusal_names_the_place_and_the_type(value, path):
     ],
 )
 def test_what_has_no_exact_form_is_refused(value):
-    assert "cannot travel" in refusal([value]).message
+    assert "cannot be serialized" in refusal([value]).message
 
 
 @pytest.mark.parametrize("mock", [Mock(), MagicMock(), AsyncMock(), Mock(spec=Derived), MagicMock(spec=dict)])
@@ -381,8 +381,8 @@ def test_classes_nobody_else_could_import_are_refused():
     Lost = type("Lost", (Base,), {"__module__": __name__})  # noqa: N806
     assert "inside a function" in refusal({"a": Local()}).message
     assert "__main__" in refusal(Script()).message
-    assert "not what its module holds" in refusal(Lost()).message
-    assert "not what its module holds" in refusal(Box[int](content=1)).message
+    assert "not the object that its module holds" in refusal(Lost()).message
+    assert "not the object that its module holds" in refusal(Box[int](content=1)).message
 
 
 def test_an_unknown_time_zone_is_refused():
@@ -471,7 +471,7 @@ def test_a_tree_cannot_call_a_function():
 
 
 def test_a_tree_nested_without_end_is_refused():
-    with pytest.raises(SerializationError, match="nested too deeply"):
+    with pytest.raises(SerializationError, match="nested deeper than any value that Flujo writes"):
         decode(loads(b'{"a":' * 1000 + b"1" + b"}" * 1000), resolve=HERE)
 
 

@@ -93,7 +93,7 @@ def test_where_all_is_built_in_it_is_said(flujo, tmp_path):
     ended = flujo(
         "show-config", "--changed", **dict.fromkeys((name for names in _VARIABLES.values() for name in names), "")
     )
-    assert (ended.stdout, ended.stderr) == ("", "everything is as it is built in\n")
+    assert (ended.stdout, ended.stderr) == ("", "every setting has its default\n")
 
 
 def test_settings_that_cannot_be_read_are_refused(flujo):
@@ -148,8 +148,8 @@ def test_a_budget_that_nobody_set_is_no_limit(flujo, tmp_path):
         ("FLUJO_DEBUG_PROMPTS", "FLUJO_LOG_PROMPTS=full"),
         ("FLUJO_AUTO_MIGRATE", "flujo migrate"),
         ("FLUJO_PROJECT_ROOT", "FLUJO_CONFIG_PATH"),
-        ("FLUJO_STRICT_DSL", "always so"),
-        ("FLUJO_SHADOW_EVAL_RATE", "nothing like it"),
+        ("FLUJO_STRICT_DSL", "always the case"),
+        ("FLUJO_SHADOW_EVAL_RATE", "no counterpart"),
     ],
 )
 def test_a_variable_of_the_original_is_refused_with_what_serves_here(flujo, variable, way_out):

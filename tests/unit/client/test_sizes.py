@@ -120,7 +120,7 @@ def test_a_reference_is_bounded():
         return new_run(plan, "m:" + "a" * (size - 2), 1, Order("run_1"), size=ValueLimits(), allowed=("*",))
 
     record(MAX_REFERENCE)
-    with pytest.raises(FlujoError, match="at most 1,000 are kept"):
+    with pytest.raises(FlujoError, match="at most 1,000 are allowed"):
         record(MAX_REFERENCE + 1)
 
 
@@ -135,13 +135,13 @@ def test_an_errors_texts_are_shortened_to_what_is_kept():
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        ("a\0b", "would not give this str back"),
-        ("\ud800", "would not give this str back"),
-        (1e16, "would not give this float back"),
-        (float("nan"), "would not give this float back"),
-        (2**64, "would not give this int back"),
-        ({1: "x"}, "a key has to be a text"),
-        ({"\0": 1}, "a key has to be a text"),
+        ("a\0b", "would not return this str unchanged"),
+        ("\ud800", "would not return this str unchanged"),
+        (1e16, "would not return this float unchanged"),
+        (float("nan"), "would not return this float unchanged"),
+        (2**64, "would not return this int unchanged"),
+        ({1: "x"}, "a key must be a text"),
+        ({"\0": 1}, "a key must be a text"),
         ((1, 2), "object of type tuple is not plain JSON"),
     ],
 )

@@ -166,7 +166,7 @@ def test_a_missing_name_counts_as_null_in_a_condition_and_is_told(condition, sho
     told = []
     assert rendered(f"{{{{#if {condition}}}}}yes{{{{else}}}}no{{{{/if}}}}", missing=told.append) == shown
     assert told == ["context.gone"]
-    with pytest.raises(TemplateResolutionError, match="is not there"):
+    with pytest.raises(TemplateResolutionError, match="does not exist"):
         rendered(f"{{{{#if {condition}}}}}yes{{{{/if}}}}", undefined="strict")
 
 
@@ -180,7 +180,7 @@ def test_a_missing_name_can_be_ignored():
     ("tag", "missing"), list(zip(GAPS, ("context.gone", "steps.gone", "context.gone", "resume_input"), strict=True))
 )
 def test_a_missing_name_can_be_refused(tag, missing):
-    with pytest.raises(TemplateResolutionError, match="is not there") as wrong:
+    with pytest.raises(TemplateResolutionError, match="does not exist") as wrong:
         rendered(f"\n {tag}", undefined="strict")
     assert (wrong.value.line, wrong.value.missing) == (2, missing)
 
@@ -247,9 +247,9 @@ def short(value):
 REFUSED = {
     "a\n {{ contxt.n }}": (2, 5, "did you mean 'context'"),
     "{{ output": (1, 4, "not closed by }}"),
-    "{{ output }": (1, 11, "a tag ends with }}"),
+    "{{ output }": (1, 11, "end the tag with }}"),
     "{{ }}": (1, 4, "expected a value"),
-    "{{{ output }}}": (1, 3, "'{' has no place here"),
+    "{{{ output }}}": (1, 3, "'{' is not allowed here"),
     "{{ output n }}": (1, 11, "expected an operator or the end, not 'n'"),
     "{{ output | uper }}": (1, 13, "did you mean 'upper'"),
     "{{ output | upper(1) }}": (1, 13, "upper takes 0 arguments, not 1"),
@@ -263,8 +263,8 @@ REFUSED = {
     "{{#if output}}": (1, 1, "#if is not closed"),
     "{{#if output}}{{/each}}": (1, 15, "#if is open"),
     "{{/if}}": (1, 1, "no block is open"),
-    "{{else}}": (1, 1, "no #if or #each"),
-    "{{#if 1}}{{else}}{{else}}{{/if}}": (1, 18, "no #if or #each"),
+    "{{else}}": (1, 1, "must follow an #if or #each"),
+    "{{#if 1}}{{else}}{{else}}{{/if}}": (1, 18, "must follow an #if or #each"),
     "{{#if 1}}{{else if 2}}{{/if}}": (1, 17, "else takes nothing"),
     "{{#if}}{{/if}}": (1, 6, "expected a value"),
     "{{#unless 1}}{{/unless}}": (1, 1, "known: #if, #each"),
@@ -290,7 +290,7 @@ UNRESOLVED = {
     "{{ output.lower() }}{{ context.n.lower() }}": (34, "a number has no lower()"),
     "{{ context.n | length }}": (16, "a number has no length"),
     "{{ output | join }}": (13, "join takes a list"),
-    "{{ context.tags | join(1) }}": (19, "join puts a text between"),
+    "{{ context.tags | join(1) }}": (19, "the separator of join must be a text"),
     "{{#each output}}{{/each}}": (1, "#each takes a list, not a text"),
     "{{#each context}}{{/each}}": (1, "#each takes a list, not a mapping"),
 }

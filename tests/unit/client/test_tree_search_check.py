@@ -23,13 +23,15 @@ def test_a_sound_one_has_no_findings(given):
 @pytest.mark.parametrize("name", ["branching_factor", "beam_width", "max_depth", "max_iterations", "path_max_tokens"])
 @pytest.mark.parametrize("wrong", [0, -1, 2.5, "3", True])
 def test_a_bound_is_a_whole_number_from_1(name, wrong):
-    assert f"step 'find': {name} is a whole number from 1 to 1,000,000,000, not {wrong}" in findings(**{name: wrong})
+    assert f"step 'find': {name} must be a whole number from 1 to 1,000,000,000, got {wrong}" in findings(
+        **{name: wrong}
+    )
 
 
 @pytest.mark.parametrize("wrong", [-0.1, 1.1, float("nan"), "1", True, None])
 def test_a_threshold_is_a_number_from_0_to_1(wrong):
     assert findings(goal_score_threshold=wrong) == [
-        f"step 'find': goal_score_threshold is a number from 0 to 1, not {wrong}"
+        f"step 'find': goal_score_threshold must be a number from 0 to 1, got {wrong}"
     ]
 
 
@@ -37,9 +39,9 @@ def test_a_threshold_is_a_number_from_0_to_1(wrong):
 def test_who_proposes_and_judges_has_to_answer(who):
     """An agent stands in a step of that name; one in the background gives no answer."""
     assert "has no agent" in findings(**{who: None})[0]
-    assert "its agent, a int, is no callable and has no run" in findings(**{who: 3})[0]
+    assert "its agent, a int, is not callable and has no run method" in findings(**{who: 3})[0]
     behind = Step("it", len, config=StepConfig(execution_mode="background"))
-    assert f"step 'find': {who} runs in the background, from where no answer comes back" in findings(**{who: behind})
+    assert f"step 'find': {who} runs in the background and returns no answer" in findings(**{who: behind})
 
 
 def test_a_name_that_stands_inside_is_no_clash():
@@ -51,4 +53,4 @@ def test_a_search_that_stands_in_itself_is_refused():
     inner = Pipeline(steps, name="inner")
     steps.append(TreeSearchStep("find", proposer=inner, evaluator=len))
     found = findings_of(inner, allowed=("*",), has_context=False)
-    assert any("what it stands in itself" in str(each) for each in found)
+    assert any("contains itself" in str(each) for each in found)

@@ -69,7 +69,7 @@ def test_what_refuses_a_pipeline_cannot_be_lowered():
     ended = flujo("broken.yaml", "--profile", "ci")
     assert ended.exit_code == 4
     assert "V-T4: steps[0].input" in ended.stdout
-    assert "broken.yaml: V-T4: refuses the pipeline when it is enqueued" in ended.stderr
+    assert "broken.yaml: V-T4: enqueueing refuses such a pipeline" in ended.stderr
 
 
 @pytest.mark.parametrize(
@@ -80,8 +80,8 @@ def test_what_refuses_a_pipeline_cannot_be_lowered():
         (["--rules", "nowhere"], "there is no profile 'nowhere'"),
         (["--rules", "nowhere.toml"], "nowhere.toml: cannot be read (No such file"),
         (["--rules", "wrong_rule.toml"], "did you mean 'V-A4'?"),
-        (["--rules", "wrong_level.toml"], "'wran' is no weight"),
-        (["--rules", "table.toml"], "is no weight"),
+        (["--rules", "wrong_level.toml"], "'wran' is not a weight"),
+        (["--rules", "table.toml"], "is not a weight"),
         (["--rules", "no.toml"], "no.toml:1:"),
     ],
 )
@@ -107,4 +107,4 @@ def test_a_profile_that_nobody_asked_for_is_checked_too(project):
     (project / "flujo.toml").write_text(SETTINGS.replace("V-T4", "V-T44"))
     ended = flujo("warned.yaml")
     assert ended.exit_code == 2
-    assert "profile 'ci': 'V-T44' is no rule" in ended.stderr
+    assert "profile 'ci': 'V-T44' is not a rule" in ended.stderr

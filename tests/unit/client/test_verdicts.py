@@ -75,7 +75,7 @@ def test_a_callable_without_a_name_has_its_classes():
 
 @pytest.mark.parametrize("said", [None, "yes", 1, ("yes", "no"), (True,), PluginOutcome(success=True)])
 def test_what_is_no_verdict_is_refused(said):
-    with pytest.raises(TypeError, match="a validator answers with"):
+    with pytest.raises(TypeError, match="a validator must return"):
         result_of(said)
 
 

@@ -179,7 +179,7 @@ def test_a_celery_consumer_drops_the_refused_and_goes_on():
     [
         ([("a:b", b"x" * 16)], "key id"),
         ([("", b"x" * 16)], "key id"),
-        ([("k", b"short")], "under 16 bytes"),
+        ([("k", b"short")], "at least 16 bytes"),
         ([NEW, NEW], "twice"),
     ],
 )

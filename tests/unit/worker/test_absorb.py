@@ -85,7 +85,7 @@ def test_an_output_that_sinks_into_a_model_is_validated_there():
 
 @pytest.mark.parametrize("path", ["nothing.at.all", "total.deeper", "notes.missing.deeper"])
 def test_a_path_that_leads_nowhere_is_named(path):
-    with pytest.raises(ContextMergeError, match=f"step 's': sink_to '{path}' leads nowhere in Book"):
+    with pytest.raises(ContextMergeError, match=f"step 's': sink_to '{path}' does not exist in Book"):
         sunk(path, 1, Book())
 
 

@@ -79,7 +79,7 @@ def test_if_nothing_is_missing_the_hint_says_what_is_wrong_and_where(change, pat
 
 
 def test_what_is_filled_in_is_no_reason():
-    """C-28: a default was missing, but that is not what is wrong."""
+    """C-28: a default was missing, but that is not problems."""
     refusal = judged({**RIGHT, "items": []}).refusal
     assert refusal["missing_fields"] == ["task_name"]
     assert refusal["hint"].startswith("Please correct items:")

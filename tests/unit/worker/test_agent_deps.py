@@ -84,7 +84,9 @@ def test_an_agent_without_deps_gets_none():
 )
 def test_what_is_not_given_is_refused_before_it_is_sent(options):
     pipeline = Pipeline([Step("ask", asking(Tariffs))], **options)
-    with pytest.raises(PipelineError, match="step 'ask': its agent needs deps of type Tariffs; let the pipeline's"):
+    with pytest.raises(
+        PipelineError, match="step 'ask': its agent needs deps of type Tariffs; make them with the pipeline's"
+    ):
         ran(asking(Tariffs), **options)
     report = pipeline.validate_graph()
     assert ["deps of type Tariffs" in str(each) for each in report.errors] == [True]
@@ -95,5 +97,5 @@ def test_what_is_not_given_is_refused_before_it_is_sent(options):
 def test_what_a_factory_makes_is_known_in_the_attempt():
     result = ran(asking(Tariffs), resources=anything)
     assert not result.success
-    assert "needs deps of type Tariffs, and this attempt has Other" in result.step_history[0].feedback
+    assert "needs deps of type Tariffs, but this attempt has Other" in result.step_history[0].feedback
     assert result.step_history[0].attempts == 1

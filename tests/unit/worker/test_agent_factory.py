@@ -209,8 +209,8 @@ def test_options_that_are_taken_are_not_told(engine):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"max_retries": -1}, "max_retries is -1"),
-        ({"timeout": 0}, "timeout is 0"),
+        ({"max_retries": -1}, "max_retries must be at least 0, got -1"),
+        ({"timeout": 0}, "timeout must be more than 0 seconds, got 0"),
         ({"model_settings": {"max_retries": 2}}, "model_settings.max_retries would try again inside an attempt"),
     ],
 )
@@ -223,7 +223,7 @@ def test_a_model_that_nobody_provides_fails_at_once(engine):
     result, _ = story(engine, make_agent_async("nobody:model"), config=StepConfig(max_retries=3))
     [failed] = result.step_history
     assert failed.attempts == 1
-    assert "ConfigurationError: there is no model 'nobody:model'" in failed.feedback
+    assert "ConfigurationError: unknown model 'nobody:model'" in failed.feedback
 
 
 def test_a_variable_prompt_is_json_as_before():

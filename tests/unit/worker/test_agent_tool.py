@@ -264,13 +264,13 @@ def test_the_tool_tells_what_it_wants():
 
 @pytest.mark.parametrize("name", ["", "a b", "é", "x" * 61])
 def test_a_name_that_providers_do_not_take_is_refused(name):
-    with pytest.raises(ConfigurationError, match="name of a tool"):
+    with pytest.raises(ConfigurationError, match="part of a tool's name"):
         AgentTool(lambda data: data, name=name)
 
 
 @pytest.mark.parametrize("agent", [None, "shop.agents:planner", 3])
 def test_what_is_no_agent_is_refused(agent):
-    with pytest.raises(ConfigurationError, match="is no agent"):
+    with pytest.raises(ConfigurationError, match="is not an agent"):
         AgentTool(agent, name="x")
 
 
@@ -303,7 +303,7 @@ def test_an_agent_that_forgets_reads_why_and_calls_again():
 
 @pytest.mark.parametrize(("arguments", "success"), [('"plan it"', True), ("[1]", False), ("null", False), ("", False)])
 def test_arguments_that_are_no_object_are_the_task_or_refused(arguments, success):
-    """C-31: whatever a model writes, it is told what is wrong."""
+    """C-31: whatever a model writes, it is told problems."""
 
     def respond(messages, info):
         if len(messages) == 1:
@@ -684,7 +684,7 @@ def test_a_steps_aros_reads_the_agents_output():
 
 def test_an_input_without_names_is_refused():
     result, _ = ran(plan_tool(), [1])
-    assert "called with names" in result.step_history[0].feedback
+    assert "takes named arguments" in result.step_history[0].feedback
 
 
 def test_a_plan_with_another_contract_is_another_plan():

@@ -144,7 +144,7 @@ def test_a_planner_that_says_no_command_fails_the_loop(engine):
     result = engine.run(looped(Planner({"type": "finish"})), "goal")
 
     where = "Loop body failed in iteration 1 of 'loop' at step 'planner'"
-    assert_attributed(engine, result, where, "AgentIOValidationError", "it is no command: at /final_answer")
+    assert_attributed(engine, result, where, "AgentIOValidationError", "it is not a command: at /final_answer")
     assert len(engine.history(result.run_id)) == 3
 
 
@@ -287,7 +287,7 @@ def test_a_question_may_be_the_last_turn(engine):
 
 def test_turns_that_grow_too_large_fail_the_loop_with_the_figures(engine):
     result = engine.run(looped(Planner(run("big")), {"big": lambda _: "x" * 6_000_000}), "goal")
-    assert_attributed(engine, result, "at step 'record'", "SnapshotTooLarge", "may travel")
+    assert_attributed(engine, result, "at step 'record'", "SnapshotTooLarge", "can be sent")
 
 
 # several loops
@@ -390,24 +390,27 @@ class Bare(BaseModel):
 @pytest.mark.parametrize(
     ("made", "said"),
     [
-        (looped(Planner(), {"finish": upper}), "step 'loop': registry: 'finish' is a path of the loop's own"),
-        (looped(Planner(), {"a/b": upper}), "step 'loop': registry: agent 'a/b': a name has 1 to"),
-        (looped(Planner(), {1: upper}), "step 'loop': registry: 1 is a int, and an agent's name is a text"),
-        (looped(Planner(), [upper]), "step 'loop': registry names no agents"),
-        (of(AgenticLoopStep("loop", planner=Planner(), registry={})), "registry names no agents"),
-        (looped(Planner(), {"upper": 5}), "step 'loop/body/act/upper/upper': its agent, a int, is no callable"),
-        (looped(Planner(), max_loops=0), "step 'loop': max_loops is a whole number from 1"),
-        (looped(Planner(), on_agent_failure="skip"), "on_agent_failure 'skip' is none of abort, tell"),
-        (looped(of(step("a"))), "planner, a Pipeline, is neither an agent nor a plain step"),
-        (looped(step("a", config=ONCE.model_copy(update={"execution_mode": "background"}))), "planner, a Step, is"),
+        (looped(Planner(), {"finish": upper}), "step 'loop': registry: 'finish' is reserved by the loop"),
+        (looped(Planner(), {"a/b": upper}), "step 'loop': registry: agent 'a/b': a name must have 1 to"),
+        (looped(Planner(), {1: upper}), "step 'loop': registry: 1 is a int; an agent's name must be a text"),
+        (looped(Planner(), [upper]), "step 'loop': registry must be a mapping of agents"),
+        (of(AgenticLoopStep("loop", planner=Planner(), registry={})), "registry must be a mapping of agents"),
+        (looped(Planner(), {"upper": 5}), "step 'loop/body/act/upper/upper': its agent, a int, is not callable"),
+        (looped(Planner(), max_loops=0), "step 'loop': max_loops must be a whole number from 1"),
+        (looped(Planner(), on_agent_failure="skip"), "on_agent_failure 'skip' must be one of abort, tell"),
+        (looped(of(step("a"))), "planner, a Pipeline, must be an agent or a plain step"),
+        (
+            looped(step("a", config=ONCE.model_copy(update={"execution_mode": "background"}))),
+            "planner, a Step, must be an agent or a plain step in the foreground",
+        ),
         (
             looped(DynamicParallelRouterStep("r", router_agent=upper, branches={"b": step("b")})),
-            "planner, a DynamicParallelRouterStep, is neither",
+            "planner, a DynamicParallelRouterStep, must be",
         ),
-        (looped(step("a", fallback_step=of(step("b")).as_step("c"))), "planner, a Step, is neither"),
+        (looped(step("a", fallback_step=of(step("b")).as_step("c"))), "planner, a Step, must be"),
         (Pipeline([loop(Planner())]), "step 'loop': the log of its turns needs a context"),
-        (Pipeline([loop(Planner())], context_model=Bare), "the log of its turns 'command_log' is no field of Bare"),
-        (of(Step.cached(loop(Planner()))), "it asks a person and stands in a cached step"),
+        (Pipeline([loop(Planner())], context_model=Bare), "the log of its turns 'command_log' is not a field of Bare"),
+        (of(Step.cached(loop(Planner()))), "it asks a person and is inside a cached step"),
     ],
 )
 def test_what_cannot_be_is_refused_with_its_place(engine, made, said):

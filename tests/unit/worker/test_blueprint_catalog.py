@@ -96,7 +96,7 @@ def test_a_file_is_never_read_by_a_worker(tmp_path):
     (tmp_path / "x.md").write_text("secret")
     text = f"agents: {{w: {{model: m, system_prompt: {{from_file: {tmp_path}/x.md}}}}}}\nsteps: [{{name: a, uses: agents.w}}]"
     plan = replace(stored()[0], blueprint=text)
-    with pytest.raises(CodeMismatch, match="stands in no folder"):
+    with pytest.raises(CodeMismatch, match="has no folder"):
         CodeRegistry(ALLOWED, lambda _: plan).entry(blueprint_reference(text), plan.fingerprint)
 
 

@@ -118,7 +118,7 @@ def test_a_validator_may_be_an_object_with_validate(judged):
 
 @pytest.mark.parametrize("said", [None, "yes", 1, PluginOutcome(success=True)])
 def test_an_answer_that_is_no_verdict_is_an_error(judged, said):
-    with pytest.raises(TypeError, match="a validator answers with"):
+    with pytest.raises(TypeError, match="a validator must return"):
         judged(lambda _: said)
 
 

@@ -124,7 +124,7 @@ def test_a_failing_end_state_is_no_end(engine):
 def test_a_machine_that_is_stuck_says_where(engine):
     result = engine.run(bare(machine({"a": step("x")}, [go("a", "done", when=lambda *_: False)])), "in")
 
-    said = "state machine 'm' has no transition from state 'a', and that is no end state"
+    said = "state machine 'm' has no transition from state 'a', which is not an end state"
     assert_attributed(engine, result, "m", "ExecutionError", said)
 
 
@@ -134,7 +134,7 @@ def test_visits_are_counted(engine, most):
     result = engine.run(bare(made), 0)
 
     assert_attributed(
-        engine, result, "m", "ExecutionError", f"state machine 'm' visited {most} states without coming to"
+        engine, result, "m", "ExecutionError", f"state machine 'm' visited {most} states without reaching"
     )
     assert visited(result) == ["a"] * most
 
@@ -187,7 +187,7 @@ def test_a_next_state_that_there_is_not_is_named(engine):
     states = {"a": step("x", note(next_state="nowhere")), "b": step("y")}
     result = engine.run(of(machine(states, [], ends=["b"]), model=Walk), "in")
     assert_attributed(
-        engine, result, "next_state of 'm'", "PipelineError", "next_state is 'nowhere', and the machine has"
+        engine, result, "next_state of 'm'", "PipelineError", "next_state is 'nowhere', but the machine has"
     )
 
 

@@ -55,7 +55,7 @@ def test_one_item_is_a_list_of_one(engine, options):
         ("items", {"a": 1}, "the context's 'items' is a dict, not an iterable"),
         ("items", 5, "the context's 'items' is a int, not an iterable"),
         ("items", None, "the context's 'items' is a NoneType, not an iterable"),
-        ("scratchpad.list", [], "'scratchpad.list' leads nowhere in Notes: there is no 'list'"),
+        ("scratchpad.list", [], "'scratchpad.list' does not exist in Notes: there is no 'list'"),
     ],
 )
 def test_what_cannot_be_mapped_over_fails_the_map(engine, options, path, items, said):

@@ -130,7 +130,7 @@ def test_what_belongs_to_one_run_alone_is_not_handed_out(engine):
 @pytest.mark.parametrize("outputs", [[("scratchpad.missing", "title")], [("title", "scratchpad.no.where")]])
 def test_a_path_that_leads_nowhere_is_named(engine, outputs):
     result = engine.run(of(child(step("x"), model=Notes, outputs=outputs)), "in")
-    assert_attributed(engine, result, "export_context of 'child'", "PipelineError", "leads nowhere in")
+    assert_attributed(engine, result, "export_context of 'child'", "PipelineError", "does not exist in")
 
 
 def test_what_does_not_fit_the_parent_is_refused_without_telling_it(engine):

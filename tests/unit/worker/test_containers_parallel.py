@@ -290,7 +290,11 @@ def test_a_merge_function_sees_only_branches_that_succeeded(engine):
     ("merge", "type_name", "said"),
     [
         (raises, "KeyError", "a bug"),
-        (lambda context, branches: "nonsense", "ContextMergeError", "the merge function gave a str, neither a context"),
+        (
+            lambda context, branches: "nonsense",
+            "ContextMergeError",
+            "the merge function must return a context or None, got a str",
+        ),
     ],
 )
 def test_a_merge_function_that_goes_wrong_fails_the_fan_out(engine, merge, type_name, said):

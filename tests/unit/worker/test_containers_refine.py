@@ -78,7 +78,7 @@ def test_a_critic_that_gives_no_check_is_named(engine):
     made = Step.refine_until("refine", step("draft", draft), step("judge", lambda artifact: "fine"))
     result = engine.run(bare(made), "in")
 
-    assert_attributed(engine, result, "pair of 'refine/body/critic'", "PipelineError", "a RefinementCheck, not a str")
+    assert_attributed(engine, result, "pair of 'refine/body/critic'", "PipelineError", "a RefinementCheck, got a str")
 
 
 @pytest.mark.parametrize("who", ["draft", "judge"])
@@ -104,7 +104,7 @@ def test_outputs_of_steps_are_gathered(engine):
 def test_an_output_that_is_missing_is_named(engine):
     result = engine.run(of(step("first"), Step.gather("all", ["first", "second", "third"]), step("after")), "in")
 
-    said = "the context's step_outputs hold nothing of 'second', 'third'"
+    said = "the context's step_outputs have no output of 'second', 'third'"
     assert_attributed(engine, result, "Agent execution failed", "NonRetryableError", said)
     assert len([each for each in engine.history(result.run_id) if each.step == "all"]) == 1
 

@@ -80,7 +80,13 @@ def test_what_names_no_branches_fails_the_router(engine, said):
     made = route(agent, {"a": step("x")}, config=StepConfig(max_retries=3))
     result = engine.run(bare(made, step("after")), "in")
 
-    assert_attributed(engine, result, "selection of 'route'", "PipelineError", f"answered with a {type(said).__name__}")
+    assert_attributed(
+        engine,
+        result,
+        "selection of 'route'",
+        "PipelineError",
+        f"must answer with names of branches, got a {type(said).__name__}",
+    )
     assert len(calls) == 1
     assert [each.name for each in result.step_history] == ["route"]
 

@@ -80,7 +80,7 @@ def test_a_persons_answer_is_the_users_turn_and_all_turns_are_told(engine):
 
 
 def test_a_model_is_told_before_its_input_as_data(engine):
-    """What was said cannot pass for a turn of somebody else's, and is no template."""
+    """What was said cannot pass for a turn of somebody else's, and is not a template."""
     prompts = []
 
     def answer(prompt):
@@ -394,22 +394,22 @@ def test_a_field_that_takes_no_turns_fails_the_step_without_showing_what_was_sai
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"conversation": False, "named_steps": ["x"]}, "named_steps counts only with conversation=True"),
+        ({"conversation": False, "named_steps": ["x"]}, "named_steps has an effect only with conversation=True"),
         ({"ai_turn_source": "first"}, "ai_turn_source 'first': known are last, all_agents, named_steps"),
         ({"ai_turn_source": "named_steps"}, "ai_turn_source 'named_steps' needs named_steps"),
-        ({"named_steps": ["x"]}, "named_steps counts only with ai_turn_source 'named_steps'"),
-        ({"user_turn_sources": "hitl"}, "user_turn_sources is a list of names"),
-        ({"user_turn_sources": ["y"]}, "user_turn_sources names 'y', and no step of its body that says something is"),
+        ({"named_steps": ["x"]}, "named_steps has an effect only with ai_turn_source 'named_steps'"),
+        ({"user_turn_sources": "hitl"}, "user_turn_sources must be a list of names"),
+        ({"user_turn_sources": ["y"]}, "user_turn_sources names 'y', but no step of its body that adds turns has"),
         (
             {"user_turn_sources": ["both"]},
-            "user_turn_sources names 'both', and no step of its body that says something",
+            "user_turn_sources names 'both', but no step of its body that adds turns",
         ),
         (
             {"ai_turn_source": "named_steps", "named_steps": ["ask"]},
-            "named_steps names 'ask', and no step of its body that says something is called so",
+            "named_steps names 'ask', but no step of its body that adds turns has this name",
         ),
-        ({"history_management": {"max_tokens": 9}}, "history_management, a dict, is no HistoryManagement"),
-        ({"history_template": 3}, "history_template, a int, is no template"),
+        ({"history_management": {"max_tokens": 9}}, "history_management, a dict, is not a HistoryManagement"),
+        ({"history_template": 3}, "history_template, a int, is not a template"),
         ({"history_template": "{{ context }}"}, "history_template: line 1, column 4: unknown name 'context'"),
     ],
 )
@@ -434,7 +434,7 @@ def test_a_conversation_is_not_kept_in_a_cache(engine):
     """What its agents say hangs on what was said before, which a result's key has not."""
     with pytest.raises(PipelineError) as refused:
         engine.enqueue(of(CacheStep(wrapped_step=chat(step("say", Heard())))))
-    assert "conversation stands in a cached step" in "\n".join(refused.value.findings)
+    assert "conversation is inside a cached step" in "\n".join(refused.value.findings)
 
 
 def test_a_conversation_needs_a_context(engine):

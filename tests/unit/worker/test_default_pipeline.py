@@ -89,9 +89,9 @@ def test_no_more_solutions_are_made_than_asked_for(engine, rounds):
     ("answer", "why"),
     [
         ({"items": verdicts(True)}, "each with `passed`: 1 came, 1 of them judged"),
-        ({"items": [{"description": RHYMES}, *verdicts(True)]}, "the checklist has 2 items"),
+        ({"items": [{"description": RHYMES}, *verdicts(True)]}, "the answer must repeat the 2 items"),
         ({"items": [{"description": RHYMES}, *verdicts(True, False)]}, "3 came, 2 of them judged"),
-        ("passed", 'a checklist is meant, {"items": [{"description": …,'),
+        ("passed", 'expected a checklist, {"items": [{"description": …,'),
     ],
 )
 def test_a_verdict_that_leaves_items_out_is_asked_for_again(engine, answer, why):

@@ -69,8 +69,8 @@ def test_an_outline_shows_one_item_and_what_went_wrong():
     ("pid", "again", "said"),
     [
         (None, 0, "The run was over before a worker could be killed."),
-        (7, 1, "Worker 7 was killed in the middle: 1 attempt was done again elsewhere."),
-        (7, 3, "Worker 7 was killed in the middle: 3 attempts were done again elsewhere."),
+        (7, 1, "Worker 7 was killed in the middle: 1 attempt was done again by other workers."),
+        (7, 3, "Worker 7 was killed in the middle: 3 attempts were done again by other workers."),
     ],
 )
 def test_what_became_of_the_killed_worker(pid, again, said):

@@ -58,13 +58,13 @@ def test_a_question_about_many_is_cut():
 @pytest.mark.parametrize(
     ("ruling", "state", "said"),
     [
-        (None, None, "No licence is proprietary or unknown, so nobody was asked."),
+        (None, None, "No licence is proprietary or unknown, so no approval was needed."),
         (Ruling(approved=True, note="we pay"), "answered", "Approved: we pay."),
         (Ruling(approved=False), "answered", "Not approved."),
         (
             BY_DEFAULT,
             "expired",
-            "Not approved by default: nobody was there to ask. `flujo demo --ask` waits for your answer.",
+            "Not approved by default: no answer came in time. `flujo demo --ask` waits for your answer.",
         ),
     ],
 )
@@ -93,7 +93,7 @@ def test_whoever_goes_away_is_told_how_to_answer_later():
     left = asking("maybe\n")
     assert isinstance(left.exception, click.Abort)
     assert "'maybe' is neither yes nor no" in left.stderr
-    assert left.stderr.count("yes or no, and why if you like") == 2
+    assert left.stderr.count("yes or no, and a reason if you like") == 2
 
 
 def test_somebody_has_to_be_there(monkeypatch):

@@ -48,7 +48,7 @@ def test_an_attempts_message_holds_that_attempt(worker, wire, task_id, said):
     ("wire", "task_id", "said"),
     [
         (BELL.to_wire(), "run:other:other:join", "what it holds is the join signal run:fan:fan:join"),
-        (STEP.to_wire(), STEP.key, "is not a join's"),
+        (STEP.to_wire(), STEP.key, "does not belong to a join"),
         ({}, BELL.key, "not a join signal"),
     ],
     ids=["another id", "an attempt", "nothing"],

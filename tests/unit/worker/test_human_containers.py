@@ -104,7 +104,7 @@ def test_siblings_finish_while_branches_wait(engine, first):
 
 def test_several_open_questions_have_to_be_named(engine):
     run = asked(engine, of(arms()))
-    with pytest.raises(ResumeError, match=r"2 questions open.*'fan/a/ask', 'fan/c/ask'") as refused:
+    with pytest.raises(ResumeError, match=r"2 open questions.*'fan/a/ask', 'fan/c/ask'") as refused:
         engine.answer(run, "yes")
     assert refused.value.error_code == "SEVERAL_QUESTIONS"
 

@@ -111,8 +111,8 @@ def test_what_only_the_files_tell_is_found_there(engine, install):
     [
         ("License: MIT", "default", "permissive", ""),
         ("License: GPLv3+", "duties", "copyleft", "GPL: the source of the whole work must be offered"),
-        ("License: Proprietary", "attention", "proprietary", "have its terms read"),
-        ("License: see the file", "attention", "unknown", "no known licence"),
+        ("License: Proprietary", "attention", "proprietary", "have a lawyer read its terms"),
+        ("License: see the file", "attention", "unknown", "unknown licence"),
         ("Classifier: License :: OSI Approved :: BSD License", "attention", "permissive", "does not settle it"),
     ],
 )

@@ -184,7 +184,7 @@ def test_error_on_conflict_looks_into_mappings():
 
 
 def test_an_unknown_strategy_is_named():
-    with pytest.raises(ValueError, match="no merge strategy 'sideways'"):
+    with pytest.raises(ValueError, match="unknown merge strategy 'sideways'"):
         merged({}, {}, strategy="sideways")
 
 

@@ -342,7 +342,7 @@ def test_a_snapshot_that_is_too_large_fails_the_step(engine):
         result = run_one(small, lambda data: data * 1000, value="long")
 
     assert result.error.code == "SNAPSHOT_TOO_LARGE"
-    assert "at most 2,000 may travel" in result.error.message
+    assert "at most 2,000 can be sent" in result.error.message
 
 
 def test_values_above_the_inline_limit_are_kept_once_and_pointed_at():

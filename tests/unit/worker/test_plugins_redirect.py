@@ -205,7 +205,9 @@ def test_an_agent_that_was_tried_already_ends_the_run_as_control_flow(engine):
         "control_flow",
         "INFINITE_REDIRECT",
     )
-    with pytest.raises(InfiniteRedirectError, match="step 's': plugin Sends redirects to Senior, which was tried"):
+    with pytest.raises(
+        InfiniteRedirectError, match="step 's': plugin Sends redirects to Senior, which has already been tried"
+    ):
         result.raise_for_status()
 
 
@@ -299,7 +301,7 @@ def test_a_plugin_that_answers_with_something_else_is_named(engine):
     result = run_one(engine, Agent(), judge)
 
     assert fault(engine, result).category == "plugin"
-    assert "plugin Judge answers with a PluginOutcome, not bool" in result.step_history[0].feedback
+    assert "plugin Judge must return a PluginOutcome, got bool" in result.step_history[0].feedback
 
 
 # what is told

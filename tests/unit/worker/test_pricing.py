@@ -60,7 +60,7 @@ def test_without_strict_it_costs_nothing_and_that_is_said_once(caplog):
     with caplog.at_level(logging.CRITICAL):
         costs = [usage_of(SPENT, response("m3")).cost_usd for _ in range(2)]
     assert costs == [0.0, 0.0]
-    assert [record.message for record in caplog.records] == ["model acme.m3 has no price: what it costs counts as 0"]
+    assert [record.message for record in caplog.records] == ["model acme.m3 has no price: its calls count as 0"]
 
 
 @pytest.mark.parametrize("provider", ["function", "test", None])

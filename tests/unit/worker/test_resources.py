@@ -455,7 +455,7 @@ def test_leaving_that_fails_after_a_failure_does_not_hide_it(engine, kind, caplo
         result = run_with(engine, kind(fails="exit"), raising(ValueError("no")))
 
     assert fault(engine, result).type_name == "ValueError"
-    [said] = [record.getMessage() for record in caplog.records if "could not be left" in record.getMessage()]
+    [said] = [record.getMessage() for record in caplog.records if "could not be closed" in record.getMessage()]
     assert said.startswith("step 's': its resources")
     assert "app:***@db" in said
 

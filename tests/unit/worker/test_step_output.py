@@ -243,5 +243,5 @@ def test_a_plain_function_that_goes_on_is_told_with_its_timeout():
     finally:
         release.set()
     assert in_thread.error.message == on_loop.error.message == "no answer within 0.05 s"
-    assert "a plain function runs in a thread, which nothing can stop" in in_thread.error.suggestion
+    assert "a plain function runs in a thread, which cannot be stopped" in in_thread.error.suggestion
     assert on_loop.error.suggestion is None

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from types import SimpleNamespace
 from unittest.mock import MagicMock
 
 import orjson
 import pytest
-from builders import enqueued
+from builders import decided, enqueued, following, pipeline_of, succeeded
 from celery import Celery, signals
 from test_strategy import published
 
@@ -19,7 +18,9 @@ from flujo_client.transport.wire import register
 from flujo_worker.consumer.pool import AttemptPool
 from flujo_worker.consumer.strategy import strategy
 from flujo_worker.engine import Engine, LoopEffects, Taker
-from flujo_worker.errors import WireError
+from flujo_worker.errors import StoreError, WireError
+from flujo_worker.ports import Claim, Committed
+from flujo_worker.runtime.effects import ClaimTerms
 
 FIRST = enqueued().first
 QUEUE = FIRST.queue
@@ -52,12 +53,12 @@ class Hungry(Taker):
     def __init__(self, *, accepts=True):
         self.items, self._accepts = [], accepts
 
-    def wants(self, envelope):
+    def wants(self, kind, queue):
         return True
 
     def take_item(self, item, queue):
         self.items.append((item, queue))
-        return self._accepts
+        return item.decode() if self._accepts else None
 
 
 def sent(engine, taker, *, attempts=1, messages=1):
@@ -106,6 +107,110 @@ def test_until_a_pool_consumes_nothing_is_taken(engine):
     assert sent(engine, Taker()).taken == [False]
 
 
+# claims ahead of messages
+
+
+class Ledger:
+    """Commits whatever it is given, and claims what it is asked to; remembers what was asked."""
+
+    def __init__(self):
+        self.claimed_by, self.claims, self.deferred = [], [], []
+
+    async def commit(self, decision):
+        [following] = decision.next
+        self.claimed_by.append(following.claimed_by)
+        return Committed("merged", claimed_at=7 if following.claimed_by else None)
+
+    async def claim(self, key, *_, **__):
+        self.claims.append(key)
+        return Claim(5)
+
+    def defer(self, *given):
+        self.deferred.append(given)
+
+
+TERMS = ClaimTerms(max_lost=2, may_judge=True, to_reserve=(), room="shared")
+DECISION = decided(enqueued(pipeline_of("a", "b")), succeeded())
+NEXT = following(DECISION)
+OWN = NEXT.key.encode()
+
+
+def alone(engine, *acts, item=OWN):
+    """Do something in one attempt after another, in a process that takes this item whenever it may; give the ledger and the sender."""
+    sender, threads, ledger = Sender(item), ThreadPoolExecutor(1), Ledger()
+    effects = LoopEffects(engine, ledger, ledger, threads, sender, at_once=1)
+    effects.taker = Hungry()
+
+    async def attempt(act, ended):
+        ended.set_result(await act(effects))
+
+    async def perform():
+        results = []
+        for act in acts:
+            ended = engine.loop.create_future()
+            engine.begin(attempt(act, ended))
+            results.append(await asyncio.wait_for(ended, 10))
+            await asyncio.sleep(0)
+        return results
+
+    *_, last = engine.run(perform())
+    threads.shutdown()
+    return last, ledger, sender
+
+
+async def step(effects):
+    """An attempt: its claim, its merge, and what follows is published."""
+    claim = await effects.claim(FIRST, "w1", **TERMS)
+    await effects.commit(DECISION)
+    await effects.send([NEXT], None)
+    return claim
+
+
+async def following_step(effects):
+    return await effects.claim(NEXT, "w1", **TERMS)
+
+
+def test_who_took_its_own_message_claims_the_next_attempt_in_the_merge(engine):
+    claim, ledger, _ = alone(engine, step, step, following_step)
+    assert (ledger.claimed_by, ledger.claims) == ([None, "w1"], [FIRST.key] * 2)
+    assert (claim.fence, claim.claimed_at) == (1, 7)
+
+
+def test_a_claim_ahead_is_used_once(engine):
+    claim, ledger, _ = alone(engine, step, step, following_step, following_step)
+    assert (claim.fence, ledger.claims) == (5, [FIRST.key, FIRST.key, NEXT.key])
+
+
+def test_behind_others_nothing_is_claimed_ahead(engine):
+    _, ledger, _ = alone(engine, step, step, item=b"another")
+    assert ledger.claimed_by == [None, None]
+
+
+def test_a_claim_is_given_back_where_another_message_came_first(engine):
+    """The one that is published may be with somebody else by now, who was told that the attempt is taken."""
+
+    async def overtaken(effects):
+        effects._sender._item = b"another"
+        return await step(effects)
+
+    _, ledger, sender = alone(engine, step, overtaken, step)
+    assert ledger.deferred == [(NEXT.key, 1, 0.0)]
+    assert sender.taken == [True, True, False, True]
+    assert ledger.claimed_by == [None, "w1", None]
+
+
+def test_a_claim_that_cannot_be_given_back_is_left_to_its_lease(engine):
+    def away(*_):
+        raise StoreError("away")
+
+    async def overtaken(effects):
+        effects._sender._item, effects._store.defer = None, away
+        return await step(effects)
+
+    _, _, sender = alone(engine, step, overtaken)
+    assert sender.taken == [True, True]
+
+
 def act():
     """What a task does."""
 
@@ -134,8 +239,8 @@ def item():
 
 
 def test_an_attempt_is_taken_from_its_item(pool):
-    assert pool.wants(FIRST)
-    assert pool.take_item(item(), QUEUE)
+    assert pool.wants(FIRST.kind, QUEUE)
+    assert pool.take_item(item(), QUEUE) == published(keys=())["headers"]["id"]
     assert len(pool.begun) == 1
     assert pool.free == 1
 
@@ -143,14 +248,14 @@ def test_an_attempt_is_taken_from_its_item(pool):
 def test_a_full_process_wants_nothing(pool):
     assert pool.take_item(item(), QUEUE)
     assert pool.take_item(item(), QUEUE)
-    assert not pool.wants(FIRST)
+    assert not pool.wants(FIRST.kind, QUEUE)
 
 
 def test_nothing_is_wanted_of_a_queue_that_the_worker_does_not_consume_now(pool):
     """It was paused, stops, or was told to consume others."""
-    assert not pool.wants(replace(FIRST, queue="other"))
+    assert not pool.wants(FIRST.kind, "other")
     pool._capacity.queues = frozenset()
-    assert not pool.wants(FIRST)
+    assert not pool.wants(FIRST.kind, QUEUE)
 
 
 def test_nothing_is_wanted_past_a_signal_s_receiver(pool):
@@ -159,7 +264,7 @@ def test_nothing_is_wanted_past_a_signal_s_receiver(pool):
 
     signals.task_prerun.connect(receiver)
     try:
-        assert not pool.wants(FIRST)
+        assert not pool.wants(FIRST.kind, QUEUE)
     finally:
         signals.task_prerun.disconnect(receiver)
 

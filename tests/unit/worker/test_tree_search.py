@@ -282,7 +282,7 @@ def test_when_all_answers_are_none_the_step_fails(engine):
 
 def test_nothing_proposed_at_all_is_a_failure(engine):
     result = engine.run(bare(search(lambda _: [])), "?")
-    assert_attributed(engine, result, "search", "NonRetryableError", "the proposer made no candidate at all")
+    assert_attributed(engine, result, "search", "NonRetryableError", "the proposer made no candidates")
 
 
 def test_a_flaky_evaluator_is_tried_again(engine):

@@ -1,0 +1,144 @@
+"""Where a run stands, as far as it decides whether it may go on under another plan, and where a difference is seen from there. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from flujo_client.contract.records import LIVE_RUN, OPEN_ATTEMPT, SEQUENCE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from flujo_client.contract.plan import Nodes, Plan
+    from flujo_client.contract.plan_difference import Difference
+
+Position = Literal["before", "at", "after"]
+"""Where a difference is, seen from where the run stands."""
+
+
+class ScopePlace(NamedTuple):
+    """Where one scope of a run stands; `cursor` is the place of the step that a sequence is at."""
+
+    address: str
+    kind: str
+    status: str
+    cursor: int
+    version: int
+
+
+class AttemptPlace(NamedTuple):
+    """One attempt of a run, whether it has ended or not."""
+
+    key: str
+    address: str
+    step: str
+    number: int
+    kind: str
+    status: str
+    fence: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunState:
+    """Where a run stands, as far as it decides whether it may go on under another plan.
+
+    Attributes:
+        root: the address at which it begins: empty, or a body's for a child run.
+        queue: the queue of its steps that name none.
+        scopes: all of its scopes, closed ones too, by address.
+        attempts: all of its attempts, by key.
+    """
+
+    run: str
+    reference: str
+    fingerprint: str
+    status: str
+    root: str
+    queue: str
+    scopes: tuple[ScopePlace, ...] = ()
+    attempts: tuple[AttemptPlace, ...] = ()
+
+    @property
+    def has_ended(self) -> bool:
+        """Tell whether the run can move no more."""
+        return self.status not in LIVE_RUN
+
+    @property
+    def open_attempts(self) -> Iterator[AttemptPlace]:
+        """Yield the attempts that have not ended."""
+        return (each for each in self.attempts if each.status in OPEN_ATTEMPT)
+
+
+Stance = Literal["coming", "open", "asked", "closed"]
+"""How a sequence stands at its step: it has merged nothing of it, has a container open there, waits for a person there, or has ended."""
+
+
+class Whereabouts:
+    """Where a run stands in its plan, by the paths of the bodies it has begun.
+
+    Args:
+        plan: the plan the run goes by.
+        state: its rows.
+    """
+
+    def __init__(self, plan: Plan, state: RunState) -> None:
+        self.stances: dict[str, set[tuple[int, Stance]]] = {}
+        self.open_containers: set[str] = set()
+        asked = {each.address for each in state.open_attempts if each.kind == "resume"}
+        busy = {
+            each.address.rpartition("/")[0] for each in state.scopes if each.status == "open" and each.kind != SEQUENCE
+        }
+        for scope in state.scopes:
+            try:
+                container, nodes, _ = plan.locate(scope.address)
+            except KeyError:  # it closed before the run came under this plan, which has another name for it
+                continue
+            if scope.kind != SEQUENCE or nodes is None:
+                if container is not None and scope.status == "open":
+                    self.open_containers.add(container.path)
+                continue
+            stance: Stance = "open" if scope.address in busy else "asked" if scope.address in asked else "coming"
+            if scope.status != "open":
+                stance = "closed"
+            place = len(nodes) if stance == "closed" else scope.cursor
+            self.stances.setdefault(body_path(nodes), set()).add((place, stance))
+
+    def position(self, difference: Difference) -> Position:
+        """Return where a difference is, seen from the run: before what it stands at, at it, or after."""
+        for body, place in reversed(difference.around):
+            stances = self.stances.get(body)
+            if stances is None:
+                continue
+            is_own = body == difference.body
+            if not is_own and self._has_begun_other_bodies(difference, body):
+                return "after"
+            found = {_position(difference if is_own else None, place, *each) for each in stances}
+            return "before" if "before" in found else "at" if "at" in found else "after"
+        return "after"
+
+    def stance_at(self, difference: Difference) -> set[Stance]:
+        """Return how the sequences stand that are at the step that differs."""
+        return {stance for place, stance in self.stances.get(difference.body, ()) if place == difference.place}
+
+    def _has_begun_other_bodies(self, difference: Difference, body: str) -> bool:
+        """Tell whether the container in `body` that holds the difference has run bodies, none of which is the one that differs."""
+        inner = difference.around[[path for path, _ in difference.around].index(body) + 1][0]
+        container = inner.rpartition("/")[0] + "/"
+        return any(path.startswith(container) for path in self.stances)
+
+
+def _position(difference: Difference | None, place: int, at: int, stance: Stance) -> Position:
+    """Where something at `place` of a body is, seen from a sequence that stands at `at`; None: something inside a step of the body."""
+    if place != at:
+        return "before" if place < at else "after"
+    if difference is None:
+        return "after"
+    if difference.what == "added" and difference.key is None:
+        return "after" if stance == "coming" else "before"
+    return "at"
+
+
+def body_path(nodes: Nodes) -> str:
+    """Return the path of the body that some nodes are; they are not empty."""
+    return nodes[0].path.rpartition("/")[0]
