@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract.context import PipelineContext
@@ -83,6 +83,7 @@ class _Reading:
     run: RunRecord
     resolve: Resolve
     fetch: Fetch
+    contexts: dict[str, Any] = field(default_factory=dict)
 
     def nodes(self, nodes: Sequence[NodeRows]) -> list[StepResult]:
         return [
@@ -160,7 +161,7 @@ class _Reading:
             token_counts=own.token_counts + scope.tokens + sum(each.token_counts for each in inside),
             cost_usd=own.cost_usd + scope.cost_usd + sum(each.cost_usd for each in inside),
             feedback=feedback if has_succeeded else self._why(scope, inside),
-            branch_context=self.value(scope.context) if has_succeeded else None,
+            branch_context=self.context(scope.context) if has_succeeded else None,
             metadata_=metadata,
             step_history=inside,
         )
@@ -173,6 +174,14 @@ class _Reading:
         if failed is not None or scope.status in ENDED:
             return failed or scope.status
         return self.run.error.feedback if self.run.error is not None else self.run.reason
+
+    def context(self, packed: Packed | None) -> Any:
+        """A context that a scope left. Equal ones are read once, for each of many branches may have left the same."""
+        if packed is None:
+            return None
+        if packed.digest not in self.contexts:
+            self.contexts[packed.digest] = self.value(packed)
+        return self.contexts[packed.digest]
 
     def value(self, packed: Packed | None) -> Any:
         if packed is None:

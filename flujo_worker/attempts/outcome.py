@@ -26,6 +26,7 @@ from flujo_worker.attempts.resources import holding
 from flujo_worker.attempts.resume import perform_resume
 from flujo_worker.attempts.step import perform_step
 from flujo_worker.domain.conversation import conversation_at
+from flujo_worker.domain.waiting import FIRST_AGAIN
 from flujo_worker.event_loop import is_cancelled
 from flujo_worker.observe.log import emit, filling_of
 from flujo_worker.runtime.attempt_run import StageError, Work
@@ -115,7 +116,8 @@ class Outcomes:
     async def of(self, claimed: Claimed, entry: LoadedPipeline, story: Story, run: AttemptRun) -> Outcome | None:
         """Perform an attempt, between what its pipeline's hooks are told; work with nothing to perform is a success."""
         envelope = claimed.envelope
-        around = self._around(envelope, entry) if entry.plan.hooks and envelope.kind != "join" else None
+        is_told = envelope.kind in POLICIES or (envelope.kind == "start" and envelope.number < FIRST_AGAIN)
+        around = self._around(envelope, entry) if entry.plan.hooks and is_told else None
         stop = None if around is None else await self._effects.call(around.before)
         if stop is not None:
             return Outcome("aborted", fault=stop, latency_s=time.monotonic() - claimed.started, events=story.told())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from flujo_client.address import branch_of
@@ -20,7 +21,7 @@ from flujo_worker import failpoints
 from flujo_worker.coordinator.offload import offload_large_values
 from flujo_worker.coordinator.recorded_answers import RecordedAnswers
 from flujo_worker.domain.decide import decide
-from flujo_worker.domain.values import AttemptReport, CallUserCode, UserCodeFailed
+from flujo_worker.domain.values import AttemptReport, CallUserCode, UserCodeFailed, UserCodePaused
 from flujo_worker.errors import Unreadable
 from flujo_worker.observe.log import collecting_events
 from flujo_worker.runtime.effects import BlockingEffects
@@ -43,12 +44,15 @@ if TYPE_CHECKING:
         NextAttempt,
         ReadScope,
     )
-    from flujo_worker.ports import Committed, Store, Verdict
+    from flujo_worker.ports import Committed, Replies, Store, Verdict
     from flujo_worker.runtime.effects import Effects
 
     Send = Callable[[Sequence[Envelope], FanOut | None], None]
 
 logger = logging.getLogger(__name__)
+
+_RAISED = (UserCodeFailed, UserCodePaused)
+"""The answers that are raised."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +70,11 @@ class ScopeClosedMeanwhile(Exception):
 class UserCodeAnswers(Protocol):
     """Who answers what deciding asks of user code."""
 
-    def answer(self, ticket: RunHeader, call: CallUserCode) -> Any:
-        """Answer one question; raises UserCodeFailed when user code does not."""
+    def answer(self, ticket: RunHeader, call: CallUserCode, replies: Replies = tuple) -> Any:
+        """Answer one question; raises UserCodeFailed when user code does not, UserCodePaused when it asks a person first.
+
+        `replies` reads what people have answered at the place where the decision began.
+        """
 
     def store_result(self, ticket: RunHeader, entry: CacheEntry) -> Event:
         """Give the cache what was merged, and tell what became of it."""
@@ -253,7 +260,7 @@ class Coordinator:
         answer: Any = None
         try:
             while True:
-                request = deciding.throw(answer) if isinstance(answer, UserCodeFailed) else deciding.send(answer)
+                request = deciding.throw(answer) if isinstance(answer, _RAISED) else deciding.send(answer)
                 answer = await self.effects.call(self._answer, notice.envelope, request, recorded)
         except StopIteration as end:
             decision: Decision = end.value
@@ -264,15 +271,17 @@ class Coordinator:
         if not isinstance(request, CallUserCode):
             return self._read(envelope.ticket.run, request)
         with collecting_events(envelope) as events:
-            answer = self._call(envelope.ticket, request)
+            answer = self._call(envelope, request)
         recorded.note(request, answer, events.told())
         return answer
 
-    def _call(self, ticket: RunHeader, call: CallUserCode) -> Any:
+    def _call(self, envelope: Envelope, call: CallUserCode) -> Any:
+        run, address, step = envelope.ticket.run, envelope.address, envelope.step
+        replies = tuple if envelope.kind == "step" else partial(self._store.replies, run, address, step)
         try:
-            return self._evaluator.answer(ticket, call)
-        except UserCodeFailed as refused:
-            return refused
+            return self._evaluator.answer(envelope.ticket, call, replies)
+        except _RAISED as raised:
+            return raised
 
     def _read(self, run: str, request: ReadScope) -> Any:
         if request.children:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from flujo_client.address import ROOT, is_repeated
+from flujo_client.address import END, ROOT, is_repeated
 from flujo_client.contract.outcome import Event
 from flujo_client.contract.records import SEQUENCE
 from flujo_worker.domain.transitions import SCOPE, require
@@ -27,9 +27,11 @@ from flujo_worker.domain.values import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from flujo_client.contract.envelope import AttemptKind
     from flujo_client.contract.outcome import Fault
-    from flujo_client.contract.plan import Node, Plan, PlanLocation
+    from flujo_client.contract.plan import Node, Nodes, Plan, PlanLocation
     from flujo_client.serial import Packed
     from flujo_worker.domain.values import (
         AttemptReport,
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
         ScopeRow,
         ScopeStatus,
         SlotReleased,
+        UserCodePaused,
     )
 
 Steps: TypeAlias = Generator[CallUserCode | ReadScope, Any, None]
@@ -124,6 +127,8 @@ class DecisionBuilder:
         control_queue: where starts and joins go.
 
     Attributes:
+        pauses: where the decision stops for a question of user code, by the number of the stop.
+        stop: the number of the latest place where it could stop, and `stops_at` that place's address.
         begun: the top-level steps this decision has come to; `begun_with` is the context that the last of them began with.
     """
 
@@ -131,6 +136,9 @@ class DecisionBuilder:
     notice: AttemptReport
     kinds: dict[str, Kind]
     control_queue: str
+    pauses: Mapping[int, UserCodePaused] = field(default_factory=dict)
+    stop: int = 0
+    stops_at: str = ROOT
     close: CloseAttempt = field(default_factory=lambda: CloseAttempt("succeeded"))
     scopes: dict[str, ScopeState] = field(default_factory=dict)
     works: list[NextAttempt] = field(default_factory=list)
@@ -160,6 +168,11 @@ class DecisionBuilder:
         """The node a sequence is at."""
         return (self.location(scope).nodes or ())[scope.cursor]
 
+    def place(self, scope: ScopeState) -> Node:
+        """The node a sequence is at; the container, if that is what the scope is, or what a sequence has come to the end of."""
+        is_at_node = scope.kind == SEQUENCE and scope.cursor < len(self.location(scope).nodes or ())
+        return self.node(scope) if is_at_node else self.container(scope)
+
     def own(self) -> ScopeState:
         """The attempt's own scope, as its envelope tells it."""
         envelope = self.notice.envelope
@@ -171,7 +184,7 @@ class DecisionBuilder:
             step=location.container.name if location.container else "",
             name=envelope.address.rpartition("/")[2],
             place=0,
-            cursor=location.nodes.place_of(envelope.step) if location.nodes else 0,
+            cursor=_cursor(location.nodes, envelope.step) if location.nodes else 0,
             version=envelope.version,
             output=envelope.input,
             context=envelope.context,
@@ -206,14 +219,14 @@ class DecisionBuilder:
     def work(
         self, scope: ScopeState, node: Node, *, kind: AttemptKind = "step", held: bool = False, **rest: Any
     ) -> None:
-        """Make a work row for a node of a sequence."""
+        """Make a work row for a node of a sequence; `step` is the place's name, where that is not the node's."""
         self.works.append(self.attempt(scope, node, kind=kind, held=held, **rest))
 
     def attempt(self, scope: ScopeState, node: Node, *, kind: AttemptKind = "step", **rest: Any) -> NextAttempt:
         """A work row for a node of a sequence, in whichever run that is."""
         return NextAttempt(
             address=scope.address,
-            step=node.name,
+            step=rest.pop("step", node.name),
             number=rest.pop("number", 1),
             queue=self.control_queue if kind == "start" else node.queue or self.notice.envelope.ticket.queue,
             input=scope.output,
@@ -263,6 +276,10 @@ class DecisionBuilder:
         """The attempt's own scope, then the others, deepest first: the order everything locks in (law)."""
         own, *others = [scope for scope in self.scopes.values() if scope.seen is not None]
         return [own, *sorted(others, key=lambda scope: (-len(scope.address), scope.address))]
+
+
+def _cursor(nodes: Nodes, step: str) -> int:
+    return len(nodes) if step.endswith(END) else nodes.place_of(step)
 
 
 def _read(row: ScopeRow) -> ScopeState:

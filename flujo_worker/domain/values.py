@@ -344,3 +344,17 @@ class UserCodeFailed(Exception):
     def __init__(self, fault: Fault) -> None:
         super().__init__(fault.message)
         self.fault = fault
+
+
+class UserCodePaused(Exception):
+    """A question to user code that a person has to answer something for first: it raised a pause (M-042).
+
+    Attributes:
+        message: what the person is asked.
+        fault: what it is where nobody can be asked.
+        role, path: which code asks.
+    """
+
+    def __init__(self, message: str, fault: Fault, call: CallUserCode) -> None:
+        super().__init__(message)
+        self.message, self.fault, self.role, self.path = message, fault, call.role, call.path

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from flujo_client.errors import PausedException
 from flujo_client.pipeline.compiled_text import filling_by
 from flujo_client.serial import Resolver
-from flujo_worker.domain.values import CallUserCode, UserCodeFailed
+from flujo_worker.domain.values import CallUserCode, UserCodeFailed, UserCodePaused
 from flujo_worker.errors import StoreError
 from flujo_worker.observe.log import filling_of
+from flujo_worker.runtime.fault_text import message_of
 from flujo_worker.runtime.faults import fault_of
 from flujo_worker.user_code import cache, contexts, functions, people
 from flujo_worker.user_code.question import UserCodeCall, UserCodeRuntime, fetched
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
     from flujo_client.serial import Packed
     from flujo_worker.domain.values import CacheEntry
     from flujo_worker.event_loop import Loop
-    from flujo_worker.ports import Ledger
+    from flujo_worker.ports import Ledger, Replies
     from flujo_worker.user_code.code_registry import CodeRegistry
 
 logger = logging.getLogger(__name__)
@@ -86,10 +89,16 @@ class Evaluator:
     def __init__(self, ledger: Ledger, catalog: CodeRegistry, bench: UserCodeRuntime) -> None:
         self._ledger, self.catalog, self._bench = ledger, catalog, bench
 
-    def answer(self, ticket: RunHeader, call: CallUserCode) -> Any:
+    def answer(self, ticket: RunHeader, call: CallUserCode, replies: Replies = tuple) -> Any:
         """Answer one question.
 
+        Args:
+            ticket: the run's.
+            call: what is asked.
+            replies: reads what people have answered at the place where the decision began.
+
         Raises:
+            UserCodePaused: user code asks a person first.
             UserCodeFailed: user code raised, took too long, or gave what cannot travel.
             CodeMismatch: this worker has not the code the run was started with.
         """
@@ -97,9 +106,15 @@ class Evaluator:
         filling = filling_of(self._bench.template, step=call.path.rpartition("/")[2], of=call.role)
         try:
             with filling_by(filling):
-                return ROLES[call.role](UserCodeCall(step, self._fetched(call.values), call.data, self._bench))
+                asked = UserCodeCall(
+                    step, self._fetched(call.values), call.data, self._bench, partial(_reply, call, replies)
+                )
+                return ROLES[call.role](asked)
         except StoreError:
             raise
+        except PausedException as pause:
+            message = message_of(pause, None).strip() or f"Step '{step.name}' requires human input."
+            raise UserCodePaused(message, self._fault(call, pause), call) from pause
         except Exception as error:
             raise UserCodeFailed(self._fault(call, error)) from error
 
@@ -123,3 +138,12 @@ class Evaluator:
         fault = fault_of(error, "system", self._bench.timeout_s)
         message = f"{call.role} of '{call.path}' failed with {fault.type_name}: {fault.message}"
         return replace(fault, feedback=message)
+
+
+def _reply(call: CallUserCode, replies: Replies) -> Packed | None:
+    """The latest answer to what this code has asked there; None if it asked nothing."""
+    asked = {"role": call.role, "path": call.path}
+    given = [
+        each.answer.value for each in replies() if each.answer is not None and asked.items() <= each.question.items()
+    ]
+    return given[-1] if given else None
