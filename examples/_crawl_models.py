@@ -55,7 +55,7 @@ class Page(HTMLParser):
 
 
 def discovery() -> FunctionModel:
-    """Finds the pages of the site that the first one links to and that are there."""
+    """Find the pages of the site that the first one links to and that exist."""
 
     def wanted(start: str, pages: Mapping[str, str]) -> list[str]:
         return [start, *_linked(start, pages)]
@@ -79,7 +79,7 @@ def discovery() -> FunctionModel:
 
 
 def selector() -> FunctionModel:
-    """Finds elements that every page has once, and those that hold most of a page's text."""
+    """Find elements that every page has once, and those that hold most of a page's text."""
 
     def found(_: str, pages: Pages) -> dict[str, Any]:
         shared = [
@@ -117,7 +117,7 @@ def accessibility() -> FunctionModel:
 
 
 def data_prep() -> FunctionModel:
-    """Takes samples: what a page says first under each of its headings."""
+    """Take samples: what a page says first under each of its headings."""
 
     def found(start: str, pages: Pages) -> dict[str, Any]:
         samples = [
@@ -150,7 +150,7 @@ def main() -> FunctionModel:
 
 
 def plan_generator() -> FunctionModel:
-    """Makes a plan of the Markdown that it is prompted with: sections by agent, and lists in them."""
+    """Make a plan of the Markdown that it is prompted with: sections by agent, and lists in them."""
 
     def respond(messages: list[ModelMessage], _: AgentInfo) -> ModelResponse:
         prompt = _asked(messages)
@@ -171,7 +171,7 @@ def plan_generator() -> FunctionModel:
 def _reader(
     wanted: Callable[[str, Mapping[str, str]], list[str]], found: Callable[[str, Pages], dict[str, Any]]
 ) -> FunctionModel:
-    """A model that reads the pages it wants, and then says what it found."""
+    """Make a model that reads the pages it wants, and then says what it found."""
 
     def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         start, read = _input(messages)["target_url"], _read(messages)
@@ -185,7 +185,7 @@ def _reader(
 
 
 def _a_few(start: str, pages: Mapping[str, str]) -> list[str]:
-    """The first page, and as many of those it links to as samples are wanted; who is not there is no sample."""
+    """Return the first page, and as many of those it links to as samples are wanted; missing pages are skipped."""
     linked = [url for url in _linked(start, pages) if _is_html(pages.get(url, "<"))]
     return [start, *linked[:SAMPLES]]
 
@@ -218,14 +218,14 @@ def _asked(messages: list[ModelMessage]) -> str:
 
 
 def _input(messages: list[ModelMessage]) -> dict[str, Any]:
-    """The step's input; why an attempt before was not accepted may stand after it."""
+    """Return the step's input; the reason why an earlier attempt was not accepted may follow it."""
     read: dict[str, Any]
     read, _ = json.JSONDecoder().raw_decode(_asked(messages))
     return read
 
 
 def _read(messages: list[ModelMessage]) -> dict[str, str]:
-    """The pages that were read, by URL."""
+    """Return the pages that were read, by URL."""
     urls = {part.tool_call_id: part.args["url"] for part in _parts(messages) if part.part_kind == "tool-call"}
     returns = [part for part in _parts(messages) if part.part_kind == "tool-return"]
     return {urls[part.tool_call_id]: str(part.content) for part in returns}
@@ -236,7 +236,7 @@ def _after(start: str, text: str) -> str:
 
 
 def _under(key: str, lines: list[str]) -> list[str]:
-    """The items of a list that stands under a key."""
+    """Return the items of the list under a key."""
     at = lines.index(f"- **{key}**:") + 1
     return [line.removeprefix("  - ") for line in takewhile(lambda line: line.startswith("  "), lines[at:])]
 

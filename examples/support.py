@@ -40,7 +40,7 @@ def read(path: str) -> str:
 
 
 def note(text: str, *, context: Triage) -> dict[str, Any]:
-    """What comes of one letter."""
+    """Make the record of one letter."""
     return {"category": context.sorted["category"], "amount": context.sorted["amount"], "note": text}
 
 
@@ -84,7 +84,7 @@ def _answer(prompt: str) -> str:
 
 
 def _untidy(said: dict[str, Any]) -> str:
-    """A refund comes in prose with numbers as texts, a fault with a comma too many; a question is answered in words first."""
+    """Answer as a model might: a refund in prose with numbers as texts, a fault with a comma too many, a question in words first."""
     if said["category"] == "refund":
         told = said | {"urgency": str(said["urgency"]), "amount": str(said["amount"])}
         return f"Sure, here it is:\n\n```json\n{json.dumps(told)}\n```\nAnything else?"

@@ -68,7 +68,7 @@ def new_run_id(at: float) -> str:
 
 
 def child_run_id(parent: str, address: str) -> str:
-    """The id of the run that `parent` begins at a container: the first run of all, then a digest of who begins it and where.
+    """Return the id of the run that `parent` begins at a container: the first run of all, then a digest of who begins it and where.
 
     However deep child runs nest, it has no more than the 80 characters that a run's id may have.
     """
@@ -77,7 +77,7 @@ def child_run_id(parent: str, address: str) -> str:
 
 
 def branch_of(fan_out: str, address: str) -> str:
-    """The address of the branch of `fan_out` that `address` is, or lies in."""
+    """Return the address of the branch of `fan_out` that `address` is, or is in."""
     found = _CHILD.match(address, len(fan_out))
     if not address.startswith(fan_out) or found is None:
         raise ValueError(f"'{address}' is not in a branch of '{fan_out}'")
@@ -90,5 +90,5 @@ def is_name(text: str) -> bool:
 
 
 def is_run_id(text: str) -> bool:
-    """Tell whether `text` can be a run's id (M-428: no NUL, no surrogates, nothing that an address uses)."""
+    """Tell whether `text` can be a run's id: no NUL, no surrogates, nothing that an address uses."""
     return bool(_RUN_ID.fullmatch(text))

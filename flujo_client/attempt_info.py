@@ -24,7 +24,7 @@ class AttemptInfo:
         address: the scope it stands in, such as `review/loop#3`; the empty text for a run's top level.
         step: its step.
         number: which try at the step it is, counted from 1.
-        trace_parent: the W3C trace context that the run was enqueued with, or None (SYS-20).
+        trace_parent: the W3C trace context that the run was enqueued with, or None.
     """
 
     run_id: str

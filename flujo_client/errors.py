@@ -165,7 +165,7 @@ class AgentError(ExecutionError):
 
 
 class AgentIOValidationError(AgentError):
-    """An output whose shape is wrong (C-02). `rule` says why in a word, `pointer` where, as a JSON pointer."""
+    """An output whose shape is wrong. `rule` says why in a word, `pointer` where, as a JSON pointer."""
 
     code = "AGENT_IO_VALIDATION"
 
@@ -276,7 +276,7 @@ class ValidationError(FlujoError):
 
 
 class TemplateResolutionError(ValidationError):
-    """An expression or a template that cannot be evaluated with the values at hand (§2.10).
+    """An expression or a template that cannot be evaluated with the values at hand.
 
     `missing` is the name that was not there, as it is written, and None where something else is wrong. `offset` counts characters from 0,
     `line` and `column` from 1.

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from celery import Celery, signals
@@ -23,9 +24,10 @@ from flujo_client.redact import mask_url
 from flujo_client.transport.wire import CONTENT_TYPE, SERIALIZER, register
 from flujo_worker import failpoints, tasks
 from flujo_worker.consumer.gate import Gate, guarding
-from flujo_worker.consumer.intake import Intake, retire, retire_parent
+from flujo_worker.consumer.intake import Intake, retire, stop, stop_parent
 from flujo_worker.consumer.pool import AttemptPool
 from flujo_worker.consumer.refusals import Refusals
+from flujo_worker.consumer.stopping import HAND_BACK, hand_back_on_signal, handing_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from flujo_worker.host import Host
 
 CONFIGURATION = 2
-"""The exit code of a worker that is set up wrongly: that of every command (requirements §2.8)."""
+"""The exit code of a worker that is set up wrongly: that of every command."""
 
 _LOCAL_BACKENDS = ("redis://", "rediss://", "unix://")
 _BRIEFLY = {"max_retries": 3, "interval_start": 0.1, "interval_step": 0.3, "interval_max": 1.0}
@@ -63,6 +65,7 @@ class FlujoWorker:
         self._search_path = list(sys.path)
         self._lock = threading.Lock()
         _carry(self.app, self.host, self.settings, is_alone=self._is_own)
+        self.app.steps["worker"].add(handing_back(self.settings.worker.shutdown_grace_s, self._hand_back))
         self._listen()
 
     @property
@@ -71,7 +74,7 @@ class FlujoWorker:
         return self.settings.worker.attempts_queue, self.settings.worker.control_queue
 
     def host(self) -> Host:
-        """The engine of this very process, started on first use: after a fork, never before."""
+        """Return the engine of this very process, started on first use: after a fork, never before."""
         from flujo_worker.host import Host
 
         with self._lock:
@@ -98,7 +101,7 @@ class FlujoWorker:
         signals.worker_shutdown.connect(self._stop, weak=False)
 
     def _prepare(self, instance: Any = None, **_: Any) -> None:
-        """A worker started without -Q consumes our queues too; one with -Q is told later what to consume, and can send to ours."""
+        """Check a starting worker and add Flujo's queues, which it consumes unless -Q names others."""
         if instance is None or instance.app is not self.app:
             return
         self._require_readiness()
@@ -126,12 +129,13 @@ class FlujoWorker:
 
     def _start_in_child(self, **_: Any) -> None:
         self._slots = 1
-        self.host().steps.retire = lambda _: retire_parent()
+        hand_back_on_signal(lambda: self.host().hand_back())
+        steps = self.host().steps
+        steps.retire, steps.stop = lambda _: stop_parent(), stop_parent
 
     def _start_in_main(self, sender: Any = None, **_: Any) -> None:
         """Pools that run tasks in the main process start here; prefork's children start for themselves."""
-        pool = getattr(getattr(sender, "controller", None), "pool_cls", None)
-        if sender is None or sender.app is not self.app or "prefork" in getattr(pool, "__module__", ""):
+        if sender is None or sender.app is not self.app or _is_prefork(sender.pool):
             return
         if isinstance(sender.pool, AttemptPool):
             self._pool = sender.pool
@@ -140,15 +144,28 @@ class FlujoWorker:
         if self._pool is not None and host.engine is not None:
             self._pool.serve(host, host.engine)
         steps = host.steps
-        steps.retire = lambda _: retire()
+        steps.retire, steps.stop = lambda _: retire(), stop
         if self._is_own:
             intake = Intake(sender)
             steps.pause, steps.resume = intake.pause, intake.resume
+
+    def _hand_back(self, worker: Any) -> None:
+        """Have the processes of a worker that is stopping hand back what has not ended."""
+        if _is_prefork(worker.pool):
+            for pid in worker.pool.info["processes"]:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, HAND_BACK)
+        elif (host := self._hosts.get(os.getpid())) is not None:
+            host.hand_back()
 
     def _stop(self, **_: Any) -> None:
         host = self._hosts.pop(os.getpid(), None)
         if host is not None:
             host.stop()
+
+
+def _is_prefork(pool: object) -> bool:
+    return "prefork" in type(pool).__module__
 
 
 def _own_app(settings: Settings) -> Celery:
@@ -221,7 +238,7 @@ def _checked(app: Celery, settings: Settings) -> Celery:
         )
     if not {SERIALIZER, CONTENT_TYPE} & set(app.conf.accept_content):
         raise ConfigurationError(
-            f"this Celery app's accept_content refuses our messages ({CONTENT_TYPE})",
+            f"this Celery app's accept_content refuses Flujo's messages ({CONTENT_TYPE})",
             suggestion=f"app.conf.accept_content = [*app.conf.accept_content, '{SERIALIZER}']",
         )
     return app

@@ -107,7 +107,7 @@ class RedisPublisher:
         self._broker.close()
 
     def _head(self, queue: str) -> float | None:
-        """The oldest of the next messages over all priorities; 0.0 for a message that does not say when it was sent."""
+        """Return when the oldest of the next messages of all priorities was sent; 0.0 for one that does not say."""
         pipe = self._broker.redis.pipeline(transaction=False)
         for step in PRIORITY_STEPS:
             pipe.lindex(self._broker.key(queue, step), -1)
@@ -150,7 +150,7 @@ class Sender:
                 failpoints.hit("chord_opened")
             self._post.send(envelopes)
         except DispatchError as error:
-            logger.warning("%s and what goes with it left to the sweeper: %s", envelopes[0].key, error)
+            logger.warning("%s and the rest of its batch are left to the sweeper: %s", envelopes[0].key, error)
         else:
             self._remember(envelopes, before)
 

@@ -76,6 +76,14 @@ class Engine:
         finally:
             self._tasks.discard(cast("asyncio.Task[Any]", asyncio.current_task()))
 
+    def drop(self) -> None:
+        """Work no more on what nobody waits for."""
+        self.inbox.put(self._cancel_tasks)
+
+    def _cancel_tasks(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
     def carries_one(self) -> bool:
         """Tell whether there is just one such work under way, so that nobody else can ask for what it asks for."""
         return len(self._tasks) == 1

@@ -119,7 +119,14 @@ class _Call:
         self.task: asyncio.Task[Any] | None = None
         self.limits: list[within] = []
         self.dropped_at: float | None = None
-        self.is_left = False
+        self.is_left = self.is_interrupted = False
+
+    def interrupt(self) -> None:
+        """Cancel the coroutine once. Called on the loop."""
+        if not self.is_interrupted:
+            self.is_interrupted = True
+            if self.task is not None:
+                self.task.cancel()
 
     def end(self, task: asyncio.Task[Any]) -> None:
         """Hand on what came of it. If nobody waits any more, that goes nowhere but to `late`."""
@@ -190,6 +197,12 @@ class Loop:
         self._inbox.put(partial(self._begin, call, work, context))
         return call.future
 
+    def interrupt(self, future: Future[Any]) -> None:
+        """Cancel a coroutine, whose future stays open until it has ended: cancelling the future is for those who wait no longer."""
+        for call in tuple(self._calls):
+            if call.future is future:
+                self._inbox.put(call.interrupt)
+
     @property
     def left_behind(self) -> int:
         """How many coroutines were left behind and have not ended."""
@@ -230,11 +243,11 @@ class Loop:
         return call.name, place
 
     def _place(self) -> Place:
-        """The place that the loop's thread is at."""
+        """Return the place that the loop's thread is at."""
         return place_of(sys._current_frames().get(self._thread.ident or 0))  # noqa: SLF001 - there is no other door
 
     def place(self, task: asyncio.Task[Any] | None) -> Place:
-        """The place that a task is at."""
+        """Return the place that a task is at."""
         if task is None or asyncio.current_task(self._loop) is task:
             return self._place()
         return place_of(task.get_coro())
@@ -265,6 +278,8 @@ class Loop:
         call.task = task = self._loop.create_task(work, context=context)
         task.add_done_callback(partial(self._end, call))
         call.future.add_done_callback(partial(self._cancel, task))
+        if call.is_interrupted:
+            task.cancel()
 
     def _end(self, call: _Call, task: asyncio.Task[Any]) -> None:
         self._calls.pop(call, None)

@@ -1,4 +1,4 @@
-"""The scheduled health check: the command's report, made by a worker, stored, and told in log lines (M-012, M-188, SYS-26).
+"""The scheduled health check: the command's report, made by a worker, stored, and told in log lines.
 
 It never touches a run. What it cannot do now, the next beat asks for again.
 """
@@ -68,7 +68,7 @@ class HealthCheck:
 
 
 def question_of(health: Health) -> HealthQuery:
-    """What the section `[health]` asks for: the command's options under the same names."""
+    """Make the query of the section `[health]`: it has the command's options under the same names."""
     return HealthQuery(
         since_hours=health.window_hours,
         limit=health.limit,

@@ -1,4 +1,4 @@
-"""Tells hooks what was committed: that a run has ended, and that a question is open (§2.9, ADR 22).
+"""Tells hooks what was committed: that a run has ended, and that a question is open (ADR 22).
 
 The commit has left a row for each, so nothing is lost with a process: whoever is alive and has the code takes it, calls the hooks and
 settles it. At least once, for who dies in between is followed by another. What a hook raises here cannot change an end; an abort at a
@@ -80,7 +80,7 @@ class HookDelivery:
         self._unfit_until: dict[tuple[str, str], float] = {}
 
     def due(self) -> list[PendingHookCall]:
-        """The calls that are to be taken now and whose code is here."""
+        """Return the calls that are due and whose code is here."""
         pending = self._store.pending_hook_calls(self._worker(), BATCH, may_judge=self._may_judge())
         return [each for each in pending if self._is_fit(each)]
 

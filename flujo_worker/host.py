@@ -19,6 +19,7 @@ from flujo_client.errors import SerializationError
 from flujo_client.redact import hide_fields
 from flujo_worker.attempts.lease import Lease
 from flujo_worker.attempts.perform import Attempts
+from flujo_worker.coordinator.code_changes import CodeChanges
 from flujo_worker.coordinator.coordinator import Coordinator
 from flujo_worker.coordinator.failure_log import log_failures
 from flujo_worker.dispatch import RedisPublisher, Sender
@@ -28,6 +29,7 @@ from flujo_worker.event_loop import Loop
 from flujo_worker.guards.breakers import breakers_of
 from flujo_worker.guards.cells import RedisCells
 from flujo_worker.guards.result_cache import RedisCache
+from flujo_worker.hand_back import HandBack
 from flujo_worker.health import HealthCheck
 from flujo_worker.hook_delivery import HookDelivery, HookThread
 from flujo_worker.import_trials import ImportTrials
@@ -37,7 +39,7 @@ from flujo_worker.liveness.watchdog import Steps, Watchdog
 from flujo_worker.observe.step_output import capture_step_output, release_step_output
 from flujo_worker.observe.system import SystemEvents
 from flujo_worker.ports import Member
-from flujo_worker.quarantine import Quarantine
+from flujo_worker.quarantine import STOP_S, Quarantine
 from flujo_worker.runtime.effects import BlockingEffects
 from flujo_worker.store.migrate import require_current
 from flujo_worker.store.postgres.groups import GroupedLedger
@@ -93,7 +95,7 @@ class Host:
         database = settings.database()
         require_current(database)
         own, place = settings.worker, "" if is_child else machine()
-        self._stopping = threading.Event()
+        self._stopping, self._handing_back = threading.Event(), threading.Lock()
         self._store = PostgresStore(
             database, pool_max=own.pool_max, prepare=settings.prepare_statements, stopping=self._stopping
         )
@@ -126,6 +128,18 @@ class Host:
             lease_s=own.lease_s,
             renew_s=own.renew_s,
             on_renewed=self._heartbeat.beat,
+            on_told_to_stop=lambda: self.steps.stop(),  # noqa: PLW0108 - whoever runs the process replaces it
+        )
+        changes = CodeChanges(
+            self._store,
+            self._sender.send,
+            on_change=settings.runs.on_change,
+            control_queue=own.control_queue,
+            worker=lambda: self._lease.worker,
+        )
+        grace_s = settings.agents.cancel_grace_s
+        self._hand_back = HandBack(
+            self._lease, self._store, self._post, grace_s=min(grace_s, STOP_S / 2) if is_child else grace_s
         )
         self._cells = RedisCells(settings)
         self._quarantine = Quarantine(settings, self._store, app, is_own_app=is_own_app)
@@ -137,6 +151,7 @@ class Host:
             self._threads,
             hooks,
             settings,
+            changes=None if is_child else changes,
             breakers=breakers_of(settings, self._cells),
             processes=self._quarantine,
         )
@@ -147,12 +162,14 @@ class Host:
             self._post,
             coordinator,
             catalog,
+            changes=changes,
             worker=lambda: self._lease.worker,
             may_judge=self._lease.may_judge,
             every_s=own.sweep_s,
             max_lost=own.max_lost,
             control_queue=own.control_queue,
             keep_events_days=settings.events.keep_days or None,
+            fits=self._attempts.code.fits,
             may_load=trials.may_load,
             look_beside=neighbours.bury,
         )
@@ -205,7 +222,9 @@ class Host:
         logger.info("worker %s is up", self._lease.worker)
 
     def stop(self) -> None:
-        """Give the lease back and let go of everything."""
+        """Give the lease back and let go of everything, once a hand-back that has begun is done."""
+        with self._handing_back:
+            pass
         self._system.put(Event("worker.stopped", at=time.time()))
         self._system.stop()
         self._quarantine.stop()
@@ -213,6 +232,14 @@ class Host:
         self._sweeper.stop()
         self._hook_calls.stop()
         self.end()
+
+    def hand_back(self) -> None:
+        """Interrupt what is worked on and have other workers begin it again, at once. To be called once, before `stop`."""
+        with self._handing_back:
+            self._threads.submit(self._quarantine.stop)
+            self._hand_back.run()
+            if self.engine is not None:
+                self.engine.drop()
 
     def release(self) -> None:
         """Give the lease back; what is worked on is free at once."""
@@ -261,7 +288,7 @@ class Host:
         except SerializationError as error:
             raise WireError(f"message {task_id} refused: {error.message}", cause=error) from error
         if envelope.key != task_id or envelope.kind == "join":  # joins come as join signals
-            raise WireError(f"message {task_id} refused: what it holds is attempt {envelope.key}")
+            raise WireError(f"message {task_id} refused: it contains attempt {envelope.key}")
         return await self._attempts.deliver(envelope)
 
     def perform_in(self, room: Room, envelope: Envelope) -> DeliveryResult:
@@ -278,7 +305,7 @@ class Host:
         except SerializationError as error:
             raise WireError(f"message {task_id} refused: {error.message}", cause=error) from error
         if join_signal.key != task_id:
-            raise WireError(f"message {task_id} refused: what it holds is the join signal {join_signal.key}")
+            raise WireError(f"message {task_id} refused: it contains the join signal {join_signal.key}")
         return await self._attempts.signal_join(join_signal.run, join_signal.address)
 
     def _effects_on(self, engine: Engine | None, settings: Settings) -> Effects:

@@ -11,18 +11,22 @@ from flujo_worker.errors import Unreadable
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
+    from flujo_client.contract.code import AwaitedCode, CodeVersion
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.outcome import Event, Fault, Usage
     from flujo_client.contract.plan import Plan
     from flujo_client.contract.records import AttemptRecord, RunRecord, ScopeRecord
+    from flujo_client.contract.run_state import RunState
     from flujo_client.serial import Packed
     from flujo_worker.domain.budget import Reservation
+    from flujo_worker.domain.carry_on import PlanMove
     from flujo_worker.domain.values import ChildRunRow, Decision, ScopeRow
 
-Refusal = Literal["unknown", "mismatched", "ended", "busy", "unleased", "stopped", "parked", "suspect"]
+Refusal = Literal["unknown", "mismatched", "moved", "ended", "busy", "unleased", "stopped", "parked", "suspect"]
 Room = Literal["shared", "apart", "alone"]
 """Where a claimed attempt runs: beside others, in a process of its own, or with nothing beside it in its worker and that one's children."""
 Verdict = Literal["merged", "repeated", "stale", "stopped"]
+MoveVerdict = Literal["moved", "changed", "older"]
 
 
 FanOutPlace = tuple[str, str]
@@ -134,6 +138,13 @@ class Member:
     slots: int
 
 
+class Renewal(NamedTuple):
+    """What a worker learns as it renews its lease: which attempts are no longer to be worked on, and whether it was told to stop."""
+
+    lost: set[str]
+    is_to_stop: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Due:
     """A message to publish again, and why: ready, lost, epoch or gone."""
@@ -176,13 +187,19 @@ class Leases(Protocol):
     ) -> set[str]:
         """Begin an incarnation; adopt those of the `held` attempts that still point to `old`, and return them."""
 
-    def renew(self, worker: str, lease_s: float, held: Mapping[str, int]) -> set[str] | None:
-        """Extend the lease. Return which held attempts (key → fence) are no longer to be worked on; None: the lease is over."""
+    def renew(self, worker: str, lease_s: float, held: Mapping[str, int]) -> Renewal | None:
+        """Extend the lease. Return what became of the held attempts (key → fence); None: the lease is over."""
 
     def release_unowned(self, worker: str, kept: Collection[str], older_s: float) -> set[str]:
         """Let go of attempts, claimed longer ago than `older_s`, that point to this worker and are not among the `kept`.
 
         Each is lost by its own fault: a process that lives says so, be it the worker itself or one that saw it die.
+        """
+
+    def hand_back(self, worker: str, keys: Collection[str]) -> set[str]:
+        """Give back those of the attempts that this worker works on, or has a message of; return them, to be published at once.
+
+        They keep their numbers, and none of them was lost.
         """
 
     def deregister_worker(self, worker: str) -> None:
@@ -215,7 +232,8 @@ class Ledger(Protocol):
         An attempt that was lost `SUSPECT_AFTER` times is refused as `suspect` to a `shared` room. Lost in the room `alone`, the loss
         is the attempt's own; in the others only if a living process disowned it.
 
-        `plan` is what its message names; if its run is another pipeline's, the claim is refused as mismatched and changes nothing.
+        `plan` is what its message names; if its run is another pipeline's, the claim is refused as mismatched and changes nothing;
+        if the run has come under another plan since the message was sent, as moved.
         `fan_outs` are those it stands in, for the answer's `aborted`; `asks` what it reserves, all of it or nothing, in the same
         act. A reservation it holds already is kept instead.
         """
@@ -224,7 +242,7 @@ class Ledger(Protocol):
         """Apply all of a decision, or none of it if the attempt is not running under the notice's fence.
 
         Under limits, what was spent is settled with it; a limit that this passes fails the first run of the tree.
-        What the outcome repaired goes into the correction ledger with it (M-178); an outcome without repairs never touches that.
+        What the outcome repaired goes into the correction ledger with it; an outcome without repairs never touches that.
         """
 
     def spend(self, run: str, key: str, fence: int, usage: Usage, *, claimed_at: int | None = None) -> None:
@@ -233,8 +251,14 @@ class Ledger(Protocol):
     def spent_lately(self, reference: str, runs: int) -> list[tuple[str, Usage]]:
         """Read what the attempts of a pipeline's latest `runs` have spent: key and sum of each that spent, the latest first."""
 
-    def park(self, key: str, fence: int, reason: str) -> bool:
-        """Let the run wait for a worker that can carry it on; the attempt goes back."""
+    def park(self, key: str, fence: int, reason: str, *, code: AwaitedCode | None = None) -> bool:
+        """Let the run wait for a worker that can carry it on; the attempt goes back. `code`: it waits for bodies, not for its plan."""
+
+    def store_code(self, versions: Sequence[CodeVersion]) -> None:
+        """Store versions of code by digest."""
+
+    def code(self, digests: Collection[str]) -> dict[str, CodeVersion]:
+        """Read versions of code by digest; a missing one is left out."""
 
     def defer(self, key: str, fence: int, delay_s: float, event: Event | None = None) -> bool:
         """Give an attempt back that has called nobody, to be published again after that many seconds; it keeps its number.
@@ -316,7 +340,7 @@ class Backlog(Protocol):
         """When this epoch of the broker was first seen, in unix seconds."""
 
     def queues(self) -> list[str]:
-        """The queues that sent and unclaimed attempts are in."""
+        """Return the queues that sent and unclaimed attempts are in."""
 
     def due(
         self,
@@ -350,7 +374,7 @@ class Backlog(Protocol):
         """Aborted fan-outs (run, address) that still wait for branches."""
 
     def runs_to_stop(self, limit: int) -> list[tuple[str, Literal["cancelled", "expired", "failed"]]]:
-        """Runs that are to be wound down."""
+        """Return runs that must be wound down."""
 
     def orphaned_children(self, limit: int) -> list[str]:
         """Live child runs that nobody waits for any more: their parent is stopped, or has closed what they were begun for."""
@@ -358,11 +382,31 @@ class Backlog(Protocol):
     def rotate_event_partitions(self, keep_days: int | None) -> None:
         """Make place for the events of the days to come, and drop those of days that are over; None: never."""
 
-    def parked(self, limit: int) -> list[tuple[str, str, str]]:
-        """Parked runs: id, reference, fingerprint; the oldest of each pipeline first, then the second oldest of each, and so on."""
+    def parked(self, limit: int, but: Collection[str] = ()) -> list[tuple[str, str, str]]:
+        """Return runs that are parked for their plan: id, reference, fingerprint; the oldest of each pipeline first, then the second oldest of each, and so on."""
+
+    def parked_for_code(self, limit: int) -> list[tuple[str, str, str, AwaitedCode]]:
+        """Return runs that are parked for bodies of functions: id, reference, fingerprint and what they wait for; in the order of `parked`."""
 
     def unpark(self, run: str) -> bool:
         """Let a parked run go on."""
+
+
+class PlanMoves(Protocol):
+    """Runs that go on under changed code (ADR 39)."""
+
+    def run_state(self, run: str) -> RunState | None:
+        """Read where a run stands; None for one that there is not."""
+
+    def carry_on(self, reference: str, move: PlanMove) -> MoveVerdict:
+        """Bring a run under another plan with all that is open, or change nothing.
+
+        Returns:
+            moved: done. changed: the run stands elsewhere by now. older: the worker was started before the run's plan was taken up.
+        """
+
+    def adopt_plan(self, reference: str, plan: Plan, worker: str | None) -> None:
+        """Keep a plan whose code a worker has, though no run goes by it yet."""
 
 
 class PendingHookCalls(Protocol):
@@ -380,7 +424,7 @@ class PendingHookCalls(Protocol):
         """Let go of a call that this worker has taken, and count so many losses as its own."""
 
     def settle_call(self, call: PendingHookCall, worker: str) -> None:
-        """The hooks were called; nothing is owed any more, unless somebody else has taken it since."""
+        """Record that the hooks were called, unless another worker has taken the call since."""
 
     def break_off(
         self, run: str, fault: Fault, event: Event | None = None, *, key: str | None = None, fence: int | None = None
@@ -394,7 +438,7 @@ class PendingHookCalls(Protocol):
         """Read a run."""
 
 
-class Store(Leases, Ledger, Tree, Backlog, PendingHookCalls, Protocol):
+class Store(Leases, Ledger, Tree, Backlog, PlanMoves, PendingHookCalls, Protocol):
     """All of it, as one object."""
 
 
@@ -417,7 +461,7 @@ class Publisher(Protocol):
         """Write how many parts the fan-out's chord waits for, before its members go out; raises DispatchError."""
 
     def epoch(self) -> str:
-        """The broker's present epoch, drawn anew when Redis has lost it."""
+        """Return the broker's present epoch, drawn anew when Redis has lost it."""
 
     def heads(self, queues: Collection[str]) -> dict[str, float | None]:
         """When each queue's next message was sent, in unix seconds; None: it is empty."""

@@ -102,7 +102,7 @@ class Quarantine:
     def _started(self, work: dict[str, Any]) -> Iterator[_Process]:
         order = self._setting() | work
         with self._starting:
-            if sum(each.is_beginning for each in tuple(self._running)) >= PLACES:
+            if self._is_stopping or sum(each.is_beginning for each in tuple(self._running)) >= PLACES:
                 raise NoFreeSlot
             try:
                 process = _Process(order, self._settings)

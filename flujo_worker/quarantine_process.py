@@ -56,7 +56,10 @@ def main(channel: socket.socket, order: dict[str, Any]) -> None:
     performing = threading.Thread(target=_perform, args=(host, order, line), name="flujo-apart", daemon=True)
     performing.start()
     while performing.is_alive():
-        if line.hears_stop(BEAT_S) or (line.is_broken and host.silent_s > ORPHAN_LEASES * settings.worker.lease_s):
+        is_told = line.hears_stop(BEAT_S)
+        if is_told:
+            host.hand_back()
+        if is_told or (line.is_broken and host.silent_s > ORPHAN_LEASES * settings.worker.lease_s):
             host.release()
             os._exit(0)
         line.send({"worker": host.worker})

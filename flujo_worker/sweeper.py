@@ -11,6 +11,7 @@ import logging
 import random
 import threading
 import time
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,21 +19,26 @@ from flujo_client.contract.envelope import CONTROL_QUEUE
 from flujo_worker import failpoints
 from flujo_worker.errors import DispatchError, StoreError, Unreadable
 from flujo_worker.ports import BrokerSnapshot
-from flujo_worker.user_code.code_registry import CodeMismatch
+from flujo_worker.user_code.code_registry import CodeMismatch, put_bounded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from flujo_client.contract.code import AwaitedCode
     from flujo_client.contract.envelope import Envelope
+    from flujo_client.contract.plan import Plan
+    from flujo_worker.coordinator.code_changes import CodeChanges
     from flujo_worker.coordinator.coordinator import Coordinator
     from flujo_worker.ports import Due, Publisher, Store
-    from flujo_worker.user_code.code_registry import CodeRegistry
+    from flujo_worker.user_code.code_registry import CodeRegistry, LoadedPipeline
 
 logger = logging.getLogger(__name__)
 
 BATCH = 200
 STOPPED_FOR = {"cancelled": "cancel requested", "expired": "deadline passed", "failed": "usage limit exceeded"}
 UNPARK_EVERY_S = 5.0
+MOST_KEPT = 100_000
+"""Parked runs that a process remembers it cannot move."""
 HOUSEKEEPING_EVERY_S = 3600.0
 TURN, NO_JUDGES_TURN = 0.8, 2.5
 """How many sweep intervals ago the fleet has to have swept, for one who may call others dead and for one who may not yet."""
@@ -50,6 +56,7 @@ class Sweeper:
         post: the way out to the broker.
         coordinator: told of attempts that are lost for good.
         catalog: the code of this worker, for parked runs.
+        changes: brings parked runs under that code where it has changed; None: they wait for the code that they go by.
         worker: gives this process's present incarnation.
         may_judge: tells whether this process may call others dead.
         every_s: seconds between two sweeps of the whole fleet.
@@ -57,6 +64,7 @@ class Sweeper:
         control_queue: where join signals wait.
         keep_events_days: for how many days events are kept; None: for ever.
         may_load: tells whether code can be loaded without harm to this process.
+        fits: tells whether a pipeline here has the bodies that a run waits for.
         look_beside: looks for processes of this machine that are gone, before each turn to sweep.
     """
 
@@ -67,6 +75,7 @@ class Sweeper:
         coordinator: Coordinator,
         catalog: CodeRegistry,
         *,
+        changes: CodeChanges | None = None,
         worker: Callable[[], str],
         may_judge: Callable[[], bool],
         every_s: float = 1.0,
@@ -74,14 +83,17 @@ class Sweeper:
         control_queue: str = CONTROL_QUEUE,
         keep_events_days: int | None = None,
         may_load: Callable[[str, str], bool] = lambda *_: True,
+        fits: Callable[[LoadedPipeline, AwaitedCode], bool] = lambda *_: True,
         look_beside: Callable[[], object] = lambda: None,
     ) -> None:
         self._store, self._post, self._coordinator, self._catalog = store, post, coordinator, catalog
+        self._changes, self._kept_parked = changes, dict[str, None]()
         self._control_queue = control_queue
         self._worker, self._may_judge = worker, may_judge
         self._every_s, self._max_lost = every_s, max_lost
         self._unparked_at = self._housekept_at = float("-inf")
         self._keep_events_days, self._look_beside, self._may_load = keep_events_days, look_beside, may_load
+        self._fits = fits
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._sweep_forever, name="flujo-sweeper", daemon=True)
 
@@ -183,18 +195,40 @@ class Sweeper:
         self._unparked_at = now
         self._strand()
         unfit = set()  # what does not load is tried once, however many runs wait for it
-        for run, *code in self._store.parked(BATCH):
+        for run, *code in self._store.parked(BATCH, set(self._kept_parked)):
             if tuple(code) in unfit or not self._may_load(*code):
                 continue
             try:
                 self._catalog.entry(*code)
-            except CodeMismatch:
-                unfit.add(tuple(code))
+            except CodeMismatch as finding:
+                if finding.loaded is None or self._changes is None:
+                    unfit.add(tuple(code))
+                else:
+                    _safely(f"moving {run}", partial(self._change_code, self._changes, run, finding.loaded.plan))
                 continue
             except Unreadable as error:
                 self._break_off(run, None, None, error)
                 continue
             _safely(f"unparking {run}", partial(self._store.unpark, run))
+        for run, *code, awaited in self._store.parked_for_code(BATCH):
+            if tuple(code) not in unfit and self._may_load(*code):
+                _safely(f"unparking {run}", partial(self._unpark_if_fit, run, code, awaited))
+
+    def _unpark_if_fit(self, run: str, code: Sequence[str], awaited: AwaitedCode) -> None:
+        """Let a run go on that waits for bodies of functions, if this worker has them."""
+        with suppress(CodeMismatch):
+            if self._fits(self._catalog.entry(*code), awaited):
+                self._store.unpark(run)
+
+    def _change_code(self, changes: CodeChanges, run: str, plan: Plan) -> None:
+        """Bring a parked run under the code that is here. One that may not go on under it is not asked about again: neither changes."""
+        try:
+            carried = changes.carry_on(run, plan)
+        except Unreadable as error:
+            self._break_off(run, None, None, error)
+            return
+        if carried.verdict == "refused":
+            put_bounded(self._kept_parked, run, None, most=MOST_KEPT)
 
     def _housekeep(self) -> None:
         now = time.monotonic()

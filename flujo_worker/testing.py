@@ -25,7 +25,7 @@ from flujo_client.contract.read import read_result
 from flujo_client.pipeline.backend import InMemoryCache
 from flujo_client.pipeline.check import check
 from flujo_client.pipeline.compile import compile_plan
-from flujo_client.pipeline.fork import new_fork, place_of
+from flujo_client.pipeline.fork import begun_place, new_fork, place_of
 from flujo_client.pipeline.limits import in_force
 from flujo_client.pipeline.pipeline import walk
 from flujo_client.pipeline.reference import reference_to
@@ -33,6 +33,7 @@ from flujo_client.pipeline.submit import Order, ValueLimits, new_run
 from flujo_client.serial import Packed, Resolver, dumps, encode, loads
 from flujo_worker.attempts.lease import Lease
 from flujo_worker.attempts.perform import Attempts
+from flujo_worker.coordinator.code_changes import CodeChanges
 from flujo_worker.coordinator.coordinator import Coordinator
 from flujo_worker.event_loop import Loop
 from flujo_worker.guards.breakers import breakers_of
@@ -92,6 +93,13 @@ class LocalEngine:
         member = Member("local", "localhost", 1, "test", 1)
         self.lease = Lease(self.store, member, lease_s=LEASE_S, renew_s=LEASE_S / 3)
         self.store.register_worker(member, 10 * 365 * 86_400.0)
+        self.changes = CodeChanges(
+            self.store,
+            self._send,
+            on_change=self.settings.runs.on_change,
+            control_queue=CONTROL_QUEUE,
+            worker=lambda: self.lease.worker,
+        )
         self.attempts = Attempts(
             self.store,
             self.coordinator,
@@ -100,6 +108,7 @@ class LocalEngine:
             self._threads,
             hooks,
             self.settings,
+            changes=self.changes,
             breakers=breakers_of(self.settings, MemoryCells(lambda: self.now)),
         )
 
@@ -198,17 +207,28 @@ class LocalEngine:
         self.drain()
         return self.result(forked)
 
-    def fork(self, run_id: str, from_step: str | None = None, **options: Any) -> str:
-        """Fork a run from one that has ended, and put its first message on the bus; return the new run's id."""
+    def fork(self, run_id: str, from_step: str | None = None, *, onto: Pipeline | None = None, **options: Any) -> str:
+        """Fork a run, and put its first message on the bus; return the new run's id.
+
+        Args:
+            run_id: a run that has ended, or with `onto` any.
+            from_step: the step to begin at, as for `RunHandle.retry`.
+            onto: the present code, as for `RunHandle.fork`; the run's own plan when None.
+            options: those of `RunHandle.retry`.
+        """
         retryable_run = self.store.retryable_run(run_id)
-        place = place_of(retryable_run, from_step)
+        place = place_of(retryable_run, from_step) if onto is None else begun_place(retryable_run, from_step or "")
+        if onto is not None:
+            ticket = replace(retryable_run.ticket, reference=self._local.put(onto))
+            retryable_run = replace(retryable_run, ticket=ticket)
+        plan = None if onto is None else compile_plan(onto)
         found = self.store.beginning(run_id, place, retryable_run.names[:place])
         assert found is not None, "every run of this engine stores the starting state of its steps"
         if found.context is not None and found.context.is_reference:
             found = replace(found, context=self.store.fetch([found.context.digest])[found.context.digest])
         order = order_of(self.settings, retryable_run, now=self.now, **options)
         inline = self.settings.limits.snapshot_inline_bytes
-        new = new_fork(retryable_run, place, found, order, inline=inline, control_queue=CONTROL_QUEUE)
+        new = new_fork(retryable_run, place, found, order, inline=inline, control_queue=CONTROL_QUEUE, onto=plan)
         forked = self.store.fork(new)
         assert forked is not None, "this store has one process only"
         if forked == order.run_id:
@@ -218,6 +238,13 @@ class LocalEngine:
     def approvals(self, run_id: str) -> list[Approval]:
         """List a run's open questions."""
         return [each for each in self.store.read_questions(run_id) if each.state == OPEN]
+
+    def deploy(self, old: Pipeline, new: Pipeline) -> None:
+        """Deploy other code of a pipeline: from now on the runs of `old` meet `new`, on a worker that was started just now."""
+        self._local.put(new, reference=self._local.put(old))
+        member = Member("local", "localhost", 1, "test", 1)
+        self.store.deregister_worker(member.id)
+        self.store.register_worker(member, 10 * 365 * 86_400.0)
 
     def pass_time(self, seconds: float) -> None:
         """Move the clock; questions whose time is over by then are closed, and what follows from that is done."""
@@ -295,7 +322,7 @@ class LocalEngine:
         return len(due)
 
     def recover(self) -> None:
-        """What a sweep does for those who wait: wind down what nobody waits for, signal joins whose signal was lost."""
+        """Do what a sweep does for waiting runs: wind down runs that must stop, signal joins whose signal was lost."""
         self._stop_orphans()
         for run, fan_out in self.store.aborted(1000):
             self.coordinator.wind_down(run, fan_out, by="sweeper")
@@ -347,10 +374,10 @@ class _Chords:
 class _LocalCatalog(CodeRegistry):
     """Also knows pipelines that no module holds, by a reference of its own making."""
 
-    def put(self, pipeline: Pipeline) -> str:
-        if pipeline.blueprint is not None:
+    def put(self, pipeline: Pipeline, *, reference: str | None = None) -> str:
+        if reference is None and pipeline.blueprint is not None:
             return reference_to(pipeline)
-        reference = f"local:{id(pipeline)}"
+        reference = reference or f"local:{id(pipeline)}"
         plan = compile_plan(pipeline)
         self._entries[reference] = LoadedPipeline(pipeline, plan, dict(walk(pipeline)))
         return reference

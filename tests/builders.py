@@ -96,6 +96,7 @@ def envelopes(decision: Decision) -> list[Envelope]:
             queue=after.queue,
             kind=after.kind,
             lanes=after.lanes,
+            code=after.code,
         )
         for after in decision.next
     ]

@@ -1,4 +1,4 @@
-"""What a client can do about runs in the background: find those that failed, go on with them, give up the stale ones (SYS-31, U-16).
+"""What a client can do about runs in the background: find those that failed, go on with them, give up the stale ones.
 
 Verbs, as those of `flujo_client.api.operations`. Nothing here moves a run: what is written is a new run, an answer, or a request to stop.
 """
@@ -144,12 +144,12 @@ def _start_again(settings: Settings, task: RunRecord, new_data: Any, *, wait_s: 
 
 
 def _successor(task_id: str) -> str:
-    """The id of the run that starts another one again: derived, so that of two who do it at once one does."""
+    """Return the id of the run that starts another one again: it is derived, so that two concurrent callers start one run."""
     return child_run_id(task_id, AGAIN)
 
 
 def _renamed(context: Packed, task_id: str, before: RunRecord) -> Packed:
-    """The context with the new run's id, and why it is started again, in the fields it has for that."""
+    """Return the context with the new run's id, and why it is started again, in the fields it has for that."""
     tree = context.tree()
     fields = tree.get("v") if isinstance(tree, dict) else None
     if not isinstance(fields, dict):

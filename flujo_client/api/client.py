@@ -1,6 +1,6 @@
 """The client: enqueue pipelines, and ask what became of them.
 
-It needs no worker code, and no run needs it: all that moves a run is in Postgres once `enqueue` returns (M-001, M-010).
+It needs no worker code, and no run needs it: all that moves a run is in Postgres once `enqueue` returns.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class FlujoClient:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def enqueue(  # noqa: PLR0913 - the seed's signature (M-010)
+    def enqueue(  # noqa: PLR0913 - the seed's signature
         self,
         pipeline: str | Pipeline[OutputT, ContextT] | Step[OutputT],
         value: Any = None,
@@ -211,7 +211,7 @@ class FlujoClient:
         return self._door.perform(approvals.answer(self.settings, token, value, actor=actor, note=note))
 
     def get_failed_background_tasks(self, parent_run_id: str | None = None, hours_back: float = 24) -> list[RunRecord]:
-        """List the runs of background steps that failed in the last hours and that nobody has started again, newest first (U-16).
+        """List the runs of background steps that failed in the last hours and that nobody has started again, newest first.
 
         Args:
             parent_run_id: only those that this run launched.

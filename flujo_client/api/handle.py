@@ -121,7 +121,7 @@ class RunHandle(Generic[OutputT, ContextT]):
         actor: str | None = None,
         note: str | None = None,
     ) -> Approval:
-        """Answer the open question of the run or its child runs. It returns when the answer is recorded; a worker goes on with it (M-452, U-37).
+        """Answer the open question of the run or its child runs. It returns when the answer is recorded; a worker goes on with it.
 
         Args:
             value: the answer. It is checked by the question's JSON Schema here where `jsonschema-rs` is installed, and by the step's
@@ -196,6 +196,24 @@ class RunHandle(Generic[OutputT, ContextT]):
             "limits": limits,
         }
         forked: Enqueued = self._client.perform(retry.retry(self._client.settings, self.id, from_step, options))
+        return RunHandle(self._client, forked)
+
+    def fork(self, from_step: str, **options: Unpack[RetryOptions]) -> RunHandle:
+        """Begin again at a step under the present code, in a new run. This run may be live, and goes on as it was.
+
+        As `retry` with its options, but for the plan: the new run has that of the code here, or the one that was enqueued last where the
+        code is not here. Names of steps tell where it begins.
+
+        Args:
+            from_step: the name of a top-level step that this run came to, and that the present code has.
+            options: those of `retry`.
+
+        Raises:
+            RetryError: this is a child run, `CHILD_RUN`; or there is nothing to begin at: `UNKNOWN_STEP`, `STEP_NOT_BEGUN`, `CONTEXT_NOT_KEPT`.
+            PipelineError: the present code cannot be run.
+            IdempotencyConflict: the key is in use for other work.
+        """
+        forked: Enqueued = self._client.perform(retry.fork(self._client.settings, self.id, from_step, options))
         return RunHandle(self._client, forked)
 
 
@@ -276,6 +294,11 @@ class AsyncRunHandle(Generic[OutputT, ContextT]):
     async def retry(self, from_step: str | None = None, **options: Unpack[RetryOptions]) -> AsyncRunHandle:
         """Begin again at a step in a new run, as `RunHandle.retry` does and with its options."""
         verb = retry.retry(self._client.settings, self.id, from_step, options)
+        return AsyncRunHandle(self._client, await self._client.perform(verb))
+
+    async def fork(self, from_step: str, **options: Unpack[RetryOptions]) -> AsyncRunHandle:
+        """Begin again at a step under the present code, as `RunHandle.fork` does."""
+        verb = retry.fork(self._client.settings, self.id, from_step, options)
         return AsyncRunHandle(self._client, await self._client.perform(verb))
 
 

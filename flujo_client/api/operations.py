@@ -220,7 +220,7 @@ def wait_for(
                 look_s = LOOK_AGAIN_S
                 found = yield from hold(run)
                 if found is not None and found != told:
-                    logger.warning("run %s does not move: %s", run_id, found)
+                    logger.warning("run %s makes no progress: %s", run_id, found)
                 told = found
     return run
 
@@ -286,7 +286,8 @@ def trace_of(settings: Settings, run_id: str) -> Operation[TraceNode]:
     run = yield from record_of(run_id)
     attempts, scopes = yield from _rows_of(run_id)
     events = yield from _story_of(run_id)
-    return build_trace(run, attempts, scopes, events, hidden=settings.log.redact)
+    code = yield from query(requests.code(run_id))
+    return build_trace(run, attempts, scopes, events, hidden=settings.log.redact, code=code)
 
 
 def cancel(run_id: str, *, actor: str | None, reason: str | None, timeout: float) -> Operation[bool]:
@@ -328,7 +329,7 @@ def more_of_the_story(run_id: str, after: str | None) -> Operation[list[EventRec
 
 
 def health(settings: Settings, question: HealthQuery) -> Operation[HealthReport]:
-    """Make the report of a health check (M-012). A broker that does not answer is a fact of it."""
+    """Make the report of a health check. A broker that does not answer is a fact of it."""
     aros = yield from query(checkup.aros(question))
     machine = yield from query(checkup.machine(question, settings.health))
     own = (settings.worker.attempts_queue, settings.worker.control_queue)
@@ -393,7 +394,7 @@ def _check_unchanged(settings: Settings, pipeline: Pipeline) -> None:
 
 
 def _known(reference: str, error: FlujoError) -> Operation[FoundPipeline]:
-    """A pipeline whose code is not here can be enqueued if it has been before: its plan is known."""
+    """Find the plan of a pipeline whose code is not here: it is known if the pipeline was enqueued before."""
     plan = yield from query(requests.latest_plan(reference))
     if plan is None:
         raise error
@@ -414,6 +415,6 @@ def same_run(new: NewRun | NewFork, connection: Any = None) -> Operation[str]:
 def key_taken(key: str, run_id: str) -> IdempotencyConflict:
     """Make the error about a key that is in use for other work."""
     return IdempotencyConflict(
-        f"idempotency key '{key}' stands for run {run_id}, which was enqueued with another pipeline, input or context",
+        f"idempotency key '{key}' is already used by run {run_id}, which was enqueued with another pipeline, input or context",
         suggestion="use a key of its own for other work",
     )

@@ -35,7 +35,7 @@ class PipelineRegistry:
         return None if latest is None else self.get(name, latest)
 
     def get_latest_version(self, name: str) -> str | None:
-        """The highest version of a name."""
+        """Return the highest version of a name."""
         known = self._pipelines.get(name)
         return str(max(known)) if known else None
 

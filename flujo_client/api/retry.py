@@ -1,20 +1,23 @@
-"""What a client can do about a run that has ended: begin it again at one of its steps. A verb, as those of `flujo_client.api.operations`.
+"""Begin a run again at one of its steps: verbs, as those of `flujo_client.api.operations`.
 
-A retry is a new run. The old one stays as it is, but for a line in its story.
+A retry is a new run of the plan that the old one had; a fork is one of the present code. The old run stays as it is, but for a line in its
+story.
 """
 
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.address import new_run_id
-from flujo_client.api.operations import Enqueued, publish_new, same_run, status_of
+from flujo_client.api.operations import Enqueued, find_pipeline, publish_new, same_run, status_of
 from flujo_client.errors import RetryError
 from flujo_client.gateway import forks, requests
 from flujo_client.gateway.effects import PingBroker, query
-from flujo_client.pipeline.fork import Beginning, limits_of, new_fork, place_of
+from flujo_client.pipeline.fork import Beginning, begun_place, limits_of, new_fork, place_in, place_of
 from flujo_client.pipeline.limits import in_force
+from flujo_client.pipeline.reference import is_blueprint
 from flujo_client.pipeline.submit import Order, check_order
 
 if TYPE_CHECKING:
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 
     from flujo_client.api.options import RetryOptions
     from flujo_client.config.manager import Settings
+    from flujo_client.contract.plan import Plan
     from flujo_client.gateway.effects import Operation
     from flujo_client.pipeline.fork import NewFork, RetryableRun
 
@@ -36,8 +40,37 @@ def retry(settings: Settings, run_id: str, from_step: str | None, options: Retry
     yield from status_of(run_id)
     retryable_run = yield from query(forks.retryable_run(run_id))
     place = place_of(retryable_run, from_step)
+    return (yield from _begin_again(settings, retryable_run, place, options))
+
+
+def fork(settings: Settings, run_id: str, from_step: str, options: RetryOptions) -> Operation[Enqueued]:
+    """Begin any run again at a step that it came to, under the present code, as `retry` does under the run's own.
+
+    The present code is that of this process; where that cannot import the pipeline, the one that was enqueued last.
+
+    Raises:
+        RunNotFound: there is no such run.
+        RetryError: it never came to that step, or the present code has none of that name; nothing was recorded.
+        PipelineError: the present code cannot be run.
+    """
+    yield from status_of(run_id)
+    retryable_run = yield from query(forks.retryable_run(run_id))
+    place = begun_place(retryable_run, from_step)
+    reference = retryable_run.ticket.reference
+    if is_blueprint(reference):
+        return (yield from _begin_again(settings, retryable_run, place, options, onto=retryable_run.plan))
+    found = yield from find_pipeline(settings, reference, has_context=True)
+    return (yield from _begin_again(settings, retryable_run, place, options, onto=found.plan))
+
+
+def _begin_again(
+    settings: Settings, retryable_run: RetryableRun, place: int, options: RetryOptions, *, onto: Plan | None = None
+) -> Operation[Enqueued]:
+    if onto is not None:
+        place_in(onto, retryable_run.names[place])
     beginning = yield from _beginning(retryable_run, place)
-    order = order_of(settings, retryable_run, now=time.time(), **options)
+    under = retryable_run if onto is None else replace(retryable_run, plan=onto)
+    order = order_of(settings, under, now=time.time(), **options)
     new: NewFork = new_fork(
         retryable_run,
         place,
@@ -45,6 +78,7 @@ def retry(settings: Settings, run_id: str, from_step: str | None, options: Retry
         order,
         inline=settings.limits.snapshot_inline_bytes,
         control_queue=settings.worker.control_queue,
+        onto=onto,
     )
     yield PingBroker()
     recorded = yield from query(forks.fork(new))
@@ -66,7 +100,7 @@ def order_of(  # noqa: PLR0913 - one for each option of a retry
     metadata: Mapping[str, Any] | None = None,
     limits: Any = None,
 ) -> Order:
-    """What is asked for: as the old run was, but for the options that are given; raises ConfigurationError for one that cannot be."""
+    """Make the order: that of the old run with the given options; raise ConfigurationError for an invalid one."""
     run, tenant = new_run_id(now), retryable_run.ticket.tenant
     patience_s = retryable_run.patience_s if deadline_s is None else deadline_s
     own = limits_of(retryable_run) if limits is None else limits
@@ -85,7 +119,7 @@ def order_of(  # noqa: PLR0913 - one for each option of a retry
 
 
 def _beginning(retryable_run: RetryableRun, place: int) -> Operation[Beginning]:
-    """What the step began with. Of a context that is only pointed at the value is fetched, for it may name its run."""
+    """Read what the step began with. Fetch a context that is stored elsewhere, because it may name its run."""
     run, names = retryable_run.ticket.run, retryable_run.names
     found = yield from query(forks.beginning(run, place, names[:place]))
     if found is None:
@@ -100,9 +134,9 @@ def _beginning(retryable_run: RetryableRun, place: int) -> Operation[Beginning]:
 
 
 def checkpoint_missing(run: str, step: str) -> RetryError:
-    """What is said of a run that was begun before contexts were kept, or by a worker that keeps none."""
+    """Make the error for a run that began before contexts were stored, or on a worker that stores none."""
     return RetryError(
         f"the starting state of step '{step}' of run {run} was not stored",
-        suggestion="enqueue it anew: it was moved by workers of a version before retries",
+        suggestion="enqueue it again: its workers had a version that does not support retries",
         code="CONTEXT_NOT_KEPT",
     )

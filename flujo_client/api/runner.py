@@ -1,4 +1,4 @@
-"""`Flujo(pipeline).run(...)`: the familiar facade over enqueue and wait (M-032), and `TaskClient`'s verbs."""
+"""`Flujo(pipeline).run(...)`: the familiar facade over enqueue and wait, and `TaskClient`'s verbs."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Flujo(Generic[OutputT, ContextT]):
         resources: what the runs' attempts get instead of the pipeline's own `resources`: `"module:attribute"`, or the object that stands
             there, for workers find both by name.
         hooks: what workers call with what happens to the runs, after the pipeline's own `hooks`: functions at the top of a module, or
-            `"module:attribute"`, for workers find them by name (§2.9).
+            `"module:attribute"`, for workers find them by name.
         registry: where to find the pipeline by name.
         pipeline_name: its name there.
         pipeline_version: its version there, or "latest".
@@ -62,7 +62,7 @@ class Flujo(Generic[OutputT, ContextT]):
         PipelineError: workers could not find the resources, a hook, or the pipeline that is to have them.
     """
 
-    def __init__(  # noqa: PLR0913 - the original's options (§2.1)
+    def __init__(  # noqa: PLR0913 - the original's options
         self,
         pipeline: str | Pipeline[OutputT, ContextT] | Step[OutputT] | None = None,
         *,
@@ -201,7 +201,7 @@ async def run_agentic_loop_pipeline(
     human_input: Any = None,
     **options: Any,
 ) -> PipelineResult:
-    """Run an agentic loop's pipeline to its end, or to its next question to a person (requirements §2.1).
+    """Run an agentic loop's pipeline to its end, or to its next question to a person.
 
     Args:
         pipeline: as `make_agentic_loop_pipeline` makes it, where workers find it; or its reference.
@@ -214,7 +214,7 @@ async def run_agentic_loop_pipeline(
         ResumeError: the run has no question open, or the answer does not fit; or no run is named that it is for.
     """
     if resume_from is None and human_input is not None:
-        raise ResumeError("an answer is given, and no run that asked", suggestion="give that as `resume_from`")
+        raise ResumeError("human_input needs the run that asked for it", suggestion="pass that run as `resume_from`")
     runner = Flujo(pipeline, **options)
     try:
         if resume_from is not None:
@@ -225,7 +225,7 @@ async def run_agentic_loop_pipeline(
 
 
 class TaskClient:
-    """The original's verbs for other people's runs, as thin names over AsyncFlujoClient (requirements §2.2)."""
+    """The original's verbs for other people's runs, as thin names over AsyncFlujoClient."""
 
     def __init__(self, settings: Settings | None = None) -> None:
         self._client = AsyncFlujoClient(settings)
@@ -259,7 +259,7 @@ class TaskClient:
         return result
 
     async def resume_task(self, run_id: str, value: Any, **named: Any) -> Approval:
-        """Answer a run's open question, with the options of `RunHandle.resume`. It is enqueued: a worker goes on (U-37)."""
+        """Answer a run's open question, with the options of `RunHandle.resume`. It is enqueued: a worker goes on."""
         return await (await self._client.get_run(run_id)).resume(value, **named)
 
     async def cancel_task(self, run_id: str, *, reason: str | None = None) -> bool:
@@ -268,7 +268,7 @@ class TaskClient:
 
 
 async def run_default_pipeline(pipeline: str | Pipeline | Step, task: Any, **options: Any) -> Candidate:
-    """Run a default pipeline for a task, and give its last solution, whether it has passed or not (requirements §2.1).
+    """Run a default pipeline for a task, and give its last solution, whether it has passed or not.
 
     Args:
         pipeline: as `make_default_pipeline` makes it, where workers find it; or its reference.

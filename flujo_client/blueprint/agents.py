@@ -58,7 +58,7 @@ class SettingsShape(MapOf):
     def findings(self, value: Any, location: DocumentLocation) -> Iterator[Finding]:
         yield from super().findings(value, location)
         if value.get("max_retries"):
-            message = "would try again inside an attempt, where it is not counted: `max_retries` stands on the agent, or in a step's `config`"
+            message = "would retry inside an attempt, where retries are not counted: set `max_retries` on the agent, or in a step's `config`"
             yield location.at("max_retries").finding("Y-VALUE", message)
 
 
@@ -90,9 +90,10 @@ AGENT: Final = Table(
             SettingsShape(ANY, "setting"),
             "Sent with every call, such as `temperature`; a step's `config` overrides them.",
         ),
-        "timeout": Key(Number(above=0), "Seconds an attempt may take, for its steps that do not say."),
+        "timeout": Key(Number(above=0), "Seconds an attempt may take, for its steps without a timeout of their own."),
         "max_retries": Key(
-            Number(least=0, whole=True), "Attempts after the first one failed, for its steps that do not say."
+            Number(least=0, whole=True),
+            "Attempts after the first one failed, for its steps without a number of their own.",
         ),
         "tools": Key(
             ListOf(Reference("tool", _tool)),

@@ -1,4 +1,4 @@
-"""Mendings: what `flujo validate --fix` writes into a blueprint by itself (requirements §2.8). Pure.
+"""Mendings: what `flujo validate --fix` writes into a blueprint by itself. Pure.
 
 A mending writes what means the same, or replaces what can mean nothing: a key that no table has, a name that nothing is called, a
 path that leads nowhere. What was meant must be beyond doubt, so a word is mended only if a single slip of the hand lies between it and one

@@ -29,7 +29,7 @@ FAN_OUT: Final[Mapping[str, Key]] = {
     "max_concurrency": Key(Number(least=1, whole=True), "How many branches run at the same time; all by default."),
 }
 BRANCHES: Final[Mapping[str, Key]] = {
-    "branches": Key(MapOf(BODY, "branch"), "What runs, by name.", required=True, runs="side"),
+    "branches": Key(MapOf(BODY, "branch"), "The branches, by name.", required=True, runs="side"),
     **FAN_OUT,
     "field_mapping": Key(MapOf(ListOf(TEXT), "branch"), "The context's fields that a branch may change, by branch."),
     "ignore_branch_names": Key(FLAG, "Keep a branch's output out of the context's field of the branch's name."),

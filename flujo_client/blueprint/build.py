@@ -54,6 +54,7 @@ class Building:
             context_model=self.load(named, "context model") if isinstance(named, str) else named,
             resources=self.document.get("resources"),
             hooks=tuple(self.document.get("hooks", ())),
+            on_change=self.document.get("on_change"),
         )
 
     def load(self, reference: str, what: str) -> Any:
@@ -64,18 +65,18 @@ class Building:
         return [step for each in ([body] if isinstance(body, Mapping) else body) for step in self.with_init(each)]
 
     def with_init(self, data: Data) -> list[Step]:
-        """A step, after the one that makes the changes of the context that a loop or a map begins with."""
+        """Build a step, after the one that makes the changes of the context that a loop or a map begins with."""
         table = KINDS[kind_word(data)].init_table
         init = None if table is None else data[table].get(INIT)
         before = [] if init is None else [Step(f"{self.name(data)}.{INIT}", build_changes(init))]
         return [*before, self.step(data)]
 
     def name(self, data: Data) -> str:
-        """A step's name; a cache's may be that of the step in it."""
+        """Return a step's name; a cache's may be that of the step in it."""
         return str(data.get("name", data.get("step", "")))
 
     def body(self, body: Any) -> Pipeline | Step:
-        """What a container runs."""
+        """Build what a container runs."""
         steps = self.steps(body)
         return steps[0] if isinstance(body, Mapping) and len(steps) == 1 else Pipeline(steps)
 
@@ -93,11 +94,11 @@ class Building:
         return self.load(given, what) if ":" in given else given
 
     def working_agent(self, name: str, given: Any) -> Step:
-        """A step of an agent that stands in no step of its own: with what its entry says for its steps."""
+        """Build the step of an agent that is named without a step: with what its entry sets for its steps."""
         return Step(agent=self.agent(given, name), **self.working({"name": name}, self.entry(given)))
 
     def every(self, data: Data) -> dict[str, Any]:
-        """The arguments that every step takes."""
+        """Return the arguments that every step takes."""
         limits, fallback = data.get("usage_limits"), data.get("fallback")
         return {
             "name": self.name(data),
@@ -107,12 +108,12 @@ class Building:
         }
 
     def contained(self, data: Data) -> dict[str, Any]:
-        """The arguments that every container takes."""
+        """Return the arguments that every container takes."""
         mode = {key: value for key, value in data.get("config", {}).items() if key == "execution_mode"}
         return self.every(data) | {"config": StepConfig(**mode)}
 
     def working(self, data: Data, agent: Data) -> dict[str, Any]:
-        """The arguments of whatever asks an agent; `agent` is its entry in the document, if it stands there."""
+        """Return the arguments of whatever asks an agent; `agent` is its entry in the document, if it has one."""
         defaults = {name: agent[key] for key, name in OF_AGENTS.items() if key in agent}
         config = {TIMEOUT.get(key, key): value for key, value in data.get("config", {}).items()}
         before = [self.load(each, "processor") for each in data.get("prompt_processors", ())]
@@ -134,7 +135,7 @@ class Building:
         return self.load(given["plugin"], "plugin"), given.get("priority", 0)
 
     def processing(self, under: Data | None, over: Data | None) -> dict[str, Any] | None:
-        """A step's block over its agent's, with the agents that its precheck names."""
+        """Merge a step's block over its agent's, with the agents that its precheck names."""
         if under is None and over is None:
             return None
         block = _over(dict(over or {}), under or {})
@@ -145,14 +146,14 @@ class Building:
         return block
 
     def entry(self, given: Any) -> Data:
-        """The entry of this document that stands for an agent; nothing for one that a module holds."""
+        """Return an agent's entry in this document; an empty one for an agent of a module."""
         if isinstance(given, str):
             table, _, name = given.partition(".")
             return self.document["agents"][name] if table == "agents" and ":" not in given else {}
         return self.entry(given["id"]) if "id" in given else given
 
     def agent(self, given: Any, name: str) -> Any:
-        """The agent that stands for a text, an `id`, or an entry; `name` is that of an entry without one."""
+        """Return the agent that a text, an `id` or an entry names; `name` is that of an entry without one."""
         entry = self.entry(given)
         if not entry:
             return given if isinstance(given, str) else given["id"]

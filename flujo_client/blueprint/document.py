@@ -70,6 +70,8 @@ class Writing:
             named["name"] = pipeline.name
         if pipeline.version != "latest":
             named["pipeline_version"] = pipeline.version
+        if pipeline.on_change is not None:
+            named["on_change"] = pipeline.on_change
         if pipeline.context_model is not PipelineContext:
             model = pipeline.context_model
             named["context_model"] = None if model is None else self.named(model, "context model")
@@ -99,7 +101,7 @@ class Writing:
             return reference_of(thing, what=what)
         except FlujoError:
             name = getattr(thing, "__qualname__", None) or type(thing).__name__
-            self.cannot(f"its {what} {name} is held by no module, so a text cannot name it")
+            self.cannot(f"its {what} {name} is not an attribute of a module, so a blueprint cannot name it")
             return ""
 
     def agent(self, agent: Any) -> str:
@@ -143,7 +145,7 @@ class Writing:
             return self.step(body)
         for name in ("context_model", "resources", "hooks"):
             if getattr(body, name) not in (None, ()):
-                self.cannot(f"a pipeline in it has {name} of its own; nest it by as_step, which becomes an import")
+                self.cannot(f"a pipeline in it has {name} of its own; nest it with as_step, which becomes an import")
         return self.steps(body)
 
     def steps(self, pipeline: Pipeline) -> list[Data]:
@@ -236,7 +238,7 @@ class Writing:
 
 
 def _plain(value: Any) -> Any:
-    """A value as YAML's own: words as texts, every sequence as a list."""
+    """Convert a value to YAML's own: words to texts, every sequence to a list."""
     if isinstance(value, str):
         return str(value)
     if isinstance(value, Mapping):

@@ -56,7 +56,7 @@ def _step() -> Schema:
     plain = {"if": is_import, "then": {"$ref": "#/$defs/import"}, "else": {"$ref": "#/$defs/kind:step"}}
     return {
         "type": "object",
-        "properties": {"kind": {"enum": kind.words(), "description": "What it is; `step` without it."}},
+        "properties": {"kind": {"enum": kind.words(), "description": "The kind of step; `step` by default."}},
         "allOf": [
             *({"if": condition, "then": {"$ref": f"#/$defs/kind:{word}"}} for word, condition in is_kind.items()),
             {"if": {"anyOf": list(is_kind.values())}, "else": plain},
@@ -114,7 +114,7 @@ def _number(shape: shapes.Number) -> Schema:
 
 
 def _model(shape: value_types.Model) -> Schema:
-    """A pydantic model's own schema, in place of which editors need no other file; with the other names of its fields."""
+    """Return a pydantic model's own schema with its references resolved, so that editors need no other file, and with its aliases."""
     made: Any = shape.model.model_json_schema()
     inner = made.pop("$defs", {})
     made = {**_inlined(made, inner), "additionalProperties": False}

@@ -15,6 +15,7 @@ from flujo_client.blueprint import agents
 from flujo_client.blueprint.kind import BODY
 from flujo_client.blueprint.shapes import TEXT, AnyOf, Key, ListOf, MapOf, Null, Number, OneOf, Table, refused
 from flujo_client.blueprint.value_types import EXPRESSION, TEMPLATE, JsonSchema, Model, OneOfOr, Reference, is_function
+from flujo_client.contract.plan import ON_CHANGE
 from flujo_client.pipeline.agentic_loop import registry_findings
 from flujo_client.pipeline.hooks import HOOK
 from flujo_client.pipeline.pipeline import Pipeline
@@ -129,6 +130,10 @@ DOCUMENT: Final = Table(
         "version": Key(OneOf((VERSION,)), f"Of the blueprint's own keys: {VERSION}."),
         "name": Key(TEXT, "The name that runs are listed under; the file's name by default."),
         "pipeline_version": Key(TEXT, "For your own use; stored with every run."),
+        "on_change": Key(
+            OneOf(ON_CHANGE),
+            "What happens to a run when its code has changed; the project's `[runs] on_change` by default.",
+        ),
         "context_model": Key(
             AnyOf((Reference("context model"), Null())),
             "The pydantic model of the runs' context; `PipelineContext` by default, none for null.",

@@ -142,7 +142,7 @@ class BlueprintKind:
         return (*key_paths(KeyPath(Table(self.keys, self.called))), *EVERY_KEY_PATH)
 
     def _keys_of_others(self) -> dict[str, str]:
-        """The keys that only other kinds have, by those."""
+        """Map the keys that only other kinds have to those kinds."""
         given = [each for each in KINDS.values() if not each.is_import]
         tables = [(each.called, each.keys) for each in given]
         tables += [

@@ -124,7 +124,7 @@ class Loading:
         self._refuse(file)
         definition = "" if _is_larger(document) else dump({"version": VERSION, "name": name or NO_NAME, **document})
         if not definition or len(definition.encode()) > MAX_BYTES:
-            message = f"with what it imports and what its aliases repeat it has more than {MAX_BYTES:,} bytes"
+            message = f"it has more than {MAX_BYTES:,} bytes, with its imports and what its aliases repeat"
             self.findings.append(Finding("Y-LIMIT", message, file=file))
             self._refuse(file)
         pipeline = replace(build(read(definition).data, allowed=self.allowed), blueprint=definition)
@@ -259,7 +259,7 @@ def _is_hidden(path: File) -> bool:
 
 
 def _called(file: File) -> str:
-    """What findings call an imported file: by its path from the working directory, as users see it."""
+    """Return the name of an imported file in findings: its path from the working directory, as users see it."""
     here = File.cwd()
     return str(file.relative_to(here) if file.is_relative_to(here) else file)
 

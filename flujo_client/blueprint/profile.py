@@ -1,4 +1,4 @@
-"""Profiles: what a project makes of each rule's findings (requirements §2.7). Pure.
+"""Profiles: what a project makes of each rule's findings. Pure.
 
 A profile can hide a warning, or make an error of it. It cannot hide what refuses a pipeline: `flujo validate` would pass what
 `flujo enqueue` refuses. In: names of rules, or patterns of them, and a report. Out: the report as the profile has it.
@@ -42,7 +42,7 @@ class Profile:
         return replace(report, findings=tuple(each for given in report.findings if (each := self._taken(given))))
 
     def kept(self, report: ValidationReport) -> list[str]:
-        """The rules of a report that are told as errors although they are to be less."""
+        """List the rules of a report that stay errors although the profile lowers them."""
         return sorted({each.rule for each in report.errors if self.weight(each.rule) in ("off", "warn")})
 
     def _taken(self, finding: Finding) -> Finding | None:

@@ -111,7 +111,7 @@ def _decoded(text: str | bytes) -> str:
 
 
 def _end_of(text: str) -> Mark:
-    """The place behind a text."""
+    """Return the place behind a text."""
     return Mark(text.count("\n") + 1, len(text) - text.rfind("\n"))
 
 
@@ -171,7 +171,7 @@ def _compose(text: str) -> _Node:
             if len(trail) > MAX_DEPTH:
                 raise _Refused("Y-LIMIT", f"more than {MAX_DEPTH} lists and mappings in each other", _at(event))
     if not top.items:
-        raise _Refused("Y-SYNTAX", "it is empty; a blueprint has `steps`")
+        raise _Refused("Y-SYNTAX", "it is empty; a blueprint must have `steps`")
     return top.items[0]
 
 
@@ -239,7 +239,7 @@ class _Reading:
         return merged | found
 
     def _merged(self, node: _Node, path: Path, depth: int) -> dict[Any, Any]:
-        """What `<<` brings: a mapping, or a list of them of which the first counts most."""
+        """Read what `<<` adds: a mapping, or a list of mappings of which the first takes precedence."""
         several = node.items is not None and not node.is_mapping
         found: dict[Any, Any] = {}
         for each in (node.items or []) if several else [node]:

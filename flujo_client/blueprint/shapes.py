@@ -41,7 +41,7 @@ class DocumentLocation:
     document: Any
 
     def at(self, *parts: str | int) -> DocumentLocation:
-        """A place below this one."""
+        """Return a place below this one."""
         return replace(self, path=(*self.path, *parts))
 
     def finding(self, rule: str, message: str, **more: Any) -> Finding:
@@ -49,7 +49,7 @@ class DocumentLocation:
         return self.source.finding(rule, self.path, message, **more)
 
     def named(self, table: str) -> Mapping[str, Any]:
-        """What the document declares in `agents` or `imports`."""
+        """Return what the document declares in `agents` or `imports`."""
         found = self.document.get(table) if isinstance(self.document, Mapping) else None
         return found if isinstance(found, Mapping) else {}
 
@@ -259,7 +259,7 @@ class Key:
 
 
 def refused(what: str, instead: str) -> Key:
-    """A key that users of the original know, which means nothing here."""
+    """Make a key that users of the original know, and that is refused here."""
     return Key(AnyValue(), what, instead=instead)
 
 
@@ -308,11 +308,11 @@ class Table:
         for names in (*self.one_of, *self.at_most_one_of):
             given = [name for name in names if name in value]
             for name in given[1:]:
-                yield location.at(name).finding("Y-VALUE", f"stands beside '{given[0]}'; keep one of them")
+                yield location.at(name).finding("Y-VALUE", f"cannot be combined with '{given[0]}'; keep one of them")
 
     def _unknown(self, name: Any, location: DocumentLocation) -> Finding:
         if name in self.others:
-            return location.finding("Y-KEY", f"{self.called} has no such key; it stands on {self.others[name]}")
+            return location.finding("Y-KEY", f"{self.called} has no such key; it belongs on {self.others[name]}")
         known = [each for each, key in self.keys.items() if key.instead is None]
         near = nearest(name, known)
         allowed = None if near else f"known: {', '.join(known)}"

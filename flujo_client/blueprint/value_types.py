@@ -194,7 +194,7 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Processing:
-    """A `processing` block: AROS's own reader judges each of its keys (M-148), `agent` those that name one."""
+    """A `processing` block: AROS's own reader judges each of its keys, `agent` those that name one."""
 
     agent: FieldType
     description: str = f"a mapping of {', '.join(PROCESSING_KEYS)} (AROS)"

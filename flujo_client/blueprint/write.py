@@ -19,7 +19,7 @@ class _Dumper(yaml.SafeDumper):
         return True
 
     def text(self, data: str) -> yaml.ScalarNode:
-        """A text of several lines stands as a block, one with foreign line breaks in quotes, for they would be read as others."""
+        """Write a text of several lines as a block, one with other line breaks in quotes, because YAML would change them."""
         style = '"' if any(each in data for each in "\x85\u2028\u2029") else "|" if "\n" in data else None
         return self.represent_scalar(f"{CORE}str", data, style=style)
 

@@ -1,4 +1,4 @@
-"""`flujo dev budgets`: what `flujo.toml` and the environment allow a pipeline, and a tenant, to spend (requirements §2.7).
+"""`flujo dev budgets`: what `flujo.toml` and the environment allow a pipeline, and a tenant, to spend.
 
 `show --json` prints `pipeline` and `tenant`, each with name, entry (the key that counts; null where none does), place (who says it),
 total_cost_usd_limit and total_tokens_limit (null: no limit). `tenant` is null without `--tenant`.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @click.group("budgets")
 def budgets() -> None:
-    """What pipelines and tenants may spend."""
+    """Show what pipelines and tenants may spend."""
 
 
 @budgets.command("show")

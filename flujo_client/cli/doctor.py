@@ -40,7 +40,7 @@ COLOURS = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "red"}
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 @click.pass_context
 def command(ctx: click.Context, *, timeout: float, fail_on_warn: bool, as_json: bool) -> None:
-    """What will not work here, or not last, and the line to change? Exits with 1 when something does not work."""
+    """Find what will not work or not be durable here, with the line to change. Exits with 1 on errors."""
     findings = diagnose(collect(ConfigManager().settings(), timeout))
     found = worst(findings)
     if as_json:

@@ -47,7 +47,7 @@ class Fixed:
     is_written: bool = False
 
     def shape(self) -> dict[str, Any]:
-        """What `--json` has of it besides the findings that are left."""
+        """Return what `--json` has of it besides the findings that are left."""
         mended = [dataclasses.asdict(each) for each in self.findings]
         return {"mended": mended, "diff": self.diff, "written": self.is_written}
 
@@ -102,7 +102,7 @@ def _carried_out(target: str, how: FixOptions, data: bytes, mended: Autofixed) -
     is_written = how.writes and (not how.asks or _is_wanted(target, len(mended.findings)))
     if is_written:
         _write(target, data, mark + mended.text.encode())
-        say(f"{target}: {counted(len(mended.findings), 'mending')} written")
+        say(f"{target}: {counted(len(mended.findings), 'correction')} written")
     return Fixed(mended.findings, diff, is_written)
 
 
@@ -116,7 +116,7 @@ def _diff(target: str, before: str, after: str) -> str:
 
 def _is_wanted(target: str, count: int) -> bool:
     try:
-        return click.confirm(f"write {counted(count, 'mending')} into {target}?", err=True)
+        return click.confirm(f"write {counted(count, 'correction')} into {target}?", err=True)
     except click.Abort:
         if sys.stdin.isatty():
             raise

@@ -38,7 +38,7 @@ def local_time(at: datetime) -> str:
 
 
 def cost(dollars: float) -> str:
-    """Write a cost in US dollars, without trailing zeros (§2.11)."""
+    """Write a cost in US dollars, without trailing zeros."""
     return f"${f'{dollars:.6f}'.rstrip('0').rstrip('.')}"
 
 

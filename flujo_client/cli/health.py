@@ -1,6 +1,6 @@
-"""`flujo dev health-check`: how often AROS steps in, where, and whether that gets worse; and whether the machine is well (M-172).
+"""`flujo dev health-check`: how often AROS steps in, where, and whether that gets worse; and whether the machine is well.
 
-The report is drawn, or written as JSON or CSV. It is the one that the scheduled task makes (M-012), which `--stored` shows.
+The report is drawn, or written as JSON or CSV. It is the one that the scheduled task makes, which `--stored` shows.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ OUTPUT = "aros_health_report.json"
     help=f"The path to write to; {STDOUT} prints JSON to stdout and nothing else. CSV gives _steps, _models and _transforms.  [default: {OUTPUT}]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON, as --output - does.")
-@click.option("--stored", is_flag=True, help="The report that the scheduled task stored last.")
+@click.option("--stored", is_flag=True, help="Show the report that the scheduled task stored last.")
 @click.option("--fail-on-warn", is_flag=True, help="Exit with 1 when the machine's verdict is warn.")
 @click.pass_context
 def health_check(

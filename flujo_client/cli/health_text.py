@@ -78,10 +78,10 @@ def _machine(machine: Machine) -> Iterator[tuple[str, str]]:
     for name, queue in machine.queues.items():
         depth = "unknown" if queue.messages is None else counted(queue.messages, "message")
         yield f"queue {name}", f"{depth} in Redis, {queue.waiting} waiting in Postgres"
-    yield "hooks", f"{counted(machine.owed_hooks.count, 'call')} owed{_oldest(machine.owed_hooks)}"
+    yield "hooks", f"{counted(machine.owed_hooks.count, 'call')} pending{_oldest(machine.owed_hooks)}"
     yield "last sweep", "never" if machine.sweep_age_s is None else f"{age(machine.sweep_age_s)} ago"
     stuck, parked, orphans = (each.count for each in (machine.stuck_runs, machine.parked_runs, machine.orphans))
-    yield "not moving", f"{stuck} stuck and {parked} parked runs, {counted(orphans, 'orphan')}"
+    yield "no progress", f"{stuck} stuck and {parked} parked runs, {counted(orphans, 'orphan')}"
     yield (
         "lost",
         f"{counted(machine.reservation_leaks.count, 'reservation')}, {counted(machine.events_dropped, 'event')}",
@@ -89,7 +89,7 @@ def _machine(machine: Machine) -> Iterator[tuple[str, str]]:
 
 
 def _oldest(fact: Fact) -> str:
-    return "" if fact.oldest_s is None else f", the oldest since {age(fact.oldest_s)}"
+    return "" if fact.oldest_s is None else f", the oldest for {age(fact.oldest_s)}"
 
 
 def _reasons(report: HealthReport) -> Iterator[str]:
@@ -115,7 +115,7 @@ def _totals(report: HealthReport) -> Iterator[tuple[str, str]]:
         "prechecks",
         f"passed {totals.precheck_passed:,}, failed {totals.precheck_failed:,}{rate}, skipped {totals.precheck_skipped:,}",
     )
-    yield "stages", _counts_text(report.stages) or "none acted"
+    yield "stages", _counts_text(report.stages) or "none applied"
     shadow = report.shadow
     if shadow.coercions or shadow.refused or shadow.grammar_refused:
         stages = _in_brackets(shadow.stages)
@@ -141,7 +141,7 @@ def _part(part: WindowPart) -> tuple[str | Text, ...]:
 
 
 def _figures(what: str, places: Mapping[str, Figures]) -> Table:
-    """The first ten; the skips' reasons stand in the JSON."""
+    """Draw the first ten; the JSON has the reasons of skips."""
     table = _table(what, "coercions", "per 100", "refused", "SOE", "skipped", "precheck failed")
     for name, each in islice(places.items(), TOP):
         rate = (
@@ -197,7 +197,7 @@ def _list(lines: Iterable[str]) -> Table:
 
 
 def _table(first: str, *others: str) -> Table:
-    """A table without lines; its first and last columns wrap."""
+    """Make a table without lines; its first and last columns wrap."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column(first, overflow="fold")
     settings: dict[str, Any] = {"overflow": "fold"}

@@ -1,6 +1,6 @@
 """What is given on the command line: a run's input, context and limits, for `run` and `enqueue` alike, and any value as JSON.
 
-A run's input comes from a flag, else from FLUJO_INPUT, else from piped stdin, else it is empty (U-25). It is text, whatever it looks
+A run's input comes from a flag, else from FLUJO_INPUT, else from piped stdin, else it is empty. It is text, whatever it looks
 like, unless `--input-json` gives it: a pipeline must not get a number because somebody's text was `42`.
 """
 
@@ -51,7 +51,11 @@ def input_options(command: Callable[..., None]) -> Callable[..., None]:
     @json_option("The first step's input")
     @click.option("--context-data", "-d", "data", metavar="JSON", help="The run's context: a JSON object.")
     @click.option(
-        "--context-file", "-f", "file", type=click.File("rb"), help="A file with such an object; -d overrides it."
+        "--context-file",
+        "-f",
+        "file",
+        type=click.File("rb"),
+        help="A file with the context as a JSON object; -d overrides it.",
     )
     @functools.wraps(command)
     def with_values(
@@ -101,7 +105,11 @@ def limit_options(command: Callable[..., None]) -> Callable[..., None]:
         help="The most that the run and its child runs may spend.",
     )
     @click.option(
-        "--max-tokens", "tokens", type=click.IntRange(min=0), metavar="TOKENS", help="The same, in tokens in and out."
+        "--max-tokens",
+        "tokens",
+        type=click.IntRange(min=0),
+        metavar="TOKENS",
+        help="The same limit in tokens, input and output together.",
     )
     @functools.wraps(command)
     def with_limits(*, usd: float | None, tokens: int | None, **rest: Any) -> None:

@@ -88,12 +88,12 @@ def step_shape(node: TraceNode) -> dict[str, Any]:
 
 
 def span_shapes(trace: TraceNode) -> list[dict[str, Any]]:
-    """The places of a trace as a flat list, each after the one it stands in. `path` is written as addresses and keys are."""
+    """List the places of a trace, each after the one it is in. `path` is written as addresses and keys are."""
     return list(_spans(trace, ""))
 
 
 def stats_shape(stats: RunStats) -> dict[str, Any]:
-    """What `lens stats` shows."""
+    """Return what `lens stats` shows."""
     return {
         "since": stats.since,
         "until": stats.until,
@@ -115,14 +115,14 @@ def event_shape(event: EventRecord) -> dict[str, Any]:
 
 
 def feedback_of(node: TraceNode) -> str | None:
-    """What was said of a place; of a step, in its last attempt."""
+    """Return the feedback of a place; of a step, that of its last attempt."""
     where = node.children[-1] if node.kind == "step" else node
     feedback: str | None = where.attributes.get("feedback")
     return feedback
 
 
 def tracebacks(trace: TraceNode) -> dict[str, str]:
-    """The tracebacks of a trace by the path of the first place that each was raised at; attempts that raise the same have one."""
+    """Map the path of the first place that raised each traceback of a trace to it; attempts that raise the same have one."""
     first: dict[str, str] = {}
     for path, node in _places(trace, ""):
         first.setdefault(node.attributes.get("traceback", ""), path)

@@ -6,7 +6,6 @@ A run is named by its id, or by as much of its beginning or end as no other run 
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
 import click
@@ -18,7 +17,7 @@ from flujo_client.cli.lens_trace import draw_file, spans_run, trace_run
 from flujo_client.cli.lens_watch import watch_run
 from flujo_client.cli.lookup import find_run
 from flujo_client.cli.output import say, show_json, show_rows, stdout
-from flujo_client.cli.plugins import load
+from flujo_client.cli.plugins import ExtensibleGroup
 from flujo_client.cli.tables import runs_table
 from flujo_client.cli.timeouts import read, timeout_option
 
@@ -26,20 +25,13 @@ if TYPE_CHECKING:
     from flujo_client.api.client import FlujoClient
     from flujo_client.contract.records import RunRecord
 
-GROUP = "flujo.lens"
 WIDE = 100
 """A terminal of so many columns has room for whole ids."""
 STATUSES = ("queued", "running", "paused", "parked", "succeeded", "failed", "cancelled", "expired")
 
 
-class _Lens(click.Group):
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted({*super().list_commands(ctx), *entry_points(group=GROUP).names})
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        own = super().get_command(ctx, cmd_name)
-        point = next(iter(entry_points(group=GROUP, name=cmd_name)), None)
-        return load(point) if own is None and point is not None else own
+class _Lens(ExtensibleGroup):
+    points = "flujo.lens"
 
 
 @click.group("lens", cls=_Lens)

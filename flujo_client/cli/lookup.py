@@ -65,7 +65,7 @@ def find_part(client: FlujoClient, part: str) -> RunHandle:
 
 
 def _parent(answer: str) -> str | None:
-    """A child run's id begins with its parent's: without this a run with child runs could only be meant by its whole id."""
+    """Return the parent to filter by: none, or any for a child run's id, which begins with its parent's."""
     return None if RUN_OF_RUN in answer else ""
 
 

@@ -21,7 +21,7 @@ DEBUG = "--debug"
 _OURS = {
     "new": "Make a small project that runs right away.",
     "run": "Run a pipeline and wait for its result.",
-    "validate": "Find all that is wrong with a pipeline.",
+    "validate": "Find every problem in a pipeline.",
     "enqueue": "Enqueue a pipeline and print the run's id.",
     "status": "Show the services, the workers and what is waiting.",
     "doctor": "Find what will not work or not be durable here, with the line to change.",
@@ -86,7 +86,7 @@ def cli(*, debug: bool) -> None:
 
 
 def main() -> None:
-    """The console script: `module:attribute` is looked for in the working directory first, as `python -m` does."""
+    """Run the console script: look for `module:attribute` in the working directory first, as `python -m` does."""
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)

@@ -22,5 +22,5 @@ class Real(click.FloatRange):
 
 
 def hours() -> Real:
-    """A window of time until now, as long as Postgres can reckon back."""
+    """Return the type of a window of time until now, as long as Postgres can calculate with."""
     return Real(min=0, min_open=True, max=876_000)

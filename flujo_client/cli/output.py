@@ -98,7 +98,7 @@ def print_lines(lines: Iterable[str]) -> None:
 
 
 def exit_code(error: BaseException) -> int:
-    """The exit code that an error means (requirements §2.8)."""
+    """Return the exit code of an error."""
     if isinstance(error, (KeyboardInterrupt, BrokenPipeError)):
         return INTERRUPT
     if isinstance(error, (PipelineError, BlueprintError)) and error.error_code in IMPORT_CODES:

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, ClassVar
+
+import click
 
 from flujo_client.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-    import click
+
+class ExtensibleGroup(click.Group):
+    """A group that commands join by the entry points of a group of their own."""
+
+    points: ClassVar[str]
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*super().list_commands(ctx), *entry_points(group=self.points).names})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        own = super().get_command(ctx, cmd_name)
+        point = next(iter(entry_points(group=self.points, name=cmd_name)), None)
+        return load(point) if own is None and point is not None else own
 
 
 def load(point: EntryPoint) -> click.Command:

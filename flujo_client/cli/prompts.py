@@ -1,4 +1,4 @@
-"""What a run's models were sent and what they answered, as far as its story tells it (requirements §2.9). Pure.
+"""What a run's models were sent and what they answered, as far as its story tells it. Pure.
 
 In: a trace. Out: plain data in the order of the story; and what has to be said about it.
 """

@@ -38,7 +38,19 @@ _COLOURS = {
     "error": "red",
     "critical": "red",
 }
-_DRAWN_APART = ("id", "key", "worker", "reason", "feedback", "traceback", "metadata", "work", "wait")
+_DRAWN_APART = (
+    "id",
+    "key",
+    "worker",
+    "reason",
+    "feedback",
+    "traceback",
+    "metadata",
+    "work",
+    "wait",
+    "code",
+    "code_changed",
+)
 _FRAMES = 2
 """How many of a traceback's frames are drawn; `lens show --show-error` shows all."""
 _OF_THE_BUDGET = "flujo.budget."
@@ -56,7 +68,7 @@ _DEEPEST = 13
 
 
 def trace_tree(trace: TraceNode, *, preview: int = PREVIEW, is_full: bool = False) -> Tree:
-    """Draw a trace: run → steps and containers → attempts, and the events where they happened (M-291).
+    """Draw a trace: run → steps and containers → attempts, and the events where they happened.
 
     Args:
         trace: the tree that `RunHandle.trace` gives.
@@ -69,7 +81,7 @@ def trace_tree(trace: TraceNode, *, preview: int = PREVIEW, is_full: bool = Fals
 
 
 def status(word: str) -> Text:
-    """A status in its colour."""
+    """Draw a status in its colour."""
     return Text(word, _COLOURS.get(word, ""))
 
 
@@ -113,7 +125,7 @@ def _places(node: TraceNode) -> int:
 
 
 def _items(node: TraceNode, *, is_full: bool) -> Iterator[TraceNode | TraceEvent | list[TraceNode]]:
-    """What stands in a place, in its order; a list is to be folded."""
+    """Yield what is in a place, in order; a list is to be folded."""
     kept, folded = {id(each) for each in _kept(node, is_full=is_full)}, list[TraceNode]()
     items: list[TraceNode | TraceEvent] = [*node.events, *node.children]
     for item in sorted(items, key=lambda each: each.offset_s):
@@ -138,14 +150,14 @@ def _kept(node: TraceNode, *, is_full: bool) -> list[TraceNode]:
 
 
 def _folded(nodes: Sequence[TraceNode]) -> Text:
-    """What is left out, in a line: how many, and how they went."""
+    """Draw what is left out in one line: how many, and how they went."""
     went = Counter(each.status for each in nodes)
     how = [f"all {word}" if len(went) == 1 else f"{number:,} {word}" for word, number in went.most_common()]
     return Text(f"… {counted(len(nodes), f'more {nodes[0].kind}')}, {', '.join(how)}", "dim")
 
 
 def headline(node: TraceNode) -> Text:
-    """What a place was and how it went; a run's own lines are its id, its reason and its origin, another's its feedback."""
+    """Draw what a place was and how it went; a run's own lines are its id, reason and origin, another's its feedback."""
     facts, is_run = node.attributes, node.kind == "run"
     name = Text(printable(node.name), "" if node.kind == "attempt" else "bold")
     kind = [] if node.kind in _NAMED_BY_KIND else [Text(node.kind, "dim")]
@@ -162,7 +174,7 @@ def headline(node: TraceNode) -> Text:
 
 
 def _raised(node: TraceNode, above: _Above) -> Text:
-    """The last frames of what was raised at a place, once: its other attempts raise the same, and containers repeat what is below."""
+    """Draw the last frames of what was raised at a place, once: its other attempts raise the same, and containers repeat what is below."""
     traceback = node.attributes.get("traceback")
     if not traceback or traceback in above.drawn or not _has_own_feedback(node):
         return Text()
@@ -193,6 +205,7 @@ def _figures(node: TraceNode) -> Iterator[str]:
         yield f"delivered {deliveries} times"
     yield from _wait(facts.get("wait"))
     yield from _repairs(facts.get("metadata") or {})
+    yield from _code(facts.get("code_changed"))
     if node.status == "succeeded" and "feedback" in facts:
         yield in_a_line(facts["feedback"], PREVIEW)
     elif len(children) > 1:
@@ -202,8 +215,13 @@ def _figures(node: TraceNode) -> Iterator[str]:
             yield f"{key}={in_a_line(value, PREVIEW)}"
 
 
+def _code(changed: Sequence[str] | None) -> Iterator[str]:
+    if changed:
+        yield f"code changed: {in_a_line(', '.join(changed), PREVIEW)}"
+
+
 def _wait(wait: Mapping[str, Any] | None) -> Iterator[str]:
-    """What an attempt waited for, and from when to when; who still waits is told in any case."""
+    """Draw what an attempt waited for, and from when to when; one that still waits is always shown."""
     if wait is None:
         return
     since, lasted = f"+{duration(wait['offset_s'])}", wait["duration_s"]
@@ -217,7 +235,7 @@ def _wait(wait: Mapping[str, Any] | None) -> Iterator[str]:
 
 
 def _repairs(metadata: Mapping[str, Any]) -> Iterator[str]:
-    """What AROS did to the model's output, as the attempt counted it: events may be gone, or cut."""
+    """Draw what AROS did to the model's output, as the attempt counted it: events may be deleted or cut."""
     if metadata.get("aros.coercion.total"):
         transforms = ", ".join(map(str, metadata.get("aros.coercion.transforms", ())))
         yield f"repaired: {in_a_line(transforms, PREVIEW)}" if transforms else "repaired"
@@ -226,7 +244,7 @@ def _repairs(metadata: Mapping[str, Any]) -> Iterator[str]:
 
 
 def happened(name: str, level: str, values: Iterable[tuple[str, Any]], preview: int) -> Text:
-    """What an event tells: its name and its values, each cut after `preview` characters; -1 cuts nothing."""
+    """Draw an event: its name and its values, each cut after `preview` characters; -1 cuts nothing."""
     line = Text(printable(name), _COLOURS.get(level, ""))
     for key, value in values:
         line.append(f"  {printable(key)}=", "dim").append(in_a_line(value, preview))

@@ -1,6 +1,11 @@
-"""`flujo runs`: list runs, cancel them, and retry them."""
+"""`flujo runs`: list runs, cancel them, retry and fork them, and see how they stand to changed code.
+
+What takes the worker's store joins by entry points of the group `flujo.runs`.
+"""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import click
 
@@ -9,14 +14,25 @@ from flujo_client.api.handle import CANCEL_PATIENCE_S
 from flujo_client.cli.lens import list_runs
 from flujo_client.cli.lookup import find_run
 from flujo_client.cli.output import RUNTIME, say, show_json, show_value
+from flujo_client.cli.plugins import ExtensibleGroup
+from flujo_client.cli.runs_diff import diff_run
+
+if TYPE_CHECKING:
+    from flujo_client.api.handle import RunHandle
+    from flujo_client.contract.records import RunRecord
 
 
-@click.group("runs")
+class _Runs(ExtensibleGroup):
+    points = "flujo.runs"
+
+
+@click.group("runs", cls=_Runs)
 def command() -> None:
-    """List, cancel and retry runs."""
+    """List, cancel, retry, fork and upgrade runs."""
 
 
 command.add_command(list_runs)
+command.add_command(diff_run)
 
 
 @command.command("cancel")
@@ -65,7 +81,28 @@ def retry(*, run: str, from_step: str | None, idempotency_key: str | None, as_js
     """
     with FlujoClient() as client:
         forked = find_run(client, run).retry(from_step, idempotency_key=idempotency_key)
-        record = forked.record()
+        _show_forked(forked, forked.record(), as_json=as_json)
+
+
+@command.command("fork")
+@click.argument("run")
+@click.option("--from", "from_step", required=True, metavar="STEP", help="The top-level step to begin at.")
+@click.option(
+    "--idempotency-key", metavar="KEY", help="An idempotency key: forking with the same key returns the same run."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print {id, is_new, forked_from, from_step}.")
+def fork(*, run: str, from_step: str, idempotency_key: str | None, as_json: bool) -> None:
+    """Begin any run again at a step under the present code, in a new run, and print its id.
+
+    The run may be live, and goes on as it was. What the steps before gave is taken over; input and context are as they stood when the
+    step was begun.
+    """
+    with FlujoClient() as client:
+        forked = find_run(client, run).fork(from_step, idempotency_key=idempotency_key)
+        _show_forked(forked, forked.record(), as_json=as_json)
+
+
+def _show_forked(forked: RunHandle, record: RunRecord, *, as_json: bool) -> None:
     if as_json:
         shape = {
             "id": forked.id,

@@ -1,4 +1,4 @@
-"""`flujo dev show-config`: every setting that is in force here, and who says so (requirements §2.7, §2.8).
+"""`flujo dev show-config`: every setting that is in force here, and who says so.
 
 `--json` prints a list: name, value, source (built-in, file, variable) and place, the file with the line or the variable; null where it is built in.
 Passwords are `***`, and of signing keys there are the ids alone.

@@ -93,7 +93,7 @@ def _ask(client: FlujoClient) -> dict[str, Any]:
     pending, pending_since = client.ask(requests.pending_hooks())
     counts = {status: backlog.get(status, (0, 0.0)) for status in LIVE_ATTEMPT}
     return {
-        "schema": client.ask(requests.schema_version()),
+        "schema": client.ask(requests.schema_version()).version,
         "workers": [{name: getattr(worker, name) for name in WORKER_FIELDS} for worker in ours],
         "other_workers": len(live) - len(ours),
         "backlog": {status: {"count": count, "oldest_s": oldest} for status, (count, oldest) in counts.items()},

@@ -69,7 +69,7 @@ def _place(event: EventRecord) -> str:
 
 
 def _answers(schema: dict[str, object] | None) -> dict[str, str]:
-    """The commands that answer a question, with what each takes; a boolean, an object with `approved`, and anything can be yes or no."""
+    """Map the commands that answer a question to what each takes; a boolean, an object with `approved`, and anything can be yes or no."""
     verdict = {"approve": "", "reject": ""}
     if not schema:
         return {**verdict, "answer": " VALUE"}

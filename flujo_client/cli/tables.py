@@ -153,7 +153,7 @@ def _of(limit: str, spent: float, reserved: float, overrun: float, *, write: Cal
 
 
 def _named(budget: Mapping[str, Any]) -> str:
-    """A budget by what it is of: the run itself, a step by its path, a tenant with the day."""
+    """Name a budget by what it limits: the run itself, a step by its path, a tenant with the day."""
     kind, _, rest = str(budget["scope"]).partition(":")
     return "budget" if kind == "run" else f"budget of {rest.partition(':')[2] if kind == 'step' else rest}"
 
@@ -197,7 +197,7 @@ def services_table(state: Mapping[str, Any]) -> Table:
 
 
 def _run_id(run_id: str, style: str = "") -> Text:
-    """An id never wraps but where a child run's own part begins, which `lens get` takes alone. Its end, which names it too, stands out."""
+    """Draw an id. It wraps only where a child run's own part begins, which `lens get` takes alone. Its end, which names it too, stands out."""
     text = Text(run_id.replace(RUN_OF_RUN, f"\n  {RUN_OF_RUN}"), style)
     text.stylize("bold", len(text) - SHORT)
     return text
@@ -225,7 +225,7 @@ def _grid(facts: Iterable[tuple[str, str]]) -> Table:
 
 
 def _table(*columns: str, wraps: str) -> Table:
-    """A table without lines; where room is short, one column wraps and the rest stays whole."""
+    """Make a table without lines; where room is short, one column wraps and the rest stays whole."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for name in columns:
         side: JustifyMethod = "right" if name in _NUMBERS else "left"
@@ -240,14 +240,14 @@ def _facts_of(run: RunRecord, trace: TraceNode, now: datetime, *, verbose: bool)
         ("started", run.started_at),
         ("ended", run.ended_at),
         ("deadline", run.deadline_at),
-        ("cancel asked", run.cancel_requested_at),
+        ("cancel requested", run.cancel_requested_at),
     ):
         if at is not None:
             yield name, _when(at, now)
     if run.parent_run:
         yield "background of" if run.is_background else "child of", run.parent_run
     if run.retry_of:
-        yield "starts again", run.retry_of
+        yield "replaces", run.retry_of
     if run.tenant:
         yield "tenant", run.tenant
     if run.metadata:

@@ -1,4 +1,4 @@
-"""Asking no longer than somebody is willing to wait (U-22).
+"""Asking no longer than somebody is willing to wait.
 
 The clients' own patience is longer, and a server that stands still answers no time-out of its own: so the question is put in a
 thread, which is left behind when the time is over.

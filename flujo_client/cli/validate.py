@@ -127,7 +127,7 @@ def profile_of(profiles: Mapping[str, Mapping[str, str]], name: str | None, rule
 def _profile(profiles: Mapping[str, Mapping[str, str]], name: str) -> Mapping[str, str]:
     if name not in profiles:
         near = nearest(name, profiles)
-        known = f"there are {', '.join(profiles) or 'none'} in [validation.profiles]"
+        known = f"[validation.profiles] has {', '.join(profiles) or 'none'}"
         raise SettingsError(f"there is no profile '{name}'", suggestion=f"did you mean '{near}'?" if near else known)
     return profiles[name]
 

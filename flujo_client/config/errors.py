@@ -42,7 +42,7 @@ LEGACY_VARIABLES = {
 }
 
 _LEGACY_KEYS = {
-    "env_file": "leave it out: no file of variables is read; let what starts the process do it, as compose, systemd and honcho can",
+    "env_file": "leave it out: files of variables are not read; let the program that starts the process read them, as compose, systemd and honcho can",
     "governance_policy_module": _NOT_HERE,
     "settings": "leave it out: agent_timeout is agents.agent_timeout_s here, default models are agents.default_review_model and its like, postgres_pool_max is worker.pool_max",
     "run": "give them to `flujo run` as options",
@@ -144,7 +144,7 @@ def _path(location: tuple[int | str, ...]) -> Key:
 
 
 def _shown(location: tuple[int | str, ...]) -> Key:
-    """What stands inside of the signing keys may be a secret that was written in the place of an id."""
+    """Return the key to show. Inside the signing keys it may be a secret that was written in the place of an id."""
     path = _path(location)
     return path[:1] if path[:1] == ("signing_keys",) else path
 
@@ -172,7 +172,7 @@ def _way_out(
 
 
 def _fields_at(model: type[BaseModel], location: Key) -> list[str] | None:
-    """The fields of the table that this stands in, where that is a table inside of a section."""
+    """Return the fields of the table that this is in, if that is a table inside a section."""
     found, depth = model, 0
     for part in location[:-1]:
         field = found.model_fields.get(part)

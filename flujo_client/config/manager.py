@@ -1,6 +1,6 @@
 """Settings: what `flujo.toml` and the environment say, read once and checked.
 
-This is the only module of both packages that reads either (M-045), the file through `toml_file`; everything else is handed a `Settings`. It must not
+This is the only module of both packages that reads either, the file through `toml_file`; everything else is handed a `Settings`. It must not
 open connections or know what a setting is used for. In: a path and a mapping of environment variables. Out: a frozen
 `Settings`, or a `SettingsError` that names the key, where it was found and what to write instead, never a secret.
 
@@ -35,6 +35,7 @@ from flujo_client.config.models import (
     PostgresUrl,
     RedisUrl,
     Retry,
+    Runs,
     SecretUrl,
     Section,
     SigningKeys,
@@ -77,7 +78,7 @@ def _revealed(url: SecretUrl[str] | None) -> str:
 
 
 class Settings(Section):
-    """Everything that can be set, frozen (requirements §2.7).
+    """Everything that can be set, frozen.
 
     URLs and signing keys are of types that hide passwords and secrets wherever they are shown or dumped; `database()`,
     `broker()`, `results()` and `keys()` give them whole. Made by `ConfigManager`, which turns what pydantic finds wrong into a `SettingsError`.
@@ -98,6 +99,7 @@ class Settings(Section):
     demo_model: str | None = None
     limits: SizeLimits = SizeLimits()
     worker: Worker = Worker()
+    runs: Runs = Runs()
     retry: Retry = Retry()
     breakers: BreakerSettings = BreakerSettings()
     agents: Agents = Agents()
@@ -144,7 +146,7 @@ class Settings(Section):
         return {_VARIABLES[name][0]: text for name, value in _flat(self._written()) if (text := _text(value))}
 
     def _written(self) -> dict[str, Any]:
-        """Give everything, `[aros]` only as far as somebody wrote it: that it is written is what turns it on (C-05)."""
+        """Give everything, `[aros]` only as far as somebody wrote it: that it is written is what turns it on."""
         return self.model_dump(by_alias=True) | {"aros": self.aros.model_dump(exclude_unset=True)}
 
     @model_validator(mode="after")
@@ -165,7 +167,7 @@ class Settings(Section):
                 "signing_keys": self.signing_keys,
             }
             if missing := [name for name, value in named.items() if not value]:
-                raise ValueError(f'mode = "production" demands {", ".join(missing)}')
+                raise ValueError(f'mode = "production" requires {", ".join(missing)}')
         return self
 
 
@@ -224,7 +226,7 @@ class Setting(NamedTuple):
 
 
 class ConfigManager:
-    """The reader of `flujo.toml` and the environment: built-in < file < environment (M-045).
+    """The reader of `flujo.toml` and the environment: built-in < file < environment.
 
     The file is `path`, else what `FLUJO_CONFIG_PATH` names, else the nearest `flujo.toml` from the working directory
     upwards, else none.

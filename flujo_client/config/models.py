@@ -22,6 +22,7 @@ from pydantic import (
 )
 
 from flujo_client.contract.limits import Dollars, Tokens, UsageEstimate, UsageLimits
+from flujo_client.contract.plan import OnChange
 from flujo_client.redact import mask_url
 
 MIN_KEY_BYTES = 16
@@ -153,7 +154,7 @@ class Section(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _of_its_kind(cls, value: Any, info: ValidationInfo) -> Any:
-        """A file has kinds of its own, so a text is no number there, and neither is true; only a variable's text may be either."""
+        """Refuse values of other types. A file has types, so there a text or `true` is not a number; only a variable's text may be converted."""
         kind = _kind(cls.model_fields[str(info.field_name)].annotation)
         is_other = isinstance(value, (bool, str)) if kind in (int, float) else not isinstance(value, bool)
         if kind is not None and value is not None and is_other and not isinstance(value, Variable):
@@ -189,6 +190,7 @@ class Worker(Section):
 
     `broker_acks` keeps kombu's acknowledgements in Redis. Claims and leases recover what a worker dropped, with them or without.
     `heartbeat_file` is touched at each renewal of the lease, for probes; each process has to have one of its own.
+    `shutdown_grace_s` is how long a worker that was told to stop works on what it has begun; then it hands the rest to other workers.
     `max_left_behind` is how many calls that ignore their cancellation a process puts up with before it retires. `loop_blocked_s` is
     how long its event loop may not answer before it takes no more messages.
     """
@@ -196,6 +198,7 @@ class Worker(Section):
     lease_s: Seconds = 6.0
     renew_s: Seconds = 2.0
     sweep_s: Seconds = 1.0
+    shutdown_grace_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 75.0
     max_lost: Count = 3
     max_left_behind: Count = 16
     loop_blocked_s: Seconds = 2.0
@@ -215,8 +218,14 @@ class Worker(Section):
         return self
 
 
+class Runs(Section):
+    """What becomes of runs of pipelines that do not say (ADR 39)."""
+
+    on_change: OnChange = "carry_on"
+
+
 class Retry(Section):
-    """How long to wait before trying again, in seconds; `jitter` is a share of the delay (M-405)."""
+    """How long to wait before trying again, in seconds; `jitter` is a share of the delay."""
 
     base_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
     factor: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 2.0
@@ -234,7 +243,7 @@ Share = Annotated[float, Field(gt=0, le=1)]
 
 
 class BreakerSettings(Section):
-    """When calls of a model are held back, and how they begin again (C-44). Times in seconds.
+    """When calls of a model are held back, and how they begin again. Times in seconds.
 
     `failures` within `window_s`, or the share `rate` of at least `least_calls`, opens a model's breaker. After `recovery_s`
     `half_open_calls` are let through, and if all of them succeed it closes. A call longer than `slow_s` is counted as slow;
@@ -259,7 +268,7 @@ class Agents(Section):
     """What holds for every agent call that says nothing else. Times in seconds.
 
     `cancel_grace_s` is how long code may take to end after it was cancelled; then its attempt ends without it.
-    `default_…_model` is the model of that recipe of `flujo_worker.agents`, where none is given (requirements §2.5).
+    `default_…_model` is the model of that recipe of `flujo_worker.agents`, where none is given.
     """
 
     agent_timeout_s: Seconds = 60.0
@@ -289,9 +298,9 @@ class TemplateSettings(Section):
 
 
 class Aros(Section):
-    """What AROS does where a step's `processing` block does not say (requirements §1.G).
+    """What AROS does where a step's `processing` block does not say.
 
-    The section counts only where it is written: a project without one, and a step without a block, are left alone (C-05).
+    The section counts only where it is written: a project without one, and a step without a block, are left alone.
     """
 
     enabled: bool = True
@@ -323,7 +332,7 @@ def _table(value: Any) -> Any:
 
 
 class Budgets(Section):
-    """What runs may spend where their code does not say less (requirements §2.7).
+    """What runs may spend where their code does not say less.
 
     `default` counts for each run whose pipeline is not named; `pipeline` maps names and patterns such as `billing-*` to limits,
     `tenant` those of tenants to what all their runs may spend in one day, UTC. A variable carries JSON.
@@ -341,7 +350,7 @@ def _always(value: bool) -> bool:  # noqa: FBT001 - pydantic gives it so
 
 
 class BackgroundTasks(Section):
-    """What holds for the runs of background steps (SYS-31).
+    """What holds for the runs of background steps.
 
     `tracking`: they are recorded; it cannot be turned off. `resumability`: they may be resumed and started again. `quota`: each may
     spend `max_cost_usd` and `max_tokens`, its retries each anew. `stale_hours` is how long one may show no sign of life.
@@ -362,7 +371,7 @@ class BackgroundTasks(Section):
 
 
 class Validation(Section):
-    """What `flujo validate` makes of what its rules find (requirements §2.7).
+    """What `flujo validate` makes of what its rules find.
 
     `profiles` maps a name of yours to weights: `off`, `warn` or `error` by rule, or by a pattern such as `V-T*`. A variable carries JSON.
     """
@@ -396,7 +405,7 @@ class Historical(Section):
 
 
 class Cost(Section):
-    """What models cost and what attempts are expected to (requirements §2.7). A variable carries tables as JSON.
+    """What models cost and what attempts are expected to. A variable carries tables as JSON.
 
     `providers` maps a provider and a model to prices that go before the known ones; `estimators` maps names and patterns of models
     to what one attempt reserves. `estimation_strategy` "historical" expects what attempts at the same step have cost, by `historical`,
@@ -413,7 +422,7 @@ class Cost(Section):
 
 
 class Health(Section):
-    """How often the scheduled health check is made, what it looks at, and from when on a fact of the machine is bad (M-188).
+    """How often the scheduled health check is made, what it looks at, and from when on a fact of the machine is bad.
 
     `every_s` seconds between two reports, of which `keep` are kept. `window_hours` to `model` are the command's options.
     The rest are seconds, and `queue_depth` messages: how long a run may have nothing to do, an attempt be without its worker or wait,
@@ -453,7 +462,7 @@ class Log(Section):
 
 
 class HookSettings(Section):
-    """What an error in a pipeline's hook means (§2.9).
+    """What an error in a pipeline's hook means.
 
     `strict`: it ends the run, as an abort does. Otherwise it is told in the run's story, and the run goes on.
     """

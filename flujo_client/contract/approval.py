@@ -61,7 +61,7 @@ class Approval:
 
 
 def state_of(attempt: str, run: str, *, is_answered: bool, is_over: bool) -> str:
-    """What a question is, by its attempt's and its run's status: open, answered, expired or closed."""
+    """Return a question's state from its attempt's and its run's status: open, answered, expired or closed."""
     if is_answered:
         return "answered"
     if attempt == "cancelled" or (attempt == "paused" and run not in LIVE_RUN):
@@ -109,7 +109,7 @@ def choose(
 
 
 def closed(approval: Approval) -> ResumeError:
-    """Say why a question cannot be answered any more (M-452)."""
+    """Say why a question cannot be answered any more."""
     where = f"the question '{approval.place}' of run {approval.run_id}"
     if approval.state == "answered":
         at = f"{approval.answered_at:%Y-%m-%d %H:%M:%S %Z}" if approval.answered_at else "before"

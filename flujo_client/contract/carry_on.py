@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract import kinds
 from flujo_client.contract.plan_difference import differences
@@ -20,11 +20,6 @@ if TYPE_CHECKING:
     from flujo_client.contract.plan import Node, Nodes, Plan
     from flujo_client.contract.plan_difference import Difference
     from flujo_client.contract.run_state import RunState
-
-OnChange = Literal["carry_on", "pin", "park"]
-"""What becomes of a run whose code has changed: it goes on under the new code if that is possible, waits for a worker that still has the old
-code, or waits until it is moved or cancelled."""
-ON_CHANGE: Final = ("carry_on", "pin", "park")
 
 
 @dataclass(frozen=True, slots=True)

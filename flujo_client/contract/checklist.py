@@ -1,4 +1,4 @@
-"""What a solution is held against, and what came of it: the values of the default pipeline (requirements §2.4)."""
+"""What a solution is held against, and what came of it: the values of the default pipeline."""
 
 from __future__ import annotations
 

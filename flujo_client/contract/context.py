@@ -1,7 +1,7 @@
 """The context that a pipeline's steps share.
 
 What may stand in it: anything `flujo_client.serial` can carry, since every attempt gets it as a snapshot inside its message
-and works on that copy (M-005, C-15).
+and works on that copy.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TASK_FIELDS = ("is_background_task", "task_id", "parent_run_id", "background_err
 
 
 class ContextState(Enum):
-    """How far a context's run has come (M-415)."""
+    """How far a context's run has come."""
 
     RUNNING = "running"
     PAUSED = "paused"

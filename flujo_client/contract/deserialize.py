@@ -23,7 +23,7 @@ def safe_deserialize(tree: Tree) -> Any: ...
 @overload
 def safe_deserialize(tree: Tree, target_type: type[T]) -> T: ...
 def safe_deserialize(tree: Tree, target_type: type[T] | None = None) -> Any:
-    """Read a plain tree as `target_type`, by its registered deserializer or else by pydantic (§2.11).
+    """Read a plain tree as `target_type`, by its registered deserializer or else by pydantic.
 
     Raises:
         SerializationError: the tree does not fit the type.

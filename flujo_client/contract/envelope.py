@@ -1,4 +1,4 @@
-"""The attempt's message: all it needs to run, as a value (M-004, M-005)."""
+"""The attempt's message: all it needs to run, as a value."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class RunHeader:
         deadline: unix seconds after which no attempt of the run begins.
         trace_parent: a W3C trace context, carried for exporters.
         root: where in the plan the run begins; a child run's is the body of its import.
-        aros: the project's `[aros]` table as it was when the run was enqueued, so that no worker's own file counts (M-149); None
+        aros: the project's `[aros]` table as it was when the run was enqueued, so that no worker's own file counts; None
             where the project has none.
         limits: the budgets that the run's attempts must reserve from, in the words of `flujo_client.pipeline.limits`; None where
             nothing limits any of them.
@@ -68,10 +68,11 @@ class Envelope:
     Attributes:
         address: the scope the attempt owns while it lives.
         version: the scope's version that `context` is the snapshot of; checked again in the merge.
-        context: None when the run has no context (M-023); a reference when it is above the inline limit.
+        context: None when the run has no context; a reference when it is above the inline limit.
         guidance: why the attempt before this one failed.
         kind: a try at a step; the start of a scope that begins with a container; the join of a fan-out; or going on with a person's
             answer.
+        code: the versions of code that the conversation it stands in was held with until now (`flujo_client/contract/code.py`).
         lanes: the fan-outs this work stands in, outermost first, each with the lane it runs in: what its part in their chords is
             derived from. `NO_LANE`: it paused and a sibling runs there now, so it is no part of that chord any more.
     """
@@ -87,6 +88,7 @@ class Envelope:
     queue: str = ATTEMPTS_QUEUE
     kind: AttemptKind = "step"
     lanes: Mapping[str, int] = field(default_factory=dict)
+    code: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -141,6 +143,7 @@ class Envelope:
             "context": None if self.context is None else self.context.to_wire(),
             "guidance": self.guidance,
             "lanes": dict(self.lanes),
+            **({"code": list(self.code)} if self.code else {}),
         }
 
     @classmethod
@@ -178,11 +181,20 @@ class Envelope:
                 queue=wire["queue"],
                 kind=wire["kind"],
                 lanes=wire["lanes"],
+                code=tuple(wire.get("code", ())),
             )
         except (KeyError, TypeError) as error:
             raise SerializationError(f"not an envelope: {type(error).__name__} {error}", path="message") from error
         ticket = envelope.ticket
-        texts = (ticket.run, ticket.reference, ticket.fingerprint, envelope.address, envelope.step, envelope.queue)
+        texts = (
+            ticket.run,
+            ticket.reference,
+            ticket.fingerprint,
+            envelope.address,
+            envelope.step,
+            envelope.queue,
+            *envelope.code,
+        )
         counts = (envelope.number, envelope.version, *_values(envelope.lanes))
         if not all(type(text) is str for text in texts) or not all(type(count) is int for count in counts):
             raise SerializationError(

@@ -160,7 +160,7 @@ class _Walk:
             wanted = _Place(sub["contains"], f"{place.pointer}/contains", None, ())
             held = sum(self._holds(wanted._replace(value=each)) for each in place.value)
             if not sub.get("minContains", 1) <= held <= sub.get("maxContains", held):
-                yield _fault(place, "contains", f"{held} items hold under the 'contains' schema")
+                yield _fault(place, "contains", f"{held} items match the 'contains' schema")
         if isinstance(place.value, dict) and "propertyNames" in sub:
             names = _Place(sub["propertyNames"], f"{place.pointer}/propertyNames", None, ())
             for key in place.value:
@@ -187,7 +187,9 @@ class _Walk:
                     f"{_written(place.value)} is valid under more than one of the schemas listed in the 'oneOf' keyword",
                 )
         if "not" in sub and self._holds(place._replace(sub=sub["not"], pointer=f"{place.pointer}/not")):
-            yield _fault(place, "not", f"{_written(place.value)} is of the schema under 'not'", {"schema": sub["not"]})
+            yield _fault(
+                place, "not", f"{_written(place.value)} matches the schema under 'not'", {"schema": sub["not"]}
+            )
 
     def _demanded(self, sub: dict[str, Any], place: _Place) -> Iterator[_Place]:
         """Give what has to hold beside the schema itself."""
@@ -278,7 +280,7 @@ def _fault(
 def _unsaid(place: _Place) -> Fault:
     """Say that a place does not hold where nothing more is known: too deep, too large, or a rule that is not looked into."""
     keyword = "unevaluatedItems" if isinstance(place.sub, dict) and "unevaluatedItems" in place.sub else UNSAID
-    return _fault(place, keyword, "the value does not hold under the schema")
+    return _fault(place, keyword, "the value does not match the schema")
 
 
 def _written(value: Any) -> str:

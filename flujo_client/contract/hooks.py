@@ -1,4 +1,4 @@
-"""What a pipeline's hooks are called with: one payload for each of the six things that happen to a run (§2.9).
+"""What a pipeline's hooks are called with: one payload for each of the six things that happen to a run.
 
 Values only: what a hook changes in one is seen by nobody. In and out: nothing; workers make them.
 """

@@ -53,7 +53,7 @@ def fits_schema(value: Any, schema: dict[str, Any], *, shows_value: bool = False
     except ImportError:
         return None
     try:
-        plain = to_jsonable_python(value)  # whole, however large it is (U-36)
+        plain = to_jsonable_python(value)  # whole, however large it is
     except PydanticSerializationError:
         return None
     except ValueError:

@@ -28,14 +28,14 @@ class _Amounts(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _numbers(cls, value: Any) -> Any:
-        """A text and true are no amounts, though both could be read as some."""
+        """Refuse texts and `true`, which are not amounts, though both could be converted to one."""
         if isinstance(value, (bool, str)):
             raise ValueError("must be a number")  # noqa: TRY004 - pydantic reads ValueError
         return value
 
 
 class UsageLimits(_Amounts):
-    """How much may be spent (M-430). None is no limit.
+    """How much may be spent. None is no limit.
 
     Attributes:
         total_cost_usd_limit: US dollars.
@@ -59,7 +59,7 @@ class UsageEstimate(_Amounts):
 
 
 class UsageGovernor:
-    """Judges results by limits (M-431).
+    """Judges results by limits.
 
     Args:
         limits: what may have been spent.
@@ -82,7 +82,7 @@ class UsageGovernor:
 
 
 def tightest(*limits: UsageLimits | None) -> UsageLimits:
-    """Combine limits: of each field the smallest that is set (requirements §2.1)."""
+    """Combine limits: of each field the smallest that is set."""
     given = [each for each in limits if each is not None]
     found: dict[str, Any] = {}
     for name in LIMIT_NAMES:

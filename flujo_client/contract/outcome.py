@@ -1,7 +1,7 @@
 """What came of an attempt, as a value that serialises.
 
 Exceptions become outcomes in the worker's `runtime/faults.py` and exceptions again in `flujo_client/contract/results.py`;
-nothing expected is raised in between (C-23).
+nothing expected is raised in between.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from flujo_client.sizes import MAX_ERROR_TEXT, MAX_ERROR_WORD, MAX_TRACEBACK_BYT
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from flujo_client.contract.code import CodeMark
     from flujo_client.serial import Packed
 
 CONTROL_FLOW = "control_flow"
@@ -32,10 +33,10 @@ _TEXTS = {
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What went wrong in an attempt, as data that keeps the original class, message and code (M-025, M-461).
+    """What went wrong in an attempt, as data that keeps the original class, message and code.
 
     Attributes:
-        tool: of a pause, the tool whose agent asked (M-327): the answer is that agent's.
+        tool: of a pause, the tool whose agent asked: the answer is that agent's.
         traceback: the user's part of the traceback; empty if no code of theirs took part, and in rows of older versions.
         raised: the error itself, where it was raised in this process and somebody keeps it. It never travels.
     """
@@ -55,7 +56,7 @@ class Fault:
     raised: BaseException | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Bound each text, whoever wrote it, so that any error can be stored and read back whole (M-428)."""
+        """Bound each text, whoever wrote it, so that any error can be stored and read back whole."""
         for name, most in _TEXTS.items():
             text = getattr(self, name)
             if text is not None:
@@ -67,7 +68,7 @@ class Fault:
 
     @property
     def stops_run(self) -> bool:
-        """Tell whether it passes through every container untouched: control flow, or strict costs without a price (C-20, §2.10)."""
+        """Tell whether it passes through every container untouched: control flow, or strict costs without a price."""
         return self.category == CONTROL_FLOW or self.code == PricingNotConfiguredError.code
 
     @classmethod
@@ -114,7 +115,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """One accepted repair, as the optional correction ledger keeps it (M-178).
+    """One accepted repair, as the optional correction ledger keeps it.
 
     Attributes:
         schema_hash: SHA-256 of the schema's canonical JSON.
@@ -146,6 +147,7 @@ class Outcome:
         fault: what went wrong, for everything else.
         latency_s: seconds from claim to outcome, by the worker's monotonic clock.
         corrections: for the correction ledger; empty unless the project keeps one.
+        code: what code it was performed with; None where nothing was performed, or that cannot be told.
     """
 
     kind: OutcomeKind
@@ -157,3 +159,4 @@ class Outcome:
     metadata: dict[str, Any] = field(default_factory=dict)
     events: tuple[Event, ...] = ()
     corrections: tuple[Correction, ...] = ()
+    code: CodeMark | None = None

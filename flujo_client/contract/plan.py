@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from flujo_client.contract.kinds import KindSpec
 
 PLAN_VERSION = 1
+
+OnChange = Literal["carry_on", "pin", "park"]
+"""What becomes of a run whose code has changed: it goes on under the new code if that is possible, waits for a worker that still has the old
+code, or waits until it is moved or cancelled (ADR 39)."""
+ON_CHANGE: Final = get_args(OnChange)
 
 
 class Backoff(BaseModel):
@@ -139,6 +144,7 @@ class Plan:
     Attributes:
         hooks: those of each pipeline in it that has some, by the path of the body it is, `""` for the outermost.
         blueprint: the text it was built from; None for a pipeline that a module holds.
+        on_change: what becomes of its runs when its code changes; None: what the project says.
     """
 
     name: str
@@ -149,6 +155,7 @@ class Plan:
     resources: dict[str, Any] | None = None
     hooks: dict[str, Any] | None = None
     blueprint: str | None = None
+    on_change: OnChange | None = None
 
     def locate(self, address: str) -> PlanLocation:
         """Find what a scope's address stands for; raises KeyError if it is none of this plan's."""
@@ -178,6 +185,7 @@ class Plan:
             **({} if self.resources is None else {"resources": self.resources}),
             **({} if self.hooks is None else {"hooks": self.hooks}),
             **({} if self.blueprint is None else {"blueprint": self.blueprint}),
+            **({} if self.on_change is None else {"on_change": self.on_change}),
         }
 
     @classmethod
@@ -185,7 +193,8 @@ class Plan:
         """Read a stored plan."""
         nodes = Nodes(Node.from_tree(node) for node in tree["nodes"])
         named = tree["name"], tree["version"], nodes, tree["context_model"]
-        return cls(*named, digest(tree), tree.get("resources"), tree.get("hooks"), tree.get("blueprint"))
+        rest = (tree.get(name) for name in ("resources", "hooks", "blueprint", "on_change"))
+        return cls(*named, digest(tree), *rest)
 
 
 def _under(address: str, part: str) -> str:

@@ -1,4 +1,4 @@
-"""A step's `processing` block: how its model's output is asked for, read, repaired and judged, checked once (requirements §1.G).
+"""A step's `processing` block: how its model's output is asked for, read, repaired and judged, checked once.
 
 It must not read files or the environment: the block and the project's `[aros]` table arrive as data. In: mappings with the seed's
 keys; out: frozen values, or a `BlueprintError` that names the key, what it may be, and the nearest name.
@@ -31,7 +31,7 @@ CONVERSIONS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 """What `coercion.allow` may list for each type that a schema asks for."""
 
 MOST_SAMPLES: Final = 5
-"""Plans that the consensus gate may sample (M-118)."""
+"""Plans that the consensus gate may sample."""
 
 PRECHECK_AGENTS: Final = ("validator_agent", "agent", "consensus_agent")
 """The keys of `reasoning_precheck` that name an agent, or hold one."""
@@ -49,7 +49,7 @@ class ProcessingSettings:
     Attributes:
         aop: `off`, `minimal` or `full`.
         tolerant_level: 0 strict, 1 JSON5, 2 repair; heeded only when `aop` is `full`.
-        allow: the conversions allowed for each type; none by default (C-06).
+        allow: the conversions allowed for each type; none by default.
         max_unescape_depth: how many layers of encoding are undone.
         anyof_strategy: `first-pass`, the only one defined.
 
@@ -87,12 +87,12 @@ class ProcessingSettings:
 
     @property
     def full(self) -> bool:
-        """Whether tiers, unions and list conversions are on (M-102)."""
+        """Whether tiers, unions and list conversions are on."""
         return self.aop == "full"
 
     @property
     def level(self) -> int:
-        """The tolerant level that counts: none outside `full` (C-06)."""
+        """The tolerant level that counts: none outside `full`."""
         return self.tolerant_level if self.full else 0
 
     def permits(self, kind: str, conversion: str) -> bool:
@@ -101,7 +101,7 @@ class ProcessingSettings:
 
 @dataclass(frozen=True, slots=True)
 class PrecheckSettings:
-    """The reasoning precheck (SYS-24).
+    """The reasoning precheck.
 
     Attributes:
         enabled: off by default.
@@ -110,7 +110,7 @@ class PrecheckSettings:
         timeout_s: seconds that the whole precheck may take.
         score_threshold: a score below it is a failure.
         required_context_keys: what has to stand in the context, not null.
-        inject_feedback: `prepend` to a text input, to a `context_key`, or None: told in events only (C-03).
+        inject_feedback: `prepend` to a text input, to a `context_key`, or None: told in events only.
         retry_guidance_prefix: what `prepend` writes before the feedback.
         context_feedback_key: where `context_key` puts it, for this attempt.
         delimiters: between which a plan stands in a text.
@@ -176,12 +176,12 @@ class ProcessingConfigModel:
     Attributes:
         structured_output: `off`, `auto`, `openai_json`, or the experimental `outlines` and `xgrammar`.
         parsing: what the parser obeys.
-        schema: the JSON Schema of the output; None leaves it to the agent's output type (M-101).
-        enforce_grammar: refuse a text that does not hold under the schema as it came (C-09).
+        schema: the JSON Schema of the output; None leaves it to the agent's output type.
+        enforce_grammar: refuse a text that does not hold under the schema as it came.
         precheck: the reasoning precheck.
-        shadow: decide and log, change nothing (C-41).
-        typed_fast_path: decode straight into the output type first (M-105).
-        ledger: write accepted repairs to the correction ledger (M-178); set for the project only.
+        shadow: decide and log, change nothing.
+        typed_fast_path: decode straight into the output type first.
+        ledger: write accepted repairs to the correction ledger; set for the project only.
     """
 
     structured_output: str = "auto"
@@ -195,7 +195,7 @@ class ProcessingConfigModel:
 
     @classmethod
     def read(cls, block: Mapping[str, Any]) -> Self:
-        """Read a block, case-insensitive in `structured_output` (M-063).
+        """Read a block, case-insensitive in `structured_output`.
 
         Raises:
             BlueprintError: for an unknown key (with the nearest one) or a value that is not allowed.
@@ -217,7 +217,7 @@ class ProcessingConfigModel:
 
 
 def resolve(block: Mapping[str, Any] | None, table: Mapping[str, Any] | None) -> ProcessingConfigModel | None:
-    """Put a step's block over the project's `[aros]` table over what is built in; None where AROS is not to act (C-05, M-149).
+    """Put a step's block over the project's `[aros]` table over what is built in; None where AROS is not to act.
 
     Args:
         block: the step's own `processing`, if it has one.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from flujo_client.contract.context import PipelineContext
 from flujo_client.contract.kinds import CACHE, FALLBACK, LOOP
 from flujo_client.contract.outcome import Fault
-from flujo_client.contract.records import AttemptRecord, RunRecord, ScopeRecord
+from flujo_client.contract.records import AttemptRecord, RunRecord, ScopeRecord, without_code
 from flujo_client.contract.results import Failed, Paused, PipelineResult, StepResult, track_parallel_costs
 from flujo_client.contract.tree import arrange
 from flujo_client.errors import SerializationError
@@ -39,7 +39,7 @@ def read_result(
     fetch: Fetch,
     questions: Sequence[Approval] = (),
 ) -> PipelineResult:
-    """Make a run's result of its rows, with a StepResult for each node that came to an end (U-18, M-283, M-444).
+    """Make a run's result of its rows, with a StepResult for each node that came to an end.
 
     Containers have the results of their children inside. One that a run's end left open is among them, and failed.
 
@@ -70,7 +70,7 @@ def read_result(
 
 
 def references(run: RunRecord, attempts: Sequence[AttemptRecord], scopes: Sequence[ScopeRecord]) -> set[str]:
-    """The digests of the values that a result needs and its rows only point at."""
+    """Return the digests of the values that a result needs and its rows only refer to."""
     closed = (value for scope in scopes if scope.status == "succeeded" for value in (scope.output, scope.context))
     values = (run.output, run.context, *(row.output for row in attempts), *closed)
     return {each.digest for each in values if each is not None and each.is_reference}
@@ -96,7 +96,7 @@ class _Reading:
         return bool(node.tries) and node.tries[-1].status in ENDED
 
     def _step(self, tries: Sequence[AttemptRecord]) -> StepResult:
-        """What its last attempt gave, what all of them spent (U-18)."""
+        """Make the result of what its last attempt gave and what all of them spent."""
         last = tries[-1]
         return StepResult(
             name=last.step,
@@ -111,7 +111,7 @@ class _Reading:
         )
 
     def _container(self, node: NodeRows) -> StepResult:
-        """What a router's agent gave and spent is the router's."""
+        """Make a container's result; what a router's agent gave and spent is the router's."""
         assert node.scope is not None
         if node.scope.kind == FALLBACK.name:
             return self._fallback(node.scope, node.children)
@@ -125,7 +125,7 @@ class _Reading:
         return _without_failed(result, own) if node.is_fan_out else result
 
     def _fallback(self, scope: ScopeRecord, children: Sequence[SequenceRows]) -> StepResult:
-        """Of a step that needed no fallback its own result; else one under its name, with what both did in it (M-406, U-30)."""
+        """Of a step that needed no fallback its own result; else one under its name, with what both did in it."""
         inside = [each for child in children for each in self.nodes(child.nodes)]
         last, result = inside[-1] if inside else NO_AGENT, self._scope(scope, inside, NO_AGENT)
         if len(children) == len(inside) == 1 and last.success == result.success:
@@ -149,7 +149,7 @@ class _Reading:
         return self._scope(child.scope, self.nodes(child.nodes), NO_AGENT)
 
     def _scope(self, scope: ScopeRecord, inside: list[StepResult], own: StepResult) -> StepResult:
-        """By the same rules for every container and every child of one (M-283)."""
+        """By the same rules for every container and every child of one."""
         has_succeeded, metadata = scope.status == "succeeded", {**own.metadata_, **scope.metadata}
         feedback = metadata.pop("feedback", None)
         return StepResult(
@@ -176,7 +176,7 @@ class _Reading:
         return self.run.error.feedback if self.run.error is not None else self.run.reason
 
     def context(self, packed: Packed | None) -> Any:
-        """A context that a scope left. Equal ones are read once, for each of many branches may have left the same."""
+        """Return the context that a scope left. Equal ones are read once, because many branches may leave the same."""
         if packed is None:
             return None
         if packed.digest not in self.contexts:
@@ -196,7 +196,7 @@ class _Reading:
 
 
 def _with_error(context: Any, run: RunRecord) -> Any:
-    """The context of a run in the background, which says why that failed where it has fields for it (§2.3)."""
+    """Return the context of a background run, with the reason why it failed in the fields it has for that."""
     if run.is_background and run.status == "failed" and isinstance(context, PipelineContext):
         context.background_error = run.error.feedback if run.error else run.reason
         context.background_error_category = run.error.category if run.error else run.status
@@ -204,7 +204,7 @@ def _with_error(context: Any, run: RunRecord) -> Any:
 
 
 def _without_failed(result: StepResult, own: StepResult) -> StepResult:
-    """A fan-out's figures are those of the branches that succeeded; what the others spent is told beside them (C-11)."""
+    """Move what failed branches spent out of a fan-out's figures, into a field beside them."""
     cost, tokens = track_parallel_costs(result.step_history)
     failed = [each for each in result.step_history if not each.success]
     reported = {
@@ -232,7 +232,7 @@ def _failed(fault: Fault | None, reason: str | None) -> Failed | None:
 
 
 def plain(tree: Any) -> Any:
-    """What a tree holds, without the classes it was made of."""
+    """Return what a tree holds, without the classes it was made of."""
     if isinstance(tree, list):
         return [plain(each) for each in tree]
     if not isinstance(tree, dict):
@@ -268,7 +268,11 @@ def attempt_record(row: Row) -> AttemptRecord:
 
 def scope_record(row: Row) -> ScopeRecord:
     """Read a row of `scopes.sql`."""
-    rest = {key: value for key, value in row.items() if key not in ("error", "output", "context")}
+    rest = {key: value for key, value in row.items() if key not in ("error", "output", "context", "metadata")}
     return ScopeRecord(
-        **rest, output=packed(row["output"]), context=packed(row["context"]), fault=fault_of(row["error"])
+        **rest,
+        output=packed(row["output"]),
+        context=packed(row["context"]),
+        fault=fault_of(row["error"]),
+        metadata=without_code(row["metadata"]),
     )

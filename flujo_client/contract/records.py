@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
     from datetime import datetime
 
     from flujo_client.contract.envelope import AttemptKind, Envelope
@@ -15,10 +15,17 @@ if TYPE_CHECKING:
     from flujo_client.serial import Packed
 
 LIVE_RUN = ("queued", "running", "parked", "paused")
-"""What a run is as long as it has not ended. `paused` stands in no row: it is what a run with a question open is seen as (M-449)."""
+"""What a run is as long as it has not ended. `paused` stands in no row: it is what a run with a question open is seen as."""
 LIVE_ATTEMPT = ("ready", "queued", "running")
 OPEN_ATTEMPT = (*LIVE_ATTEMPT, "paused")
 SEQUENCE = "sequence"
+CODE = "flujo.code"
+"""Where a scope's metadata names the versions of code that the conversation in it was held with; nobody is shown it there."""
+
+
+def without_code(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a scope's metadata as people are shown it."""
+    return {key: value for key, value in metadata.items() if key != CODE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +53,7 @@ class RunRecord:
     Attributes:
         parent_run: the run it is a step of.
         limits: what it may spend with all runs of its tree, as `UsageLimits` is written; None without such limits.
-        is_background: that run does not wait for it (SYS-31).
+        is_background: that run does not wait for it.
         retry_of: the run in the background that it starts again, and `retries` how many were started again before it, itself included.
         forked_from: the run it was forked from by a retry, at the step `from_step`.
     """
@@ -158,6 +165,7 @@ class AttemptRecord:
     """One row of `flujo_attempts`, with what it spent.
 
     Attributes:
+        code: the digest of the version of code that it was performed with.
         estimate_cost_usd, estimate_tokens: what it reserved, or was refused, before it; None without limits over it.
         quota_before_usd, quota_before_tokens: what its budgets had left before that, the least of them; None without a limit of that kind.
     """
@@ -177,6 +185,7 @@ class AttemptRecord:
     fault: Fault | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
     latency_s: float = 0.0
+    code: str | None = None
     started_at: datetime | None = None
     ended_at: datetime | None = None
     tokens: int = 0
@@ -268,7 +277,7 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class CorrectionRecord:
-    """One row of `flujo_correction_ledger`: what was repaired in an attempt, and under which fence (M-178)."""
+    """One row of `flujo_correction_ledger`: what was repaired in an attempt, and under which fence."""
 
     id: int
     timestamp: datetime

@@ -18,7 +18,7 @@ E = TypeVar("E", bound=BaseException)
 
 
 class StepResult(BaseModel):
-    """What came of one step over all its attempts (M-460, C-22).
+    """What came of one step over all its attempts.
 
     Attributes:
         branch_context: of a container that succeeded, the context that it left to what came after it; of a branch or a path in its
@@ -42,10 +42,10 @@ class StepResult(BaseModel):
 
 
 def track_parallel_costs(branch_results: Mapping[str, StepResult] | Sequence[StepResult]) -> tuple[float, int]:
-    """Sum up what the branches of a fan-out spent that succeeded: US dollars and tokens (M-432).
+    """Sum up what the branches of a fan-out spent that succeeded: US dollars and tokens.
 
     A branch's own figures hold all that counts inside it, so what nests in it is not counted again. What failed branches spent is
-    part of the run's totals, and told in the fan-out's `metadata_` (C-11).
+    part of the run's totals, and told in the fan-out's `metadata_`.
     """
     results = branch_results.values() if isinstance(branch_results, Mapping) else branch_results
     counted = [each for each in results if each.success]
@@ -70,7 +70,7 @@ class Failure(StepOutcome):
 
 
 class Paused(StepOutcome):
-    """A person is asked, and the run waits (M-449).
+    """A person is asked, and the run waits.
 
     Attributes:
         message: the question.
@@ -85,7 +85,7 @@ class Paused(StepOutcome):
 
 
 class BackgroundLaunched(StepOutcome):
-    """A step was launched in the background: a run of its own goes on, under the id `task_id` (SYS-31)."""
+    """A step was launched in the background: a run of its own goes on, under the id `task_id`."""
 
     task_id: str
     step_name: str
@@ -183,7 +183,7 @@ class PipelineResult(BaseModel, Generic[OutputT, ContextT]):
         Raises:
             PausedException: it waits for an answer from a person.
             PipelineAbortSignal, InfiniteFallbackError, InfiniteRedirectError: the run ended with it.
-            UsageLimitExceededError: a limit stopped it (M-431); the partial result is on the error.
+            UsageLimitExceededError: a limit stopped it; the partial result is on the error.
             PricingNotConfiguredError: costs are strict and a model has no price.
             RunFailed, RunCancelled, RunExpired: how the run ended; the partial result is on the error.
         """

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from flujo_client.contract.records import LIVE_RUN, OPEN_ATTEMPT, SEQUENCE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from flujo_client.contract.plan import Nodes, Plan
     from flujo_client.contract.plan_difference import Difference
@@ -58,6 +58,14 @@ class RunState:
     queue: str
     scopes: tuple[ScopePlace, ...] = ()
     attempts: tuple[AttemptPlace, ...] = ()
+
+    @classmethod
+    def of_row(cls, run: str, row: Mapping[str, Any]) -> RunState:
+        """Read a row of `run_state.sql`."""
+        scopes = tuple(ScopePlace(*each) for each in row["scopes"])
+        attempts = tuple(AttemptPlace(*each) for each in row["attempts"])
+        names = ("reference", "fingerprint", "status", "root", "queue")
+        return cls(run, **{name: row[name] for name in names}, scopes=scopes, attempts=attempts)
 
     @property
     def has_ended(self) -> bool:

@@ -252,7 +252,7 @@ def _escaped(pointer: str) -> str:
 
 
 def _refuse_loops(check: Check) -> None:
-    """A chain of bare references that comes back to itself says nothing, and the checker would take anything for it."""
+    """Refuse a chain of bare references that leads back to itself: it has no meaning, and the checker would accept anything for it."""
     pending: list[tuple[Any, str]] = [(check.root, "")]
     while pending:
         part, pointer = pending.pop()

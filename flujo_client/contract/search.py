@@ -47,7 +47,7 @@ class Score(BaseModel):
     @field_validator("score", mode="before")
     @classmethod
     def _is_no_truth_value(cls, given: Any) -> Any:
-        """`True` would be a goal, and rarely is meant as one."""
+        """Refuse `True`, which would reach the goal and is rarely meant to."""
         if isinstance(given, bool):
             raise ValueError("a score must be a number, not true or false")  # noqa: TRY004 - pydantic's way to refuse
         return given

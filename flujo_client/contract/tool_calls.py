@@ -1,4 +1,4 @@
-"""The calls of agents as tools, found in the story of the attempt they were part of (M-327). Pure.
+"""The calls of agents as tools, found in the story of the attempt they were part of. Pure.
 
 In: an attempt's events. Out: those that belong to no call, and the calls, each with its own events and the calls inside it.
 """

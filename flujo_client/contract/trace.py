@@ -9,16 +9,19 @@
 Every attempt stands at exactly one place. Work that is no try at a step, the start of a container and the join of a fan-out, is told in
 the container's attribute `work`; its events are the container's. A child run has a trace of its own: its container names it in the
 attribute `child_run`, and has what it spent. An attempt tells in `wait` what it waited `for` before it was at work, from when on and
-for how long (None: it still waits): an `answer`, its model's `breaker`, its `retry` or a `worker`.
+for how long (None: it still waits): an `answer`, its model's `breaker`, its `retry` or a `worker`. What code it was performed with is
+told by `code`, and which parts of that had changed since attempts that ended before it by `code_changed`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, Field
 
+from flujo_client.contract.code import changes_within_run
 from flujo_client.contract.kinds import KINDS, LOOP, STEP
 from flujo_client.contract.read import plain
 from flujo_client.contract.tool_calls import tool_calls
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
+    from flujo_client.contract.code import CodeVersion
     from flujo_client.contract.records import AttemptRecord, EventRecord, RunRecord, ScopeRecord
     from flujo_client.contract.tool_calls import ToolCall
     from flujo_client.contract.tree import NodeRows, SequenceRows
@@ -72,8 +76,9 @@ def build_trace(
     events: Sequence[EventRecord],
     *,
     hidden: Iterable[str] = (),
+    code: Mapping[str, CodeVersion] | None = None,
 ) -> TraceNode:
-    """Make the tree of a run's rows (M-290…M-292).
+    """Make the tree of a run's rows.
 
     Args:
         run: the run.
@@ -81,6 +86,7 @@ def build_trace(
         scopes: all its scopes, read after the attempts.
         events: its story; what names no attempt of these is told at the run.
         hidden: fields whose values are not shown, besides those whose names tell a secret.
+        code: the versions of code that the attempts name.
     """
     keys = {row.key for row in attempts}
     by_attempt: dict[str | None, list[TraceEvent]] = {}
@@ -104,21 +110,22 @@ def build_trace(
         | _initial(run)
         | _contract(run, hidden),
         events=by_attempt.get(None, []),
-        children=_TraceBuilder(run, by_attempt).nodes(arrange(attempts, scopes)),
+        children=_TraceBuilder(run, by_attempt, _code_changes(attempts, code or {})).nodes(arrange(attempts, scopes)),
     )
 
 
 def spent(node: TraceNode, what: str) -> Any:
-    """What a place spent in all, whatever came of it: its own figure, else the sum of what stands below it."""
+    """Return what a place spent in all, however it ended: its own figure, else the sum of what is below it."""
     return node.attributes.get(what) or sum(spent(child, what) for child in node.children)
 
 
 @dataclass(frozen=True, slots=True)
 class _TraceBuilder:
-    """One run being told. `events` are by the key of the attempt they name."""
+    """One run being told. By the keys of attempts: `events`, and the names of parts whose code changed since an attempt before."""
 
     run: RunRecord
     events: Mapping[str | None, list[TraceEvent]]
+    changed: Mapping[str, tuple[str, ...]]
 
     def nodes(self, nodes: Sequence[NodeRows]) -> list[TraceNode]:
         return [self._container(node) if node.scope or not node.tries else self._step(node) for node in nodes]
@@ -153,7 +160,7 @@ class _TraceBuilder:
         )
 
     def _start(self, node: NodeRows) -> TraceNode:
-        """A container that is about to begin: it has no scope yet."""
+        """Draw a container that is about to begin: it has no scope yet."""
         return TraceNode(
             name=node.name,
             kind="start",
@@ -200,7 +207,13 @@ class _TraceBuilder:
             offset_s=self._offset(began),
             duration_s=row.latency_s if row.ended_at is not None else None,
             attributes=_set(
-                **_facts(row), wait=self._wait(row), tokens=row.tokens, cost_usd=row.cost_usd, metadata=row.metadata
+                **_facts(row),
+                code=row.code,
+                code_changed=list(self.changed.get(row.key, ())),
+                wait=self._wait(row),
+                tokens=row.tokens,
+                cost_usd=row.cost_usd,
+                metadata=row.metadata,
             )
             | _budget(row),
             events=events,
@@ -208,7 +221,7 @@ class _TraceBuilder:
         )
 
     def _wait(self, row: AttemptRecord) -> dict[str, Any] | None:
-        """What an attempt waited for before it was at work; None where its row cannot tell, for a worker was lost with it."""
+        """Return what an attempt waited for before it started; None where its row cannot tell, because a worker was lost with it."""
         offsets = {event.name: event.offset_s for event in self._events_of([row])}
         since, began = self._offset(row.created_at), row.started_at or row.ended_at
         until = None if began is None or row.status in WAITING else self._offset(began)
@@ -262,12 +275,17 @@ def _facts(row: AttemptRecord) -> dict[str, Any]:
     )
 
 
+def _code_changes(attempts: Sequence[AttemptRecord], code: Mapping[str, CodeVersion]) -> dict[str, tuple[str, ...]]:
+    ended = sorted((row for row in attempts if row.ended_at is not None), key=attrgetter("ended_at"))
+    return changes_within_run((row.key, code.get(row.code or "")) for row in ended)
+
+
 def _waited(what: str, since: float, until: float | None) -> dict[str, Any]:
     return {"for": what, "offset_s": since, "duration_s": None if until is None else max(0.0, until - since)}
 
 
 def _contract(run: RunRecord, hidden: Iterable[str]) -> dict[str, Any]:
-    """What else the contract has of a run (requirements §2.9). An input that is only pointed at is not fetched for its preview."""
+    """Return the run's other attributes. An input that is stored elsewhere is not fetched for its preview."""
     value = None if run.input is None or run.input.is_reference else plain(run.input.tree())
     redacted = redact_tree(value, hidden=hidden)
     shown = None if value is None else preview(redacted if isinstance(redacted, str) else dumps(redacted).decode())
@@ -277,14 +295,14 @@ def _contract(run: RunRecord, hidden: Iterable[str]) -> dict[str, Any]:
 
 
 def _initial(run: RunRecord) -> dict[str, Any]:
-    """What a run under limits begins with (requirements §2.9); a child run stands under those of its tree."""
+    """Return what a run under limits begins with; a child run is under those of its tree."""
     limits = run.limits or {}
     named = {"initial_cost_usd": limits.get("total_cost_usd_limit"), "initial_tokens": limits.get("total_tokens_limit")}
     return {f"{BUDGET}{name}": value for name, value in named.items() if value is not None}
 
 
 def _budget(row: AttemptRecord) -> dict[str, Any]:
-    """What an attempt under limits found, reserved and spent (requirements §2.9); a zero says something here."""
+    """Return what an attempt under limits found, reserved and spent, zeros included."""
     if row.estimate_tokens is None:
         return {}
     named = {

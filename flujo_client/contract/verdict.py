@@ -1,6 +1,6 @@
 """What those who judge an output say: a plugin's outcome, a validator's result, and `@validator`, which makes one of a function.
 
-It must not ask anybody: a worker does. In: what a judge answered; out: plain data (U-35), or a TypeError that says what was expected.
+It must not ask anybody: a worker does. In: what a judge answered; out: plain data, or a TypeError that says what was expected.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def _score(known: dict[str, Any]) -> float:
 
 
 class ValidationResult(BaseModel):
-    """A validator's verdict. All of it is plain data, for it may stand in a result (U-35).
+    """A validator's verdict. All of it is plain data, for it may stand in a result.
 
     Attributes:
         score: how good the output is; 1.0 when not given, 0.0 for one that is not valid.

@@ -102,7 +102,7 @@ class Fleet:
         arguments: Sequence[str] = (),
         command: str = "worker",
     ) -> None:
-        self._settings, self._count, self._log, self._arguments = settings, processes, log, arguments
+        self._settings, self._count, self._log, self._arguments = _quick_to_stop(settings), processes, log, arguments
         self._command = command
         self.processes: list[subprocess.Popen[bytes]] = []
 
@@ -158,10 +158,18 @@ class Fleet:
         self.processes.clear()
 
 
+def _quick_to_stop(settings: Settings) -> Settings:
+    """Let a worker hand back what it runs before `Fleet.stop` kills it, unless somebody chose how long that may take."""
+    own = settings.worker
+    if "shutdown_grace_s" in own.model_fields_set:
+        return settings
+    return settings.model_copy(update={"worker": own.model_copy(update={"shutdown_grace_s": GRACE_S / 2})})
+
+
 def _command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "flujo_worker", *arguments]
 
 
 def _search_path(given: str | None) -> str:
-    """A worker finds modules where this process finds them: a script's own folder stands first in sys.path."""
+    """Return the PYTHONPATH with which a worker finds the modules that this process finds: a script's own folder is first in sys.path."""
     return os.pathsep.join([*(path for path in sys.path[:1] if path), *([given] if given else [])])

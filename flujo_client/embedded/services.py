@@ -227,7 +227,7 @@ def _make(directory: Path) -> None:
 
 
 def _mode() -> int:
-    """Closed to others, except that root's servers run as someone else, who must pass through."""
+    """Return the folder's mode: closed to others, except that root's servers run as another user, who must pass through."""
     return 0o711 if os.geteuid() == 0 else 0o700
 
 

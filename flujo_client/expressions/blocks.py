@@ -127,7 +127,7 @@ class _Reader:
         self.at = after
 
     def _add_line(self, start: int, after: int) -> None:
-        """The same for a block's tag; if it is alone on its line, the line goes with it."""
+        """Add the text before a block's tag; if the tag is alone on its line, leave the line out."""
         begin = self.at + len(self._text[self.at : start].rstrip(" \t"))
         rest = _REST_OF_LINE.match(self._text, after)
         is_alone = rest is not None and self._text[begin - 1 : begin] in {"", "\n"}
@@ -155,7 +155,7 @@ class _Reader:
         is_each = any(block.kind == "each" and block.otherwise is None for block in self._open)
         allowed = (*self._allowed, *EACH_NAMES) if is_each else self._allowed
         if self._text.startswith("{{-", start):
-            self._stop(start, "'{{-' has no meaning", "blanks are not trimmed; for a negative number write {{ -1 }}")
+            self._stop(start, "'{{-' is not supported", "blanks are not trimmed; for a negative number write {{ -1 }}")
         parser = Parser(self._text, tokens(self._text, at, closed_by="}}"), allowed)
         node = parser.expression()
         self.paths |= {path for path in parser.paths if not (is_each and path[0] in EACH_NAMES)}
@@ -165,7 +165,7 @@ class _Reader:
         first, *_ = tokens(self._text, at, closed_by="}}")
         if first.kind != "end":
             self._stop(
-                first.at, f"{word} takes nothing, not {first}", "for another condition put an #if inside the else"
+                first.at, f"{word} takes no value, got {first}", "for another condition put an #if inside the else"
             )
         return first.end
 

@@ -51,7 +51,7 @@ class Expression:
 
 
 def compile_expression(text: str, *, allowed: Collection[str] = NAMES) -> Expression:
-    """Read an expression (§2.6).
+    """Read an expression.
 
     Args:
         text: at most `tokens.MAX_LENGTH` characters.

@@ -92,7 +92,7 @@ class Parser:
         return Or(tuple(parts)) if len(parts) > 1 else parts[0]
 
     def arguments(self, closed_by: str = ")") -> tuple[ExpressionNode, ...]:
-        """The expressions up to the closing sign."""
+        """Read the expressions up to the closing sign."""
         found: list[ExpressionNode] = []
         while not self.take(closed_by):
             found.append(self._nested(self.expression))
@@ -178,7 +178,7 @@ class Parser:
         return (sign.text, at) if sign else None
 
     def _path(self) -> ExpressionNode:
-        """A value, and what is read of it or called on it."""
+        """Read a value, and what is read of it or called on it."""
         start, node = self.word, self._atom()
         path, is_written_out = ([node.name], True) if isinstance(node, NameNode) else ([], False)
         parts = 0

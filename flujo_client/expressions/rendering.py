@@ -29,7 +29,7 @@ class Rendering:
         return "".join(self._texts(pieces, names))
 
     def value(self, tag: Tag, names: Mapping[str, Any]) -> Any:
-        """The value of a tag; null where it is missing and may be."""
+        """Return the value of a tag; null where it is missing and may be."""
         scope = EvaluationScope(names, self._work, None if self._is_strict else self._note)
         try:
             return scope.value_or(tag.node, None)

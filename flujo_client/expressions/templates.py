@@ -89,7 +89,7 @@ class Template:
 
 
 def compile_template(text: str, *, undefined: Undefined = "warn", allowed: Collection[str] = NAMES) -> Template:
-    """Read a template (§2.6).
+    """Read a template.
 
     Args:
         text: at most `MAX_LENGTH` characters.

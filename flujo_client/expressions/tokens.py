@@ -117,7 +117,7 @@ def _foreign(text: str, at: int) -> BlueprintTextError:
 
 
 def text_of(text: str, token: Token) -> str:
-    """The text that a token in quotes stands for."""
+    """Return the text of a token in quotes."""
 
     def escaped(match: re.Match[str]) -> str:
         if match[1] not in _ESCAPED:

@@ -59,7 +59,7 @@ class Missing(EvaluationError):
         self._holder, self._key, self.name = holder, key, name
 
     def way_out(self) -> str | None:
-        """The nearest name that is there; looked for only when somebody is told."""
+        """Suggest the nearest name that exists; computed only when the message is read."""
         fields = fields_of(self._holder)
         if fields is None and self._key in LENGTHS and isinstance(self._holder, (str, *LISTS)):
             return f"write {self.name.rpartition('.')[0]} | length"
@@ -87,7 +87,7 @@ class EvaluationBudget:
 
 
 def kind(value: Any) -> str:
-    """What a value is, in a reader's words; never the value."""
+    """Name the type of a value in a reader's words; never show the value."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -97,7 +97,7 @@ def kind(value: Any) -> str:
 
 
 def fields_of(value: Any) -> Mapping[Any, Any] | None:
-    """The keys of a mapping or the fields of a model with their values; None for what has neither."""
+    """Return the keys of a mapping or the fields of a model with their values; None for anything else."""
     if type(value) in SIMPLE:
         return None
     if isinstance(value, Mapping):
@@ -142,7 +142,7 @@ def _got(holder: Any, key: Any, otherwise: Any = None) -> Any:
 
 
 def bare(value: Any) -> Any:
-    """An enumeration's member as the value it stands for; anything else as it is."""
+    """Return the value of an enumeration's member; anything else unchanged."""
     return value.value if type(value) not in SIMPLE and isinstance(value, Enum) else value
 
 

@@ -41,12 +41,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from flujo_client.config.manager import Settings
+    from flujo_client.gateway.requests import SchemaVersion
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
-SCHEMA = 22
-"""The schema this code reads and writes: the number of the newest migration."""
+SCHEMA = 27
+"""The schema this code reads and writes: the number of the newest migration that does not wait for the end of older workers."""
 
 VERSION = Query(schema_version())
 TRIES = 3
@@ -226,7 +227,7 @@ def send(post: ClientPublisher, effect: Effect) -> Any:
 
 
 def to_flujo_error(url: str, error: psycopg.Error) -> FlujoError:
-    """Tell what Postgres, or libpq before it, refused as an error of ours (M-428)."""
+    """Tell what Postgres, or libpq before it, refused as an error of ours."""
     first = (str(error).strip() or type(error).__name__).splitlines()[0]
     match error:
         case psycopg.errors.UndefinedTable():
@@ -241,12 +242,14 @@ def to_flujo_error(url: str, error: psycopg.Error) -> FlujoError:
     return unreachable(url, error)
 
 
-def check_schema(present: int) -> None:
-    if present < SCHEMA:
+def check_schema(present: SchemaVersion) -> None:
+    if present.version < SCHEMA:
         raise SchemaVersionError(
-            f"the database's schema is {present}, this client needs {SCHEMA}", suggestion="run `flujo migrate`"
+            f"the database's schema is {present.version}, this client needs {SCHEMA}", suggestion="run `flujo migrate`"
         )
-    if present > SCHEMA:
+    if present.oldest > SCHEMA:
         raise SchemaVersionError(
-            f"the database's schema is {present}, this client knows {SCHEMA}", suggestion="upgrade flujo-worker here"
+            f"the database's schema is {present.version}, which needs a client that knows schema {present.oldest}; "
+            f"this client knows {SCHEMA}",
+            suggestion="upgrade flujo-worker here",
         )

@@ -1,4 +1,4 @@
-"""What a retry asks of Postgres: what stands of a run, what one of its steps began with, and the run that is forked from it. Pure."""
+"""What retries and forks ask of Postgres: what stands of a run, what one of its steps began with, and the run that is forked from it. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract.envelope import RunHeader
 from flujo_client.contract.plan import Plan
-from flujo_client.gateway.requests import GRACE_S, Request, bind_first, only
+from flujo_client.gateway.requests import GRACE_S, Request, bind_first, bind_pipeline, only
 from flujo_client.pipeline.fork import Beginning, RetryableRun
 from flujo_client.serial import Packed, stored
 
@@ -30,12 +30,15 @@ def beginning(run_id: str, place: int, before: Sequence[str]) -> Request[Beginni
 
 
 def fork(new: NewFork, *, grace_s: float = GRACE_S) -> Request[str | None]:
-    """Record a run that begins again at a step of another; None when its key is taken, or the other one is live or gone."""
+    """Record a run that begins again at a step of another; None when its key is taken, or the other one is gone, or live for a retry."""
     parameters = {
         **bind_first(new.first, new.blobs),
+        **bind_pipeline(new),
         "forked_from": new.forked_from,
         "place": new.place,
         "taken": list(new.taken),
+        "keeps": new.keeps,
+        "of_live": new.of_live,
         "digest": new.digest,
         "idempotency_key": new.idempotency_key,
         "metadata": stored(new.metadata, path="metadata"),

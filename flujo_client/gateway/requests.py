@@ -9,9 +9,10 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from flujo_client.contract.approval import Approval, state_of
+from flujo_client.contract.code import CodeVersion
 from flujo_client.contract.outcome import Correction, Fault
 from flujo_client.contract.plan import Plan
 from flujo_client.contract.read import attempt_record, fault_of, packed, run_record, scope_record
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.records import BackgroundRestart, NewRun
+    from flujo_client.pipeline.fork import NewFork
 
 T_co = TypeVar("T_co", covariant=True)
 Row = dict[str, Any]
@@ -94,7 +96,7 @@ def record(new: NewRun, *, grace_s: float = GRACE_S) -> Request[str | None]:
     """
     parameters = {
         **bind_first(new.first, new.blobs),
-        **_bind_pipeline(new),
+        **bind_pipeline(new),
         "idempotency_key": new.idempotency_key,
         "digest": new.digest,
         "metadata": stored(new.metadata, path="metadata"),
@@ -116,7 +118,7 @@ def record_many(news: Sequence[NewRun], read: Callable[[list[Row]], T_co], *, gr
     one = news[0]
     parameters = {name: [row[name] for row in each] for name in _OF_EACH_RUN} | {
         **{name: each[0][name] for name in ("address", "step", "kind", "aros")},
-        **_bind_pipeline(one),
+        **bind_pipeline(one),
         "idempotency_key": [new.idempotency_key for new in news],
         "digest": [new.digest for new in news],
         "metadata": [stored(new.metadata, path="metadata") for new in news],
@@ -208,6 +210,13 @@ def scopes(run_id: str) -> Request[list[ScopeRecord]]:
     return Request("scopes", {"run": run_id}, lambda rows: [scope_record(row) for row in rows])
 
 
+def code(run_id: str) -> Request[dict[str, CodeVersion]]:
+    """Read the versions of code that a run's attempts name, by digest."""
+    return Request(
+        "code", {"run": run_id}, lambda rows: {row["digest"]: CodeVersion.from_tree(row["parts"]) for row in rows}
+    )
+
+
 def events(
     run_id: str, *, after: str | None = None, limit: int = 1000, settled: bool = True
 ) -> Request[list[EventRecord]]:
@@ -249,7 +258,7 @@ def budgets_in_use(limit: int = 20) -> Request[list[BudgetRecord]]:
 
 
 def corrections(run_id: str) -> Request[list[CorrectionRecord]]:
-    """Read what the correction ledger keeps of a run, in the order it was written (M-178)."""
+    """Read what the correction ledger keeps of a run, in the order it was written."""
     return Request("corrections", {"run": run_id}, lambda rows: [_correction(row) for row in rows])
 
 
@@ -326,9 +335,16 @@ def latest_plan(reference: str) -> Request[Plan | None]:
     )
 
 
-def schema_version() -> Request[int]:
-    """Read the number of the newest migration that was applied."""
-    return Request("schema_version", {}, lambda rows: int(rows[0]["version"]))
+class SchemaVersion(NamedTuple):
+    """The newest migration that was applied, and the oldest schema whose code can live with it."""
+
+    version: int
+    oldest: int
+
+
+def schema_version() -> Request[SchemaVersion]:
+    """Read the schema of the database."""
+    return Request("schema_version", {}, lambda rows: SchemaVersion(**rows[0]))
 
 
 def workers() -> Request[list[WorkerRecord]]:
@@ -369,7 +385,7 @@ def not_found(run_id: str) -> RunNotFound:
 
 
 def bind_first(first: Envelope, blobs: Sequence[Packed]) -> dict[str, Any]:
-    """What a new run's first message says of it."""
+    """Return the parameters that a new run's first message gives."""
     ticket = first.ticket
     return {
         "run": ticket.run,
@@ -392,7 +408,8 @@ def bind_first(first: Envelope, blobs: Sequence[Packed]) -> dict[str, Any]:
     }
 
 
-def _bind_pipeline(new: NewRun) -> dict[str, Any]:
+def bind_pipeline(new: NewRun | NewFork) -> dict[str, Any]:
+    """Give the parameters that record a new run's plan."""
     return {
         "reference": new.first.ticket.reference,
         "fingerprint": new.first.ticket.fingerprint,

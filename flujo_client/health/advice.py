@@ -1,4 +1,4 @@
-"""What to change, by thresholds (M-174, M-180, M-181; the numbers are those of requirements §2.8). Pure: a report in, advice out.
+"""What to change, by thresholds. Pure: a report in, advice out.
 
 Each rule is one function that says nothing below its threshold, and speaks at it.
 """
@@ -71,7 +71,7 @@ def _from_counts(kind: str, counts: Mapping[str, int], known: Mapping[str, str],
 
 
 def _top(kind: str, places: Mapping[str, Figures], stages: Mapping[str, StageCounts]) -> Iterator[Advice]:
-    """The worst step, and the worst model: those come first."""
+    """Name the worst step, or the worst model, which comes first."""
     name, figures = next(iter(places.items()), (None, None))
     if name is None or figures is None or figures.coercions < TOP_COERCIONS:
         return
@@ -148,7 +148,7 @@ def _rising(code: str, when: str, before: WindowPart, after: WindowPart, thresho
 
 
 def _grown(before: Mapping[str, int], after: Mapping[str, int], threshold: int) -> dict[str, int]:
-    """What has grown by the threshold or more, the most first."""
+    """Return what has grown by the threshold or more, the most first."""
     grown = {name: count - before.get(name, 0) for name, count in after.items()}
     return dict(
         sorted(((name, by) for name, by in grown.items() if by >= threshold), key=lambda item: (-item[1], item[0]))

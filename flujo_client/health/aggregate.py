@@ -1,4 +1,4 @@
-"""The one aggregator: what was counted in, the report out (M-012, M-170). Pure.
+"""The one aggregator: what was counted in, the report out. Pure.
 
 Nothing is sampled or estimated: each figure is a sum of the counters of `facts.py`.
 """
@@ -81,7 +81,7 @@ def figures_by(aros: ArosFacts, key: Callable[[Counter], str | None]) -> dict[st
 
 
 def stages_by(counters: Iterable[Counter], key: Callable[[Counter], str | None]) -> dict[str, dict[str, int]]:
-    """Give the stages that acted at each step or model (M-179)."""
+    """Give the stages that acted at each step or model."""
     found = {name: _stages(sums, _STAGE) for name, sums in _groups(counters, key).items()}
     acted = ((name, stages) for name, stages in found.items() if stages)
     return dict(sorted(acted, key=lambda item: (-sum(item[1].values()), item[0])))
@@ -126,7 +126,7 @@ def _figures(sums: Mapping[str, int], runs: int) -> Figures:
 
 
 def _pipelines(aros: ArosFacts) -> dict[str, Figures]:
-    """Each pipeline of which a run was looked at (M-187)."""
+    """Each pipeline of which a run was looked at."""
     sums = _groups(aros.counters, attrgetter("pipeline"))
     return _worst_first({name: _figures(sums.get(name, {}), runs) for name, runs in _runs_by_pipeline(aros).items()})
 
@@ -204,7 +204,7 @@ def _after(sums: Mapping[str, int], prefix: str) -> dict[str, int]:
 
 
 def _ranked(counts: Mapping[str, int]) -> dict[str, int]:
-    """The most first; what is nothing is left out."""
+    """Sort the counts, the greatest first; leave out zeros."""
     return dict(sorted(((name, each) for name, each in counts.items() if each), key=lambda item: (-item[1], item[0])))
 
 

@@ -148,7 +148,7 @@ def _connections(facts: Facts) -> Iterator[Finding]:
     most, room = each * len(facts.live), facts.database.max_connections - RESERVED
     if most > room:
         what = (
-            f"{_many(len(facts.live), 'worker process')} of {each} connections may open {most}; Postgres takes {room}"
+            f"{_many(len(facts.live), 'worker process')} of {each} connections may open {most}; Postgres allows {room}"
         )
         change = f"worker.pool_max = {max(1, room // len(facts.live) - GROUP_CONNECTIONS)} in flujo.toml, or max_connections = {most + 20} in postgresql.conf"
         yield Finding("warning", "connections", what, change)
@@ -171,7 +171,7 @@ def _redis(facts: Facts) -> Iterator[Finding]:
         what = "keeps no data over a restart: the sweeper then sends all messages again, and no run is lost"
         yield Finding("note", "redis", what, "appendonly yes in redis.conf avoids that work")
     if facts.settings.worker.broker_acks:
-        what = f"hands a message out again that is not acknowledged within {VISIBILITY_S} s; the claim refuses the second one"
+        what = f"redelivers messages that are not acknowledged within {VISIBILITY_S} s; the claim refuses the second delivery"
         yield Finding("note", "visibility timeout", what, "worker.broker_acks = false in flujo.toml")
 
 
@@ -185,7 +185,7 @@ def _clocks(facts: Facts) -> Iterator[Finding]:
         if abs(skew) > SKEW_S + facts.took_s:
             how = "ahead of" if skew > 0 else "behind"
             what = f"the clock of {name} is {abs(skew):.1f} s {how} this machine's: deadlines are off by as much"
-            yield Finding("warning", "clocks", what, "keep both machines' time by NTP, such as with chrony")
+            yield Finding("warning", "clocks", what, "synchronize both machines with NTP, such as with chrony")
 
 
 def _workers(facts: Facts) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""A report as text for other programs: JSON, and CSV in three files (M-184). Pure: a report in, texts out."""
+"""A report as text for other programs: JSON, and CSV in three files. Pure: a report in, texts out."""
 
 from __future__ import annotations
 

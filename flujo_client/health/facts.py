@@ -1,6 +1,6 @@
 """What a health check looks at, and what Postgres and Redis answered, as values. Pure.
 
-The command's options and the section `[health]` make the same question, and the answer is read in one way for both (M-012).
+The command's options and the section `[health]` make the same question, and the answer is read in one way for both.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
     from flujo_client.config.models import Health
 
 NEWEST: Final = 50
-"""Runs looked at where neither a window nor a limit is set (requirements §2.8)."""
+"""Runs looked at where neither a window nor a limit is set."""
 FEWEST_BUCKETS: Final = 2
 NAMED: Final = 10
 """How many of what is wrong are told by name."""
 LONGEST_S: Final = 30.0
-"""Seconds that one of the statements may take (M-188: it is bounded)."""
+"""Seconds that one of the statements may take."""
 _DAY_H: Final = 24
 
 
 @dataclass(frozen=True, slots=True)
 class HealthQuery:
-    """What is looked at: each filter is off when None (M-175, M-182, M-183).
+    """What is looked at: each filter is off when None.
 
     Attributes:
         since_hours: runs that began so many hours ago or later.
         limit: so many of the newest runs; all of the window when there is one, else 50.
-        buckets: into how many equal parts the window is divided, besides its halves (M-177).
+        buckets: into how many equal parts the window is divided, besides its halves.
     """
 
     since_hours: float | None = None
@@ -53,7 +53,7 @@ class HealthQuery:
         return self.buckets if not self.notes() else None
 
     def notes(self) -> list[str]:
-        """What was asked for and is not done, and why."""
+        """List what was requested but not done, and why."""
         if self.buckets is None:
             return []
         if self.since_hours is None:
@@ -89,7 +89,7 @@ class HealthQuery:
         return {"timeout_ms": f"{LONGEST_S * 1000:.0f}"}
 
     def filters(self) -> Mapping[str, str]:
-        """The filters that are on."""
+        """Return the filters that are set."""
         given = {"pipeline": self.pipeline, "step": self.step, "model": self.model}
         return {name: value for name, value in given.items() if value is not None}
 

@@ -1,4 +1,4 @@
-"""The machine's part of the report: what was found, and whether any of it is a reason to look (M-188). Pure.
+"""The machine's part of the report: what was found, and whether any of it is a reason to look. Pure.
 
 A healthy machine has no reason: each is there from a threshold on that ordinary work does not reach.
 """

@@ -1,4 +1,4 @@
-"""The report of a health check, as values. Its JSON is a contract with programs: keys may come, none changes (M-184).
+"""The report of a health check, as values. Its JSON is a contract with programs: keys may come, none changes.
 
 `build` in `aggregate.py` makes it; the text, the tables and what the scheduled task stores are drawn from it and from nothing else.
 """
@@ -21,7 +21,7 @@ class Value(BaseModel):
 
 
 class Figures(Value):
-    """What AROS did at one place (M-173, U-08: what was tried, what was changed and what was refused are told apart).
+    """What AROS did at one place: what was tried, what was changed and what was refused, separately.
 
     Attributes:
         attempts: those in which AROS had anything to tell.
@@ -54,7 +54,7 @@ class Figures(Value):
 
 
 class Shadow(Value):
-    """What shadow mode would have done, apart from the rest (M-204)."""
+    """What shadow mode would have done, apart from the rest."""
 
     coercions: int = 0
     refused: int = 0
@@ -156,7 +156,7 @@ class Reason(Value):
 
 
 class Verdict(Value):
-    """The machine's (M-188). What AROS did is advice, and no reason to wake anybody."""
+    """The machine's. What AROS did is advice, and no reason to wake anybody."""
 
     status: Literal["ok", "warn"] = "ok"
     reasons: tuple[Reason, ...] = ()

@@ -41,12 +41,12 @@ FAILURES = ("abort", TELL)
 @aliases(planner_agent="planner", agent_registry="registry", max_iterations="max_loops")
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AgenticLoopStep(LoopStep):
-    """Let a planner have agents work and people answer, one command a turn, until it finishes (requirements §2.5, §2.6).
+    """Let a planner have agents work and people answer, one command a turn, until it finishes.
 
     The planner gets a mapping of `goal` (the loop's input), `agents` (their names), `turn`, `max_turns` and `command_log`: the turns so
     far, each with `turn`, `command` and `result`. It answers an `AgentCommand`; what is none fails the attempt, which is tried again
     with what was wrong. Every turn is written into the context's `command_log`. The output is the final answer; at `max_loops` without
-    one it is the last result, as for any loop (C-12).
+    one it is the last result, as for any loop.
 
     Args:
         planner: an agent as a step's, or a plain step; `planner_agent` too.
@@ -97,7 +97,7 @@ class AgenticLoopStep(LoopStep):
             yield from (f"registry: {wrong}" for name in given for wrong in registry_findings(name))
 
     def _agents(self) -> dict[str, Body]:
-        """What may be run, by name. What cannot be is left out, and told by `findings`."""
+        """Return the agents that can run, by name; `findings` reports the others."""
         given: Any = self.registry if isinstance(self.registry, Mapping) else {}
         return {name: self._agent(name, each) for name, each in given.items() if not [*registry_findings(name)]}
 
@@ -116,7 +116,7 @@ def make_agentic_loop_pipeline(
     context_model: type[BaseModel] = PipelineContext,
     **options: Any,
 ) -> Pipeline:
-    """Make a pipeline of one agentic loop (requirements §2.1); its input is the goal.
+    """Make a pipeline of one agentic loop; its input is the goal.
 
     Args:
         planner_agent: who says what is done next.
@@ -168,7 +168,7 @@ def _planning(planner: Any) -> Step:
 
 
 def _shape(agent: Any) -> dict[str, Any]:
-    """What is asked for in a command's shape: an agent that says itself what it answers with is left alone."""
+    """Return the settings that ask for a command; none for an agent that has an output type of its own."""
     own = agent.output_schema if isinstance(agent, DeclaredAgent) else getattr(agent, "output_type", str)
     return {"schema": COMMAND_SCHEMA} if own is str else {}
 

@@ -15,6 +15,7 @@ from flujo_client.attempt_info import current_attempt
 from flujo_client.contract.commands import COMMAND, ExecutedCommandLog
 from flujo_client.contract.suggestions import closest_match
 from flujo_client.errors import AgentIOValidationError
+from flujo_client.pipeline.answer_readers import reads_answer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,11 +46,11 @@ class Briefing:
     max_turns: int
 
     def first(self, goal: Any, _context: Any) -> dict[str, Any]:
-        """The first turn's."""
+        """Make the first turn's input."""
         return self._of(goal, 1, [])
 
     def following(self, _result: Any, context: Any, index: int, *, original_input: Any) -> dict[str, Any]:
-        """A later one's, with the turns of this execution of the loop: as many as there were, the last of those with its address.
+        """Make a later turn's input, with the turns of this execution of the loop: as many as there were, the last of those with its address.
 
         An earlier run's may have that address too, where its context was handed on.
         """
@@ -61,6 +62,7 @@ class Briefing:
         return {"goal": goal, "agents": list(self.agents), "turn": turn, "max_turns": self.max_turns, LOG: log}
 
 
+@reads_answer
 def read_command(output: Any) -> AgentCommand:
     """Read a planner's answer: text, data, or a model of the user's own with a command's fields.
 
@@ -78,7 +80,7 @@ def read_command(output: Any) -> AgentCommand:
 
 
 def _pointer(place: Sequence[str | int]) -> str:
-    """A place as a JSON pointer; pydantic's begins with the command's type."""
+    """Write a place as a JSON pointer; pydantic's begins with the command's type."""
     return "".join(f"/{part}" for part in place[1:])
 
 
@@ -114,12 +116,12 @@ class Registry:
 
 
 def question_of(question: str, _context: Any) -> str:
-    """What a person is asked."""
+    """Return the question for a person."""
     return question
 
 
 def answer_of(answer: Any) -> Any:
-    """The final answer."""
+    """Return the final answer."""
     return answer
 
 

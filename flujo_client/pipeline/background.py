@@ -25,7 +25,7 @@ LOST = ("updates_context", "sink_to")
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class BackgroundStep(Container):
-    """A step in the background, under its name (SYS-31).
+    """A step in the background, under its name.
 
     Args:
         task: the step as it was written.

@@ -26,7 +26,7 @@ TTL_S = 3600.0
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CacheStep(Container):
-    """Keep what a step gave, and give it again instead of running the step (SYS-31, U-19).
+    """Keep what a step gave, and give it again instead of running the step.
 
     Args:
         name: the wrapped step's when empty.

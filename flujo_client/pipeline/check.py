@@ -79,7 +79,7 @@ def check(pipeline: Pipeline, *, allowed: Sequence[str], has_context: bool = Tru
 
 
 def _plan_findings(pipeline: Pipeline) -> list[PipelineFinding]:
-    """What keeps a pipeline without any other findings from being compiled, as whoever enqueues it is told by `compile_plan` itself."""
+    """Find what keeps a pipeline without other findings from being compiled; `compile_plan` raises the same when it is enqueued."""
     try:
         compile_plan(pipeline)
     except FlujoError as error:
@@ -125,11 +125,11 @@ class _Reading:
             yield PipelineFinding(f"it has more than {MAX_STEPS:,} steps, those inside containers counted each time")
 
     def _findings_beside_steps(self, body: Body) -> Iterator[str]:
-        """What is wrong with what a pipeline has besides its steps."""
+        """Find what is wrong with a pipeline apart from its steps."""
         if isinstance(body, Pipeline):
             for what, text in (("name", body.name or ""), ("version", body.version)):
                 if len(text) > MAX_WORD:
-                    yield f"its {what} has {len(text):,} characters; at most {MAX_WORD} are kept"
+                    yield f"its {what} has {len(text):,} characters; at most {MAX_WORD} are allowed"
             yield from resources_findings(body.resources, self._allowed)
             yield from hooks_findings(body.hooks, self._allowed)
 
@@ -186,7 +186,7 @@ def _circle(trail: Sequence[_Above]) -> Sequence[_Above]:
 
 
 def _body_finding(body: Any, inside: _CheckLocation) -> str | None:
-    """What is wrong with a body itself, and a reason not to look into it."""
+    """Return what is wrong with a body itself, which is a reason not to look into it."""
     if not isinstance(body, Pipeline | Step):
         way_out = f"; {advice}" if (advice := as_a_step(body)) else ""
         return f"must be a Pipeline or a Step, got a {type(body).__name__}{way_out}"

@@ -1,4 +1,4 @@
-"""The default pipeline: a checklist, then solutions until one passes it (requirements §2.1).
+"""The default pipeline: a checklist, then solutions until one passes it.
 
 Built of the kinds that are there; agents come from whoever calls. In: the task, as the run's input. Out: a `Candidate`.
 """
@@ -83,7 +83,7 @@ def begin(task: Any, *, context: DefaultContext) -> Any:
 
 
 def to_solve(_: Any, *, context: DefaultContext) -> dict[str, Any]:
-    """What an agent is told that makes a solution, or thinks about the last one."""
+    """Make the input of an agent that makes a solution, or reflects on the last one."""
     given = {"task": context.task, "checklist": _descriptions(context)}
     if context.solution is None:
         return given
@@ -92,7 +92,7 @@ def to_solve(_: Any, *, context: DefaultContext) -> dict[str, Any]:
 
 
 def to_validate(solution: str, *, context: DefaultContext) -> dict[str, Any]:
-    """What an agent is told that judges a solution."""
+    """Make the input of an agent that judges a solution."""
     return {"task": context.task, "solution": solution, "checklist": _descriptions(context)}
 
 

@@ -41,12 +41,13 @@ def compile_plan(pipeline: Pipeline, *, default_name: str = "pipeline") -> Plan:
         resources=None if pipeline.resources is None else identify(pipeline.resources),
         hooks=hooks or None,
         blueprint=pipeline.blueprint,
+        on_change=pipeline.on_change,
     )
     tree = plan.to_tree()
     size = len(stored(tree, path="plan").encode())
     if size > MAX_PLAN_BYTES:
         raise PipelineError(
-            f"the pipeline's plan has {size:,} bytes of JSON; at most {MAX_PLAN_BYTES:,} are kept",
+            f"the pipeline's plan has {size:,} bytes of JSON; at most {MAX_PLAN_BYTES:,} are allowed",
             suggestion="move a part of it into a separate pipeline, or keep large schemas and texts out of its steps",
             code="PIPELINE_TOO_LARGE",
         )
@@ -62,7 +63,7 @@ def _hooks(pipeline: Pipeline) -> dict[str, Any]:
 
 
 def _node(step: Step, *, once: bool = False) -> Node:
-    """Make a step's node; `once`: it is a fallback, whose agent is asked once (C-01)."""
+    """Make a step's node; `once`: it is a fallback, whose agent is asked once."""
     config = step.config
     passes = step.spec in (kinds.FALLBACK, kinds.BACKGROUND)
     return Node(
@@ -97,12 +98,12 @@ def _traits(step: Step) -> dict[str, Any]:
         **_resources(step),
         **step.traits(),
     }
-    functions = {name: identify(function) for name, function in _functions(step)}
+    functions = {name: identify(function) for name, function in functions_of(step)}
     return traits | {"functions": functions} if functions else traits
 
 
 def _shaping(step: Step) -> dict[str, Any]:
-    """What its `processing`, processors, input, limits and `validate_fields` change; nothing for a step that has none, so that its fingerprint stays."""
+    """Return what its `processing`, processors, input, limits and `validate_fields` change; empty for a step that has none, so that its fingerprint stays."""
     traits: dict[str, Any] = {}
     if step.processing is not None:
         block = dict(step.processing)
@@ -122,13 +123,14 @@ def _shaping(step: Step) -> dict[str, Any]:
 
 
 def _resources(step: Step) -> dict[str, Any]:
-    """The resources that pipelines inside it name; nothing where none does, so that its fingerprint stays."""
+    """Return the resources that pipelines inside it name; empty where none does, so that its fingerprint stays."""
     named = {key: getattr(body, "resources", None) for key, body in step.bodies().items()}
     found = {key: identify(each) for key, each in named.items() if each is not None}
     return {"resources": found} if found else {}
 
 
-def _functions(step: Step) -> Iterator[tuple[str, Any]]:
+def functions_of(step: Step) -> Iterator[tuple[str, Any]]:
+    """Give a step's user functions by their roles, with an index where a role has several."""
     for role, given in step.functions().items():
         if isinstance(given, dict):
             yield from ((f"{role} {index}", each) for index, each in given.items())
@@ -137,6 +139,6 @@ def _functions(step: Step) -> Iterator[tuple[str, Any]]:
 
 
 def _plugin(given: Any) -> list[Any]:
-    """A plugin and its priority, for the order they are asked in may change the output."""
+    """Describe a plugin with its priority, because the order of plugins may change the output."""
     plugin, priority = given if isinstance(given, tuple) else (given, 0)
     return [identify(plugin), priority]

@@ -44,7 +44,7 @@ def template_of(text: str, undefined: Undefined = "warn") -> Template:
 
 
 def names_of(value: Any, context: Any) -> dict[str, Any]:
-    """What the texts may name, where `value` comes in. What there is none of is missing, not null."""
+    """Return what the texts may name, where `value` is the input. What does not exist is missing, not null."""
     names = {"previous_step": value, "this": value}
     if context is None:
         return names
@@ -232,4 +232,6 @@ def _put(place: Any, name: str, value: Any, path: str) -> None:
         else:
             setattr(place, name, value)
     except (TypeError, ValueError, AttributeError) as error:  # pydantic's own words would show values
-        raise NonRetryableError(f"'{path}' of {type(place).__name__} does not take a {type(value).__name__}") from error
+        raise NonRetryableError(
+            f"'{path}' of {type(place).__name__} does not accept a {type(value).__name__}"
+        ) from error

@@ -26,7 +26,7 @@ class ConditionalStep(Container):
     """Run the branch that a condition's answer names. All functions may be async.
 
     Args:
-        condition_callable: `(output, context) -> key`; `condition` too (C-17).
+        condition_callable: `(output, context) -> key`; `condition` too.
         branches: what may run, by a str, bool or int. See `resolve_key`.
         default_branch_pipeline: what runs when no branch has the key; without one, that is a failure.
         branch_input_mapper: `(input, context)`, gives the branch's input.

@@ -1,4 +1,4 @@
-"""What a loop may say of its conversation: whose words are turns of it, and how much of them its agents are told (requirements §2.6).
+"""What a loop may say of its conversation: whose words are turns of it, and how much of them its agents are told.
 
 It must not read a context or render a text. In: a loop's options; out: plain data for its plan, and what is wrong with them.
 """
@@ -71,7 +71,7 @@ class HistoryManagement(BaseModel):
     @field_validator("max_tokens", "max_turns", "summarize_ratio", mode="before")
     @classmethod
     def _numbers(cls, value: Any) -> Any:
-        """A text and true are no numbers, though both could be read as some."""
+        """Refuse texts and `true`, which are not numbers, though both could be converted to one."""
         if isinstance(value, bool | str):
             raise ValueError("must be a number")  # noqa: TRY004 - pydantic reads ValueError
         return value

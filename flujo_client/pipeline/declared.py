@@ -24,7 +24,7 @@ def is_made_here(model: str) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class DeclaredAgent:
-    """An agent for `Step(agent=…)` that needs no module (requirements §2.6).
+    """An agent for `Step(agent=…)` that needs no module.
 
     Args:
         name: for traces.

@@ -65,12 +65,12 @@ class Factories:
 
     @staticmethod
     def map_over(name: str, pipeline_to_run: Body, *, iterable_input: str, **options: Any) -> MapStep:
-        """A `MapStep`."""
+        """Make a `MapStep`."""
         return forward.map(name, pipeline_to_run=pipeline_to_run, iterable_input=iterable_input, **options)
 
     @staticmethod
     def tree_search(name: str, proposer: Any, evaluator: Any, **options: Any) -> TreeSearchStep:
-        """A `TreeSearchStep`."""
+        """Make a `TreeSearchStep`."""
         return forward.tree_search(name, proposer=proposer, evaluator=evaluator, **options)
 
     @staticmethod
@@ -117,7 +117,7 @@ class Factories:
     def dynamic_parallel_branch(
         name: str, router_agent: Any, branches: Mapping[str, Body] | Sequence[Body], **options: Any
     ) -> DynamicParallelRouterStep:
-        """A `DynamicParallelRouterStep`."""
+        """Make a `DynamicParallelRouterStep`."""
         return forward.router(name, router_agent=router_agent, branches=branches, **options)
 
     @staticmethod
@@ -128,7 +128,7 @@ class Factories:
         max_refinements: int = 5,
         feedback_mapper: Callable[..., Any] | None = None,
     ) -> LoopStep:
-        """A loop of a generator and a critic, which answers a `RefinementCheck`, until that says `is_complete`.
+        """Make a loop of a generator and a critic, which answers a `RefinementCheck`, until that says `is_complete`.
 
         Its output is the last artifact if it is complete, else the last check.
 
@@ -144,20 +144,20 @@ class Factories:
 
     @staticmethod
     def agentic_loop(name: str, planner: Any, registry: Mapping[str, Any], **options: Any) -> AgenticLoopStep:
-        """An `AgenticLoopStep`."""
+        """Make an `AgenticLoopStep`."""
         return forward.agentic_loop(name, planner=planner, registry=registry, **options)
 
     @staticmethod
     def human_in_the_loop(name: str, message_for_user: Any = None, **options: Any) -> HumanInTheLoopStep:
-        """A `HumanInTheLoopStep`."""
+        """Make a `HumanInTheLoopStep`."""
         return forward.human(name, message_for_user=message_for_user, **options)
 
     @staticmethod
     def cached(step: Step, cache_backend: CacheBackend | str | None = None, **options: Any) -> CacheStep:
-        """A `CacheStep` around a step, under its name."""
+        """Make a `CacheStep` around a step, with its name."""
         return forward.cached(wrapped_step=step, cache_backend=cache_backend, **options)
 
     @staticmethod
     def gather(name: str, wait_for: Sequence[str], **options: Any) -> Step:
-        """A step that collects the outputs of the named steps from the context's `step_outputs` into a mapping."""
+        """Make a step that collects the outputs of the named steps from the context's `step_outputs` into a mapping."""
         return forward.gather(name, wait_for, options)

@@ -24,7 +24,7 @@ PRIMARY, FALLBACK = "primary", "fallback"
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FallbackStep(Container):
-    """A step with its fallback, under its name (C-19).
+    """A step with its fallback, under its name.
 
     Args:
         primary: the step as it was written.

@@ -1,4 +1,4 @@
-"""From a run that has ended to one that begins again at one of its steps: what `retry` records. Pure.
+"""From a run to one that begins again at one of its steps: what `retry` and `fork` record. Pure.
 
 Must not ask what a step did: its place, and what the store kept of its beginning, is all there is. In: what stands of the run, the
 step's name, what the caller asks for. Out: the new run, or a RetryError that names the way out.
@@ -58,13 +58,16 @@ class Beginning:
 
 @dataclass(frozen=True, slots=True)
 class NewFork:
-    """All that a retry records, in one commit: the run, its root scope, what it takes over, and its first attempt.
+    """All that a retry or a fork records, in one commit: the run, its root scope, what it takes over, and its first attempt.
 
     Attributes:
+        plan: the one that the new run begins under.
         first: the first attempt's envelope, as it will be published.
         forked_from: the run it was forked from.
         place: of the step it begins at.
-        taken: the names of the steps before that one, in their order.
+        taken: the names of the steps before that one in the other run, in their order.
+        keeps: how many steps from the first began as in the other run, so that the new run may be begun again at them.
+        of_live: the other run need not have ended.
         digest: of the run and the step, to tell a repeated retry from another one under the same key.
         blobs: values above the inline limit, which the envelope only points at.
     """
@@ -75,6 +78,8 @@ class NewFork:
     place: int
     taken: tuple[str, ...]
     digest: str
+    keeps: int = 0
+    of_live: bool = False
     blobs: tuple[Packed, ...] = ()
     idempotency_key: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -88,12 +93,26 @@ def place_of(retryable_run: RetryableRun, from_step: str | None) -> int:
     """
     run, names = retryable_run.ticket.run, retryable_run.names
     begun = names[: retryable_run.cursor + 1]
-    _check_run(retryable_run)
+    _check_not_child(retryable_run)
+    if retryable_run.status in LIVE_RUN:
+        raise RetryError(f"run {run} is still {retryable_run.status}", suggestion="cancel it first", code="RUN_IS_LIVE")
     if from_step is None:
         if retryable_run.status != "failed" or retryable_run.cursor >= len(names):
             message = f"run {run} is {retryable_run.status}, and none of its steps failed"
             raise RetryError(message, suggestion=_choices(begun), code="NO_STEP_FAILED")
         return retryable_run.cursor
+    return begun_place(retryable_run, from_step)
+
+
+def begun_place(retryable_run: RetryableRun, from_step: str) -> int:
+    """Find the place of a top-level step that a run has begun, live or not.
+
+    Raises:
+        RetryError: the run is a step of another one; or there is no such step in it, or it has not come to that.
+    """
+    run, names = retryable_run.ticket.run, retryable_run.names
+    begun = names[: retryable_run.cursor + 1]
+    _check_not_child(retryable_run)
     if from_step not in names:
         message = f"run {run} has no top-level step '{from_step}'"
         raise RetryError(message, suggestion=_choices(begun), code="UNKNOWN_STEP")
@@ -103,17 +122,24 @@ def place_of(retryable_run: RetryableRun, from_step: str | None) -> int:
     return names.index(from_step)
 
 
-def _check_run(retryable_run: RetryableRun) -> None:
+def place_in(plan: Plan, from_step: str) -> int:
+    """Find the place of a step in the plan that a fork is to begin under; raises RetryError if there is none."""
+    names = [node.name for node in plan.nodes]
+    if from_step in names:
+        return names.index(from_step)
+    message = f"the present code of '{plan.name}' has no top-level step '{from_step}'"
+    raise RetryError(message, suggestion=_choices(names, "begin at"), code="UNKNOWN_STEP")
+
+
+def _check_not_child(retryable_run: RetryableRun) -> None:
     run = retryable_run.ticket.run
     if retryable_run.is_child:
         message = f"run {run} is a step of another run"
         raise RetryError(message, suggestion="retry that run, from the step that began this one", code="CHILD_RUN")
-    if retryable_run.status in LIVE_RUN:
-        raise RetryError(f"run {run} is still {retryable_run.status}", suggestion="cancel it first", code="RUN_IS_LIVE")
 
 
-def _choices(names: list[str]) -> str:
-    return "retry from one of these: " + ", ".join(f"'{name}'" for name in names)
+def _choices(names: list[str], what: str = "retry from") -> str:
+    return f"{what} one of these: " + ", ".join(f"'{name}'" for name in names)
 
 
 def limits_of(retryable_run: RetryableRun) -> UsageLimits | None:
@@ -123,9 +149,16 @@ def limits_of(retryable_run: RetryableRun) -> UsageLimits | None:
 
 
 def new_fork(
-    retryable_run: RetryableRun, place: int, beginning: Beginning, order: Order, *, inline: int, control_queue: str
+    retryable_run: RetryableRun,
+    place: int,
+    beginning: Beginning,
+    order: Order,
+    *,
+    inline: int,
+    control_queue: str,
+    onto: Plan | None = None,
 ) -> NewFork:
-    """Make the value that a retry records.
+    """Make the value that a retry or a fork records.
 
     Args:
         retryable_run: what there is of the run.
@@ -134,11 +167,19 @@ def new_fork(
         order: what is asked for; the rest is as it was.
         inline: the size in bytes above which a value is stored once and pointed at.
         control_queue: where starts go.
+        onto: the plan of a fork's present code, which has a step of that name; None for a retry, which keeps the run's plan.
+
+    Raises:
+        RetryError: the present code has no such step.
     """
-    old, node = retryable_run.ticket, retryable_run.plan.nodes[place]
+    old, names, plan = retryable_run.ticket, retryable_run.names, onto or retryable_run.plan
+    new_place = place_in(plan, names[place])
+    node = plan.nodes[new_place]
+    before = [each.name for each in plan.nodes[:new_place]]
     ticket = replace(
         old,
         run=order.run_id,
+        fingerprint=plan.fingerprint,
         queue=order.queue or old.queue,
         priority=old.priority if order.priority is None else order.priority,
         deadline=order.deadline,
@@ -148,11 +189,13 @@ def new_fork(
     first, large = first_of(ticket, node, beginning.input, context, inline=inline, control_queue=control_queue)
     return NewFork(
         first=first,
-        plan=retryable_run.plan,
+        plan=plan,
         forked_from=old.run,
-        place=place,
-        taken=tuple(retryable_run.names[:place]),
-        digest=digest(["retry", old.run, node.name]),
+        place=new_place,
+        taken=tuple(names[:place]),
+        digest=digest(["retry" if onto is None else f"fork {plan.fingerprint}", old.run, node.name]),
+        keeps=new_place if names[:place] == before else 0,
+        of_live=onto is not None,
         blobs=tuple(each for each in large if not each.is_reference),
         idempotency_key=order.idempotency_key,
         metadata=stored_metadata(order.metadata),
@@ -160,7 +203,7 @@ def new_fork(
 
 
 def _owned(context: Packed, run: str) -> Packed:
-    """A PipelineContext knows its run, and that is the new one now; every other context stays byte for byte."""
+    """Set the new run's id in a PipelineContext; leave every other context unchanged, byte for byte."""
     tree = context.tree()
     fields = tree.get("v") if isinstance(tree, dict) else None
     if not isinstance(fields, dict) or not PipelineContext.model_fields.keys() <= fields.keys():

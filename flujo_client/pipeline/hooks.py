@@ -23,7 +23,7 @@ HOOK = "hook"
 
 
 def wanted(hook: Any) -> tuple[type[Payload], ...]:
-    """The payloads that a hook is called with: those its first parameter is annotated with, else all (§2.9).
+    """Return the payloads that a hook is called with: those its first parameter is annotated with, else all.
 
     Raises:
         TypeError: it cannot be called with one argument.
@@ -51,7 +51,7 @@ def hooks_findings(hooks: Any, allowed: Sequence[str]) -> Iterator[str]:
 
 
 def name_of(hook: Any) -> str:
-    """What a hook is called in events and errors."""
+    """Return a hook's name in events and errors."""
     return hook if isinstance(hook, str) else str(getattr(hook, "__qualname__", type(hook).__name__))
 
 

@@ -36,11 +36,11 @@ ON_EXPIRY = ("fail", "default", "escalate")
 @aliases(message="message_for_user")
 @dataclass(frozen=True, eq=False)
 class HumanInTheLoopStep(Container):
-    """Ask a person, and go on with the answer as output (M-449…M-452).
+    """Ask a person, and go on with the answer as output.
 
     Args:
         message_for_user: the question: a text, or a callable of the step's input and the context that gives one; it is called when the
-            run comes here. Without one, a message that names the step. `message` too (C-17). An empty one fails the step (U-26).
+            run comes here. Without one, a message that names the step. `message` too. An empty one fails the step.
         input_schema: what answers have to be: a pydantic model or any other type, or a JSON Schema as a mapping.
         sink_to: a dotted context path that receives the answer.
         expires_s: seconds after which the question is closed; it stays open for good when None.
@@ -75,13 +75,13 @@ class HumanInTheLoopStep(Container):
         }
 
     def text(self) -> str:
-        """The question where no function makes it (M-450)."""
+        """Return the question where no function makes it."""
         if self.message_for_user is None:
             return f"Step '{self.name}' requires human input."
         return str(self.message_for_user)
 
     def schema(self) -> dict[str, Any] | None:
-        """What an answer has to be, as a JSON Schema; None: anything."""
+        """Return the JSON Schema of answers; None if any answer is valid."""
         if self.input_schema is None or isinstance(self.input_schema, Mapping):
             return None if self.input_schema is None else dict(self.input_schema)
         return TypeAdapter(self.input_schema).json_schema()

@@ -6,6 +6,7 @@ It must not hold memory addresses, reprs of objects or secrets: the client and e
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -47,7 +48,7 @@ def _name(thing: Any) -> str:
 
 
 def importable(module_name: str) -> str | None:
-    """The name under which a worker imports a module: a script run as `__main__` is imported by its file's name.
+    """Return the name under which a worker imports a module: a script run as `__main__` is imported by its file's name.
 
     None for what no worker can import, such as an interactive session.
     """
@@ -64,7 +65,7 @@ def _nearest_name(thing: Any) -> str:
 
 
 def defaults_of(agent: Any) -> Mapping[str, Any]:
-    """What an agent, or the one that it wraps, says of the steps that run it, where they do not say: `__flujo_defaults__`."""
+    """Return the defaults that an agent, or the one that it wraps, has for the steps that run it: `__flujo_defaults__`."""
     for _ in range(_MAX_WRAPPERS):
         own = getattr(agent, "__flujo_defaults__", None)
         if isinstance(own, Mapping):
@@ -75,7 +76,7 @@ def defaults_of(agent: Any) -> Mapping[str, Any]:
 
 
 def agent_name(agent: Any) -> str:
-    """What an agent is called in events: its own name, else its function's or class's."""
+    """Return an agent's name in events: its own name, else its function's or class's."""
     name = getattr(agent, "name", None)
     return name if isinstance(name, str) and name else str(getattr(agent, "__name__", type(agent).__name__))
 
@@ -89,7 +90,7 @@ def model_name(agent: Any) -> str | None:
 
 
 def agent_traits(agent: Any) -> dict[str, Any]:
-    """What two agents of one class differ by: the model, the prompts, the shape of the output."""
+    """Return what two agents of one class differ by: the model, the prompts, the shape of the output."""
     traits: dict[str, Any] = {}
     model = model_name(agent)
     if model is not None:
@@ -111,5 +112,7 @@ def _schema(output_type: Any) -> Any:
 
     try:
         return TypeAdapter(output_type).json_schema()
-    except (PydanticUserError, TypeError, ValueError):
-        return _name(type(output_type))
+    except (AttributeError, PydanticUserError, TypeError, ValueError):
+        marked = getattr(output_type, "output", getattr(output_type, "outputs", None))  # pydantic-ai's markers
+        name = _name(type(output_type))
+        return name if marked is None else [name, _name(marked) if inspect.isroutine(marked) else _schema(marked)]

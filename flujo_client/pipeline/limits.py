@@ -58,7 +58,7 @@ def in_force(
 
 
 def of_task(limits: Mapping[str, Any] | None, run: str, path: str) -> dict[str, Any] | None:
-    """The limits of a run in the background: its quota in a budget of its own, and its tenant's.
+    """Return the limits of a background run: its quota in a budget of its own, and its tenant's.
 
     Args:
         limits: of the run that begins it.
@@ -69,7 +69,7 @@ def of_task(limits: Mapping[str, Any] | None, run: str, path: str) -> dict[str, 
 
 
 def of_pipeline(budgets: Budgets, name: str) -> Entry | None:
-    """Find what counts for a pipeline: its own entry, else the first pattern that fits, else the default (requirements §2.7)."""
+    """Find what counts for a pipeline: its own entry, else the first pattern that fits, else the default."""
     if found := _entry("pipeline", budgets.pipeline, name):
         return found
     return None if budgets.default is None else (("default",), budgets.default)

@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 class LoopStep(Container):
     """Run a pipeline again and again, each time with the output of the time before.
 
-    All functions may be async. The output mapper is asked once, whatever ended the loop (M-281).
+    All functions may be async. The output mapper is asked once, whatever ended the loop.
 
     Args:
-        loop_body_pipeline: what one iteration runs; `body` too (C-17).
+        loop_body_pipeline: what one iteration runs; `body` too.
         exit_condition_callable: `(last_output, context) -> bool`, asked after every iteration.
-        max_loops: iterations at most; `max_iterations` too (C-17).
+        max_loops: iterations at most; `max_iterations` too.
         initial_input_to_loop_body_mapper: `(input, context)`, gives the first iteration's input.
         iteration_input_mapper: `(output, context, index)`, gives the next one's; `index` is 1 for the second. It is handed the loop's
             own input as `original_input` if it has a parameter of that name.
         loop_output_mapper: `(last_output, context)`, gives the loop's output.
-        fails_at_max: make reaching `max_loops` a failure; a success otherwise (C-12).
+        fails_at_max: make reaching `max_loops` a failure; a success otherwise.
         conversation: keep what is said in it as turns in the context's `conversation_history`, and tell its agents what was said so far.
         history_management: how much of it they are told; a `HistoryManagement` with its defaults when None.
         history_template: how they are told: a template that names `history`, a list of turns with `role` and `content`; one JSON object a

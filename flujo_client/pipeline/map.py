@@ -24,7 +24,7 @@ class MapStep(FanOutStep):
     """Run a pipeline once for each item; the output is the list of its outputs, in the items' order.
 
     Args:
-        pipeline_to_run: what is run with each item as its input; `body` too (C-17).
+        pipeline_to_run: what is run with each item as its input; `body` too.
         iterable_input: a dotted context path, where the items are.
         parallel: run the items side by side, as branches that `merge_strategy`, `on_branch_failure` and `context_include_keys` are
             about, as in a `ParallelStep`. `max_concurrency` says so too. Otherwise one comes after the other, on one context.

@@ -44,7 +44,7 @@ class ImportStep(Container):
             `continue_with_default`, its output is `default`; `tell`, its output is a mapping of `error` to what went wrong.
         default: the output of `continue_with_default`.
         keeps_input: let the output be a `Refinement` of the step's input and the child's output.
-        own_run: run it as a run of its own, which this one waits for (SYS-16): with an id and a status, listed, cancelled and traced
+        own_run: run it as a run of its own, which this one waits for: with an id and a status, listed, cancelled and traced
             apart. It has this run's deadline, queue, priority and tenant.
     """
 
@@ -87,7 +87,7 @@ class ImportStep(Container):
         }
 
     def begins_with(self, parent: Any) -> dict[str, Any]:
-        """What a context of the child's own begins with, of the one around it, `parent`: the conversation."""
+        """Return what a context of the child's own takes over from `parent`, the one around it: the conversation."""
         history = getattr(parent, "conversation_history", None)
         return {"conversation_history": history} if self.inherit_conversation and history else {}
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class MergeStrategy(StrEnum):
-    """How the contexts of the branches that succeeded come together, in declared order (M-442)."""
+    """How the contexts of the branches that succeeded come together, in declared order."""
 
     NO_MERGE = "no_merge"
     OVERWRITE = "overwrite"
@@ -28,7 +28,7 @@ class MergeStrategy(StrEnum):
 
 
 class BranchFailureStrategy(StrEnum):
-    """What a failed branch means for the rest (M-443)."""
+    """What a failed branch means for the rest."""
 
     PROPAGATE = "propagate"
     IGNORE = "ignore"
@@ -80,9 +80,9 @@ class ParallelStep(FanOutStep):
     """Run branches side by side, each on a copy of the context, and go on when all have ended. No branch is a success too.
 
     Args:
-        branches: what to run, by name; a list is named by its indices (C-17).
+        branches: what to run, by name; a list is named by its indices.
         merge_strategy: a `MergeStrategy`, its value, or `(context, branch_contexts) -> context`, or None for one changed in place.
-        on_branch_failure: a `BranchFailureStrategy` or its value; `strategy` too (C-17).
+        on_branch_failure: a `BranchFailureStrategy` or its value; `strategy` too.
         context_include_keys: the context fields that branches get; all when None.
         max_concurrency: branches at work at one time; all when None.
         field_mapping: the context fields that a branch may change, by its name; a branch that is not named may change any.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypeVar, cast, get_args
 
 from flujo_client.contract.parameters import ContextT, OutputT
+from flujo_client.contract.plan import ON_CHANGE, OnChange
 from flujo_client.errors import PipelineError
 from flujo_client.pipeline.background import BackgroundStep
 from flujo_client.pipeline.fallback import FallbackStep
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.validation import ValidationReport
     from flujo_client.pipeline.nested import ImportStep
 
+OnBodyChange: TypeAlias = Literal["ignore", "warn", "park"]
 StepOutputT = TypeVar("StepOutputT")
 
 
@@ -38,13 +40,19 @@ class Pipeline(Generic[OutputT, ContextT]):
         name: what the runs are listed under; the attribute's name in its module when None.
         version: yours; kept with every run.
         context_model: the pydantic model of the runs' context. Without one, context data becomes a `PipelineContext`.
-        resources: what every attempt's agents, processors, plugins and validators get as `resources`, if they take it (§2.4): an
+        resources: what every attempt's agents, processors, plugins and validators get as `resources`, if they take it: an
             object, a function or class without arguments that makes one, or a reference to either. A context manager, sync or async, is
             entered for each attempt and left after it. Steps in a nested pipeline with resources of its own get those instead.
-        hooks: functions that workers call with what happens to a run (§2.9), sync or async, or references to them. One whose parameter
+        hooks: functions that workers call with what happens to a run, sync or async, or references to them. One whose parameter
             is annotated with a payload, or several, is called with no other. Steps in a nested pipeline are told to that one's hooks too.
+        on_change: what becomes of a run when its code has changed: `carry_on` under the new code if what it has merged and what is open
+            allow it, `pin` it to workers that still have the old code, or `park` it until it is moved. The project's `[runs] on_change`
+            when None. Counts for the outermost pipeline of a run.
         blueprint: the YAML it was built from, with all in it that the blueprint names by file. Runs of such a pipeline carry it, so
              that workers need neither a file nor a module for it; one that was composed of it has none.
+        on_body_change: what happens where a conversation, in a loop or a state machine, would go on with another function, prompt, tool, model
+            or model setting than it was held with: `warn` tells it as the event `code.changed`, `park` parks the run until a worker
+            with the code of before is back, `ignore` does neither. The outermost pipeline's counts.
     """
 
     steps: Sequence[Step]
@@ -53,7 +61,9 @@ class Pipeline(Generic[OutputT, ContextT]):
     context_model: type[ContextT] | None = None
     resources: Any = field(default=None, repr=False)  # an object may show its password
     hooks: Sequence[Any] = ()
+    on_change: OnChange | None = field(default=None, kw_only=True)
     blueprint: str | None = field(default=None, repr=False)
+    on_body_change: OnBodyChange = "warn"
 
     def __post_init__(self) -> None:
         """Refuse steps that are none, where they are written; raises PipelineError."""
@@ -63,6 +73,12 @@ class Pipeline(Generic[OutputT, ContextT]):
         for index, each in enumerate(given):
             if not isinstance(each, Step):
                 raise PipelineError(f"steps[{index}] must be a Step, got {described(each)}", suggestion=as_a_step(each))
+        if self.on_change is not None and self.on_change not in ON_CHANGE:
+            choices = ", ".join(map(repr, ON_CHANGE))
+            raise PipelineError(f"`on_change` must be one of {choices}, got {str(self.on_change)[:40]!r}")
+        if self.on_body_change not in get_args(OnBodyChange):
+            wanted = " or ".join(get_args(OnBodyChange))
+            raise PipelineError(f"`on_body_change` must be {wanted}, got {str(self.on_body_change)[:40]!r}")
 
     @classmethod
     def from_yaml(cls, source: str | Path, *, allowed: Sequence[str] | None = None) -> Pipeline:
@@ -80,7 +96,7 @@ class Pipeline(Generic[OutputT, ContextT]):
         folder: Path | None = None,
         allowed: Sequence[str] | None = None,
     ) -> Pipeline:
-        """Build a pipeline of a blueprint (requirements §2.6, docs/reference/blueprints.md).
+        """Build a pipeline of a blueprint (docs/reference/blueprints.md).
 
         Args:
             text: YAML, at most 1 MiB.
@@ -122,11 +138,11 @@ class Pipeline(Generic[OutputT, ContextT]):
 
     @classmethod
     def from_step(cls, step: Step[StepOutputT], **rest: Any) -> Pipeline[StepOutputT]:
-        """A pipeline of one step."""
+        """Make a pipeline of one step."""
         return Pipeline([step], **rest)
 
     def to_yaml(self) -> str:
-        """Write the pipeline as a blueprint, from which `from_yaml_text` builds the same (§2.6).
+        """Write the pipeline as a blueprint, from which `from_yaml_text` builds the same.
 
         Raises:
             BlueprintError: it has what a blueprint cannot say, such as a function that no module holds; all of it is listed.
@@ -143,7 +159,7 @@ class Pipeline(Generic[OutputT, ContextT]):
         return replace(ours, steps=steps, resources=resources, hooks=hooks, blueprint=None)
 
     def as_step(self, name: str, *, inherit_context: bool = True, **options: Any) -> ImportStep:
-        """A step that runs this pipeline, on the context of the one it stands in. Takes the options of `ImportStep`."""
+        """Make a step that runs this pipeline, on the context of the pipeline around it. Takes the options of `ImportStep`."""
         return forward.nested(name, pipeline=self, inherit_context=inherit_context, **options)
 
 
@@ -165,7 +181,7 @@ def steps_of(body: Any) -> Sequence[Step]:
 
 
 def _unfolded(step: Step) -> Step:
-    """A step in the background takes its fallback with it."""
+    """Return the step to plan: a step in the background takes its fallback with it."""
     if isinstance(step.config, StepConfig) and step.config.execution_mode == BACKGROUND:
         return BackgroundStep(step.name, task=step)
     return step if step.fallback_step is None else FallbackStep(step.name, primary=step)

@@ -1,4 +1,4 @@
-"""References: how a pipeline is named on the wire, and found again. Code never travels (M-014)."""
+"""References: how a pipeline is named on the wire, and found again. Code never travels."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def reference_with_options(
 
 
 def bare(reference: str) -> str:
-    """A pipeline's reference without what `reference_with_options` put behind it."""
+    """Return a pipeline's reference without what `reference_with_options` added to it."""
     return _BEHIND.split(reference, maxsplit=1)[0]
 
 
@@ -214,13 +214,13 @@ def _into_ours(what: str, reference: str) -> PipelineError:
 
 
 def _as_module(name: str, attribute: str) -> str | None:
-    """The way out for whoever named a file, which is what a shell completes."""
+    """Suggest the reference that a file's name means, which is what a shell completes."""
     dotted = name.removesuffix(".py").replace("/", ".")
     return None if dotted == name else f"write it as '{dotted}:{attribute}'"
 
 
 def _follow(module: ModuleType, attribute: str) -> Any:
-    """Walk to the attribute, and no further than to another module, which may not be an allowed one (M-014)."""
+    """Walk to the attribute, and no further than to another module, which may not be an allowed one."""
     found: Any = module
     for part in attribute.split("."):
         found = getattr(found, part)
@@ -233,7 +233,7 @@ def _make(function: Callable[[], Any], reference: str) -> Any:
     try:
         return function()
     except (Exception, SystemExit) as error:
-        raise _import_failed(f"'{reference}' is a function and calling it", error) from error
+        raise _import_failed(f"calling the function '{reference}'", error) from error
 
 
 def _import_failed(what: str, error: BaseException) -> PipelineError:

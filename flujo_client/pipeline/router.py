@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @aliases(strategy="on_branch_failure")
 @dataclass(frozen=True, eq=False, kw_only=True)
 class DynamicParallelRouterStep(ParallelStep):
-    """Ask an agent which branches are to run, then run those side by side. What it writes is merged by default (C-14).
+    """Ask an agent which branches are to run, then run those side by side. What it writes is merged by default.
 
     Args:
         router_agent: an agent as a step's; it answers a list of branch names, or one name. It is performed as a step with this

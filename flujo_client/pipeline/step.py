@@ -34,12 +34,12 @@ class StepConfig(BaseModel):
     """How a step's attempts are carried out.
 
     Attributes:
-        max_retries: further attempts after the first one failed; only agent failures are tried again (C-01).
+        max_retries: further attempts after the first one failed; only agent failures are tried again.
         timeout_s: seconds one attempt may take; the agents' default when None.
         backoff: waits between attempts; the worker's `[retry]` settings when None.
-        temperature, top_k, top_p, max_tokens: model options, given to agents that take them (M-024).
-        preserve_fallback_diagnostics: let the feedback of a fallback that succeeded say why it was needed (M-406).
-        execution_mode: `background`: the step runs as a run of its own, and the pipeline goes on at once, with the step's input (SYS-31).
+        temperature, top_k, top_p, max_tokens: model options, given to agents that take them.
+        preserve_fallback_diagnostics: let the feedback of a fallback that succeeded say why it was needed.
+        execution_mode: `background`: the step runs as a run of its own, and the pipeline goes on at once, with the step's input.
         expected_cost_usd, expected_tokens: what an attempt under limits reserves; where one is missing, its model's price, its prompt and
             `max_tokens` tell.
     """
@@ -70,8 +70,8 @@ class AgentProcessors:
 
     Attributes:
         prompt_processors: before the agent is asked.
-        output_processors: after it answered and AROS has read the answer (M-049); one that raises fails the attempt, which is
-            tried again as for the agent's own errors.
+        output_processors: after it answered and AROS has read the answer, and before the last check of what only the schema
+            refuses; one that raises fails the attempt, which is tried again as for the agent's own errors.
     """
 
     prompt_processors: Sequence[Any] = ()
@@ -89,22 +89,22 @@ class Step(Factories, Generic[OutputT]):
         agent: an object with `run` (sync or async), a callable, a pydantic-ai agent, or `"module:attribute"`. An agent made with
             `max_retries`, `timeout` or `auto_repair` brings them as the step's own, where the step says nothing.
         config: retries, timeout and model options.
-        plugins: objects with `validate(data)`, or `(plugin, priority)` pairs, higher first; a refusal ends the step (C-01).
-        validators: objects with `validate(output, *, context)`, or callables; a refusal ends the step (M-288).
+        plugins: objects with `validate(data)`, or `(plugin, priority)` pairs, higher first; a refusal ends the step.
+        validators: objects with `validate(output, *, context)`, or callables; a refusal ends the step.
         updates_context: merge the output, a mapping or a model, into the context.
         sink_to: a dotted context path that receives the output.
         queue: a Celery queue of your own for this step.
         meta: kept with the plan; yours. A key `processing` in it is the argument of that name.
         processing: how the model's output is asked for, read and repaired (AROS): the keys of the reference "AROS".
         processors: what the agent's input and output pass through.
-        fallback_step: what runs with this one's input when it has failed for good (M-406).
+        fallback_step: what runs with this one's input when it has failed for good.
         usage_limits: what all attempts at it, and at all that runs inside it, may spend together in one run and its child runs.
-        input: a template (§2.6): what the agent gets, instead of the output of the step before. One that is a single tag gives the
+        input: a template: what the agent gets, instead of the output of the step before. One that is a single tag gives the
             value itself.
         validate_fields: put the output only where the context's model declares a field: one it would keep as an extra fails the step.
 
     Raises:
-        BlueprintError: `processing` is no such block; the key is named (M-148).
+        BlueprintError: `processing` is no such block; the key is named.
     """
 
     spec = kinds.STEP
@@ -177,46 +177,46 @@ class Step(Factories, Generic[OutputT]):
         return self.spec.performs
 
     def fallback(self, step: Step) -> Self:
-        """This step with another one to fall back on: that runs, with the same input, when this one has failed for good (M-406)."""
+        """Return this step with another one to fall back on, which runs with the same input when this one has failed for good."""
         return replace(self, fallback_step=step)
 
     def bodies(self) -> dict[str, Body]:
-        """What it runs inside itself, by the keys that stand in paths."""
+        """Return what it runs inside itself, by the keys that paths use."""
         return {}
 
     def rules(self) -> dict[str, Any]:
-        """What deciding needs to know of it, as plain data; `functions` are the roles that have a user function."""
+        """Return what decisions need to know of it, as plain data; `functions` are the roles that have a user function."""
         return {}
 
     def functions(self) -> dict[str, Any]:
-        """The user functions it has, by role; by index below a role that has several."""
+        """Return its user functions, by role; by index below a role that has several."""
         return {}
 
     def traits(self) -> dict[str, Any]:
-        """What else is another pipeline when it changes, as plain data."""
+        """Return what else makes it another pipeline when it changes, as plain data."""
         return {}
 
     def findings(self, place: ContextInfo) -> Iterator[str]:  # noqa: ARG002 - what subclasses are asked about
-        """What is wrong with it at this place, apart from its agent and its bodies."""
+        """Find what is wrong with it at this place, apart from its agent and its bodies."""
         yield from ()
 
     def place_inside(self, place: ContextInfo) -> ContextInfo:
-        """What is known of the context inside, for a step that stands at `place`."""
+        """Return what is known of the context inside, for a step that is at `place`."""
         return place
 
     @classmethod
     def solution(cls, agent: Any, **rest: Any) -> Step:
-        """A step named `solution`."""
+        """Make a step named `solution`."""
         return cls("solution", agent, **rest)
 
     @classmethod
     def review(cls, agent: Any, **rest: Any) -> Step:
-        """A step named `review`."""
+        """Make a step named `review`."""
         return cls("review", agent, **rest)
 
     @classmethod
     def from_callable(cls, func: Callable[..., Any], name: str | None = None, **rest: Any) -> Step:
-        """A step that runs `func`, under its own name when none is given."""
+        """Make a step that runs `func`, with the function's name if none is given."""
         return cls(name or str(getattr(func, "__name__", type(func).__name__)), func, **rest)
 
 

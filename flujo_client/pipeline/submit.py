@@ -132,7 +132,7 @@ def by_reference(packed: Packed, inline: int) -> Packed:
 
 
 def build_context(context: Mapping[str, Any] | BaseModel | None, model: type[BaseModel] | None) -> BaseModel | None:
-    """Make the run's context, or None where there is neither data nor a model (M-023)."""
+    """Make the run's context, or None where there is neither data nor a model."""
     if isinstance(context, BaseModel):
         if model is not None and not isinstance(context, model):
             message = f"the context is a {type(context).__name__}; the pipeline needs a {model.__name__}"
@@ -220,5 +220,5 @@ def check_order(order: Order) -> None:
 
 
 def _is_word(text: str) -> bool:
-    """Tell whether Postgres and a broker take it as it is (M-428)."""
+    """Tell whether Postgres and a broker take it as it is."""
     return 0 < len(text) <= MAX_WORD and text.isprintable()

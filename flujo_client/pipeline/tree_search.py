@@ -125,7 +125,7 @@ class TreeSearchStep(ImportStep):
                 yield f"{who} runs in the background and returns no answer"
 
     def body_of(self, who: str) -> Body:
-        """What is run as the `proposer` or the `evaluator`: an agent as a step of that name."""
+        """Return what runs as the `proposer` or the `evaluator`: an agent becomes a step of that name."""
         given = getattr(self, who)
         return given if isinstance(given, Pipeline | Step) else Step(who, given)
 
@@ -157,7 +157,7 @@ def _side_by_side(name: str, items: str, body: Body) -> MapStep:
 
 
 def _read_by(body: Any, read: Callable[[Any], Any], schema: Mapping[str, Any]) -> Any:
-    """A plain step reads its own answer, so that one that is no such answer is asked for again, with the reason; its fallback does, too.
+    """Let a plain step read its own answer, so that an invalid one is requested again with the reason; its fallback does so too.
 
     A blueprint's agent that has no `output_schema` is given this one.
     """

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from flujo_client.contract.results import StepResult
 from flujo_client.contract.search import Score, ScoredPath, SearchBounds, SearchState, TreeSearchResult
 from flujo_client.errors import AgentError, NonRetryableError
+from flujo_client.pipeline.answer_readers import reads_answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -75,7 +76,7 @@ def keep(outputs: Sequence[Any], *, context: TreeSearchContext) -> dict[str, Any
 
 
 def _following(state: SearchState, ranked: Sequence[ScoredPath]) -> list[list[Any]]:
-    """The next beam: none where the goal is reached, and no more than there are proposals left."""
+    """Return the next beam: empty where the goal is reached, and no longer than the proposals that are left."""
     bounds = state.bounds
     if state.best is not None and state.best.score >= bounds.goal_score_threshold:
         return []
@@ -113,6 +114,7 @@ def settle(_: Any, *, context: TreeSearchContext) -> TreeSearchResult:
     )
 
 
+@reads_answer
 def candidates_of(output: Any) -> list[Any]:
     """Read a proposer's answer: a list, or what has one as its `candidates`; raises AgentError."""
     given = _part(output, "candidates", output)
@@ -124,6 +126,7 @@ def candidates_of(output: Any) -> list[Any]:
     return list(given)
 
 
+@reads_answer
 def score_of(output: Any) -> Score:
     """Read an evaluator's answer: a number from 0 to 1, or what has one as its `score`; raises AgentError."""
     try:
@@ -136,7 +139,7 @@ def score_of(output: Any) -> Score:
 
 
 def _part(output: Any, name: str, otherwise: Any) -> Any:
-    """A key of a mapping or a field of an object."""
+    """Return a key of a mapping or a field of an object."""
     return output.get(name, otherwise) if isinstance(output, Mapping) else getattr(output, name, otherwise)
 
 

@@ -1,4 +1,4 @@
-"""Serializers that users register for their own classes (requirements §2.11).
+"""Serializers that users register for their own classes.
 
 A registration is also the permission to rebuild: a registered class needs no resolver, since the reader has to
 register the way back itself. Plain JSON types cannot be overridden.

@@ -1,8 +1,8 @@
 """Any object to plain JSON, for traces and events: untagged, bounded, and it never raises.
 
-From the most to the least specific (C-21): primitives, registered classes, Enum, Mock, scalars, agents' responses,
+From the most to the least specific: primitives, registered classes, Enum, Mock, scalars, agents' responses,
 models, dataclasses, mappings and sequences, other objects, placeholder. Types are asked before values are touched;
-whatever users' code raises on the way becomes a placeholder. Texts are safe for Postgres (M-428).
+whatever users' code raises on the way becomes a placeholder. Texts are safe for Postgres.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _LONGEST_INT: Final = 10_000  # bits; Python refuses to write much longer ones i
 
 
 def safe_serialize(obj: Any, *, max_nodes: int = MAX_NODES, max_depth: int = MAX_DEPTH) -> Tree:
-    """Give a plain tree that shows `obj` to people and programs; it cannot be turned back (M-420…M-426).
+    """Give a plain tree that shows `obj` to people and programs; it cannot be turned back.
 
     Args:
         obj: anything at all.
@@ -105,7 +105,7 @@ class _Walk:
 
     # --- containers
 
-    def _container(self, obj: Any, kind: type, depth: int) -> Tree:  # the order is the rule (C-21)
+    def _container(self, obj: Any, kind: type, depth: int) -> Tree:  # the order is the rule
         if kind is dict:
             return self._mapping(obj.items(), depth)
         if kind in _CONTAINERS:
@@ -198,7 +198,7 @@ def _members(obj: Any, kind: type) -> Mapping[Any, Any] | None:
 
 
 def _response(obj: Any, kind: type) -> dict[str, Any] | None:
-    """See an agent's response by its attributes' names (M-422); `output` is what pydantic-ai calls the content."""
+    """See an agent's response by its attributes' names; `output` is what pydantic-ai calls the content."""
     names = set(_attribute_names(obj, kind)).union(*(vars(ancestor) for ancestor in kind.__mro__))
     if {"content", "usage", "metadata"} <= names:
         content = obj.content

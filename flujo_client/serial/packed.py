@@ -1,4 +1,4 @@
-"""One serialised value, as it lies in a Postgres column and as it rides in a message (M-005).
+"""One serialised value, as it lies in a Postgres column and as it rides in a message.
 
 Three forms, told apart by their first byte: `j` JSON, `z` zstd of the JSON, `#` only the JSON's sha256 for a value
 that is kept elsewhere. It never looks into the value and never fetches one: whoever holds a reference loads the
@@ -200,7 +200,7 @@ class Packed:
 
 
 def _ends(json: bytes) -> tuple[int, bytes, bytes]:
-    """What two fragments have in common if they are the same: hashing them whole would cost as much as their digests."""
+    """Return what two equal fragments have in common: hashing them whole would cost as much as their digests."""
     return len(json), json[:64], json[-64:]
 
 
@@ -209,7 +209,7 @@ def _same(part: Packed | None, json: bytes) -> Packed | None:
 
 
 def _decompress(data: bytes, max_bytes: int) -> bytes:
-    """A frame that states its size is not bounded by max_output_size, so the stated size is checked first."""
+    """Decompress up to a limit. max_output_size does not bound a frame that states its size, so the stated size is checked first."""
     try:
         stated = zstandard.frame_content_size(data)
         if stated > max_bytes:

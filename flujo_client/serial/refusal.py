@@ -34,7 +34,7 @@ class EncodingRefused(Exception):
         return SerializationError(str(self), path=path, suggestion=self.suggestion, cause=self.__cause__)
 
     def _cycle(self, root: str) -> SerializationError | None:
-        """The depth cap catches every cycle; the trail then holds the same holder twice."""
+        """Find the cycle. The depth limit catches every cycle; the trail then holds the same holder twice."""
         seen: dict[int, str] = {}
         path = root
         for holder, step in reversed(self.trail):

@@ -1,7 +1,7 @@
 """References to importable things: `package.module:Qualified.Name`, written by `reference`, read by `Resolver`.
 
 A reference is the only way code is named on the wire, and reading one imports a module: so only modules under the
-allowed prefixes are ever imported (M-014), and only names their module owns are followed.
+allowed prefixes are ever imported, and only names their module owns are followed.
 """
 
 from __future__ import annotations

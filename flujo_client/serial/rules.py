@@ -181,7 +181,7 @@ def _model_default(field: FieldInfo, name: str, sent: Entries) -> Any:
 
 
 def _private_defaults(cls: type[BaseModel], fields: Entries) -> Entries | None:
-    """Private attributes do not travel: they start from their defaults on every worker (C-15)."""
+    """Private attributes do not travel: they start from their defaults on every worker."""
     if not cls.__private_attributes__:
         return None
     private: Entries = {}

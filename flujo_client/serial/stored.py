@@ -44,7 +44,7 @@ def stored(tree: Tree, *, path: str) -> str:
 
 
 def stored_safely(tree: Tree) -> str:
-    """Write a tree of ours that carries text of models and errors: whole, and what jsonb does not take replaced (M-428)."""
+    """Write a tree of ours that carries text of models and errors: whole, and what jsonb does not take replaced."""
     try:
         text = dumps(tree)
     except SerializationError:  # a lone surrogate, a number that is too large

@@ -1,4 +1,4 @@
-"""Values to trees and back, exactly or not at all (M-427).
+"""Values to trees and back, exactly or not at all.
 
 Plain JSON encodes to itself, and a subtree that is all plain is returned as the same object, not a copy: `dumps` is
 what makes the copy. Everything else becomes `{"$": tag, ...}`; a dict that could be taken for one is written as a
@@ -37,7 +37,7 @@ Resolve = Callable[[str], Any]
 
 
 def encode(value: Any, *, path: str = "value") -> Tree:
-    """Give the tree of a value, from which `decode` rebuilds it with every type (M-421, M-423, M-427).
+    """Give the tree of a value, from which `decode` rebuilds it with every type.
 
     Args:
         value: plain JSON, the types of `rules`, registered classes, and any nesting of them up to 64 deep.

@@ -1,4 +1,4 @@
-"""Text that Postgres takes (M-428): no NUL, no lone surrogates."""
+"""Text that Postgres takes: no NUL, no lone surrogates."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ class Broker:
     def publish(self, envelopes: Sequence[Envelope]) -> None:
         """Publish one message for each envelope, in one round trip for each queue; raises RedisError.
 
-        What stands in a fan-out is published as a part of its chord (M-007), and a join as its join signal.
+        What stands in a fan-out is published as a part of its chord, and a join as its join signal.
         """
         for key, messages in self.pushes(envelopes):
             self.redis.lpush(key, *messages)
@@ -135,7 +135,7 @@ class Broker:
         self.redis.lpush(self.key(queue), self._message(TASK_SWEEP, (), str(uuid.uuid4()), queue, {}, None))
 
     def key(self, queue: str, priority: int | None = None) -> str:
-        """The Redis list that a queue's messages of a priority lie in."""
+        """Return the Redis list of a queue's messages of a priority."""
         step = PRIORITY_STEPS[bisect_right(PRIORITY_STEPS, priority or 0) - 1]
         return self._prefix + (f"{queue}{SEPARATOR}{step}" if step else queue)
 

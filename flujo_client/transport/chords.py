@@ -24,7 +24,7 @@ MOST_NESTED = 100
 
 
 def group_of(run: str, fan_out: str) -> str:
-    """The id of a fan-out's chord."""
+    """Return the id of a fan-out's chord."""
     return f"chord:{run}:{fan_out}"
 
 
@@ -50,7 +50,7 @@ def is_membership(run: str, group: Any, index: Any, chord: Any) -> bool:
 
 
 def membership(run: str, lanes: Mapping[str, int], *, queue: str, priority: int | None = None) -> dict[str, Any]:
-    """The options `group_id`, `group_index` and `chord` of work that stands in these lanes (M-007); none outside fan-outs, nor without a lane.
+    """Return the options `group_id`, `group_index` and `chord` of work in these lanes; none outside fan-outs, nor without a lane.
 
     Args:
         run: the run.

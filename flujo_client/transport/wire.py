@@ -1,4 +1,4 @@
-"""The kombu serializer `flujo`: JSON by orjson, signed when there are keys (M-014).
+"""The kombu serializer `flujo`: JSON by orjson, signed when there are keys.
 
 In goes what Celery sends, out come bytes, and back. It does not know what the messages mean, and it signs bodies
 only: message headers are Celery's and stay unsigned, so whoever trusts a body must repeat in it what must not be

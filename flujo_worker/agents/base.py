@@ -1,7 +1,7 @@
-"""`BaseAgent`: an agent whose user message is rendered from its task and its context (M-314…M-322).
+"""`BaseAgent`: an agent whose user message is rendered from its task and its context.
 
 It asks its model as every agent of ours does, through `make_agent_async`. The context goes into the user's message, in readable form,
-and never into the system prompt (M-316).
+and never into the system prompt.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def as_mapping(context: Any) -> dict[str, Any] | None:
 
 @cache
 def _unwritten() -> dict[str, Any]:
-    """What a context holds that nobody has written to, as plain data."""
+    """Return what an untouched context holds, as plain data."""
     plain: dict[str, Any] = safe_serialize(dict(PipelineContext()))
     return plain
 
@@ -157,7 +157,7 @@ def _unwritten() -> dict[str, Any]:
 class PlanGeneratorAgent(BaseAgent):
     """An agent that makes a plan of what sub-agents have collected.
 
-    Where the context has `collected_information`, its items are rendered one after the other, the task before them (C-38); else it is
+    Where the context has `collected_information`, its items are rendered one after the other, the task before them; else it is
     prompted as every `BaseAgent`.
     """
 

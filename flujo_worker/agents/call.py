@@ -36,9 +36,9 @@ async def call_agent(
     Args:
         agent: what the step runs.
         data: the step's input.
-        options: what may be passed by keyword; each only if the agent takes it (M-021…M-024).
+        options: what may be passed by keyword; each only if the agent takes it.
         threads: where sync agents run, so that the event loop never waits for them; None: in threads of the loop's own.
-        shaping: how the output is asked for and read, by agents on pydantic-ai; others take a `response_format` at most (M-069).
+        shaping: how the output is asked for and read, by agents on pydantic-ai; others take a `response_format` at most.
 
     Raises:
         AgentIOValidationError: an output that does not hold, with `shaping` only.
@@ -85,7 +85,7 @@ async def _await(run: Any, call: Callable[[], Any], threads: Executor | None) ->
 
 
 def _unwrap(given: Any) -> tuple[Any, Usage]:
-    """A pydantic-ai run result becomes its output and what it spent."""
+    """Split a pydantic-ai run result into its output and what it spent."""
     if type(given).__module__.startswith("pydantic_ai.") and hasattr(given, "output"):
         return given.output, usage_of(given.usage, getattr(given, "response", None))
     return given, Usage()

@@ -1,4 +1,4 @@
-"""What is told of a step's talk with its model: the input, the response, the usage (requirements §2.9), and how the call went (M-463).
+"""What is told of a step's talk with its model: the input, the response, the usage, and how the call went.
 
 What a model is sent is told where it is sent, see `agents/previews.py`. Only agents that ask a model through the library have any of it: of
 a plain function there is nothing to see that its author could not log. It must not change or refuse anything. In: an agent, its input and

@@ -1,7 +1,7 @@
-"""The contract of an agent that is called as a tool: a JSON Schema that is held to, with refusals that a model can act on (M-305…M-308).
+"""The contract of an agent that is called as a tool: a JSON Schema that is held to, with refusals that a model can act on.
 
 Pure; it must not call an agent or change what it is given. In: a schema and a value. Out: a copy of the value with the schema's defaults,
-without properties that only nobody expected (C-27, C-28); or a refusal as data. References stay inside the schema.
+without properties that only nobody expected; or a refusal as data. References stay inside the schema.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Contract:
 
         Args:
             given: anything that can be written as JSON; it is not changed.
-            strict: refuse unexpected properties too. Else they are dropped if nothing else is wrong (C-27).
+            strict: refuse unexpected properties too. Else they are dropped if nothing else is wrong.
         """
         from flujo_client.contract.faults import UNEXPECTED, faults, most_specific
 
@@ -114,13 +114,13 @@ class Contract:
         return Judgement(value, dropped)
 
     def missing_from(self, given: Any) -> list[str]:
-        """The required properties that are not given, in the schema's order (M-307)."""
+        """Return the required properties that are not given, in the schema's order."""
         return [name for name in self.required if not isinstance(given, Mapping) or name not in given]
 
     def _refusal(self, given: Any, value: Any, fault: Fault) -> dict[str, Any]:
         lacking = self.missing_from(value) if isinstance(value, dict) else []
         missing = self.missing_from(given)
-        if lacking:  # defaults are filled in: only the others are why (C-28)
+        if lacking:  # defaults are filled in: only the others are why
             return refused(f"'{lacking[0]}' is a required property", [], self.required, missing, given)
         return refused(_short(fault.message), list(fault.path), self.required, missing, given, lacks=False)
 
@@ -199,14 +199,14 @@ def _short(message: str) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A copy as plain JSON data, whole, however large it is."""
+    """Copy to plain JSON data, whole, however large it is."""
     return to_jsonable_python(value, bytes_mode="base64", fallback=safe_serialize)
 
 
 def refused(
     message: str, path: list[Any], required: list[str], missing: list[str], given: Any, *, lacks: bool = True
 ) -> dict[str, Any]:
-    """Write what a refusal says of its reason (M-306).
+    """Write what a refusal says of its reason.
 
     Args:
         message: what is wrong.
@@ -214,7 +214,7 @@ def refused(
         required: what the contract asks for.
         missing: what of it was not given.
         given: what was.
-        lacks: that something is missing is why; else the message is (C-32).
+        lacks: that something is missing is why; else the message is.
     """
     where = "/".join(map(str, path)) or "the input"
     return {

@@ -1,4 +1,4 @@
-"""The live agent of a declared one, as blueprints have them (requirements §2.6).
+"""The live agent of a declared one, as blueprints have them.
 
 It must not decide where tools may come from: whoever finds them does. In: a declaration; out: an agent that steps can run.
 """

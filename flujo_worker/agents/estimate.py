@@ -1,4 +1,4 @@
-"""What one attempt's calls of an agent are expected to cost before they are made (M-044, M-435).
+"""What one attempt's calls of an agent are expected to cost before they are made.
 
 It must not call an agent or a model. In: an agent; then the size of what it will be asked, and what earlier attempts have spent. Out: US
 dollars and tokens. A token is taken to be three bytes, fewer than in most texts, because what is reserved in excess is returned.
@@ -101,7 +101,7 @@ def estimated(
 
 
 def _instructions(agent: Any) -> list[str]:
-    """The constant texts among a library agent's instructions, which it tells nowhere in public."""
+    """Return the constant texts among a library agent's instructions, which it shows nowhere in public."""
     found = [*(getattr(agent, "_system_prompts", None) or ()), *(getattr(agent, "_instructions", None) or ())]
     texts = [getattr(each, "instruction", each) for each in found]
     return [each for each in texts if isinstance(each, str)]

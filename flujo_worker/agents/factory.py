@@ -1,7 +1,7 @@
-"""`make_agent_async`: an agent on pydantic-ai that a step can run (M-032, M-046).
+"""`make_agent_async`: an agent on pydantic-ai that a step can run.
 
 The agent makes one call per attempt: the library's own output retries are off, and so are those of the provider's client, because the
-step's attempts are the one retry layer (C-37). pydantic-ai is imported when the agent is first needed, so that a client can import a
+step's attempts are the one retry layer. pydantic-ai is imported when the agent is first needed, so that a client can import a
 pipeline's module without it.
 """
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 MODEL_OPTIONS: Final = ("temperature", "top_p", "top_k", "max_tokens")
 
 
-def make_agent_async(  # noqa: PLR0913 - the parameters are promised (requirements §2.5)
+def make_agent_async(  # noqa: PLR0913 - the parameters are promised
     model: AnyModel,
     system_prompt: str = "",
     output_type: Any = str,
@@ -63,7 +63,7 @@ def make_agent_async(  # noqa: PLR0913 - the parameters are promised (requiremen
         max_retries: further attempts of a step whose config does not name its own.
         timeout: seconds one call may take; a step whose config does not name its own allows as many.
         processors: what every input and output of this agent passes through, inside the step's own processors.
-        auto_repair: a step without a `processing` block has its output repaired by AROS, as an empty block says (C-05). There is no model
+        auto_repair: a step without a `processing` block has its output repaired by AROS, as an empty block says. There is no model
             that repairs.
         name: for traces.
         options: `temperature`, `top_p`, `top_k` and `max_tokens`, which a step's own go before; anything else is passed on to
@@ -94,7 +94,7 @@ def make_agent_async(  # noqa: PLR0913 - the parameters are promised (requiremen
 
 
 class FlujoAgent:
-    """An agent made by `make_agent_async`. It takes model options, and never the pipeline's context (C-25)."""
+    """An agent made by `make_agent_async`. It takes model options, and never the pipeline's context."""
 
     def __init__(
         self,
@@ -183,7 +183,7 @@ class FlujoAgent:
             data: the step's input; anything but text is sent as JSON.
             guidance: why the attempt before this one failed, told to the model after the input.
             history: what was said so far in the loop's conversation, told to the model before the input.
-            temperature: sent, as the three below, as the library's model settings (C-36); the agent's own where it is None.
+            temperature: sent, as the three below, as the library's model settings; the agent's own where it is None.
             top_p: likewise.
             top_k: likewise.
             max_tokens: likewise.
@@ -239,7 +239,7 @@ def unwrapped(output_type: Any) -> Any:
 
 
 async def through(processors: Sequence[Any], data: Any) -> Any:
-    """Pass data through an agent's own processors, in order; they are given no context, as the agent has none (C-25)."""
+    """Pass data through an agent's own processors, in order; they are given no context, as the agent has none."""
     for processor in processors:
         process = getattr(processor, "process", processor)
         call = functools.partial(process, data, **({"context": None} if accepts_param(process, "context") else {}))

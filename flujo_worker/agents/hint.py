@@ -1,4 +1,4 @@
-"""The `response_format` of agents that are no pydantic-ai agents: passed if they take it by that name, else left out (M-069).
+"""The `response_format` of agents that are no pydantic-ai agents: passed if they take it by that name, else left out.
 
 It must not call the agent, nor break the call. In: an agent, the options at hand and a step's `Shaping`. Out: one option, or none.
 """
@@ -21,7 +21,7 @@ _NAME: Final = "response_format"
 
 
 def response_format(agent: Any, target: Any, options: Mapping[str, Any], shaping: Shaping | None) -> dict[str, Any]:
-    """Make the option that asks an agent for structured output, and tell what was decided (M-068…M-070).
+    """Make the option that asks an agent for structured output, and tell what was decided.
 
     Args:
         agent: what is called.

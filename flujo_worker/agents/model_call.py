@@ -41,7 +41,7 @@ async def ask_model(  # noqa: PLR0913 - what one call of a model takes
         data: as for `FlujoAgent.run`.
         guidance: likewise.
         history: likewise.
-        options: model settings; None is not set. One that the model does not send is told as `agent.option.dropped` (C-36).
+        options: model settings; None is not set. One that the model does not send is told as `agent.option.dropped`.
         shaping: how the output is asked for and read; without it the agent runs as its author made it.
         instructions: as for `FlujoAgent.run`.
         deps: what the agent's tools and prompts get as theirs.
@@ -88,7 +88,7 @@ def _request_events(data: Any, guidance: str | None, history: str | None) -> lis
 
 
 def _shown(history: str | None) -> str | None:
-    """A history as it may be told: that of the attempt without its secrets, for a name in JSON inside JSON is not known as such."""
+    """Return a history as events may show it. The attempt hides the secrets of its own: names in JSON inside JSON are not recognized."""
     run = current_run()
     own = None if run is None else run.history
     return own.shown if own is not None and own.text == history else history
@@ -113,7 +113,7 @@ def _settings(agent: Any, model: Any, options: Mapping[str, Any]) -> Any:
 
 
 def emit_dropped_options(options: Sequence[str], **by: Any) -> None:
-    """Tell that options were given and go nowhere, by whom they are dropped: `agent` or `model` (C-36)."""
+    """Tell that options were given and go nowhere, by whom they are dropped: `agent` or `model`."""
     from flujo_worker.observe.log import emit
 
     emit("agent.option.dropped", "warning", options=list(options), **by)

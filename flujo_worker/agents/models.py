@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 MOCK: Final = "local:mock"
 """The model that answers with what it is asked: for trying out, without provider or key."""
 NO_RETRIES: Final = {"max_retries": 0}
-"""The provider's own client asks once: tries belong to the step, where they are counted, paid for and told (C-37)."""
+"""The provider's own client asks once: tries belong to the step, where they are counted, paid for and told."""
 
 _SAMPLING: Final = ("temperature", "top_p")
 _SAMPLING_OF_ANTHROPIC: Final = ("temperature", "top_p", "top_k")
@@ -121,7 +121,7 @@ def retries_itself(model: Model[Any]) -> bool:
 
 
 def dropped_by(model: Model[Any], settings: Mapping[str, Any]) -> list[str]:
-    """Name the settings that a model does not send, of those that are given (C-36)."""
+    """Name the settings that a model does not send, of those that are given."""
     given = [name for name, value in settings.items() if value is not None and name != "max_retries"]
     ignored = model.unsupported_settings | _by_profile(model, settings)
     return [name for name in given if name in ignored]

@@ -62,7 +62,7 @@ def is_structured_dict(output_type: Any) -> bool:
 
 
 def schema_of(types: list[Any]) -> Schema:
-    """Derive the JSON Schema of what the types accept (M-101).
+    """Derive the JSON Schema of what the types accept.
 
     Raises:
         Unsupported: a type that has none.

@@ -1,4 +1,4 @@
-"""How much is told of what models are asked, and how texts are shown: cut short and without secrets (requirements §2.9).
+"""How much is told of what models are asked, and how texts are shown: cut short and without secrets.
 
 It must not know of the agent library: what is sent is told by `request_events.py`. In: values. Out: texts for events.
 """
@@ -44,10 +44,10 @@ def text_of(value: Any) -> str:
 
 
 def whole(value: Any) -> Any:
-    """A value as plain data, none of it cut: what is too large has not travelled, and a model is to be sent all that was collected."""
+    """Convert a value to plain data, uncut: what is too large was refused before, and the model must get all that was collected."""
     return safe_serialize(value, max_nodes=_ALL)
 
 
 def hidden(value: Any, name: str = "") -> Any:
-    """A value without what its fields' names tell to hide: in a text they could not be told any more."""
+    """Return a value without what its fields' names say to hide: in a text the names can no longer be recognized."""
     return redact_tree(value if isinstance(value, str) else safe_serialize(value), name)

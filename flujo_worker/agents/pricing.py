@@ -74,7 +74,7 @@ def price_of(asked: AskedModel, input_tokens: int, output_tokens: int, cost: Cos
 
 
 def declared(output: Any, counted: Usage) -> Usage:
-    """Let what an output says of its own cost go before what was counted (requirements §2.7).
+    """Let what an output says of its own cost go before what was counted.
 
     Args:
         output: an agent's or a judge's; `cost_usd` in US dollars and `token_counts` count as attributes, never as keys, if they are
@@ -166,7 +166,7 @@ def _unpriced(counted: Usage, provider: str | None, model: str) -> None:
 
 
 async def record_usage(call: Awaitable[AgentAnswer], run: AttemptRun) -> Any:
-    """Give what a processor, plugin or validator gives, and add what its call spent, however it ends (M-044).
+    """Give what a processor, plugin or validator gives, and add what its call spent, however it ends.
 
     A judge's verdict may say what it cost; a processor's output may not, for it hands on what others made.
     """

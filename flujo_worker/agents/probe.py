@@ -1,4 +1,4 @@
-"""What a model can be asked for, told without network, key or provider's SDK (M-062).
+"""What a model can be asked for, told without network, key or provider's SDK.
 
 It sends nothing and builds no model. In: a pydantic-ai model, or an id such as `openai:gpt-5`. Out: a `Capability`; of a model that
 cannot be told, that it can do nothing.
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pydantic_ai.profiles import ModelProfile
 
 _FAMILIES: Final = {"anthropic": "anthropic", "google": "google", "google-cloud": "google", "xai": "grok"}
-"""Whose profile speaks for a provider while its SDK is not installed (M-074)."""
+"""Whose profile speaks for a provider while its SDK is not installed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """AROS's place inside a pydantic-ai run: between what the model said and pydantic's own validation.
 
 A capability, one for each run. It must not ask a model, repair anything itself, or let the library ask again: whatever does not hold
-leaves the run as an AgentIOValidationError, for the step's attempts are the one retry layer (C-37). In: a step's `Shaping`.
-Out: a readable output for pydantic; and how the run was asked, told by `on_request` when a request has really gone out (U-06).
+leaves the run as an AgentIOValidationError, for the step's attempts are the one retry layer. In: a step's `Shaping`.
+Out: a readable output for pydantic; and how the run was asked, told by `on_request` when a request has really gone out.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 
 from flujo_client.errors import AgentIOValidationError
 from flujo_worker.agents.bounds import Bounded, kind_of_output, refuse_large, too_ambiguous
-from flujo_worker.agents.outputs import has_fields, is_structured_dict, under_key
+from flujo_worker.agents.outputs import KEY, has_fields, is_structured_dict, under_key
+from flujo_worker.agents.shaping import Origin
 from flujo_worker.aros.outcome import LIMIT
 from flujo_worker.aros.rewrite import without_formats
 from flujo_worker.aros.validation_feedback import misfit
@@ -100,25 +101,29 @@ class OutputReader(Bounded):
         """
         if ctx.partial_output:
             return await handler(output)
-        reason = _finish_reason(ctx)
+        origin = _origin(ctx, output_context)
         schema = expected(self._shaping.schema, output_context)
-        readable = await self._shaping.read(output, schema, finish_reason=reason)
+        readable = await self._shaping.read(output, schema, origin)
         kind = kind_of_output(ctx, output_context)
-        if ambiguous := too_ambiguous(kind, readable):
-            raise AgentIOValidationError(f"{ambiguous} [{LIMIT}]", rule=LIMIT)
-        try:
-            refuse_large(kind, readable)
-            value = await handler(readable)
-        except ValidationError as error:
-            if self._shaping.shadow:
-                raise
-            raise misfit(error, readable, is_cut=reason == "length") from None
+
+        async def validate(readable: Any) -> Any:
+            if ambiguous := too_ambiguous(kind, readable):
+                raise AgentIOValidationError(f"{ambiguous} [{LIMIT}]", rule=LIMIT)
+            try:
+                refuse_large(kind, readable)
+                return await handler(readable)
+            except ValidationError as error:
+                if self._shaping.shadow:
+                    raise
+                raise misfit(error, readable, is_cut=origin.is_cut) from None
+
+        value = await self._shaping.fit(readable, schema, validate, origin)
         self.was_read = True
         return value
 
 
 def expected(own: Schema | None, output: OutputContext) -> Schema | None:
-    """Choose the schema that an output has to hold under before pydantic sees it (M-072).
+    """Choose the schema that an output has to hold under before pydantic sees it.
 
     The step's own, put under a key where pydantic-ai puts its type under one. A union of types is asked for in an envelope
     of pydantic-ai's, so its own schema stays. What is derived from a Python type is without formats.
@@ -128,6 +133,13 @@ def expected(own: Schema | None, output: OutputContext) -> Schema | None:
     if own is not None and not is_union:
         return own if output.has_function or has_fields(output.output_type) else under_key(own)
     return derived if is_structured_dict(output.output_type) else without_formats(derived)
+
+
+def _origin(ctx: RunContext[Any], output: OutputContext) -> Origin:
+    """Say how the output was asked for: one type that is no object under a key, several in an envelope."""
+    is_whole = not output.has_function and output.output_type is not None
+    is_under_key = is_whole and not has_fields(output.output_type)
+    return Origin(_finish_reason(ctx), KEY if is_under_key else None, is_whole)
 
 
 def _as_tool_call(response: ModelResponse, parameters: ModelRequestParameters) -> ModelResponse:

@@ -1,4 +1,4 @@
-"""Agents that are often needed, ready-made: a short system prompt, a typed output, a model that the settings name (requirements §2.5).
+"""Agents that are often needed, ready-made: a short system prompt, a typed output, a model that the settings name.
 
 They ask as every agent of `make_agent_async`. In: that one's options. Out: an agent for a step, or for `make_default_pipeline`.
 """
@@ -55,7 +55,7 @@ class ImprovementReport(BaseModel):
 
 
 def make_review_agent(model: AnyModel | None = None, **options: Any) -> FlujoAgent:
-    """An agent that makes a `Checklist` of a task.
+    """Make an agent that makes a `Checklist` of a task.
 
     Args:
         model: as for `make_agent_async`; the setting `agents.default_review_model` when None.
@@ -68,27 +68,27 @@ def make_review_agent(model: AnyModel | None = None, **options: Any) -> FlujoAge
 
 
 def make_solution_agent(model: AnyModel | None = None, **options: Any) -> FlujoAgent:
-    """An agent that answers a task with a text; its model is `agents.default_solution_model`."""
+    """Make an agent that answers a task with a text; its model is `agents.default_solution_model`."""
     return _make("solution", model, _SOLUTION, str, options)
 
 
 def make_validator_agent(model: AnyModel | None = None, **options: Any) -> FlujoAgent:
-    """An agent that judges a solution by a `Checklist`; its model is `agents.default_validator_model`."""
+    """Make an agent that judges a solution by a `Checklist`; its model is `agents.default_validator_model`."""
     return _make("validator", model, _VALIDATOR, Checklist, options)
 
 
 def make_reflection_agent(model: AnyModel | None = None, **options: Any) -> FlujoAgent:
-    """An agent that says why a solution did not pass; its model is `agents.default_reflection_model`."""
+    """Make an agent that says why a solution did not pass; its model is `agents.default_reflection_model`."""
     return _make("reflection", model, _REFLECTION, str, options)
 
 
 def make_self_improvement_agent(model: AnyModel | None = None, **options: Any) -> FlujoAgent:
-    """An agent that makes an `ImprovementReport` of runs' results; its model is `agents.default_self_improvement_model`."""
+    """Make an agent that makes an `ImprovementReport` of runs' results; its model is `agents.default_self_improvement_model`."""
     return _make("self_improvement", model, _SELF_IMPROVEMENT, ImprovementReport, options)
 
 
 def make_repair_agent(model: AnyModel | None = None, **options: Any) -> FlujoAgent:
-    """An agent that makes JSON of a text, or answers `CANNOT_REPAIR`; its model is `agents.default_repair_model`.
+    """Make an agent that makes JSON of a text, or answers `CANNOT_REPAIR`; its model is `agents.default_repair_model`.
 
     Nothing here calls it by itself: outputs are repaired by AROS, without a model.
     """

@@ -1,4 +1,4 @@
-"""What is told of a request to a model: who is asked, the system prompt, the prompts, the output's schema, its tools' calls (§2.9).
+"""What is told of a request to a model: who is asked, the system prompt, the prompts, the output's schema, its tools' calls.
 
 A capability, one for each run. It must not change a request. In: what the library is about to send. Out: events.
 """

@@ -1,29 +1,83 @@
-"""What a step wants of its agent's output: a declaration, without a word about providers (M-053).
+"""What a step wants of its agent's output: a declaration, without a word about providers.
 
 The policy makes one; `structured.py` decides what of it the model can do. In: the step's settings; out: what was decided.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 Schema = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where an output comes from.
+
+    Attributes:
+        finish_reason: why the model stopped; `length` means that it was cut.
+        key: under which the agent library has asked for the output; None: it asked for it as it is.
+        is_whole: the output is what the step's output processors would get, and not the arguments of a function.
+    """
+
+    finish_reason: str | None = None
+    key: str | None = None
+    is_whole: bool = True
+
+    @property
+    def is_cut(self) -> bool:
+        return self.finish_reason == "length"
+
+
+PLAIN: Final = Origin()
+"""Of a text or data that an agent gave back."""
 
 
 class Read(Protocol):
     """Makes a model's raw output hold under a schema, or raises AgentIOValidationError."""
 
-    async def __call__(self, raw: Any, schema: Schema | None, *, finish_reason: str | None = None) -> Any:
+    async def __call__(self, raw: Any, schema: Schema | None, origin: Origin = PLAIN) -> Any:
         """Give back `raw` itself if nothing had to be done, else what it means, as JSON text for a text and as data for data.
 
         Args:
             raw: a text, or data that the provider's client has decoded.
             schema: what it has to hold under; None for any JSON.
-            finish_reason: why the model stopped; `length` means that it was cut.
+            origin: where it comes from.
         """
         ...
+
+
+class Fit(Protocol):
+    """Validates what was read by the library's type, with another try by the step's processors at what the type refuses."""
+
+    async def __call__(
+        self,
+        readable: Any,
+        schema: Schema | None,
+        validate: Callable[[Any], Awaitable[Any]],
+        origin: Origin = PLAIN,
+    ) -> Any:
+        """Give the type's value.
+
+        Args:
+            readable: what `Read` gave.
+            schema: what it holds under.
+            validate: gives the value, or raises AgentIOValidationError.
+            origin: as for `Read`.
+        """
+        ...
+
+
+async def fit_at_once(
+    readable: Any,
+    schema: Schema | None,  # noqa: ARG001 - the signature of every `Fit`
+    validate: Callable[[Any], Awaitable[Any]],
+    origin: Origin = PLAIN,  # noqa: ARG001
+) -> Any:
+    """Validate what was read: the first word of the type is its last."""
+    return await validate(readable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +86,12 @@ class Shaping:
 
     Attributes:
         structured_output: `off`, `auto`, `openai_json`, `outlines` or `xgrammar`.
-        name: the schema's name for the provider, derived from the step's (M-070).
+        name: the schema's name for the provider, derived from the step's.
         schema: the step's own JSON Schema; None leaves it to the agent's output type.
-        shadow: nothing may change: structured output is only decided and told (C-41).
+        shadow: nothing may change: structured output is only decided and told.
         reads: `read` may change an output: a text in the place of an output tool's call is then taken for its arguments.
         read: what makes an output valid, called before the agent library's own validation.
+        fit: what calls that validation.
     """
 
     structured_output: str
@@ -45,3 +100,4 @@ class Shaping:
     shadow: bool
     read: Read
     reads: bool = True
+    fit: Fit = fit_at_once

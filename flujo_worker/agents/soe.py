@@ -1,4 +1,4 @@
-"""The story of structured output enforcement: what was decided for an attempt, told as the run's events (M-155…M-157).
+"""The story of structured output enforcement: what was decided for an attempt, told as the run's events.
 
 Pure but for the telling; it decides nothing and imports no agent library. In: a decision's words. Out: events.
 """
@@ -14,25 +14,25 @@ Form = Literal["json_schema", "json_object"]
 OFF: Final = "off"
 AUTO: Final = "auto"
 TELEMETRY: Final = ("outlines", "xgrammar")
-"""Modes that are told and change no request (M-065, C-09)."""
+"""Modes that are told and change no request."""
 
 
 def emit_enabled(mode: str, form: Form, schema_hash: str | None) -> None:
-    """Say that the model is asked for structured output (M-068)."""
+    """Say that the model is asked for structured output."""
     emit("aros.soe.enabled", mode=mode, form=form, schema_hash=schema_hash)
 
 
 def emit_applied(form: Form, schema_hash: str | None) -> None:
-    """Say that a request carried the provider's own parameter for it: to be called only then (M-066, U-06)."""
+    """Say that a request carried the provider's own parameter for it: to be called only then."""
     emit("grammar.applied", mode="openai_json", form=form, schema_hash=schema_hash)
 
 
 def emit_skipped(mode: str, reason: str) -> None:
-    """Say that the step runs as without structured output, and why (M-061, M-068)."""
+    """Say that the step runs as without structured output, and why."""
     emit("aros.soe.skipped", mode=mode, reason=reason)
 
 
 def emit_telemetry(mode: str, schema_hash: str | None) -> None:
-    """Say which grammar an experimental mode would have applied (M-065)."""
+    """Say which grammar an experimental mode would have applied."""
     emit("grammar.applied", mode=mode, schema_hash=schema_hash, telemetry_only=True)
     emit_skipped(mode, "experimental")

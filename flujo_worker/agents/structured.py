@@ -1,7 +1,7 @@
-"""Structured output enforcement through pydantic-ai's own means: how a model is asked for its output (SYS-22).
+"""Structured output enforcement through pydantic-ai's own means: how a model is asked for its output.
 
 It must not speak to a provider itself, nor make a step fail that would run without it: what a model cannot do, and what pydantic-ai
-refuses to ask for, is skipped and told (M-061). In: an agent and a step's `Shaping`. Out: the run's result, read by AROS.
+refuses to ask for, is skipped and told. In: an agent and a step's `Shaping`. Out: the run's result, read by AROS.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ async def run_shaped(agent: AbstractAgent[Any, Any], shaping: Shaping, settings:
 
 
 def output_request_for(agent: AbstractAgent[Any, Any], shaping: Shaping, settings: Mapping[str, Any]) -> OutputRequest:
-    """Decide how an agent's model is asked for its output (M-060, M-061, M-064)."""
+    """Decide how an agent's model is asked for its output."""
     if shaping.structured_output == soe.OFF:
         return OutputRequest(soe.OFF)
     types = outputs.members(agent.output_type)

@@ -1,4 +1,4 @@
-"""An agent asked in another's place or on its behalf: how the call goes, what it costs, and what is told of it (M-327).
+"""An agent asked in another's place or on its behalf: how the call goes, what it costs, and what is told of it.
 
 It must not decide what is accepted; the tool does. Whatever the sub-agent raises goes through unchanged: its pauses, aborts and limits
 are the calling agent's. In: a tool and a call. Out: what came of it; what it spent is added to the attempt that it runs in.
@@ -93,7 +93,7 @@ async def _called(
 
 
 def _named(data: Any) -> dict[str, Any]:
-    """A step's input as the arguments of a call."""
+    """Convert a step's input to the arguments of a call."""
     if isinstance(data, BaseModel | Mapping):
         return dict(data)
     raise NonRetryableError(
@@ -137,7 +137,7 @@ async def _call(
 
 
 def _prompted(agent: Any, call: AcceptedCall) -> str:
-    """The task alone for an agent that takes the context besides; for any other both in one prompt, so that nothing is lost.
+    """Return the task alone for an agent that takes the context separately; for any other both in one prompt, so that nothing is lost.
 
     To be called in a thread: a large context takes a while.
     """
@@ -188,7 +188,7 @@ def _emit_refusal(of: str, refusal: Mapping[str, Any]) -> None:
 
 
 def _shown(refusal: Mapping[str, Any]) -> dict[str, Any]:
-    """A refusal as it may be told: a checker repeats the value, which the name of its field may say to hide."""
+    """Return a refusal as events may show it: a checker repeats the value, which the name of its field may say to hide."""
     name = next((each for each in reversed(refusal["path"]) if isinstance(each, str)), "")
     return {**refusal, **{key: redact_tree(refusal[key], name) for key in ("validation_message", "hint")}}
 

@@ -1,4 +1,4 @@
-"""`make_templated_agent_async`: an agent whose system prompt is rendered for each call (requirements §2.5).
+"""`make_templated_agent_async`: an agent whose system prompt is rendered for each call.
 
 The template sees the pipeline's context, the step's input, and variables of its author's; what it is given is told as `agent.system.vars`.
 What a context holds can come from strangers: it is rendered as data, but into the system prompt, where a model heeds it most. Put there

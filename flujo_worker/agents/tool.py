@@ -1,4 +1,4 @@
-"""An agent as another agent's tool: one call in, what came of it out, as data (SYS-27).
+"""An agent as another agent's tool: one call in, what came of it out, as data.
 
 It must not ask the agent itself, and imports neither pydantic-ai nor a checker until a worker needs them. In: what the calling agent
 passed. Out: what the sub-agent is asked, or a refusal that the calling agent can act on; then what it answered, or why that does not do.
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from flujo_worker.agents.shaping import Shaping
 
 RESERVED: Final = ("task", "run_identifier", "expected_outputs", "context", "output_contract_schema")
-"""What a call says besides the sub-agent's context (M-301, M-303)."""
+"""What a call says besides the sub-agent's context."""
 
-_TASK: Final = {"type": "string", "description": "What the agent is to do, in a sentence or more."}
+_TASK: Final = {"type": "string", "description": "What the agent should do, in a sentence or more."}
 _CONTEXT: Final = {
     "type": "object",
-    "description": "What the agent is to know, by name; the other arguments are put into it and go before what has the same name here.",
+    "description": "What the agent should know, by name; the other arguments are added to it, and replace entries that have the same name.",
     "additionalProperties": True,  # said, for what is not said is closed on the way to some providers
 }
 
@@ -47,9 +47,9 @@ class AcceptedCall:
 
     Attributes:
         task: in words.
-        context: a copy of all that the caller passed besides; the run's own context is no part of it (M-328).
+        context: a copy of all that the caller passed besides; the run's own context is no part of it.
         options: passed on to a sub-agent that takes them by name.
-        dropped: JSON pointers of what the caller passed and the contract does not know (C-27).
+        dropped: JSON pointers of what the caller passed and the contract does not know.
     """
 
     task: str
@@ -63,12 +63,12 @@ class AgentTool:
 
     Args:
         agent: who is asked: whatever a step could run. One that takes `context` gets the task and the context apart; any other gets one prompt.
-        name: of the agent, if it is not to be its own; the tool is called `run_<name>` (M-313).
+        name: of the agent, if it is not to be its own; the tool is called `run_<name>`.
         description: what the agent does, told to the calling model.
         input_schema: the JSON Schema of the context, or the path of a file that holds it. What does not fit is refused before the agent
-            is asked, as data (M-305, M-306).
+            is asked, as data.
         output_schema: likewise of the agent's output.
-        strict: refuse properties that a contract does not know, too; else they are dropped if nothing else is wrong (C-27).
+        strict: refuse properties that a contract does not know, too; else they are dropped if nothing else is wrong.
 
     Raises:
         ConfigurationError: what is not an agent, a name that no provider takes for a tool's, or a contract that is none.
@@ -124,14 +124,14 @@ class AgentTool:
 
     @property
     def description(self) -> str:
-        """What the calling model is told, with the required inputs (M-311)."""
+        """What the calling model is told, with the required inputs."""
         required = self.input.required if self.input is not None else []
         listed = f"REQUIRED INPUT (as arguments of their own, or in `context`): {', '.join(required)}"
         return f"{self._does}\n\n{listed}" if required else self._does
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The JSON Schema of the arguments: the task, and each property of the contract with its description (M-312)."""
+        """The JSON Schema of the arguments: the task, and each property of the contract with its description."""
         known = self.input.properties if self.input is not None else {}
         definitions = self.input.definitions if self.input is not None else {}
         properties = {"task": _TASK, **known, "context": _CONTEXT}
@@ -142,14 +142,14 @@ class AgentTool:
 
         Args:
             kwargs: `task`; optionally `context`, `run_identifier`, `expected_outputs` and `output_contract_schema`; all else is put into
-                the context, and goes before what has the same name there (M-301, M-302).
+                the context, and goes before what has the same name there.
 
         Returns:
-            `{"success": True, "output": …}`, or the eight keys of a refusal (M-306): of the input, then the agent was not asked, or of
+            `{"success": True, "output": …}`, or the eight keys of a refusal: of the input, then the agent was not asked, or of
             the output; or `success` False with the `error` that the agent says of itself, by an `AgentResult` or an `AgentError`.
 
         Raises:
-            Exception: whatever the agent raises, unchanged: pauses, aborts and limits too (M-327).
+            Exception: whatever the agent raises, unchanged: pauses, aborts and limits too.
         """
         from flujo_worker.agents.sub_agent import execute
 
@@ -208,7 +208,7 @@ class AgentTool:
         if "task" not in given:
             return self._refused("'task' is a required property", None, context)
         if not isinstance(task, str) or not task.strip():
-            return self._refused("'task' is not a text that says what is to be done", "task", context)
+            return self._refused("'task' must be a text that says what to do", "task", context)
         judged = Judgement(context) if self.input is None else self.input.judge(context, strict=self.strict)
         if judged.refusal is not None:
             return {"success": False, "error": INPUT_INVALID, **judged.refusal}
@@ -252,7 +252,7 @@ def _name_of(agent: Any, name: str | None) -> str:
 
 
 def _data(output: Any, contract: Contract) -> Any:
-    """A model's text where the contract wants data: what it says as JSON, if it does."""
+    """Read a model's text as JSON where the contract requires data and the text is JSON."""
     if not isinstance(output, str) or contract.takes_text:
         return output
     try:

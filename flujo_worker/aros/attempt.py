@@ -1,6 +1,6 @@
 """One candidate at one effort: from text to a value that the schema holds for, or why not.
 
-Effort grows from strict decoding over the slips of Stage 2 to the tolerant tiers; each is the one before with more allowed (M-091).
+Effort grows from strict decoding over the slips of Stage 2 to the tolerant tiers; each is the one before with more allowed.
 It must not look at other candidates: `parse` chooses. In: a candidate and an effort; out: an `Accepted`, or `StageRefused`.
 """
 
@@ -141,7 +141,7 @@ class ParseAttempt:
         raise refused
 
     def _closed(self, candidate: TextCandidate, reading: Reading, level: int, coercion: ProcessingSettings) -> Accepted:
-        """Closers are missing and members may be too: only where the model had finished, and only one way (rules 9, 10)."""
+        """Closers are missing and members may be too: only where the model had finished, and only one way."""
         path = reading.open[-1][0]
         if not candidate.finished:
             raise StageRefused(CUT, "the text ends before all that the schema declares is there", path)
@@ -191,7 +191,7 @@ class ParseAttempt:
             return Accepted(value, done, {})
         found: Coerced = Coercer(self.check, coercion, self.budget).run(value)
         if not self.check.valid(found.value):
-            raise Misfit(self.check, found.value, found.refusals)
+            raise Misfit(self.check, found.value, found.refusals, done + found.transforms)
         return Accepted(found.value, done + found.transforms, found.branches)
 
     @staticmethod

@@ -1,6 +1,6 @@
-"""One bracket wrong: every text that one insertion, removal or exchange of a closer makes balanced (rule 7, level 2).
+"""One bracket wrong: every text that one insertion, removal or exchange of a closer makes balanced (level 2).
 
-It must not choose between them: more than one that holds is a refusal (rule 10). In: a region whose brackets do not match; out: the
+It must not choose between them: more than one that holds is a refusal. In: a region whose brackets do not match; out: the
 few texts to try.
 """
 

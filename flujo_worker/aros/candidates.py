@@ -1,4 +1,4 @@
-"""What in a text could be the value, best first (rules 3, 5 and 9).
+"""What in a text could be the value, best first.
 
 It must not decide whether a candidate holds. In: a text, one layer of encoding at a time; out: ranked candidates, and whether the
 text ends inside one. A text that is one JSON value as a whole has one candidate: itself.
@@ -126,7 +126,7 @@ class Layer:
         return True
 
     def _fenced(self, level: int) -> Iterator[TextCandidate]:
-        """The whole and the fences, where they hold a scalar or a tuple: regions are found by their brackets."""
+        """Yield the whole text and the fences that hold a scalar or a tuple: regions are found by their brackets."""
         marks = list(_FENCE.finditer(self.text))[: 2 * MOST_FENCES]
         bodies = [(opening.end(), closing.start()) for opening, closing in zip(marks[::2], marks[1::2], strict=False)]
         for start, stop in [(0, len(self.text)), *bodies]:
@@ -184,7 +184,7 @@ def _value_follows(reader: Reader) -> bool:
 
 
 def _is_prose(text: str, start: int) -> bool:
-    """A single bracket at the very end of a sentence is no beginning of a value."""
+    """Tell whether a single bracket ends a sentence, and so does not begin a value."""
     before = text[:start].rstrip(" ")[-1:]
     return _LONE.match(text, start) is not None and before not in "\n,:[{"
 

@@ -1,4 +1,4 @@
-"""Walks a decoded value against the schema and applies the conversions that are allowed (M-092 to M-098, rules 11, 12 and 17).
+"""Walks a decoded value against the schema and applies the conversions that are allowed.
 
 It must not touch what already fits, nor decide whether the schema holds: `check` does, before and after. In: a value; out: a new
 value with the list of what was done; the old one stays as it was. Bounded in steps; each part of the schema is asked once for each
@@ -121,7 +121,7 @@ class Coercer:
     def _possible(
         self, sub: dict[str, Any], place: str, value: Any, wanted: list[str], path: Path
     ) -> list[tuple[str, str, Coerced]]:
-        """The conversions that lead to something: for scalars without members any, else those whose result holds."""
+        """Yield the conversions that lead to a value: any for scalars without members, else those whose result is valid."""
         found: list[tuple[str, str, Coerced]] = []
         for kind in wanted:
             for name, new in conversions(value, kind):
@@ -229,7 +229,7 @@ def _refused(found: Coerced, path: Path, rule: str, conversion: tuple[str, str, 
     message = (
         f"expected {kind}, found {kind_of(found.value)} {_brief(found.value)!r}"
         if rule == NOT_ALLOWED
-        else f"{_brief(found.value)!r} can become more than one value of what is expected"
+        else f"{_brief(found.value)!r} can be converted to more than one expected value"
     )
     return Coerced(
         found.value, found.transforms, found.branches, [*found.refusals, (path, rule, f"{message} ({name})")]
@@ -237,7 +237,7 @@ def _refused(found: Coerced, path: Path, rule: str, conversion: tuple[str, str, 
 
 
 def _brief(value: Any) -> Any:
-    """A bounded view of a value, for events: what is longer is cut, containers are named only."""
+    """Return a bounded view of a value for events: long values are cut, containers only named."""
     if isinstance(value, str):
         return value if len(value) <= _PREVIEW else value[:_PREVIEW] + "…"
     return (

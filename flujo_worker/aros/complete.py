@@ -1,4 +1,4 @@
-"""Tells a value that only lacks its last braces from one that lacks members: the test of rule 9.
+"""Tells a value that only lacks its last braces from one that lacks members.
 
 It must not close a list, for nobody can tell how long it was to be, nor an object whose schema declares nothing. In: the value read
 so far and the containers left open; out: whether every declared member of each of them is there.
@@ -59,7 +59,7 @@ def _below(check: Check, ways: list[Way], key: str, known: Known) -> list[Way]:
 
 
 def _another_way(way: Way, value: dict[str, Any]) -> bool:
-    """A member that must be another constant: the value is of another branch."""
+    """Tell whether a member must be another constant, and so the value belongs to another branch."""
     constants = (
         (key, member["const"])
         for part, _ in way

@@ -1,4 +1,4 @@
-"""Strict JSON to a value: exact, or not at all (M-085).
+"""Strict JSON to a value: exact, or not at all.
 
 It must not accept what RFC 8259 does not: no NaN, no infinity (an overflowing number is one), no lone surrogates, no integer that
 loses digits, nothing nested deeper than the checker can bear. In: text; out: the value, or one of `ERRORS`. What is decoded does not

@@ -1,4 +1,4 @@
-"""Finds what may be JSON in a text (M-081, M-082, rule 3): one pass, a stack, strings and comments respected.
+"""Finds what may be JSON in a text: one pass, a stack, strings and comments respected.
 
 It must not decode or judge. In: a text and a level; out: the maximal balanced regions, and the brackets that nothing closed. Linear in
 the text; stops at a depth and a number of tokens.
@@ -122,7 +122,7 @@ class _Scanner:
         return self.found
 
     def _join_what_goes_on(self) -> None:
-        """A region after which another member follows ended too early: all of it is one candidate, which does not decode."""
+        """Join regions that ended too early, because another member follows: together they are one candidate, which does not decode."""
         for index, (start, end) in enumerate(self.found.regions):
             if _MEMBER.match(self.text, end):
                 self.found.regions[index:] = [(start, len(self.text))]
@@ -165,7 +165,7 @@ class _Scanner:
         self.settled = min(self.settled, len(regions))
 
     def _stray(self, place: int) -> None:
-        """A closer too many. When JSON, not prose, leads up to it from a region, that region ended too early."""
+        """Handle a superfluous closing bracket. If JSON, not prose, leads up to it from a region, that region ended too early."""
         if self.stack:
             return
         regions, first, after = self.found.regions, None, place

@@ -1,4 +1,4 @@
-"""Says why a value was refused, so that a model can act on it (M-098, rule 16): place, expected, found.
+"""Says why a value was refused, so that a model can act on it: place, expected, found.
 
 It must not repeat more of the value than a few words. In: a value and what the checker and the coercion found; out: a `StageRefused` whose
 path is the first place, and whose text names the first few.
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from flujo_client.contract.faults import UNEXPECTED, UNSAID, Fault, faults, most_specific
 from flujo_client.contract.schema import Check, kind_of
-from flujo_worker.aros.outcome import NOT_ALLOWED, SCHEMA, Path, StageRefused, pointer_of
+from flujo_worker.aros.outcome import NOT_ALLOWED, SCHEMA, Path, StageRefused, Transform, pointer_of
 
 FEW: Final = 4
 ROOT: Final = "(root)"
@@ -26,13 +26,14 @@ class Misfit(StageRefused):
         check: the schema.
         value: what was read, with the conversions that were made.
         refusals: the conversions that were not: path, rule, and what to tell.
+        done: what was done to read the value.
     """
 
-    def __init__(self, check: Check, value: Any, refusals: list[tuple[Path, str, str]]) -> None:
-        super().__init__(
-            refusals[0][1] if refusals else SCHEMA, "the value does not hold under the schema", (), "semantic"
-        )
-        self.check, self.value, self.refusals = check, value, refusals
+    def __init__(
+        self, check: Check, value: Any, refusals: list[tuple[Path, str, str]], done: tuple[Transform, ...] = ()
+    ) -> None:
+        super().__init__(refusals[0][1] if refusals else SCHEMA, "the value does not match the schema", (), "semantic")
+        self.check, self.value, self.refusals, self.done = check, value, refusals, done
 
     def in_words(self) -> StageRefused:
         """Name the first few places: what a setting would have allowed comes first."""
@@ -46,7 +47,9 @@ class Misfit(StageRefused):
             if self.rule == NOT_ALLOWED
             else ""
         )
-        return StageRefused(self.rule, f"{message}{hint}{rest}", first, self.stage)
+        told = StageRefused(self.rule, f"{message}{hint}{rest}", first, self.stage)
+        told.unfit = self.unfit
+        return told
 
 
 def written(refused: StageRefused) -> str:

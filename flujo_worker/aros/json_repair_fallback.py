@@ -1,4 +1,4 @@
-"""json-repair as the last resort of level 2 (M-087), and the test that its value must pass (M-090, rule 8).
+"""json-repair as the last resort of level 2, and the test that its value must pass.
 
 It must not be believed: its value counts only if its scalars, in order, are the text without brackets, separators, quotes and
 comments, its brackets are the text's own, nothing was missing where a value belongs, and no number became a string. In: a region; out: a value, or None.

@@ -1,7 +1,7 @@
-"""The aggregates of an attempt's AROS events, kept on its row, so that they survive storage without event rows (M-165).
+"""The aggregates of an attempt's AROS events, kept on its row, so that they survive storage without event rows.
 
 It must not read a store. In: the events of one attempt; out: `aros.*` attributes, none at all for an attempt in which AROS did nothing.
-What shadow mode would have done is counted apart (M-204).
+What shadow mode would have done is counted apart.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PRECHECK: Final = "aros.reasoning.precheck."
 
 
 def tally(events: Iterable[Event]) -> dict[str, Any]:
-    """Count interventions, not attempts at them: what succeeded, what structured output was in force, how the precheck ended (U-08)."""
+    """Count interventions, not attempts at them: what succeeded, what structured output was in force, how the precheck ended."""
     counts: dict[str, Any] = {}
     for event in events:
         if not event.name.startswith(_PREFIXES):

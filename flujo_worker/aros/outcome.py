@@ -1,7 +1,7 @@
 """What a parse says: the value, or where and why not, and what was done on the way.
 
 Values only: nothing here decides. In: what the stages found; out: a `ParseOutcome`, the same on every worker for the same text,
-schema and settings (M-080).
+schema and settings.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Transform(NamedTuple):
     """One thing that was done to the text or the value.
 
     Attributes:
-        stage: `extract`, `unescape`, `tolerant`, `syntactic` or `semantic`, as the seed's events name it.
+        stage: `extract`, `unescape`, `tolerant`, `syntactic`, `semantic` or `custom`, as the seed's events name it.
         name: such as `fence`, `trailing-comma`, `json5` or `str->int`.
         pointer: where in the value; empty for the whole of it.
         before: a bounded view of what stood there, for conversions.
@@ -61,10 +61,22 @@ class Transform(NamedTuple):
 
 
 class Preview(NamedTuple):
-    """A bounded look at a repair: the text before it, the value's text after it (M-087)."""
+    """A bounded look at a repair: the text before it, the value's text after it."""
 
     before: str
     after: str
+
+
+class Unfit(NamedTuple):
+    """What was read of a text though the schema refuses it: an output processor may yet make it fit.
+
+    Attributes:
+        value: the decoded value, with the conversions that could be made.
+        transforms: what was done to get there, in order.
+    """
+
+    value: Any
+    transforms: tuple[Transform, ...] = ()
 
 
 class ParseOutcome(NamedTuple):
@@ -81,6 +93,7 @@ class ParseOutcome(NamedTuple):
         elapsed_s: seconds by the caller's clock; 0.0 without one.
         pointer: the place `feedback` speaks of, as a JSON pointer.
         preview: of a tolerant repair.
+        unfit: what was read of a refused text, if only the schema refused it and no other part of the text could be meant.
     """
 
     ok: bool
@@ -93,6 +106,7 @@ class ParseOutcome(NamedTuple):
     elapsed_s: float = 0.0
     pointer: str | None = None
     preview: Preview | None = None
+    unfit: Unfit | None = None
 
 
 class StageRefused(Exception):
@@ -103,7 +117,10 @@ class StageRefused(Exception):
         message: what was expected and found, for the model.
         path: keys and indexes of the place.
         stage: which stage refused.
+        unfit: what was read, if only the schema refused it.
     """
+
+    unfit: Unfit | None = None
 
     def __init__(self, rule: str, message: str, path: Path = (), stage: str = "syntactic") -> None:
         super().__init__(message)

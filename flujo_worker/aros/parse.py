@@ -16,7 +16,7 @@ from flujo_client.contract.schema import Check, Schema, UnusableSchema
 from flujo_worker.aros.attempt import Accepted, Effort, ParseAttempt, efforts
 from flujo_worker.aros.candidates import Layer, TextCandidate
 from flujo_worker.aros.decode import ERRORS, decode, same
-from flujo_worker.aros.feedback import written
+from flujo_worker.aros.feedback import Misfit, written
 from flujo_worker.aros.outcome import (
     BAD_SCHEMA,
     CUT,
@@ -27,6 +27,7 @@ from flujo_worker.aros.outcome import (
     ParseOutcome,
     StageRefused,
     Transform,
+    Unfit,
     pointer_of,
 )
 from flujo_worker.aros.scalars import ParseBudget
@@ -41,7 +42,7 @@ MOST_LAYERS: Final = 16
 LONGEST: Final = 16_000_000
 """Characters: a longer text is only decoded, never repaired."""
 _PLAIN: Final[Callable[[tuple[Any, ...]], ParseOutcome]] = functools.partial(tuple.__new__, ParseOutcome)
-_REST: Final = (None, None, "parse", (), NO_BRANCHES, 0.0, None, None)
+_REST: Final = (None, None, "parse", (), NO_BRANCHES, 0.0, None, None, None)
 
 
 def parse(
@@ -152,7 +153,7 @@ class _Search:
 
     def _layers(self, raw: str, budget: ParseBudget) -> list[Layer]:
         layers = [Layer.of(raw, 0)]
-        if self.kinds == {"string"}:  # what is to be a string is never unescaped (rule 5)
+        if self.kinds == {"string"}:  # what is to be a string is never unescaped
             return layers
         for layer in layers:
             if layer.depth < self.settings.max_unescape_depth and len(layers) < MOST_LAYERS:
@@ -162,7 +163,7 @@ class _Search:
     def _chosen(
         self, layer: Layer, attempt: ParseAttempt, effort: Effort
     ) -> tuple[TextCandidate, Accepted] | StageRefused | None:
-        """Choose among the candidates of one layer: the best, or the only other one that holds (rule 3)."""
+        """Choose among the candidates of one layer: the best, or the only other one that holds."""
         found = layer.found(effort.level or 0, self.kinds, attempt.budget)
         if found.cut is not None:
             return StageRefused(CUT, found.cut.message, found.cut.path, "extract")
@@ -175,14 +176,14 @@ class _Search:
         others = [(one, done) for one in rest if isinstance(done := _tried(attempt, one, effort), Accepted)]
         held = [*([(best, first)] if isinstance(first, Accepted) else []), *others]
         if not held:
-            return (
-                first
-                if isinstance(first, StageRefused) and (best.kind != "scalar" or first.stage == "semantic")
-                else None
-            )
+            if not isinstance(first, StageRefused) or (best.kind == "scalar" and first.stage != "semantic"):
+                return None
+            if isinstance(first, Misfit) and all(one.kind != best.kind for one in rest):
+                first.unfit = Unfit(first.value, (*_around(layer, best), *first.done))
+            return first
         if any(not same(done.value, held[0][1].value) for _, done in held):
             raise StageRefused(
-                TWO_READINGS, f"{len(held)} different values in the text hold: give one", stage="extract"
+                TWO_READINGS, f"{len(held)} different values in the text match the schema: give one", stage="extract"
             )
         return held[0]
 
@@ -197,11 +198,7 @@ def _tried(attempt: ParseAttempt, candidate: TextCandidate, effort: Effort) -> A
 
 
 def _acceptance(layer: Layer, candidate: TextCandidate, accepted: Accepted) -> ParseOutcome:
-    done = [Transform("unescape", "unescape")] * layer.depth
-    done += [Transform("extract", name) for name in layer.removed]
-    if candidate.size < len(layer.text.strip()):
-        done.append(Transform("extract", "region"))
-    transforms = (*done, *accepted.transforms)
+    transforms = (*_around(layer, candidate), *accepted.transforms)
     return ParseOutcome(
         ok=True,
         value=accepted.value,
@@ -212,6 +209,15 @@ def _acceptance(layer: Layer, candidate: TextCandidate, accepted: Accepted) -> P
     )
 
 
+def _around(layer: Layer, candidate: TextCandidate) -> list[Transform]:
+    """Tell what was taken off around a candidate."""
+    done = [Transform("unescape", "unescape")] * layer.depth
+    done += [Transform("extract", name) for name in layer.removed]
+    if candidate.size < len(layer.text.strip()):
+        done.append(Transform("extract", "region"))
+    return done
+
+
 def _refusal(why: StageRefused) -> ParseOutcome:
     refused = why.in_words()
     return ParseOutcome(
@@ -220,4 +226,5 @@ def _refusal(why: StageRefused) -> ParseOutcome:
         rule=refused.rule,
         stage=refused.stage,
         pointer=pointer_of(refused.path),
+        unfit=refused.unfit,
     )

@@ -55,11 +55,11 @@ class GateFinding:
     feedback: str | None = None
 
     def figures(self) -> dict[str, Any]:
-        """Give the result, and the score if there is one, as an event's attributes (M-163)."""
+        """Give the result, and the score if there is one, as an event's attributes."""
         return {"result": self.result} | ({} if self.score is None else {"score": self.score})
 
     def attributes(self) -> dict[str, Any]:
-        """Give all there is of it as an event's attributes, feedback as a bounded preview (M-162)."""
+        """Give all there is of it as an event's attributes, feedback as a bounded preview."""
         feedback = None if self.feedback is None else _preview(self.feedback)
         rest = {"reason": self.reason, "keys": list(self.keys), "error": self.error, "feedback": feedback}
         return self.figures() | {name: value for name, value in rest.items() if value}
@@ -74,7 +74,7 @@ class PlanVerdict:
     feedback: str | None = None
 
     def held_to(self, threshold: float) -> PlanVerdict:
-        """Refuse a plan whose score is below the threshold, and say the figures; a score equal to it passes (M-117)."""
+        """Refuse a plan whose score is below the threshold, and say the figures; a score equal to it passes."""
         if self.score is None or self.score >= threshold:
             return self
         figures = f"the plan scored {self.score}, at least {threshold} is needed"
@@ -94,7 +94,7 @@ def _preview(text: str) -> str:
 
 
 def plan_in(data: Any, delimiters: tuple[str, str]) -> str | None:
-    """Find the plan an input carries; None if it carries none, for nobody is made to write one (M-114).
+    """Find the plan an input carries; None if it carries none, for nobody is made to write one.
 
     Args:
         data: a text with a plan between the delimiters; or a mapping or model with a text member `plan`, or with such a text.
@@ -127,12 +127,12 @@ def found_at(context: Any, path: str) -> Any:
 
 
 def missing_keys(context: Any, keys: Iterable[str]) -> tuple[str, ...]:
-    """List the keys, or dotted paths, that are absent or null (M-112)."""
+    """List the keys, or dotted paths, that are absent or null."""
     return tuple(key for key in keys if found_at(context, key) is None)
 
 
 def lacks_basics(candidate: Any, schema: Any) -> tuple[str, ...]:
-    """List the required top-level members that a decoded value lacks; `WRONG_KIND` if the schema asks for another kind (M-111).
+    """List the required top-level members that a decoded value lacks; `WRONG_KIND` if the schema asks for another kind.
 
     A glance, no validation: an unclear schema, or a value that is not of JSON's types, lacks nothing.
     """
@@ -176,7 +176,7 @@ def decoded_object(text: str) -> dict[str, Any] | None:
 
 
 def agreement(texts: Sequence[str]) -> float:
-    """Tell how much texts agree, 0 to 1: the mean pairwise Jaccard index of their words, whatever their case (M-119)."""
+    """Tell how much texts agree, 0 to 1: the mean pairwise Jaccard index of their words, whatever their case."""
     words = [frozenset(_WORD.findall(text.lower())) for text in texts]
     return fmean([_jaccard(one, other) for one, other in combinations(words, 2)] or [1.0])
 
@@ -187,7 +187,7 @@ def _jaccard(one: frozenset[str], other: frozenset[str]) -> float:
 
 
 def verdict_of(answer: Any) -> PlanVerdict:
-    """Read what a judge answered with (M-113): one thought, in any of the ways in which such a thought is usually written.
+    """Read what a judge answered with: one thought, in any of the ways in which such a thought is usually written.
 
     A score alone passes, until it is held to a threshold.
 
@@ -222,8 +222,8 @@ def _verdict(answer: Any, passed: Any, score: Any, feedback: Any) -> PlanVerdict
     if isinstance(passed, bool) and _is_score(score) and isinstance(feedback, str | None):
         return PlanVerdict(passed, score, feedback or None)
     raise TypeError(
-        "a plan's judge answers with an object or a mapping with `passed` or `is_valid`, `score` from 0 to 1 and `feedback`, "
-        f"a bool, (bool, feedback), a score, or JSON of one of these, not with this {type(answer).__name__}"
+        "a plan's judge must answer with an object or a mapping with `passed` or `is_valid`, `score` from 0 to 1 and `feedback`, "
+        f"a bool, (bool, feedback), a score, or JSON of one of these, got a {type(answer).__name__}"
     )
 
 

@@ -1,4 +1,4 @@
-"""The parser's stages under the names that the seed gives them, for a chain of output processors (SYS-23, M-089, M-091, M-092).
+"""The parser's stages under the names that the seed gives them, for a chain of output processors.
 
 They add nothing to the parser: each runs one of its stages and passes on what it cannot settle. A step runs `parse`, which does all
 of it at once and asks whether one reading is the only one; these are for chains that users build themselves. In: an agent's output;

@@ -1,7 +1,7 @@
 """Reads a value from text that is not quite JSON, in one pass, at one of three levels.
 
 It never guesses: each slip has one way to be read at its level, everything in the text lands in the value, and what is ambiguous is
-refused (rules 6 to 10). No recursion: depth is bounded by `DEEPEST`, work by the `Budget`. In: text and the bounds of the region;
+refused. No recursion: depth is bounded by `DEEPEST`, work by the `Budget`. In: text and the bounds of the region;
 out: a `Reading`, or `StageRefused` with the rule and the path. What a text's end leaves open is reported, never closed in silence.
 """
 
@@ -124,7 +124,7 @@ class Reader(Scalars):
             frame.container.append(value)
             return
         if frame.key in frame.container and not same(frame.container[frame.key], value):
-            raise StageRefused(TWO_READINGS, f"the key {frame.key!r} stands twice with different values")
+            raise StageRefused(TWO_READINGS, f"the key {frame.key!r} appears twice with different values")
         frame.container[frame.key] = value
 
     def _another(self) -> bool:

@@ -150,7 +150,7 @@ class Scalars:
         if self._final and self._frames and self.position + len(text) >= self.stop:
             raise StageRefused(CUT, "the text ends inside a value")
         if text.lstrip("+-") in grammar.NO_VALUE or text.startswith("...") or self._here().startswith("'…"):
-            raise StageRefused(LOSSY, f"{text or '…'} stands where a value is needed")
+            raise StageRefused(LOSSY, f"expected a value, found {text or '…'}")
         if self.level < REPAIR or not self._frames or not any(map(str.isalnum, text)):
             raise StageRefused(NOT_JSON, f"expected a value, found {self._here()}")
         if "..." in text or (self._frames[-1].closer != "}" and " " in text):
@@ -191,7 +191,7 @@ class Scalars:
         return end
 
     def _is_alone(self, end: int) -> bool:
-        """The only element of its list: there is no neighbour that a stray quote could belong to."""
+        """Tell whether it is the only element of its list, without a neighbour that a stray quote could belong to."""
         neighbours = bool(self._frames[-1].container) or grammar.QUOTE_COMMA.search(self.text, self.position, end)
         return not neighbours and self.text[end + 1 : end + 64].lstrip()[:1] == "]"
 

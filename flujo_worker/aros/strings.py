@@ -1,6 +1,6 @@
 """The text between two quotes: where it ends, and what it says.
 
-It must not lose a character: an escape that JSON does not know is kept as it stands or refused, never shortened (rule 8). In: the
+It must not lose a character: an escape that JSON does not know is kept as it stands or refused, never shortened. In: the
 text and the place after the opening quote; out: the string and the place after the closing one, or `StageRefused`.
 """
 
@@ -74,7 +74,7 @@ def _well_followed(text: str, start: int, stop: int, quotes: str, follow: re.Pat
             return place, inside
         inside += not _is_apostrophe(text, place)
     if inside:
-        raise StageRefused(NOT_JSON, "a string whose end cannot be told from the quotes inside it")
+        raise StageRefused(NOT_JSON, "a string whose end cannot be distinguished from the quotes inside it")
     raise StageRefused(CUT, "the text ends inside a string")
 
 
@@ -87,7 +87,7 @@ def closing_mixed(text: str, start: int, stop: int, role: str) -> int | None:
 
 
 def is_torn(body: str, quotes: str, role: str) -> bool:
-    """Tell whether quotes inside a string may as well be the structure's: closed too late, or doubled at an end (rule 10)."""
+    """Tell whether quotes inside a string may as well be the structure's: closed too late, or doubled at an end."""
     places = [place for place in _quotes_from(body, 0, len(body), quotes) if not _is_apostrophe(body, place)]
     if role == "key" and _STRUCTURE.search(body):
         return True
@@ -97,7 +97,7 @@ def is_torn(body: str, quotes: str, role: str) -> bool:
 
 
 def _closes_late(body: str, place: int) -> bool:
-    """What should open a quotation looks like the end of the string: another value follows, or what a key names."""
+    """Tell whether a quote that should open a quotation looks like the string's end: another value follows, or a key's value."""
     after_word = body[place - 1 : place].isalnum()
     if (_NEXT_TO_WORD if after_word else _NEXT).match(body, place + 1) is None:
         return False
@@ -155,7 +155,7 @@ def _unescaped(body: str, level: int) -> str:
         raise StageRefused(NOT_JSON, f"unknown escape {escape!r} in a string; write the backslash twice")
     if _UP_TO_KNOWN[json5].match(body):
         raise StageRefused(
-            LOSSY, f"{escape!r} is no escape but stands beside others that are; write the backslash twice"
+            LOSSY, f"{escape!r} is not an escape, but the same string has escapes; write the backslash twice"
         )
     return body
 
@@ -175,7 +175,7 @@ def _meant(escape: str) -> str:
 
 
 def _joined(text: str) -> str:
-    """Make one character of each escaped pair (rule 14)."""
+    """Make one character of each escaped pair."""
     try:
         return text.encode("utf-16", "surrogatepass").decode("utf-16")
     except UnicodeDecodeError:

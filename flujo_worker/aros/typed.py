@@ -1,7 +1,7 @@
-"""Python types beside schemas: the schema of a type (M-101), its last word on a value, and what identifies a schema (M-067).
+"""Python types beside schemas: the schema of a type, its last word on a value, and what identifies a schema.
 
 It must not read text that is no JSON: that is the parser's. In: an agent's declared type, JSON that holds under its schema; out: the
-typed value, or `AgentIOValidationError` that names each place, what was expected and what was found (M-051).
+typed value, or `AgentIOValidationError` that names each place, what was expected and what was found.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from flujo_worker.aros.validation_feedback import misfit
 
 try:
     import msgspec
-except ImportError:  # an extra (C-42)
+except ImportError:  # an extra
     msgspec = None  # type: ignore[assignment]
 
 Schema = Mapping[str, Any]
@@ -100,7 +100,7 @@ def _is_struct(output_type: Any) -> bool:
 
 
 def decoded(text: str, output_type: Any) -> Any:
-    """The typed fast path: decode strictly, straight into the type (M-105).
+    """Take the typed fast path: decode strictly, straight into the type.
 
     Raises:
         ValueError: the text is not right as it came, or the type cannot be decoded into.
@@ -121,7 +121,7 @@ def _ambiguous(text: str, output_type: Any) -> str | None:
 
 
 def schema_hash(schema: Schema | None) -> str | None:
-    """The SHA-256 of a schema's canonical JSON, in hex; None without a schema (M-067)."""
+    """Return the SHA-256 of a schema's canonical JSON, in hex; None without a schema."""
     return None if schema is None else digest(dict(schema))
 
 

@@ -1,4 +1,4 @@
-"""Takes off what a model puts around its answer: thinking (rule 4), and one layer of encoding (M-083, rule 5).
+"""Takes off what a model puts around its answer: thinking, and one layer of encoding.
 
 Thinking: it must not touch a tag inside a JSON string: that is text. In: the text; out: the text without what is between closed tags, before
 a closing tag that nobody opened, and after an opening tag that nobody closed.
@@ -70,7 +70,7 @@ def layers(text: str, regions: Iterable[tuple[int, int]]) -> list[str]:
 
 
 def _literal(text: str, start: int, end: int) -> str:
-    """The JSON string that holds the region: what stands in quotes around it, else the region with quotes put around."""
+    """Return the JSON string that holds the region: what is in quotes around it, else the region put in quotes."""
     opening = _opening_quote(text, start)
     if opening is None:
         return f'"{text[start:end]}"'

@@ -1,4 +1,4 @@
-"""What hooks are told of an attempt: before it is performed, and once it is known what came of it (§2.9, ADR 22).
+"""What hooks are told of an attempt: before it is performed, and once it is known what came of it (ADR 22).
 
 It must not change what it tells: a hook gets values decoded anew. In: the attempt's message, then its outcome. Out: why the attempt is
 not to be performed, then the outcome, which a hook can only turn into an abort.

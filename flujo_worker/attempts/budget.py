@@ -1,4 +1,4 @@
-"""What an attempt under limits reserves before it may call anybody (M-044, requirements §2.7).
+"""What an attempt under limits reserves before it may call anybody.
 
 Must not know where budgets are kept. In: an envelope, the code that it names, settings and the day. Out: one reservation for each
 budget that the attempt stands under, each of the same estimate.
@@ -111,7 +111,7 @@ class StepCalls:
 
 
 def calls_of(step: Step, precheck: PrecheckSettings | None, *, agent_of: Callable[[Any], Any]) -> StepCalls:
-    """List the calls that an attempt may make, each agent that is the agent's tool once (M-044, M-116, M-118, M-327).
+    """List the calls that an attempt may make, each agent that is the agent's tool once.
 
     Args:
         step: the step.
@@ -147,7 +147,7 @@ def reservations(
 
 
 def emit_reservations(calls: Sequence[ExpectedCall]) -> None:
-    """Tell each call's own share of the reservation, where there is more than the agent's (M-044).
+    """Tell each call's own share of the reservation, where there is more than the agent's.
 
     Of a model without a price each process tells once that only tokens are reserved for it.
     """

@@ -1,6 +1,6 @@
-"""The user's own parts of a step around its agent: processors of prompts and outputs; plugins and validators, which judge (M-049, M-288).
+"""The user's own parts of a step around its agent: processors of prompts and outputs; plugins and validators, which judge.
 
-What a judge refuses is terminal (C-01). It must not call the agent that a plugin asks for: whoever asks the plugins does. In: what the
+What a judge refuses is terminal. It must not call the agent that a plugin asks for: whoever asks the plugins does. In: what the
 attempt was given, and a value; out: the value, what was put in its place, or where a plugin wants the input to go instead.
 """
 
@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flujo_client.contract.verdict import PluginOutcome, result_of
 from flujo_client.errors import PluginError, ValidationError
 from flujo_worker.agents.call import call_agent
 from flujo_worker.agents.pricing import record_usage
-from flujo_worker.observe.log import emit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +30,14 @@ class Redirect:
     plugin: str
 
 
-async def processed(processors: Sequence[Any], data: Any, work: Work, run: AttemptRun, *, emits: bool = False) -> Any:
+class Processed(NamedTuple):
+    """What came of data that passed through processors, and the names of those that changed them."""
+
+    data: Any
+    changed_by: tuple[str, ...] = ()
+
+
+async def processed(processors: Sequence[Any], data: Any, work: Work, run: AttemptRun) -> Processed:
     """Pass data through processors, in order.
 
     Args:
@@ -39,16 +45,19 @@ async def processed(processors: Sequence[Any], data: Any, work: Work, run: Attem
         data: what they get, and give back changed or not.
         work: says where sync ones run.
         run: has what they may take by keyword.
-        emits: tell of a change as the stage `custom` (M-158); where AROS acts on a step.
     """
+    changed_by: list[str] = []
     for processor in processors:
         before = data
-        target = getattr(processor, "process", processor)
-        data = await _called(work, run, target, data)
-        if emits and data is not before and data != before:
-            name = getattr(processor, "name", None) or getattr(processor, "__name__", type(processor).__name__)
-            emit("output.coercion.success", stage="custom", transforms=[str(name)])
-    return data
+        data = await _called(work, run, getattr(processor, "process", processor), data)
+        if data is not before and data != before:
+            changed_by.append(name_of(processor))
+    return Processed(data, tuple(changed_by))
+
+
+def name_of(processor: Any) -> str:
+    """Name a processor as events and errors do."""
+    return str(getattr(processor, "name", None) or getattr(processor, "__name__", type(processor).__name__))
 
 
 async def consult_plugins(work: Work, run: AttemptRun, output: Any) -> Any:

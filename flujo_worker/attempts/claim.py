@@ -209,7 +209,7 @@ class Claims:
 
 
 def _key(envelope: Envelope, path: str) -> tuple[str, str, str]:
-    """What the calls of a step depend on: its code, and the project's word for AROS."""
+    """Name what the calls of a step depend on: its code and the project's `[aros]`."""
     return envelope.ticket.fingerprint, path, str(envelope.ticket.aros)
 
 
@@ -219,7 +219,7 @@ def performs_step(envelope: Envelope, reply: Reply | None) -> bool:
 
 
 class BreakerGate:
-    """One attempt and the circuit breaker of its model: asked once, before anybody is called; told how all calls went (M-463, C-44).
+    """One attempt and the circuit breaker of its model: asked once, before anybody is called; told how all calls went.
 
     Breakers of other models that the attempt calls, of a plugin's redirect or a precheck's agents, are told and not asked.
 

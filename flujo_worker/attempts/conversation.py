@@ -1,4 +1,4 @@
-"""What was said and answered at a step, as its context keeps it: turns of a conversation, answers of people (requirements §2.6, §2.11, U-36).
+"""What was said and answered at a step, as its context keeps it: turns of a conversation, answers of people.
 
 All of it is written into the attempt's own copy of the context, so it is merged with its success or not at all, and once. In: what an
 attempt was given, what came of it. Out: a text for its agent; the context.
@@ -53,7 +53,7 @@ def _history(context: Any, rules: Rules) -> History | None:
 
 
 def _shown(turns: Sequence[ConversationTurn], rules: Rules) -> list[ConversationTurn]:
-    """The turns without their secrets. The oldest of very many are left as they are: none is told, for each takes more than four tokens."""
+    """Return the turns without their secrets. The oldest of very many are left as they are, because they are never sent: each takes more than four tokens."""
     begin = max(0, len(turns) - rules["management"]["max_tokens"] // 4)
     newest = [ConversationTurn(role=turn.role, content=_hidden(turn.content)) for turn in turns[begin:]]
     return [*turns[:begin], *newest]
@@ -66,7 +66,7 @@ def _filled(turns: Sequence[ConversationTurn], rules: Rules, filling: Filling) -
 
 
 def _hidden(content: str) -> str:
-    """A turn's content without its secrets: what is no text became JSON, in which their names are known as such."""
+    """Return a turn's content without its secrets: anything but text became JSON, in which their names are recognized."""
     try:
         value = orjson.loads(content)
     except orjson.JSONDecodeError:
@@ -75,7 +75,7 @@ def _hidden(content: str) -> str:
 
 
 def _turns(context: Any) -> Iterator[ConversationTurn]:
-    """The turns in a context, whoever wrote them; anything else in its list is passed over."""
+    """Yield the turns in a context, whoever wrote them; skip anything else in its list."""
     for each in _kept(context):
         given = each if isinstance(each, dict) else getattr(each, "__dict__", {})
         role, content = given.get("role"), given.get("content")
@@ -140,7 +140,7 @@ def _added(context: Any, *turns: ConversationTurn, instead: int = 0) -> Any:
 
 
 def _kept(context: Any) -> list[Any]:
-    """What a context has in its history, in whatever kind of row; none yet where it has something else."""
+    """Return what a context has in its history, rows of any kind; empty where it has something else."""
     history = getattr(context, "conversation_history", None)
     return list(history) if isinstance(history, list | tuple) else []
 

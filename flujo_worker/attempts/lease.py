@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TOLD_S = 0.5
-"""Within this, and the time of a statement, an attempt under limits hears that its run was stopped (M-433: a second)."""
+"""Within this, and the time of a statement, an attempt under limits hears that its run was stopped."""
 
 
 @dataclass(eq=False)
@@ -36,13 +36,21 @@ class ActiveAttempt:
     fence: int | None = None
     claimed_at: int | None = None
     cancelled: bool = False
+    interrupted: bool = False
     is_limited: bool = False
     on_cancel: list[Callable[[], object]] = field(default_factory=list)
+    on_interrupt: list[Callable[[], object]] = field(default_factory=list)
 
     def cancel(self) -> None:
         """Stop the work, best effort: somebody else has it, or its run was cancelled."""
         self.cancelled = True
         for stop in list(self.on_cancel):
+            stop()
+
+    def interrupt(self) -> None:
+        """Have the work end, and wait for that: another worker is to do it again."""
+        self.interrupted = True
+        for stop in list(self.on_interrupt):
             stop()
 
 
@@ -55,6 +63,7 @@ class Lease:
         lease_s: seconds a lease lasts.
         renew_s: seconds between renewals.
         on_renewed: called when the lease was taken, and after each renewal.
+        on_told_to_stop: called once, when an operator has told this worker to stop.
     """
 
     def __init__(
@@ -65,10 +74,13 @@ class Lease:
         lease_s: float,
         renew_s: float,
         on_renewed: Callable[[], object] = lambda: None,
+        on_told_to_stop: Callable[[], object] = lambda: None,
     ) -> None:
         self._store, self._member, self._lease_s, self._renew_s = store, member, lease_s, renew_s
-        self._on_renewed = on_renewed
+        self._on_renewed, self._on_told_to_stop = on_renewed, on_told_to_stop
         self._held: dict[str, ActiveAttempt] = {}
+        self._is_interrupted = self._is_told = False
+        self._let_go: set[str] = set()
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._changed = threading.Condition()
@@ -108,7 +120,7 @@ class Lease:
             logger.warning("could not retire worker %s; its lease will run out", self.worker)
 
     def may_judge(self) -> bool:
-        """Tell whether this process may call others dead: its own lease has lived, unbroken, for one whole lease (law)."""
+        """Tell whether this process may call others dead: its own lease has lived, unbroken, for one whole lease."""
         now = time.monotonic()
         return now - self._beat_at < 2 * self._renew_s and now - self._unbroken_since >= self._lease_s
 
@@ -116,13 +128,52 @@ class Lease:
     def holding(self, key: str) -> Iterator[ActiveAttempt | None]:
         """Hold a key for the time of an attempt; None if this process works on it already."""
         with self._lock:
-            held = None if key in self._held else self._held.setdefault(key, ActiveAttempt(key))
+            held = None if key in self._held else self._held.setdefault(key, self._active(key))
         try:
             yield held
         finally:
             if held is not None:
                 with self._lock:
                     self._held.pop(key, None)
+                    if self._is_interrupted:
+                        self._let_go.add(key)
+
+    def _active(self, key: str) -> ActiveAttempt:
+        return ActiveAttempt(key, interrupted=self._is_interrupted)
+
+    def interrupt(self) -> None:
+        """Have the work on every attempt end, and remember from now on which were let go."""
+        with self._lock:
+            self._is_interrupted = True
+            held = list(self._held.values())
+        for each in held:
+            each.interrupt()
+
+    def hand_back(self, *, everything: bool = False) -> set[str]:
+        """Give back what was let go since `interrupt`, with `everything` also what is still held; return what is to be published.
+
+        Raises:
+            StoreError: Postgres does not answer.
+        """
+        with self._lock:
+            keys = self._let_go | (set(self._held) if everything else set())
+        moved = self._store.hand_back(self.worker, keys) if keys else set()
+        with self._lock:
+            self._let_go -= keys
+        return moved
+
+    @property
+    def is_idle(self) -> bool:
+        """Tell whether this process works on nothing, and has nothing to hand back."""
+        with self._lock:
+            return not (self._held or self._let_go)
+
+    def drop(self) -> None:
+        """Wait no longer for the work that is still held: others have it."""
+        with self._lock:
+            held = list(self._held.values())
+        for each in held:
+            each.cancel()
 
     def wait_for_another(self, worker: str, *, seconds: float) -> bool:
         """Wait until the incarnation is no longer `worker`; tell whether it came to that."""
@@ -148,22 +199,29 @@ class Lease:
     def _renew(self) -> None:
         with self._lock:
             held = {key: each.fence for key, each in self._held.items() if each.fence is not None}
-        lost = self._store.renew(self.worker, self._lease_s, held)
+        renewal = self._store.renew(self.worker, self._lease_s, held)
         now = time.monotonic()
         if now - self._beat_at > 2 * self._renew_s:
             self._unbroken_since = now
-        if lost is None:
+        if renewal is None:
             self._reincarnate()
         else:
-            self._cancel({key: held[key] for key in lost})
+            self._cancel({key: held[key] for key in renewal.lost})
+            self._hear(is_to_stop=renewal.is_to_stop)
             self._disown()
         self._beat_at = time.monotonic()
         self._on_renewed()
 
+    def _hear(self, *, is_to_stop: bool) -> None:
+        if is_to_stop and not self._is_told:
+            self._is_told = True
+            logger.info("worker %s was told to stop", self.worker)
+            self._on_told_to_stop()
+
     def _disown(self) -> None:
         """Give back what stands as ours and is not worked on here: its outcome was refused, or could not be told."""
         with self._lock:
-            kept = set(self._held)
+            kept = self._held.keys() | self._let_go
         for key in self._store.release_unowned(self.worker, kept, self._lease_s):
             logger.warning("attempt %s was claimed here but not worked on; it counts as lost", key)
 
@@ -187,5 +245,5 @@ class Lease:
         for key, fence in fences.items():
             held = self._held.get(key)
             if held is not None and held.fence == fence:
-                logger.info("attempt %s is no longer ours", key)
+                logger.info("attempt %s no longer belongs to this worker", key)
                 held.cancel()

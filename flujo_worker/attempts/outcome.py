@@ -6,6 +6,7 @@ Out: its outcome, or None where it was cancelled.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import CancelledError
@@ -52,12 +53,14 @@ if TYPE_CHECKING:
     from flujo_worker.user_code.hooks import HookCaller
 
 
+logger = logging.getLogger(__name__)
+
 P = ParamSpec("P")
 T = TypeVar("T")
 Policy = Callable[["Work", "AttemptRun"], Awaitable["Done"]]
 
 POLICIES: Final[Mapping[str, Policy]] = {"step": perform_step, "resume": perform_resume}
-"""How each kind of work row is carried out: a table, so that a new kind needs no edit anywhere else (M-041, C-18)."""
+"""How each kind of work row is carried out: a table, so that a new kind needs no edit anywhere else."""
 
 
 _UNBLOCK: Final = "await an async client, make the step a plain function, which runs in a thread, or call `await asyncio.to_thread(…)`"
@@ -66,6 +69,7 @@ _IN_A_THREAD: Final = (
     "a plain function runs in a thread, which cannot be stopped: it continues, and its result is dropped; "
     "give the client that it calls a timeout of its own, or make it async"
 )
+_UNTIL_THE_END: Final = "a plain function runs in a thread, which nothing can stop: it goes on until this process ends, and its result is dropped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,11 +160,22 @@ class Outcomes:
         else:
             latency = time.monotonic() - started
             return _with_events(Outcome("success", output, context, usage=run.spent, latency_s=latency), story, run)
+        if held.interrupted:
+            await self._record_interrupted(claimed, usage, run)
+            return None
         if run.paused_in and fault.code == PausedException.code:
             fault = replace(fault, tool=run.paused_in)
         if run.guidance:
             fault = replace(fault, feedback=f"{fault.feedback}\n{redact(run.guidance)}")
         return _with_events(failed(fault, usage, started), story, run)
+
+    async def _record_interrupted(self, claimed: Claimed, usage: Usage, run: AttemptRun) -> None:
+        """Record what an attempt has spent that another worker is to begin again."""
+        envelope, held = claimed.envelope, claimed.held
+        if run.left_in_thread:
+            logger.warning("attempt %s: %s", envelope.key, _UNTIL_THE_END)
+        spend, fence = self._ledger.spend, held.fence or 0
+        await self._effects.call(spend, envelope.ticket.run, envelope.key, fence, usage, claimed_at=held.claimed_at)
 
     def _begun(self, claimed: Claimed, entry: LoadedPipeline, run: AttemptRun) -> tuple[Envelope, Work]:
         envelope = claimed.inline or claimed.envelope
@@ -196,8 +211,11 @@ class Outcomes:
         performing = _perform(POLICIES[envelope.kind], work, run, filling_of(self._settings.template))
         future = self._loop.submit(performing, envelope.key, late)
         held.on_cancel.append(future.cancel)
+        held.on_interrupt.append(partial(self._loop.interrupt, future))
         if held.cancelled:
             future.cancel()
+        if held.interrupted:
+            self._loop.interrupt(future)
         try:
             return await self._effects.result(future)
         finally:

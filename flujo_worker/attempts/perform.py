@@ -13,11 +13,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from flujo_client.attempt_info import AttemptInfo, performing
-from flujo_client.contract.outcome import NO_USAGE, Outcome
+from flujo_client.contract.outcome import NO_USAGE, Event, Outcome
 from flujo_client.redact import redact
 from flujo_worker import failpoints
 from flujo_worker.attempts.budget import emit_reservations
 from flujo_worker.attempts.claim import BreakerGate, Claims, performs_step
+from flujo_worker.attempts.code import CodeOfAttempts, emit_change
 from flujo_worker.attempts.isolation import DeliveryResult, Failure, Isolation, isolated
 from flujo_worker.attempts.outcome import Claimed, Outcomes, failed
 from flujo_worker.domain.values import AttemptReport
@@ -26,18 +27,21 @@ from flujo_worker.observe.log import collecting_events
 from flujo_worker.runtime.attempt_run import AttemptRun, CallSettings
 from flujo_worker.runtime.faults import fault_of
 from flujo_worker.user_code.code_registry import CodeMismatch
+from flujo_worker.user_code.code_versions import CodeVersions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from concurrent.futures import Executor
 
     from flujo_client.config.manager import Settings
+    from flujo_client.contract.code import AwaitedCode
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.outcome import Usage
     from flujo_worker.attempts.budget import ExpectedCall
     from flujo_worker.attempts.claim import ClaimRequest
     from flujo_worker.attempts.isolation import Processes
     from flujo_worker.attempts.lease import ActiveAttempt, Lease
+    from flujo_worker.coordinator.code_changes import CodeChanges
     from flujo_worker.coordinator.coordinator import ConcludeResult, Coordinator
     from flujo_worker.event_loop import Loop
     from flujo_worker.guards.breakers import Breakers
@@ -48,6 +52,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+ASK_AGAIN_S: Final = 2.0
+"""After how long an attempt is tried again whose run has others at work under its old code."""
 FAILURES: Final = ("failure", "lost", "limit")
 """The outcomes that Celery's listeners are told of as failures: a question to a person is none."""
 
@@ -63,6 +69,7 @@ class Attempts:
         threads: where sync agents run.
         hooks: calls the pipelines' hooks, and has the live pipelines of this process.
         settings: limits, timeouts and allowed imports.
+        changes: brings runs under the code that is here; None: one whose code has changed is parked.
         breakers: of the models that attempts call; None where the project has none.
         processes: where attempts run that have lost their process before; None: such an attempt has this one for itself.
     """
@@ -77,13 +84,17 @@ class Attempts:
         hooks: HookCaller,
         settings: Settings,
         *,
+        changes: CodeChanges | None = None,
         breakers: Breakers | None,
         processes: Processes | None = None,
     ) -> None:
+        self._changes = changes
         self._breakers, self.isolation = breakers, Isolation(ledger, processes)
         self._ledger, self._coordinator, self._lease, self._loop = ledger, coordinator, lease, loop
         self.catalog = hooks.catalog
         self._effects = effects = coordinator.effects
+        self.code = CodeVersions(ledger, hooks.catalog, settings.template)
+        self._code = CodeOfAttempts(self.code, effects)
         self._claims = Claims(ledger, lease, hooks.catalog, threads, settings, effects)
         self._outcomes = Outcomes(ledger, lease, loop, threads, hooks, settings, effects)
         self._call_settings = CallSettings(settings.cost, settings.template, settings.log.prompts)
@@ -96,7 +107,9 @@ class Attempts:
         """
         delivered = await self.perform_delivered(envelope)
         if delivered.disposition == "mismatched":
-            raise WireError(f"attempt {envelope.key} is not one of {envelope.ticket.reference!r:.200}")
+            raise WireError(
+                f"attempt {envelope.key} does not belong to the pipeline {envelope.ticket.reference!r:.200}"
+            )
         return delivered
 
     async def signal_join(self, run: str, address: str) -> DeliveryResult:
@@ -175,6 +188,8 @@ class Attempts:
 
     async def _refused(self, envelope: Envelope, claim: Claim) -> DeliveryResult:
         logger.info("attempt %s not claimed: %s", envelope.key, claim.refusal)
+        if claim.refusal == "moved":  # its message names the plan that the run went by before
+            await self._effects.call(self._ledger.postpone, envelope.key, 0.0)
         counts = claim.refusal == "ended" and await self._effects.call(self._coordinator.counts, envelope)
         return DeliveryResult(claim.refusal or "busy", counts, claim.in_company)
 
@@ -183,8 +198,9 @@ class Attempts:
         fence = held.fence or 0
         try:
             entry = await self._entry(envelope)
+            code = await self._code.of(envelope, entry)
         except CodeMismatch as finding:
-            return await self._park(envelope, fence, finding)
+            return await self._change_code(envelope, fence, finding)
         guard = self._guard(claimed, entry)
         if await guard.holds_back(fence):
             return DeliveryResult("waiting")
@@ -192,12 +208,15 @@ class Attempts:
         with collecting_events(envelope, worker=self._lease.worker) as story, performing(run):
             if held.is_limited:
                 emit_reservations(calls)
+            if code is not None:
+                emit_change(code, entry)
             outcome = await self._outcome(claimed, entry, story, run)
         await guard.report(run.calls)
         if outcome is None and await self._coordinator.is_aborted(envelope):
             outcome = Outcome("cancelled", latency_s=time.monotonic() - started)
         if outcome is None:
             return DeliveryResult("cancelled")
+        outcome = replace(outcome, code=None if code is None else code.mark)
         return await self._conclude(AttemptReport(envelope, fence, outcome, held.claimed_at), started)
 
     async def _entry(self, envelope: Envelope) -> LoadedPipeline:
@@ -217,10 +236,26 @@ class Attempts:
             logger.exception("attempt %s could not be performed", claimed.envelope.key)
             return _bare(error, NO_USAGE, claimed.started)
 
-    async def _park(self, envelope: Envelope, fence: int, finding: CodeMismatch) -> DeliveryResult:
-        reason = redact(str(finding))
+    async def _change_code(self, envelope: Envelope, fence: int, finding: CodeMismatch) -> DeliveryResult:
+        """Bring the run under the code that is here, wait until it can be, or park it with the reason."""
+        if self._changes is None or finding.loaded is None:
+            return await self._park(envelope, fence, str(finding), finding.awaited)
+        run, plan = envelope.ticket.run, finding.loaded.plan
+        carried = await self._effects.call(self._changes.carry_on, run, plan, mine=envelope.key)
+        if carried.verdict == "moved":
+            return DeliveryResult("moved")
+        if carried.verdict == "refused":
+            return await self._park(envelope, fence, carried.reason)
+        waiting = Event("run.waits_for_old_code", {"reason": carried.reason})
+        await self._effects.call(self._ledger.defer, envelope.key, fence, ASK_AGAIN_S, waiting)
+        return DeliveryResult("waiting")
+
+    async def _park(
+        self, envelope: Envelope, fence: int, why: str, awaited: AwaitedCode | None = None
+    ) -> DeliveryResult:
+        reason = redact(why)
         logger.error("run %s is parked: %s", envelope.ticket.run, reason)
-        await self._effects.call(self._ledger.park, envelope.key, fence, reason)
+        await self._effects.call(self._ledger.park, envelope.key, fence, reason, code=awaited)
         return DeliveryResult("parked")
 
     async def _conclude(self, notice: AttemptReport, started: float) -> DeliveryResult:
@@ -230,7 +265,7 @@ class Attempts:
         except (StoreError, DispatchError, Unreadable):
             raise
         except CodeMismatch as finding:
-            return await self._park(notice.envelope, notice.fence, finding)
+            return await self._park(notice.envelope, notice.fence, str(finding), finding.awaited)
         except Exception as error:
             logger.exception("the outcome of %s could not be merged", notice.envelope.key)
             return await self._conclude_failed(replace(notice, outcome=_bare(error, notice.outcome.usage, started)))
@@ -243,7 +278,7 @@ class Attempts:
         except (StoreError, DispatchError):
             raise
         except CodeMismatch as finding:
-            return await self._park(notice.envelope, notice.fence, finding)
+            return await self._park(notice.envelope, notice.fence, str(finding), finding.awaited)
         except Exception as error:
             logger.exception("the bare failure of %s could not be merged either", notice.envelope.key)
             raise Unreadable(f"no outcome of {notice.envelope.key} can be merged: {error}", cause=error) from error
@@ -258,7 +293,7 @@ class Attempts:
 
 
 def _unperformed(claim: Claim, wanted: ClaimRequest, started: float) -> Outcome | None:
-    """What comes of an attempt that is claimed only to be closed; None: it is to be performed."""
+    """Return the outcome of an attempt that is claimed only to be closed; None if it must be performed."""
     if claim.aborted:
         return Outcome("cancelled")
     if wanted.error is not None:

@@ -1,4 +1,4 @@
-"""The reasoning precheck of one attempt: cheap gates around the agent's call, told in events, fed back if the step says so (SYS-24).
+"""The reasoning precheck of one attempt: cheap gates around the agent's call, told in events, fed back if the step says so.
 
 It must not block the attempt, outlive its own limits of time and tokens, or turn a control-flow signal or a limit into anything else.
 In: the step's settings, its input, the attempt's context and the model's text; out: the input, with guidance before it if that is
@@ -51,11 +51,11 @@ _OVER_CAP: Final = GateFinding("skipped", "over_token_cap")
 
 
 class PlanCheckValidator:
-    """Asks an agent what it thinks of a plan (M-113).
+    """Asks an agent what it thinks of a plan.
 
     Args:
         agent: who judges; it gets the plan's text, or `{"plan", "goal"}` if there is a goal.
-        max_tokens: passed on to it, if it takes that (M-116).
+        max_tokens: passed on to it, if it takes that.
         threads: where it runs if it is not `async`.
         resources: passed on to it likewise.
     """
@@ -91,12 +91,12 @@ class Precheck:
         agent_of: finds the live agent behind a reference.
         threads: where agents run that are not `async`.
         schema: the JSON Schema of the output, or None.
-        shadow: tell, and change nothing (C-41).
+        shadow: tell, and change nothing.
         resources: what the agents get by that name, if they take it.
 
     Attributes:
         usage: what the gates have spent so far, whatever came of them.
-        feedback: what to add to the guidance of the next attempt, if this one fails later (C-03); None in shadow.
+        feedback: what to add to the guidance of the next attempt, if this one fails later; None in shadow.
     """
 
     def __init__(
@@ -119,13 +119,13 @@ class Precheck:
         self.feedback: str | None = None
 
     async def before(self, data: Any) -> Any:
-        """Run the gates over the plan in the input; without one, `after` concludes (C-33).
+        """Run the gates over the plan in the input; without one, `after` concludes.
 
         Returns:
-            The input; with the guidance before it, if there is some, it is a text and the step asks for that (M-121).
+            The input; with the guidance before it, if there is some, it is a text and the step asks for that.
 
         Raises:
-            Exception: only control-flow signals and limits, as an agent raised them (M-042).
+            Exception: only control-flow signals and limits, as an agent raised them.
         """
         settings = self._settings
         if not settings.enabled:
@@ -134,8 +134,6 @@ class Precheck:
         if missing := missing_keys(self._context, settings.required_context_keys):
             message = f"the context lacks {', '.join(missing)}"
             return self._guided(data, GateFinding("fail", "missing_context_keys", keys=missing, feedback=message))
-        if settings.required_context_keys:
-            self._conclude(GateFinding("pass", "context_keys", keys=settings.required_context_keys))
         plan = plan_in(data, settings.delimiters)
         if plan is None:
             self._is_waiting = True
@@ -150,7 +148,7 @@ class Precheck:
             value: what was decoded from it; None if nothing was.
 
         Raises:
-            Exception: only control-flow signals and limits, as an agent raised them (M-042).
+            Exception: only control-flow signals and limits, as an agent raised them.
         """
         if not self._is_waiting:
             return
@@ -162,12 +160,12 @@ class Precheck:
         self._conclude(finding)
 
     def forget(self) -> None:
-        """Take the guidance out of the context again, unless the context's model declares its key (M-122)."""
+        """Take the guidance out of the context again, unless the context's model declares its key."""
         self._forget()
         self._forget = leave_as_is
 
     async def _in_time(self, plan: str) -> GateFinding:
-        """Judge a plan in the time the precheck has; one attempt judges one plan, before generation or after it (M-125)."""
+        """Judge a plan in the time the precheck has; one attempt judges one plan, before generation or after it."""
         try:
             async with asyncio.timeout(self._settings.timeout_s) as limit:
                 finding = await self._judged(plan)
@@ -177,7 +175,7 @@ class Precheck:
         return _TIMEOUT if limit.expired() else finding
 
     async def _judged(self, plan: str) -> GateFinding:
-        """Judge a plan: the cheap gate first; a validator after a consensus gate only where that disagrees (C-04)."""
+        """Judge a plan: the cheap gate first; a validator after a consensus gate only where that disagrees."""
         settings = self._settings
         if (finding := self._checked(plan, "the plan")) is not None:
             return finding
@@ -191,16 +189,16 @@ class Precheck:
         return await self._unblocking("validator_error", self._validated(plan))
 
     def _checked(self, candidate: Any, what: str) -> GateFinding | None:
-        """Hold a candidate to the schema's basics (M-111); a text is one if it is a JSON object and an object is asked for."""
+        """Hold a candidate to the schema's basics; a text is one if it is a JSON object and an object is asked for."""
         decoded = decoded_object(candidate) if isinstance(candidate, str) else candidate
         lacking = () if decoded is None else lacks_basics(decoded, self._schema)
         if not lacking or (lacking == WRONG_KIND and decoded is not candidate):
             return None
-        message = "is of another kind than the schema's" if lacking == WRONG_KIND else f"lacks {', '.join(lacking)}"
+        message = "has another type than the schema" if lacking == WRONG_KIND else f"lacks {', '.join(lacking)}"
         return GateFinding("fail", "missing_basics", keys=lacking, feedback=f"{what} {message}")
 
     async def _unblocking(self, reason: str, gate: Awaitable[GateFinding]) -> GateFinding:
-        """Turn what a gate raises into a skip; signals that end a run and limits pass (M-042, M-120)."""
+        """Turn what a gate raises into a skip; signals that end a run and limits pass."""
         try:
             return await gate
         except Exception as error:
@@ -210,7 +208,7 @@ class Precheck:
             return GateFinding("skipped", reason, error=type(error).__name__) if is_capped else _OVER_CAP
 
     async def _compared(self) -> GateFinding:
-        """Sample short plans, one after another so that none is paid for after the cap, and compare them (M-118, M-119)."""
+        """Sample short plans, one after another so that none is paid for after the cap, and compare them."""
         settings, texts = self._settings, []
         agent = self._agent_of(settings.consensus_agent)
         options = {"max_tokens": settings.max_tokens, "resources": self._resources}
@@ -242,7 +240,7 @@ class Precheck:
         return finding
 
     def _book(self, call: str, spent: Usage) -> bool:
-        """Book what a call spent, in the story too (M-044); tell whether it kept to the cap (M-116)."""
+        """Book what a call spent, in the story too; tell whether it kept to the cap."""
         self.usage += spent
         if not spent.is_nothing:
             emit("agent.usage", call=call, **asdict(spent))
@@ -264,7 +262,13 @@ class Precheck:
         return data
 
     def _conclude(self, finding: GateFinding) -> None:
-        """Tell what was found (M-124, M-162) and keep its feedback."""
+        """Tell what was found, once for an attempt, and keep its feedback.
+
+        Where there was nothing to judge but the context's keys, they are what was found.
+        """
+        keys = self._settings.required_context_keys
+        if keys and finding in (_NO_PLAN, _NO_VALIDATOR):
+            finding = GateFinding("pass", "context_keys", keys=keys)
         emit(f"aros.reasoning.precheck.{finding.result}", **finding.attributes())
         if finding.feedback is not None and not self._shadow:
             self.feedback = finding.feedback[:MAX_FEEDBACK]

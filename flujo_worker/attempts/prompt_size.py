@@ -1,4 +1,4 @@
-"""How long the prompt of an attempt will be, before the attempt is claimed: what its reservation is estimated from (M-044).
+"""How long the prompt of an attempt will be, before the attempt is claimed: what its reservation is estimated from.
 
 It runs no user code: templates are rendered, prompt processors and a `BaseAgent`'s own way to write are left out. In: an envelope with
 nothing left to fetch, and the code that it names. Out: bytes.

@@ -1,4 +1,4 @@
-"""A pipeline's resources, held open for one attempt: made and entered before it, left after it however it ends (§2.4).
+"""A pipeline's resources, held open for one attempt: made and entered before it, left after it however it ends.
 
 It must not know what an attempt does. In: a policy and its attempt; out: what the policy gave. What is entered is left once, also where
 nobody waits for the entering any more. Sync code runs in threads, which need not be the same for entering and leaving.

@@ -1,6 +1,6 @@
-"""Going on with a person's answer: answer → typed value → context (M-449…M-452). No answer: its time was over.
+"""Going on with a person's answer: answer → typed value → context. No answer: its time was over.
 
-An answer to the question of a tool's agent is that agent's: the step is performed again, and finds it there (M-327).
+An answer to the question of a tool's agent is that agent's: the step is performed again, and finds it there.
 """
 
 from __future__ import annotations

@@ -1,18 +1,16 @@
-"""One attempt's output made to fit its schema, and the story of it: AROS's parser with the step's settings, told as events.
+"""One attempt's output made to fit its schema: AROS's parser with the step's settings, then the step's output processors where it refuses.
 
 It must not call an agent or decide about another try. In: what the model wrote, and the schema it has to hold under; out: the same,
-or what it means, or `AgentIOValidationError` with the parser's feedback, which the next attempt is told (C-02, M-051).
+or what it means, or `AgentIOValidationError` with the parser's feedback, which the next attempt is told.
 """
 
 from __future__ import annotations
 
 import asyncio
-import difflib
 import hashlib
 import json
 import time
 from dataclasses import replace
-from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -20,31 +18,33 @@ import orjson
 from flujo_client.contract.outcome import Correction
 from flujo_client.contract.processing import ProcessingSettings
 from flujo_client.errors import AgentIOValidationError
+from flujo_worker.agents.shaping import PLAIN
 from flujo_worker.aros import parse
-from flujo_worker.aros.outcome import CUT
+from flujo_worker.aros.decode import decode
+from flujo_worker.aros.outcome import CUT, SCHEMA, ParseOutcome, Unfit
 from flujo_worker.aros.typed import decoded, schema_hash, schema_of, structured_type, validated
+from flujo_worker.attempts.shape_events import emit_mended, emit_outcome, stage_of
 from flujo_worker.observe.log import emit
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
     from concurrent.futures import Executor
 
     from flujo_client.contract.processing import ProcessingConfigModel
     from flujo_worker.agents.answer import AgentAnswer
-    from flujo_worker.aros.outcome import ParseOutcome, Preview
+    from flujo_worker.agents.shaping import Origin
+    from flujo_worker.attempts.mending import Mending
 
 POLICY_VERSION: Final = "1"
 """Of the rules of repair: it grows when the same text may be read otherwise."""
 
 MOST_ENFORCED: Final = 200_000
-"""Characters that `enforce_grammar` looks at; a longer text is not judged (requirements §2.5)."""
+"""Characters that `enforce_grammar` looks at; a longer text is not judged."""
 
 _QUICK: Final = 65_536
 """Characters that are read at once; a longer text is read in a thread."""
 
-_STRICT: Final = ProcessingSettings(aop="off")
-_SHOWN: Final = 200
-_WHY: Final = {"extract": "text around it", "tolerant": "no JSON", "syntactic": "no JSON", "semantic": "other types"}
+STRICT: Final = ProcessingSettings(aop="off")
 _CUT_OFF: Final = "the answer was cut off at the token limit; answer more briefly"
 
 
@@ -57,6 +57,7 @@ class OutputParser:
         agent, model: who is asked, as events and the ledger name them.
         threads: where long texts are read.
         corrections: gets what was repaired, if the project keeps a ledger.
+        mending: the step's output processors, if it has some: they get what only the schema refuses.
 
     Attributes:
         raw: the text that was read last, for who looks for a plan in it.
@@ -71,12 +72,18 @@ class OutputParser:
         model: str | None,
         threads: Executor,
         corrections: list[Correction],
+        mending: Mending | None = None,
     ) -> None:
         self.settings, self.agent, self.model = settings, agent, model
         self._step, self._threads = step, threads
         self._began = time.monotonic()
         self.raw: str | None = None
-        self._corrections = corrections
+        self._corrections, self._mending = corrections, mending
+
+    @property
+    def was_mended(self) -> bool:
+        """Whether the output processors have had this output already."""
+        return self._mending is not None and self._mending.was_tried
 
     @property
     def looks(self) -> bool:
@@ -88,13 +95,13 @@ class OutputParser:
         """Whether what is read takes the output's place."""
         return self.settings.parsing.aop != "off" and not self.settings.shadow
 
-    async def read(self, raw: Any, schema: Mapping[str, Any] | None, *, finish_reason: str | None = None) -> Any:
+    async def read(self, raw: Any, schema: Mapping[str, Any] | None, origin: Origin = PLAIN) -> Any:
         """Give back `raw` itself if nothing had to be done, else what it means: JSON text for a text, data for data.
 
         Args:
             raw: a text, or data that the provider's client has decoded.
             schema: what it has to hold under; None for any JSON.
-            finish_reason: why the model stopped; after `length` a refusal says that the answer was cut.
+            origin: where it comes from; a refusal says so if the answer was cut.
 
         Raises:
             AgentIOValidationError: it cannot be made to hold; names place, expected and found.
@@ -107,23 +114,80 @@ class OutputParser:
             return raw
         outcome = await self._parsed(text, schema or {}, self.settings.parsing)
         more = await self._next_level(text, schema) if self.settings.shadow and not outcome.ok else {}
-        self._emit_repairs(outcome, text, schema, more)
+        if self._may_mend(outcome, origin):
+            outcome = await self._mended(outcome, schema, origin)
+        emit_outcome(outcome, text, schema, self._shadow, more)
         if self.settings.shadow or (outcome.ok and not outcome.transforms):
             return raw
         if not outcome.ok:
-            raise self._refusal(outcome, finish_reason)
+            raise self._refusal(outcome, origin)
         self._record_correction(outcome, schema)
         return _written(outcome.value) if isinstance(raw, str) else outcome.value
 
+    async def fit(
+        self,
+        readable: Any,
+        schema: Mapping[str, Any] | None,
+        validate: Callable[[Any], Awaitable[Any]],
+        origin: Origin = PLAIN,
+    ) -> Any:
+        """Validate what was read by its type; what the type refuses goes to the output processors, if they have not had it.
+
+        Args:
+            readable: what `read` gave.
+            schema: what it holds under.
+            validate: gives the type's value, or raises AgentIOValidationError.
+            origin: as for `read`.
+
+        Raises:
+            AgentIOValidationError: the type refuses it, after the processors if there are some.
+        """
+        try:
+            return await validate(readable)
+        except AgentIOValidationError as error:
+            refusal = error
+        if self._mending is not None and self._mending.was_tried:
+            raise self._mending.blamed(refusal)
+        unfit = Unfit(decode(readable) if isinstance(readable, str) else readable) if refusal.rule == SCHEMA else None
+        refused = ParseOutcome(ok=False, feedback=refusal.message, rule=SCHEMA, stage="semantic", unfit=unfit)
+        if not self._may_mend(refused, origin):
+            raise refusal
+        outcome = await self._mended(refused, schema, origin)
+        if outcome is refused:
+            raise refusal
+        if not outcome.ok:
+            raise self._refusal(outcome, origin)
+        try:
+            fitted = await validate(_written(outcome.value) if isinstance(readable, str) else outcome.value)
+        except AgentIOValidationError as error:
+            assert self._mending is not None
+            raise self._mending.blamed(error) from None
+        emit_mended([each.name for each in outcome.transforms], refusal.rule)
+        self._record_correction(outcome, schema)
+        return fitted
+
+    def _may_mend(self, outcome: ParseOutcome, origin: Origin) -> bool:
+        """Tell whether the output processors may change the last word: never on an answer that was cut."""
+        is_refused = self.changes and not outcome.ok and outcome.unfit is not None
+        return is_refused and self._mending is not None and origin.is_whole and not origin.is_cut
+
+    async def _mended(self, refused: ParseOutcome, schema: Mapping[str, Any] | None, origin: Origin) -> ParseOutcome:
+        assert self._mending is not None
+
+        async def judge(text: str) -> ParseOutcome:
+            return await self._parsed(text, schema or {}, STRICT)
+
+        return await self._mending.outcome(refused, judge, origin.key)
+
     async def _enforce(self, text: str, schema: Mapping[str, Any] | None) -> None:
-        """Judge the text as it came, before anything is done about it (C-09, M-073)."""
+        """Judge the text as it came, before anything is done about it."""
         data: dict[str, Any] = {"mode": self.settings.structured_output}
         if schema is None or len(text) > MOST_ENFORCED:
             emit("grammar.enforce.skipped", **data, reason="no_schema" if schema is None else "too_long")
             return
         data["schema_hash"] = schema_hash(schema)
-        outcome = await self._parsed(text, schema, _STRICT)
-        emit(f"grammar.enforce.{'pass' if outcome.ok else 'fail'}", **data, **self._shadow())
+        outcome = await self._parsed(text, schema, STRICT)
+        emit(f"grammar.enforce.{'pass' if outcome.ok else 'fail'}", **data, **self._shadow)
         if not outcome.ok and not self.settings.shadow:
             raise AgentIOValidationError(
                 f"the output does not match its grammar: {outcome.feedback}",
@@ -138,37 +202,12 @@ class OutputParser:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, parse, text, dict(schema), settings)
 
-    def _refusal(self, outcome: ParseOutcome, finish_reason: str | None) -> AgentIOValidationError:
-        if finish_reason == "length":
+    def _refusal(self, outcome: ParseOutcome, origin: Origin) -> AgentIOValidationError:
+        if origin.is_cut:
             return AgentIOValidationError(f"{_CUT_OFF}: {outcome.feedback}", rule=CUT, pointer=outcome.pointer or "")
         return AgentIOValidationError(
             outcome.feedback or "", rule=outcome.rule or "schema", pointer=outcome.pointer or ""
         )
-
-    def _emit_repairs(
-        self, outcome: ParseOutcome, text: str, schema: Mapping[str, Any] | None, more: dict[str, Any]
-    ) -> None:
-        """Tell what was done, stage by stage (M-158 to M-161); nothing for a text that was right as it came (M-167)."""
-        types = {"expected_type": _expected(schema), "actual_type": _actual(text)}
-        for stage, group in groupby(outcome.transforms, key=lambda each: _stage(each.stage)):
-            done = list(group)
-            emit("output.coercion.attempt", stage=stage, reason=_WHY[stage], **types, **self._shadow())
-            data: dict[str, Any] = {"transforms": [each.name for each in done]}
-            if stage == "semantic":
-                data |= {"conversions": [each.attributes() for each in done][:20], **_branches(outcome)}
-            if stage == "tolerant" and outcome.preview is not None:
-                data |= {"patch_preview": outcome.preview._asdict(), "similarity": _similarity(outcome.preview)}
-            emit("output.coercion.success", stage=stage, **data, **self._shadow())
-        if not outcome.ok:
-            self._emit_refusal(outcome, types, more)
-        if outcome.transforms or not outcome.ok:
-            self._sum_up(outcome)
-
-    def _emit_refusal(self, outcome: ParseOutcome, types: dict[str, Any], more: dict[str, Any]) -> None:
-        stage = _stage(outcome.stage)
-        data = {"rule": outcome.rule, "pointer": outcome.pointer, "error_preview": (outcome.feedback or "")[:_SHOWN]}
-        emit("output.coercion.attempt", stage=stage, reason=outcome.rule, **types, **self._shadow())
-        emit("output.coercion.fail", level="warning", stage=stage, **data, **self._shadow(), **more)
 
     async def _next_level(self, text: str, schema: Mapping[str, Any] | None) -> dict[str, Any]:
         """Say what the next level up would have read, so that a retry's value can be compared with it."""
@@ -178,15 +217,7 @@ class OutputParser:
         found = {"value_hash": _hashed(outcome.value)} if outcome.ok else {"rule": outcome.rule}
         return {"next_level": {"aop": "full", "tolerant_level": level, "ok": outcome.ok, **found}}
 
-    def _sum_up(self, outcome: ParseOutcome) -> None:
-        """One event for each family of stages and attempt (C-07)."""
-        acted = {"coercion" if each.stage == "semantic" else "syntactic" for each in outcome.transforms}
-        failed = None if outcome.ok else "coercion" if outcome.stage == "semantic" else "syntactic"
-        for family in ("syntactic", "coercion"):
-            result = "fail" if family == failed else "success" if family in acted else "skip"
-            why: dict[str, Any] = {"rule": outcome.rule} if family == failed else {}
-            emit(f"aros.aop.{family}.{result}", **why, **self._shadow())
-
+    @property
     def _shadow(self) -> dict[str, Any]:
         return {"shadow": True} if self.settings.shadow else {}
 
@@ -199,7 +230,7 @@ class OutputParser:
                     provider_model=self.model,
                     schema_hash=schema_hash(schema),
                     policy_version=POLICY_VERSION,
-                    stage=_stage(outcome.stage),
+                    stage=stage_of(outcome.stage),
                     repair_depth=len(outcome.transforms),
                     transforms=tuple(each.name for each in outcome.transforms),
                     latency_ms_saved=1000 * (time.monotonic() - self._began),
@@ -238,7 +269,13 @@ async def _read(text: str, declared: Any, shape: OutputParser) -> Any:
     if schema is None:
         return text
     read = await shape.read(text, schema)
-    return validated(read, declared) if shape.changes else text
+    if not shape.changes:
+        return text
+
+    async def validate(readable: str) -> Any:
+        return validated(readable, declared)
+
+    return await shape.fit(read, schema, validate)
 
 
 def _written(value: Any) -> str:
@@ -255,36 +292,8 @@ def _written(value: Any) -> str:
         return json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError) as error:
         why = str(error)  # raised from it, this would be told as the root cause
-    raise AgentIOValidationError(
-        f"the output is to hold under a JSON schema, and is not JSON itself: {why}", rule="no-json"
-    )
+    raise AgentIOValidationError(f"the output must match a JSON Schema, but is not JSON: {why}", rule="no-json")
 
 
 def _hashed(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
-
-
-def _similarity(preview: Preview) -> float:
-    """How much of what was shown stayed, from 0 to 1 (M-090); of the previews only, for it grows with their product."""
-    return round(difflib.SequenceMatcher(None, preview.before, preview.after, autojunk=False).ratio(), 2)
-
-
-def _stage(name: str) -> str:
-    """Undoing an encoding is a part of Stage 0, and a text that was never repaired failed at its syntax."""
-    return {"unescape": "extract", "parse": "syntactic"}.get(name, name)
-
-
-def _branches(outcome: ParseOutcome) -> dict[str, Any]:
-    if not outcome.branches:
-        return {}
-    return {"branch_index": next(iter(outcome.branches.values())), "branch_choices": dict(outcome.branches)}
-
-
-def _expected(schema: Mapping[str, Any] | None) -> str:
-    kind = (schema or {}).get("type", "any")
-    return kind if isinstance(kind, str) else " or ".join(map(str, kind))
-
-
-def _actual(text: str) -> str:
-    """What the text is on its face."""
-    return {"{": "object", "[": "array", '"': "string", "": "empty"}.get(text.strip()[:1], "text")

@@ -1,4 +1,4 @@
-"""What earlier attempts at a step have spent, known to this process without waiting (M-044, requirements §2.7).
+"""What earlier attempts at a step have spent, known to this process without waiting.
 
 Must not know where spending is kept. In: an envelope. Out: figures, or None.
 """

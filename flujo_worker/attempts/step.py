@@ -1,6 +1,6 @@
-"""One attempt of an agent step, stage by stage: `STAGES` is the way of its data, from top to bottom (M-049).
+"""One attempt of an agent step, stage by stage: `STAGES` is the way of its data, from top to bottom.
 
-Every stage has a place that its failures are blamed on (C-01, C-02), and most may take the attempt's time. A plugin may send the prompt to
+Every stage has a place that its failures are blamed on, and most may take the attempt's time. A plugin may send the prompt to
 another agent: its answer goes `REDIRECTED`, under what is left of that time. What is raised goes through; `outcome.py` makes a fault of it.
 """
 
@@ -12,7 +12,8 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from flujo_client.errors import InfiniteRedirectError, PluginError
+from flujo_client.errors import AgentIOValidationError, InfiniteRedirectError, PluginError
+from flujo_client.pipeline.answer_readers import is_answer_reader
 from flujo_client.pipeline.compiled_text import Templated
 from flujo_client.pipeline.identity import agent_name, identify
 from flujo_worker.agents.answer import AgentAnswer
@@ -21,18 +22,23 @@ from flujo_worker.agents.call_events import record_answer, recording_call, timed
 from flujo_worker.agents.factory import model_of
 from flujo_worker.agents.pricing import declared
 from flujo_worker.agents.shaping import Shaping
-from flujo_worker.attempts.checks import Redirect, consult_plugins, consult_validators, processed
+from flujo_worker.aros.typed import schema_of, structured_type
+from flujo_worker.attempts.checks import Redirect, consult_plugins, consult_validators, name_of, processed
 from flujo_worker.attempts.conversation import history_of, record_turn, remember
+from flujo_worker.attempts.mending import FinalCheck, Mending
 from flujo_worker.attempts.precheck import Precheck
 from flujo_worker.attempts.shape import OutputParser, shaped
+from flujo_worker.attempts.shape_events import emit_custom, emit_refusal
 from flujo_worker.event_loop import is_cancelled, within
 from flujo_worker.observe.log import bound, emit
 from flujo_worker.runtime.attempt_run import Done
 from flujo_worker.runtime.write_context import absorb
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+    from flujo_client.pipeline.step import Step
+    from flujo_worker.attempts.checks import Processed
     from flujo_worker.runtime.attempt_run import AttemptRun, Work
     from flujo_worker.runtime.faults import During
 
@@ -124,6 +130,7 @@ class StepAttempt:
                 model=model_of(self.agent),
                 threads=self.work.threads,
                 corrections=self.run.corrections,
+                mending=self._mending(),
             )
 
     async def render_prompt(self) -> None:
@@ -131,7 +138,8 @@ class StepAttempt:
         step, data = self.work.step, self.work.data
         if step.input is not None:
             data = Templated(step.input)(data, self.run.context)
-        self.prompt = self.question = await processed(step.processors.prompt_processors, data, self.work, self.run)
+        rendered = await processed(step.processors.prompt_processors, data, self.work, self.run)
+        self.prompt = self.question = rendered.data
 
     async def precheck(self) -> None:
         """Look at the plan in the prompt; what that takes is taken from the agent's time."""
@@ -143,7 +151,7 @@ class StepAttempt:
             context=self.run.context,
             agent_of=self.work.agent_of,
             threads=self.work.threads,
-            schema=wanted.schema,
+            schema=self._schema() if wanted.precheck.enabled else None,
             shadow=wanted.shadow,
             resources=self.run.resources,
         )
@@ -178,9 +186,27 @@ class StepAttempt:
         self._close(self.check)
 
     async def process_output(self) -> None:
-        """Pass the output through the user's own processors."""
-        own, emits = self.work.step.processors.output_processors, self.work.processing is not None
-        self.output = await processed(own, self.output, self.work, self.run, emits=emits)
+        """Pass the output through the user's own processors, unless it was they who made it fit; then through what reads it for a container."""
+        own, readers = _own(self.work.step), _readers(self.work.step)
+        if own and not (self.shape is not None and self.shape.was_mended):
+            await self._process(own)
+        self.output = (await processed(readers, self.output, self.work, self.run)).data
+
+    async def _process(self, own: Sequence[Any]) -> None:
+        shape, names = self.shape, [name_of(each) for each in own]
+        check = None
+        if shape is not None and shape.changes:
+            check = FinalCheck(shape.settings.schema, structured_type(self.agent), self.output)
+        done = await processed(own, self.output, self.work, self.run)
+        if check is not None:
+            try:
+                check.judge(done.data, done.changed_by or names)
+            except AgentIOValidationError as error:
+                emit_refusal("custom", error.rule, error.pointer, error.message, {}, {})
+                raise
+        if shape is not None:
+            emit_custom(done.changed_by)
+        self.output = done.data
 
     async def consult_plugins(self) -> None:
         """Ask the plugins. One may put another output in its place, or send the prompt to another agent."""
@@ -206,6 +232,22 @@ class StepAttempt:
 
     # What they need.
 
+    def _schema(self) -> Mapping[str, Any] | None:
+        """Give the schema of the output: the step's own, or that of the agent's type."""
+        own = None if self.shape is None else self.shape.settings.schema
+        declared = structured_type(self.agent) if own is None else None
+        return own if declared is None else schema_of(declared)
+
+    def _mending(self) -> Mending | None:
+        """Make what lets the step's own output processors have what only the schema refuses."""
+        own = _own(self.work.step)
+
+        async def process(data: Any) -> Processed:
+            async with self._bounded():
+                return await processed(own, data, self.work, self.run)
+
+        return Mending([name_of(each) for each in own], process) if own else None
+
     def _shaping(self) -> Shaping | None:
         if self.shape is None:
             return None
@@ -213,7 +255,9 @@ class StepAttempt:
         if mode == "openai_json" and "structured_output" not in (step.processing or {}):
             mode = "auto"  # a project's default asks for JSON where it is expected; only a step's own word makes a text agent give it
         name = re.sub(r"[^A-Za-z0-9_-]", "_", step.name)[:_LONGEST_NAME]
-        return Shaping(mode, name, wanted.schema, wanted.shadow, self.shape.read, reads=self.shape.changes)
+        return Shaping(
+            mode, name, wanted.schema, wanted.shadow, self.shape.read, reads=self.shape.changes, fit=self.shape.fit
+        )
 
     async def _in_time(self, left_s: float, call: Awaitable[AgentAnswer]) -> AgentAnswer:
         """Give an agent's answer; one that comes too late is a timeout that has cost what the answer has."""
@@ -257,6 +301,15 @@ class StepAttempt:
         check.forget()
         self.run.spent += check.usage
         self.run.guidance, self.check = check.feedback, None
+
+
+def _own(step: Step) -> list[Any]:
+    """Give the user's own output processors."""
+    return [each for each in step.processors.output_processors if not is_answer_reader(each)]
+
+
+def _readers(step: Step) -> list[Any]:
+    return [each for each in step.processors.output_processors if is_answer_reader(each)]
 
 
 def _always(_: StepAttempt) -> bool:

@@ -1,4 +1,4 @@
-"""`flujo beat`: the scheduled sweep and the scheduled health check (M-012), thin over Celery's own.
+"""`flujo beat`: the scheduled sweep and the scheduled health check, thin over Celery's own.
 
 It only saves time: workers sweep by themselves, and the health check can be made by hand.
 """
@@ -55,7 +55,7 @@ def command(*, parent: int | None) -> None:
 
 
 def schedule(settings: Settings) -> dict[str, dict[str, Any]]:
-    """What is sent, and how often: Celery's `beat_schedule`, for an app of yours too."""
+    """Return what is sent, and how often: Celery's `beat_schedule`, also for your own app."""
     times = {TASK_SWEEP: SWEEP_EVERY_S, TASK_HEALTH_CHECK: settings.health.every_s}
     return {
         task: {

@@ -11,15 +11,19 @@ from flujo_worker.store.migrate import migrate
 
 
 @click.command("migrate")
+@click.option("--ignore-workers", is_flag=True, help="Apply also what workers that are alive are too old for.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was applied as JSON.")
-def command(*, as_json: bool) -> None:
+def command(*, ignore_workers: bool, as_json: bool) -> None:
     """Bring the database up to this code. Safe to run from many processes at once, and under running workers."""
     settings = join_services(ConfigManager().settings())
-    applied = migrate(settings.database())
+    done = migrate(settings.database(), ignore_workers=ignore_workers)
+    if done.waiting:
+        names, workers = ", ".join(map(str, done.waiting)), ", ".join(done.workers)
+        say(f"{names} waits for the end of older workers: {workers}. Restart them, then run `flujo migrate` again.")
     if as_json:
-        show_json([{"version": each.version, "name": each.name} for each in applied])
+        show_json([{"version": each.version, "name": each.name} for each in done.applied])
         return
-    for each in applied:
-        say(f"applied {each.version:04d}_{each.name}")
-    if not applied:
+    for each in done.applied:
+        say(f"applied {each}")
+    if not done.applied and not done.waiting:
         say("nothing to do")

@@ -11,6 +11,7 @@ from celery.concurrency import get_available_pool_names
 
 from flujo_client.config.manager import ConfigManager
 from flujo_worker.app import FlujoWorker
+from flujo_worker.cli.drain import drain
 from flujo_worker.cli.parent import follow, parent_option
 from flujo_worker.consumer.pool import POOL
 
@@ -31,12 +32,33 @@ INTERRUPTED = "Warm SIGINT"
     show_default=True,
     help="The pool: Flujo's own, or one of Celery's, such as threads, or prefork for CPU-bound steps.",
 )
+@click.option(
+    "--drain", "drains", is_flag=True, help="Run none: tell live ones to stop in order, and wait until they have."
+)
+@click.argument("names", metavar="[WORKER|HOST]...", nargs=-1)
 @parent_option
 @click.pass_context
-def command(ctx: click.Context, *, concurrency: int | None, queues: str | None, pool: str, parent: int | None) -> None:
-    """Run one worker process. Run one for each core, on as many machines as you like. One that crashed does not exit with 0."""
-    follow(parent)
+def command(
+    ctx: click.Context,
+    *,
+    concurrency: int | None,
+    queues: str | None,
+    pool: str,
+    drains: bool,
+    names: tuple[str, ...],
+    parent: int | None,
+) -> None:
+    """Run one worker process. Run one for each core, on as many machines as you like. One that crashed does not exit with 0.
+
+    With --drain, stop the workers with these ids or on these hosts, by default those of this host. Each takes nothing new, finishes what ends
+    within worker.shutdown_grace_s, and hands the rest to other workers.
+    """
     settings = ConfigManager().settings()
+    if drains:
+        ctx.exit(drain(settings, names))
+    if names:
+        raise click.UsageError("workers are named for --drain only")
+    follow(parent)
     if concurrency is None and pool == "prefork" and "concurrency" not in settings.worker.model_fields_set:
         concurrency = os.cpu_count()
     if concurrency is not None:

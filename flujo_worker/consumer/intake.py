@@ -56,6 +56,11 @@ def retire() -> None:
         state.should_stop = RETIRED  # type: ignore[assignment]  # Celery puts exit codes there as well
 
 
-def retire_parent() -> None:
+def stop() -> None:
+    """Stop this worker in order."""
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def stop_parent() -> None:
     """Stop the worker whose pool this process belongs to, in order."""
     os.kill(os.getppid(), signal.SIGTERM)

@@ -113,7 +113,7 @@ def _flaw_of_properties(properties: dict[str, Any]) -> str | None:
 
 
 def _flaw_of_task(headers: dict[str, Any]) -> str | None:
-    """A task is named in the headers since protocol 2, and has its id beside it."""
+    """Find what is wrong with the task, which the headers name, with its id, since protocol 2."""
     named = [headers[name] for name in ("task", "id") if name in headers]
     if not all(isinstance(name, str) for name in named):
         return "its task and task id must be strings"

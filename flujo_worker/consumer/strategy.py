@@ -134,18 +134,16 @@ def _headers_of(
 ) -> dict[str, Any]:
     embedded = {each: value for each, value in (embed or {}).items() if value}
     if kwargs or embedded.keys() - {"chord"} or (embed or {}).keys() - _EMBEDDED:
-        raise WireError(f"it asks for more than {name}")
+        raise WireError(f"it has more arguments or options than {name} takes")
     if name in _WITHOUT_WORK:
         return _headers_of_call(name, headers, args, embedded)
     *parts, wire = args
     if len(parts) != (name == TASK_JOIN) or (wire["task"], wire["key"]) != (name, headers["id"]):
-        raise WireError(
-            f"what it holds is {wire['task']!r:.80} {wire['key']!r:.200}, not {name} {headers['id']!r:.200}"
-        )
+        raise WireError(f"it contains {wire['task']!r:.80} {wire['key']!r:.200}, not {name} {headers['id']!r:.200}")
     named = AttemptKey.parse(wire["key"])
     group, index = headers.get("group"), headers.get("group_index")
     if not is_membership(named.run, group, index, embedded.get("chord")):
-        raise WireError(f"the chord it says it is a part of is not one of run {named.run!r:.80}")
+        raise WireError(f"its chord does not belong to run {named.run!r:.80}")
     ours = {"group": group, "group_index": index, "flujo_run": named.run, "flujo_step": named.step}
     return task_headers(name, headers["id"]) | ours
 
@@ -153,9 +151,9 @@ def _headers_of(
 def _headers_of_call(
     name: str, headers: Mapping[str, Any], args: list[Any], embedded: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """A sweep and a health check carry nothing; they may expire, for another one follows."""
+    """Return the headers of a sweep or a health check. They carry no data, and may expire because another one follows."""
     if args or embedded or not isinstance(headers["id"], str):
-        raise WireError(f"it asks for more than {name}")
+        raise WireError(f"it has more arguments or options than {name} takes")
     expires = headers.get("expires")
     if expires is not None:
         expires = datetime.fromisoformat(expires).isoformat()

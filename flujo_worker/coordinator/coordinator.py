@@ -1,4 +1,4 @@
-"""The coordinator: the only one that moves a run. decide ⇄ ask → commit → publish, in this order (law).
+"""The coordinator: the only one that moves a run. decide ⇄ ask → commit → publish, in this order.
 
 It is called at the tail of an attempt's own task, and by the sweeper for what no attempt can say any more.
 """
@@ -57,7 +57,7 @@ _RAISED = (UserCodeFailed, UserCodePaused)
 
 @dataclass(frozen=True, slots=True)
 class ConcludeResult:
-    """What became of a notice. `counts`: the delivery is its chord's part, for it closed a branch and left the lane empty (law)."""
+    """What became of a notice. `counts`: the delivery is its chord's part, for it closed a branch and left the lane empty."""
 
     verdict: Verdict
     counts: bool = False
@@ -179,7 +179,7 @@ class Coordinator:
         return True
 
     def handle_proactive_cancellation(self, ticket: RunHeader, breach: Fault) -> None:
-        """A limit was passed, and the commit that passed it marked the tree's first run: wind it down now, child runs too (M-433).
+        """Wind down a tree of runs whose limit was passed; the commit that passed it marked the tree's first run.
 
         Were this process gone, a sweep would do it.
         """
@@ -209,7 +209,7 @@ class Coordinator:
         return True
 
     def join_if_due(self, run: str, fan_out: str) -> Envelope | None:
-        """A chord has signalled: make the join's work row if it is due, and give its envelope, if there is one."""
+        """Make the join's work row if it is due, when a chord has signalled, and return its envelope, if there is one."""
         self._store.signal_join(run, fan_out, self._control_queue, "chord")
         return next(iter(self._store.envelopes([JoinSignal(run, fan_out).key])), None)
 
@@ -241,7 +241,7 @@ class Coordinator:
             self._store.note(envelope.ticket.run, kept, key=envelope.key)
 
     def _signal_parent(self, run: str, *, by: str) -> None:
-        """A run has ended: if another one waits for it, have that go on."""
+        """Let the run that waits for one that has ended, if any, continue."""
         try:
             child = self._store.child_run(run)
         except Unreadable as error:  # whoever waits for it will be signalled by a sweep, and find the same
@@ -318,7 +318,7 @@ class Coordinator:
             await self.effects.send(envelopes, decision.fan_out)
 
     async def _after_branch(self, ended: BranchClosed, committed: Committed, envelope: Envelope) -> bool:
-        """A branch has closed. Who aborts its fan-out, closes a branch of one that was, or one without a lane, signals at once: no chord will."""
+        """Follow up a closed branch. If it aborts its fan-out, belongs to an aborted one, or has no lane, signal at once: no chord will."""
         run, call = envelope.ticket.run, self.effects.call
         if ended.aborts:
             await call(self.wind_down, run, ended.fan_out, by="worker")
@@ -356,6 +356,7 @@ def _envelope(decision: Decision, following: NextAttempt) -> Envelope:
         queue=following.queue,
         kind=following.kind,
         lanes=following.lanes,
+        code=following.code,
     )
 
 

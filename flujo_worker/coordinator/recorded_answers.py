@@ -44,7 +44,7 @@ def _noted(answer: Any) -> dict[str, Any]:
 
 
 def _recorded(answer: Any) -> Any:
-    """An answer as it is kept with the attempt: plain as it is, a value by its digest, many values by their number."""
+    """Return an answer as it is stored with the attempt: a plain one unchanged, a value as its digest, many values as their number."""
     if isinstance(answer, Packed):
         return {"digest": answer.digest}
     if isinstance(answer, list) and all(isinstance(each, Packed) for each in answer):

@@ -102,7 +102,7 @@ def list_distributions(wanted: list[str] | None) -> list[str]:
 
 
 def offline_model() -> Model[Any]:
-    """The model that is asked when none is set: it knows only what it is sent."""
+    """Return the model that is asked when none is set: it knows only what it is sent."""
 
     def answer(prompt: str) -> str:
         sent, end = json.JSONDecoder().raw_decode(prompt)
@@ -122,12 +122,12 @@ def quote_holds(verdict: LicenseVerdict, *, context: Audit) -> tuple[bool, str]:
 
 
 def without_files(metadata: DistributionMetadata, _context: Audit) -> DistributionMetadata:
-    """What is judged first: the fields, which are short."""
+    """Return what is judged first: the fields, which are short."""
     return metadata.model_copy(update={"license_files": ()})
 
 
 def with_files(_verdict: LicenseVerdict, context: Audit, _index: int) -> DistributionMetadata | None:
-    """What is judged when that was not enough."""
+    """Return what is judged when that was not enough."""
     return context.metadata
 
 
@@ -152,12 +152,12 @@ def attention(verdict: LicenseVerdict) -> str:
 
 
 def nothing(_: Any) -> str:
-    """What there is to say of the rest."""
+    """Return the note for all other licences."""
     return ""
 
 
 def finding(note: str, _path: str, context: Audit) -> AuditFinding:
-    """What a branch answers with, whichever path it went."""
+    """Return what a branch answers, whichever path it took."""
     assert context.metadata is not None
     return AuditFinding(
         distribution=context.metadata.name, version=context.metadata.version, verdict=context.verdict, note=note
@@ -233,17 +233,17 @@ def who_decides(groups: dict[str, list[AuditFinding]], _context: Audit) -> str:
 
 
 def wording(groups: dict[str, list[AuditFinding]]) -> str:
-    """What the person is asked."""
+    """Write the question for the person."""
     return ask_about(to_approve(groups))
 
 
 def question(groups: dict[str, list[AuditFinding]], _context: Audit) -> str:
-    """The same, for the step that asks."""
+    """Write the question for the step that asks."""
     return wording(groups)
 
 
 def audited(_output: Any, _path: str, context: Audit) -> Audited:
-    """What the run answers with, whoever decided."""
+    """Return what the run answers, whoever decided."""
     return Audited(groups=context.groups, ruling=context.ruling)
 
 

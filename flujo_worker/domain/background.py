@@ -1,4 +1,4 @@
-"""A step in the background: a run of its own begins in the commit that comes to it, and the pipeline goes on (SYS-31, ADR 19)."""
+"""A step in the background: a run of its own begins in the commit that comes to it, and the pipeline goes on (ADR 19)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A circuit breaker: how often a service fails, and whether it is called meanwhile (M-463, C-44). Pure: now is given.
+"""A circuit breaker: how often a service fails, and whether it is called meanwhile. Pure: now is given.
 
     closed ──too many failures──▶ open ──recovery is over──▶ half open ──enough probes passed──▶ closed
                                    ▲                            │

@@ -1,4 +1,4 @@
-"""Budgets: reserve before a call what it is expected to cost, settle after it (M-044, SYS-18). Pure, and what both stores do.
+"""Budgets: reserve before a call what it is expected to cost, settle after it. Pure, and what both stores do.
 
 A budget never holds more than its limit, settled and reserved together; what a call has cost beyond that is its overrun, which is a
 breach. Dollars are decimals, so that they add up exactly.
@@ -37,7 +37,7 @@ class Amount:
 
     @classmethod
     def of(cls, usage: Usage) -> Amount:
-        """What was spent."""
+        """Return what was spent."""
         return cls(money(usage.cost_usd), usage.input_tokens + usage.output_tokens)
 
     def __add__(self, other: Amount) -> Amount:
@@ -70,7 +70,7 @@ class Budget:
 
     @property
     def counted(self) -> Amount:
-        """What the limit bounds (law)."""
+        """What the limit bounds."""
         return self.settled + self.reserved
 
     @property
@@ -127,7 +127,7 @@ def refusal(budget: Budget, requested: Amount) -> Fault:
 
 
 def breach(budgets: Iterable[Budget]) -> tuple[Fault, dict[str, Any]] | None:
-    """Why the run fails whose attempt has passed a limit, with the event's data; None where none is passed (M-431, C-10)."""
+    """Why the run fails whose attempt has passed a limit, with the event's data; None where none is passed."""
     for budget in budgets:
         if budget.limit_usd is not None and budget.overrun.usd > 0:
             figures = _violation("cost_usd", budget.scope, float(budget.limit_usd), float(budget.spent.usd))

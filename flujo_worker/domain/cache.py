@@ -1,4 +1,4 @@
-"""A cached step: what a step gave before, or the step, whose success is then kept (SYS-31, U-19).
+"""A cached step: what a step gave before, or the step, whose success is then kept.
 
 Where steps are run again on purpose, in the bodies of loops and the states of machines, the cache is passed by. What is kept is
 written after the commit, so that nothing stands in a cache that was not merged.
@@ -92,7 +92,7 @@ def _is_repeated(draft: DecisionBuilder, scope: ScopeState) -> bool:
 
 
 def cache_key(name: str, dependencies: dict[str, Any], value: Tree) -> str:
-    """The key of a step's result: its name, and the SHA-256 of what the result depends on.
+    """Return the key of a step's result: its name, and the SHA-256 of what the result depends on.
 
     Args:
         name: the step's.

@@ -26,7 +26,7 @@ BODY = "/body"
 
 
 def id_of(draft: DecisionBuilder, container: ScopeState) -> str:
-    """The id of the run that begins at a container."""
+    """Return the id of the run that begins at a container."""
     return child_run_id(draft.notice.envelope.ticket.run, container.address)
 
 
@@ -54,7 +54,7 @@ def _begin(draft: DecisionBuilder, container: ScopeState, child: ChildRun) -> No
 
 
 def _first(draft: DecisionBuilder, container: ScopeState, node: Node) -> NextAttempt:
-    """The first work row of the run that begins at a container's body."""
+    """Make the first work row of the run that begins at a container's body."""
     first = node.bodies["body"][0]
     root = ScopeState(
         address=container.address + BODY,

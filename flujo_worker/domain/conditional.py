@@ -1,4 +1,4 @@
-"""A conditional: one of several paths, chosen by a condition (SYS-16)."""
+"""A conditional: one of several paths, chosen by a condition."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
 
 
 def closed(draft: DecisionBuilder, container: ScopeState, node: Node, path: ScopeState) -> Steps:
-    """The path is at its end, and so is the conditional."""
+    """Close the conditional, whose path has ended."""
     if path.status != "succeeded":
         fault = path.fault and within(path.fault, f"branch '{path.name}' failed")
         yield from give_up(draft, container, fault)

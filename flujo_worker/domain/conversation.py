@@ -1,4 +1,4 @@
-"""A loop's conversation (requirements §2.6): whose words are turns of it, how many its agents are told, which stay. Pure.
+"""A loop's conversation: whose words are turns of it, how many its agents are told, which stay. Pure.
 
 It must not write a turn into a context or render one: that is `attempts/conversation.py`. In: a plan, turns, a loop's rules. Out: rules,
 turns. A token is taken to be 4 bytes of UTF-8: the same everywhere, with no model's own counting.
@@ -34,6 +34,17 @@ def conversation_at(plan: Plan, address: str) -> Rules | None:
             found: Rules = container.rules["conversation"]
             return found
     return None
+
+
+def is_revisited(plan: Plan, path: str) -> bool:
+    """Tell whether a step may run again with what it said before: it stands in a loop or a state machine."""
+    nodes, names = plan.nodes, path.split("/")
+    for name, key in zip(names[:-1:2], names[1::2], strict=True):
+        node = nodes.named(name)
+        if node.spec.revisits:
+            return True
+        nodes = node.bodies[key]
+    return False
 
 
 def role_of(rules: Rules, step: str) -> Literal["user", "assistant"] | None:
@@ -146,6 +157,6 @@ def _summary(older: Sequence[ConversationTurn], most: int) -> list[ConversationT
 
 
 def _short(text: str, most: int) -> str:
-    """A text's beginning on one line: what was said in several could pass for somebody else's turn."""
+    """Return a text's beginning on one line: several lines could pass for another speaker's turn."""
     line = " ".join(text[: most + 1].split())
     return line if len(text) <= most else f"{line[:most]}…"

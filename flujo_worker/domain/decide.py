@@ -82,7 +82,7 @@ def _succeeded(draft: DecisionBuilder, own: ScopeState, _: Backoff) -> Steps:
 
 
 def _go_on(draft: DecisionBuilder, own: ScopeState) -> Steps:
-    """A sequence goes on from its node, or, with an answer that was asked for there, from its end."""
+    """Continue a sequence from its node, or, with an answer that was asked for there, from its end."""
     if own.cursor < len(draft.location(own).nodes or ()):
         yield from enter(draft, own)
     else:
@@ -90,7 +90,7 @@ def _go_on(draft: DecisionBuilder, own: ScopeState) -> Steps:
 
 
 def _join(draft: DecisionBuilder, own: ScopeState) -> Steps:
-    """All branches of a fan-out are closed, or the child run has ended."""
+    """Join a fan-out whose branches are all closed, or an import whose child run has ended."""
     node = draft.container(own)
     if not stops(draft, own, node, node.name):
         yield from KINDS[node.kind].joined(draft, own, node)

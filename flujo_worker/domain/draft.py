@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from flujo_client.address import END, ROOT, is_repeated
 from flujo_client.contract.outcome import Event
-from flujo_client.contract.records import SEQUENCE
+from flujo_client.contract.records import CODE, SEQUENCE
 from flujo_worker.domain.transitions import SCOPE, require
 from flujo_worker.domain.values import (
     CallUserCode,
@@ -54,7 +54,10 @@ MAX_HOPS = 25
 
 @dataclass
 class ScopeState:
-    """A scope as the decision leaves it. `seen` is what it was when it was read; None for one that is opened."""
+    """A scope as the decision leaves it. `seen` is what it was when it was read; None for one that is opened.
+
+    `code` names the versions of code that the conversation in it was held with. Few scopes have one, so it is kept with their metadata.
+    """
 
     address: str
     parent: str | None
@@ -74,6 +77,7 @@ class ScopeState:
     fault: Fault | None = None
     merges: bool = False
     seen: tuple[Packed, Packed | None] | None = None
+    code: tuple[str, ...] = ()
 
     @property
     def next_version(self) -> int:
@@ -92,7 +96,7 @@ def noop(*_: Any) -> Steps:
 
 
 def continue_in_child(*_: Any) -> StepsWithResult:
-    """The child goes on by itself."""
+    """Do nothing: the child continues by itself."""
     yield from ()
     return False
 
@@ -154,29 +158,29 @@ class DecisionBuilder:
     hops: int = 0
 
     def location(self, scope: ScopeState) -> PlanLocation:
-        """What a scope stands for in the plan."""
+        """Return the place of a scope in the plan."""
         return self.plan.locate(scope.address)
 
     def container(self, scope: ScopeState) -> Node:
-        """The container that a scope is, or is a child of; the root has none."""
+        """Return the container that a scope is, or is a child of; the root has none."""
         container = self.location(scope).container
         if container is None:
             raise KeyError(f"scope '{scope.address}' is not in a container")
         return container
 
     def node(self, scope: ScopeState) -> Node:
-        """The node a sequence is at."""
+        """Return the node that a sequence is at."""
         return (self.location(scope).nodes or ())[scope.cursor]
 
     def place(self, scope: ScopeState) -> Node:
-        """The node a sequence is at; the container, if that is what the scope is, or what a sequence has come to the end of."""
+        """Return the node that a sequence is at, or the container if the scope is one or is at the end of one's body."""
         is_at_node = scope.kind == SEQUENCE and scope.cursor < len(self.location(scope).nodes or ())
         return self.node(scope) if is_at_node else self.container(scope)
 
     def own(self) -> ScopeState:
-        """The attempt's own scope, as its envelope tells it."""
+        """Return the attempt's own scope, as its envelope has it."""
         envelope = self.notice.envelope
-        location = self.plan.locate(envelope.address)
+        location, mark = self.plan.locate(envelope.address), self.notice.outcome.code
         scope = ScopeState(
             address=envelope.address,
             parent=None if envelope.address == envelope.ticket.root else location.above,
@@ -190,6 +194,7 @@ class DecisionBuilder:
             context=envelope.context,
             lanes=dict(envelope.lanes),
             seen=(envelope.input, envelope.context),
+            code=envelope.code if mark is None else mark.conversation,
         )
         self.scopes[scope.address] = scope
         return scope
@@ -205,7 +210,7 @@ class DecisionBuilder:
         return scope
 
     def children(self, container: ScopeState) -> Generator[ReadScope, Any, list[ScopeState]]:
-        """A container's children by their place, as this decision leaves them: the rows do not know yet what it did (law)."""
+        """Read a container's children by their place, as this decision leaves them: the rows do not have its changes yet."""
         rows = () if container.seen is None else (yield ReadScope(container.address, children=True))
         found = {row.address: replace(_read(row), status=row.status) for row in rows}
         found |= {scope.address: scope for scope in self.scopes.values() if scope.parent == container.address}
@@ -223,7 +228,7 @@ class DecisionBuilder:
         self.works.append(self.attempt(scope, node, kind=kind, held=held, **rest))
 
     def attempt(self, scope: ScopeState, node: Node, *, kind: AttemptKind = "step", **rest: Any) -> NextAttempt:
-        """A work row for a node of a sequence, in whichever run that is."""
+        """Make a work row for a node of a sequence, in whichever run that is."""
         return NextAttempt(
             address=scope.address,
             step=rest.pop("step", node.name),
@@ -234,6 +239,7 @@ class DecisionBuilder:
             version=scope.next_version,
             lanes=scope.lanes,
             kind=kind,
+            code=scope.code,
             **rest,
         )
 
@@ -246,7 +252,7 @@ class DecisionBuilder:
         self.begun_with = scope.context
 
     def _own_beginning(self) -> Packed | None:
-        """What the attempt's own top-level step began with, where its message tells: a question, or a router, has written since then."""
+        """Return what the attempt's own top-level step began with, if its message has it: a question or a router has written since then."""
         envelope = self.notice.envelope
         return envelope.context if envelope.address == ROOT and envelope.kind in ("step", "start") else None
 
@@ -273,7 +279,7 @@ class DecisionBuilder:
         )
 
     def _moved(self) -> list[ScopeState]:
-        """The attempt's own scope, then the others, deepest first: the order everything locks in (law)."""
+        """Return the attempt's own scope, then the others, deepest first: the order in which everything locks."""
         own, *others = [scope for scope in self.scopes.values() if scope.seen is not None]
         return [own, *sorted(others, key=lambda scope: (-len(scope.address), scope.address))]
 
@@ -283,6 +289,8 @@ def _cursor(nodes: Nodes, step: str) -> int:
 
 
 def _read(row: ScopeRow) -> ScopeState:
+    metadata = dict(row.metadata)
+    code = tuple(metadata.pop(CODE, ()))
     return ScopeState(
         address=row.address,
         parent=row.parent,
@@ -295,8 +303,9 @@ def _read(row: ScopeRow) -> ScopeState:
         output=row.output,
         context=row.context,
         lanes=dict(row.lanes),
-        metadata=dict(row.metadata),
+        metadata=metadata,
         seen=(row.output, row.context),
+        code=code,
     )
 
 
@@ -314,7 +323,7 @@ def _move(scope: ScopeState) -> UpdateScope:
         drops_context=not keeps,
         patch=scope.patch,
         fault=scope.fault,
-        metadata=scope.metadata,
+        metadata=_metadata(scope),
     )
 
 
@@ -339,5 +348,9 @@ def _opening(scope: ScopeState) -> CreateScope:
         status=scope.status,
         waiting=scope.waiting,
         fault=scope.fault,
-        metadata=scope.metadata,
+        metadata=_metadata(scope),
     )
+
+
+def _metadata(scope: ScopeState) -> dict[str, Any]:
+    return scope.metadata | {CODE: list(scope.code)} if scope.code else scope.metadata

@@ -1,4 +1,4 @@
-"""A fallback: a step, and what runs in its stead when it has failed for good (SYS-10, ADR 20)."""
+"""A fallback: a step, and what runs in its stead when it has failed for good (ADR 20)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
 
 
 def closed(draft: DecisionBuilder, container: ScopeState, node: Node, body: ScopeState) -> Steps:
-    """Go on with what succeeded, or fall back once. What a loop or a map keeps when it fails is kept with the last failure (C-13)."""
+    """Go on with what succeeded, or fall back once. What a loop or a map keeps when it fails is kept with the last failure."""
     if body.status == "succeeded":
         feedback = (
             f"Original error: {_original(container)}" if body.name == FALLBACK and node.rules["diagnostics"] else None
@@ -39,7 +39,7 @@ def closed(draft: DecisionBuilder, container: ScopeState, node: Node, body: Scop
 
 
 def _is_limit(fault: Fault | None) -> bool:
-    """Tell whether what there was to spend is spent: a fallback would only spend more (C-10)."""
+    """Tell whether what there was to spend is spent: a fallback would only spend more."""
     return fault is not None and fault.category == LIMIT
 
 
@@ -58,7 +58,7 @@ def _begin(draft: DecisionBuilder, container: ScopeState, body: str) -> Steps:
 
 
 def _both(container: ScopeState, fault: Fault | None) -> Fault | None:
-    """What is said when both failed; control flow passes untouched."""
+    """Make the fault of both when both failed; control flow passes unchanged."""
     if fault is None or is_final(fault):
         return fault
     return replace(fault, feedback=f"Original error: {_original(container)}; Fallback error: {fault.feedback}")

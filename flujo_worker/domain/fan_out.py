@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from flujo_client.contract.records import CODE
 from flujo_worker.domain.flow import (
     call_user_code,
     finish,
@@ -60,11 +61,12 @@ def fan_out(
 def join(draft: DecisionBuilder, container: ScopeState, node: Node) -> Steps:
     """All branches are closed: merge in declared order, and go on."""
     rows = yield ReadScope(container.address, children=True)
+    container.code = tuple(sorted({each for row in rows for each in row.metadata.get(CODE, ())})) or container.code
     yield from _settle(draft, container, node, rows)
 
 
 def _snapshot(node: Node, scope: ScopeState) -> StepsWithResult:
-    """What the branches start from: all of the context, or only the fields that were asked for."""
+    """Return what the branches start from: all of the context, or only the requested fields."""
     include = node.rules.get("include")
     if include is None or scope.context is None:
         return scope.context
@@ -91,7 +93,7 @@ def _settle(draft: DecisionBuilder, container: ScopeState, node: Node, rows: Seq
 
 
 def _verdict(node: Node, rows: Sequence[ScopeRow]) -> Fault | None:
-    """Why the fan-out as a whole failed; None: it succeeded (M-443)."""
+    """Why the fan-out as a whole failed; None: it succeeded."""
     failed = [row for row in rows if row.status == "failed"]
     first = next((row for row in failed if is_final(row.fault)), failed[0] if failed else None)
     none_succeeded = bool(rows) and all(row.status != "succeeded" for row in rows)

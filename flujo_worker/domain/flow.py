@@ -1,6 +1,6 @@
 """What holds for every node: how a sequence goes on, and how a scope that closes tells the one above it.
 
-A close climbs within one decision up to the nearest fan-out and stops there (law): a branch never writes its parent.
+A close climbs within one decision up to the nearest fan-out and stops there: a branch never writes its parent.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from flujo_client.address import END
 from flujo_client.contract.outcome import Fault
 from flujo_client.contract.records import SEQUENCE
 from flujo_client.transport.chords import NO_LANE
+from flujo_worker.domain.conversation import is_revisited
 from flujo_worker.domain.draft import MAX_HOPS, DecisionBuilder, ScopeState, Steps, StepsWithResult
 from flujo_worker.domain.values import BranchClosed, CallUserCode, EndRun, UserCodeFailed
 from flujo_worker.domain.waiting import stops
@@ -38,7 +39,7 @@ def enter(draft: DecisionBuilder, scope: ScopeState) -> Steps:
 
 
 def succeed(draft: DecisionBuilder, scope: ScopeState, output: Packed, context: Packed | None) -> Steps:
-    """A node of a sequence has given its output: go on with the next one, or close the sequence."""
+    """Continue after a node's output with the next node, or close the sequence."""
     scope.output, scope.context, scope.merges = output, context or scope.context, True
     scope.cursor += 1
     if scope.cursor < len(draft.location(scope).nodes or ()):
@@ -48,7 +49,7 @@ def succeed(draft: DecisionBuilder, scope: ScopeState, output: Packed, context: 
 
 
 def fail(draft: DecisionBuilder, scope: ScopeState, node: Node, fault: Fault | None, *, reason: str = "error") -> Steps:
-    """A node of a sequence has failed for good, and a failed node stops its sequence."""
+    """Stop the sequence of a node that has failed for good."""
     data = {"step": node.name, "reason": reason, "feedback": fault.feedback if fault else None}
     draft.emit("step.failed", "error", **data)
     scope.close("failed", fault)
@@ -60,7 +61,7 @@ def fail(draft: DecisionBuilder, scope: ScopeState, node: Node, fault: Fault | N
 
 
 def close(draft: DecisionBuilder, scope: ScopeState) -> Steps:
-    """A sequence has come to its end."""
+    """Close a sequence that has ended."""
     if scope.parent is None:
         scope.close("succeeded")
         draft.end = EndRun("succeeded", output=scope.output)
@@ -79,7 +80,7 @@ def close(draft: DecisionBuilder, scope: ScopeState) -> Steps:
 
 
 def _patch(draft: DecisionBuilder, scope: ScopeState) -> StepsWithResult:
-    """What a branch changed in its context; its fan-out's scope is only read."""
+    """Return what a branch changed in its context; its fan-out's scope is only read."""
     if scope.context is None or scope.parent is None or not is_branch(draft, scope):
         return None
     container = yield from draft.read_scope(scope.parent)
@@ -114,7 +115,7 @@ def close_the_rest(draft: DecisionBuilder, container: ScopeState) -> Steps:
 def finish(
     draft: DecisionBuilder, container: ScopeState, output: Packed, context: Packed | None, **metadata: Any
 ) -> Steps:
-    """A container has succeeded: hand its output and context to its sequence, which goes on."""
+    """Close a container that has succeeded: hand its output and context to its sequence, which continues."""
     node = draft.container(container)
     if context is not None:
         try:
@@ -137,7 +138,7 @@ def give_up(
     context: Packed | None = None,
     **metadata: Any,
 ) -> Steps:
-    """A container has failed. `context` is what its finished children handed to it (C-13); the rest was never merged."""
+    """Close a container that has failed. `context` is what its finished children handed to it; the rest was never merged."""
     scope = yield from _leave(draft, container, metadata)
     container.close("failed", fault)
     if context is not None and not same(scope.context, context):
@@ -148,7 +149,10 @@ def give_up(
 def _leave(draft: DecisionBuilder, container: ScopeState, metadata: Mapping[str, Any]) -> StepsWithResult:
     container.metadata = {**container.metadata, **{key: value for key, value in metadata.items() if value is not None}}
     container.merges = True
-    return (yield from draft.read_scope(container.parent or ""))
+    scope = yield from draft.read_scope(container.parent or "")
+    if container.code and is_revisited(draft.plan, draft.container(container).path):
+        scope.code = container.code
+    return scope
 
 
 def _closed(draft: DecisionBuilder, scope: ScopeState) -> Steps:
@@ -160,6 +164,7 @@ def _closed(draft: DecisionBuilder, scope: ScopeState) -> Steps:
         draft.branch_end = _branch_end(scope, aborts=aborts, takes=node.rules.get("max_concurrency") is not None)
         return
     container = yield from draft.read_scope(scope.parent or "")
+    container.code = scope.code or container.code
     yield from draft.kinds[node.kind].closed(draft, container, node, scope)
 
 
@@ -170,7 +175,7 @@ def is_branch(draft: DecisionBuilder, scope: ScopeState) -> bool:
 
 
 def is_final(fault: Fault | None) -> bool:
-    """Tell whether a failure passes through every container untouched, as control flow does (C-20, C-23)."""
+    """Tell whether a failure passes through every container untouched, as control flow does."""
     return fault is not None and fault.stops_run
 
 
@@ -198,6 +203,7 @@ def open_container(draft: DecisionBuilder, scope: ScopeState, node: Node, *, wai
             context=scope.context,
             lanes=scope.lanes,
             waiting=waiting,
+            code=scope.code,
         )
     )
 
@@ -228,6 +234,7 @@ def open_child(
             output=value,
             context=container.context,
             lanes=container.lanes,
+            code=container.code,
         )
     )
 

@@ -1,4 +1,4 @@
-"""Human in the loop (SYS-17): a question to a person is a work row that is paused, and nothing else waits (M-449, ADR 23).
+"""Human in the loop: a question to a person is a work row that is paused, and nothing else waits (ADR 23).
 
 A step of any kind may ask too, by raising a pause. A question is asked again when its time is over and it is to be escalated, once, and
 when its answer does not fit. Inside an import that lets no question through, however deep, it fails its step instead.
@@ -55,7 +55,7 @@ def ask_again(draft: DecisionBuilder, scope: ScopeState, node: Node, fault: Faul
 
 
 def ask_for(draft: DecisionBuilder, scope: ScopeState, node: Node, fault: Fault) -> Steps:
-    """A step has raised a pause: what it says is the question, and the answer the step's output (M-042), or its tool's (M-327)."""
+    """Ask for a step that has raised a pause: its message is the question, and the answer is the step's output, or its tool's."""
     draft.close = CloseAttempt("failed", "paused")
     try:
         message, context = yield CallUserCode(

@@ -1,7 +1,7 @@
-"""A loop: its body again and again, until its condition is met or it has gone round often enough (SYS-15).
+"""A loop: its body again and again, until its condition is met or it has gone round often enough.
 
 Driven by chained tasks: the decision that closes one iteration opens the next one and makes its first message. Only iterations
-that succeeded are accumulated (C-13); the output mapper is asked exactly once, by whichever exit the loop ends (M-281), and not
+that succeeded are accumulated; the output mapper is asked exactly once, by whichever exit the loop ends, and not
 when it fails before.
 """
 
@@ -35,7 +35,7 @@ def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
 
 
 def closed(draft: DecisionBuilder, container: ScopeState, node: Node, iteration: ScopeState) -> Steps:
-    """An iteration has closed: leave, or go round again."""
+    """Leave the loop after an iteration, or begin the next one."""
     if iteration.status != "succeeded":
         yield from _broken(draft, container, iteration)
         return
@@ -78,7 +78,7 @@ def _iterate(draft: DecisionBuilder, container: ScopeState, value: Packed) -> St
 
 
 def _turns(node: Node, before: Packed | None, after: Packed | None) -> StepsWithResult:
-    """The context at an iteration's end; of its conversation's turns those stay that count."""
+    """Return the context at an iteration's end, with only the turns of its conversation that stay."""
     if not keeps_last_turn(node):
         return after
     return (yield CallUserCode("turns", node.path, (before, after), {"steps": sorted(speakers(node))}))
@@ -112,7 +112,7 @@ def _leave(draft: DecisionBuilder, container: ScopeState, node: Node, last: Pack
 
 
 def _broken(draft: DecisionBuilder, container: ScopeState, iteration: ScopeState) -> Steps:
-    """Say which step in which iteration failed, with its own words (M-289)."""
+    """Say which step in which iteration failed, with its own words."""
     fault = iteration.fault
     if fault is not None:
         step = draft.node(iteration).name

@@ -1,4 +1,4 @@
-"""A state machine: pipelines as states, and transitions between them (SYS-16)."""
+"""A state machine: pipelines as states, and transitions between them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
 
 
 def closed(draft: DecisionBuilder, container: ScopeState, node: Node, state: ScopeState) -> Steps:
-    """A state's pipeline has ended: take the transition that fits."""
+    """Take the transition that fits when a state's pipeline has ended."""
     if state.status == "succeeded":
         container.context, container.merges = state.context, True
         if state.name in node.rules["ends"]:
@@ -43,7 +43,7 @@ def closed(draft: DecisionBuilder, container: ScopeState, node: Node, state: Sco
 def on_answer(
     draft: DecisionBuilder, state: ScopeState, node: Node, answer: Packed, context: Packed | None
 ) -> StepsWithResult:
-    """A question in a state's own pipeline was answered: a transition `on: pause` to another state leads on from there, with the answer."""
+    """Follow an answer to a question in a state's own pipeline: a transition `on: pause` to another state leads on from there, with the answer."""
     if not any(each["on"] == PAUSE and each["from"] in (state.name, ANY) for each in node.rules["transitions"]):
         return False
     context, refused = context or state.context, None

@@ -1,4 +1,4 @@
-"""A map: its body for each item of an iterable, one after the other or side by side; results keep the items' order (SYS-15).
+"""A map: its body for each item of an iterable, one after the other or side by side; results keep the items' order.
 
 The items of a sequential map stand in rows of their own from the beginning, so that no message and no row grows with their number.
 """
@@ -38,7 +38,7 @@ def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
 
 
 def closed(draft: DecisionBuilder, container: ScopeState, node: Node, item: ScopeState) -> Steps:
-    """An item is done: begin the next one, or collect what all of them gave."""
+    """Begin the next item after one that is done, or collect the outputs of all."""
     if item.status != "succeeded":
         yield from _broken(draft, container, item)
         return
@@ -81,7 +81,7 @@ def _collect(draft: DecisionBuilder, container: ScopeState, node: Node, outputs:
 
 
 def _broken(draft: DecisionBuilder, container: ScopeState, item: ScopeState) -> Steps:
-    """The items that were not begun are closed with it."""
+    """Fail the map with its item; items that were not begun are closed with it."""
     yield from close_the_rest(draft, container)
     fault = item.fault and within(item.fault, f"item {container.cursor} failed at step '{draft.node(item).name}'")
     yield from give_up(draft, container, fault, context=container.context, iterations=container.cursor - 1)

@@ -1,4 +1,4 @@
-"""What the branches of a fan-out changed becomes one change, three-way, in declared order (C-46).
+"""What the branches of a fan-out changed becomes one change, three-way, in declared order.
 
 It must not see values as classes, nor know in which order branches came to an end: the caller gives the patches in the order in
 which the branches were declared. In: the tree that every branch began with and what each changed in it; out: the merged tree, or a
@@ -45,7 +45,7 @@ def merge(
     fields: Mapping[str, Collection[str]] | None = None,
     last_wins: Collection[str] = (),
 ) -> Tree:
-    """Give `base` with what all branches changed (C-46, requirements §2.3 MergeStrategy).
+    """Give `base` with what all branches changed.
 
     Args:
         base: the context that every branch began with; None where there is none.

@@ -1,4 +1,4 @@
-"""A pipeline as a step of another one (SYS-16): inside its run, or where the import asks for it as a run of its own."""
+"""A pipeline as a step of another one: inside its run, or where the import asks for it as a run of its own."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def closed(draft: DecisionBuilder, container: ScopeState, node: Node, body: Scop
 
 
 def _instead(container: ScopeState, node: Node, feedback: str | None) -> Packed:
-    """The output of an import that has failed and is passed over."""
+    """Return the output of an import that has failed and is passed over."""
     match node.rules["on_failure"]:
         case "skip":
             return container.output
@@ -69,7 +69,7 @@ def _instead(container: ScopeState, node: Node, feedback: str | None) -> Packed:
 
 
 def joined(draft: DecisionBuilder, container: ScopeState, node: Node) -> Steps:
-    """The child run has ended."""
+    """Continue after a child run that has ended."""
     child = yield from child_run.ended(draft, container)
     yield from closed(draft, container, node, child)
 

@@ -1,4 +1,4 @@
-"""A parallel step: every branch, each with the step's input (SYS-13)."""
+"""A parallel step: every branch, each with the step's input."""
 
 from __future__ import annotations
 

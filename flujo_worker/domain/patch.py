@@ -37,7 +37,7 @@ _LARGEST: Final = 2**64 - 1
 
 
 def diff(before: Tree, after: Tree) -> Patch | None:
-    """Give what leads from `before` to `after`; None when they are equal (C-46).
+    """Give what leads from `before` to `after`; None when they are equal.
 
     Integers give how much they grew, lists that only grew at their end what was appended, sets what came and went, records of one
     class a patch for each name; all else that differs is replaced. Booleans are not integers, and 1 is not 1.0. The order of a

@@ -1,4 +1,4 @@
-"""Whether to try again, and when. Decided here and nowhere else (C-01, C-37, M-405)."""
+"""Whether to try again, and when. Decided here and nowhere else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A dynamic router: an agent, performed like a step, says which branches run (SYS-14, M-284)."""
+"""A dynamic router: an agent, performed like a step, says which branches run."""
 
 from __future__ import annotations
 

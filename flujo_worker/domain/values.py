@@ -45,7 +45,7 @@ class UpdateScope:
 
     Attributes:
         version: the scope's, as it was read; the commit is refused if it is another by then.
-        merges: raises the version (M-006).
+        merges: raises the version.
         drops_context: a scope that closes hands its context up, and keeps none that no result tells.
         patch: what a branch that succeeded changed in its context.
     """
@@ -100,7 +100,7 @@ class NextAttempt:
 
     Attributes:
         held: nobody publishes it until a lane is free for it.
-        version, input, context, lanes: of its scope, as this decision leaves it.
+        version, input, context, lanes, code: of its scope, as this decision leaves it.
         question: what a person is asked: the row is paused until the answer comes, or for `delay_s` seconds if that is not 0.
         fault: why a question could not be asked: the row is failed from the start, so that the history has it.
         claimed_by: the worker that is to have it from the start, if that is alive and the run may go on.
@@ -120,6 +120,7 @@ class NextAttempt:
     held: bool = False
     question: dict[str, Any] | None = None
     fault: Fault | None = None
+    code: tuple[str, ...] = ()
     claimed_by: str | None = None
 
     @property
@@ -347,7 +348,7 @@ class UserCodeFailed(Exception):
 
 
 class UserCodePaused(Exception):
-    """A question to user code that a person has to answer something for first: it raised a pause (M-042).
+    """A question to user code that a person has to answer something for first: it raised a pause.
 
     Attributes:
         message: what the person is asked.

@@ -1,4 +1,4 @@
-"""Waiting for a person: the work row that holds a question, and where a decision may stop for one (M-042, M-449).
+"""Waiting for a person: the work row that holds a question, and where a decision may stop for one.
 
 User code that is asked while a decision is made may raise a pause. The decision then ends at the last sequence or fan-out that it had come
 to, with a question there, and goes on from that place with the answer. What was asked after that place is asked again.
@@ -101,7 +101,7 @@ def kept_from_people(plan: Plan, address: str, asks: str, message: str) -> Fault
 
 
 def _lane_left(draft: DecisionBuilder, scope: ScopeState) -> SlotReleased | None:
-    """The lane of the innermost fan-out, if its lanes are counted: whoever waits for a person holds up no sibling."""
+    """Release the lane of the innermost fan-out, if its lanes are counted: a branch that waits for a person must not hold up its siblings."""
     fan_out = max(scope.lanes, key=len, default=None)
     if fan_out is None or scope.lanes[fan_out] == NO_LANE:
         return None

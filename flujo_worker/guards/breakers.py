@@ -1,4 +1,4 @@
-"""The circuit breakers of all models, as attempts ask them and tell them (M-463, C-44). What is decided stands in `domain/breaker.py`."""
+"""The circuit breakers of all models, as attempts ask them and tell them. What is decided stands in `domain/breaker.py`."""
 
 from __future__ import annotations
 

@@ -27,17 +27,19 @@ LATE_S = 1.0
 
 @dataclass(slots=True)
 class Steps:
-    """What the process does when its watchdog barks. Replaced by whoever runs the process.
+    """What the process does when its watchdog barks, or an operator calls. Replaced by whoever runs the process.
 
     Attributes:
         pause: take no more messages.
         resume: take messages again.
         retire: stop in order and be replaced; gets the reason.
+        stop: stop in order, as SIGTERM does.
     """
 
     pause: Callable[[], object] = lambda: None
     resume: Callable[[], object] = lambda: None
     retire: Callable[[str], object] = lambda _: None
+    stop: Callable[[], object] = lambda: None
 
 
 class Watchdog:

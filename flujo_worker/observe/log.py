@@ -1,7 +1,7 @@
 """structlog, configured once; and the lines of an attempt kept aside, to be written with its merge.
 
 A line logged inside an attempt, or while what follows from it is decided (`structlog.get_logger().info("looked_up", hits=3)`) goes to stdout and, as an event of the run,
-into the attempt's outcome: so it is in Postgres if and only if the outcome is (M-168). What is logged outside attempts goes to who
+into the attempt's outcome: so it is in Postgres if and only if the outcome is. What is logged outside attempts goes to who
 listens there. All of it without what looks like a secret.
 """
 
@@ -63,7 +63,7 @@ def bound(**known: Any) -> Iterator[None]:
 
 
 def collect_event(_: Any, level: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """A structlog processor: keep the line as an event, of the run if it is logged inside an attempt."""
+    """Store the line as an event, of the run if it is logged inside an attempt. A structlog processor."""
     _collect(level, line, _KNOWN)
     return line
 
@@ -123,7 +123,7 @@ def collect_logged(level: str, data: dict[str, Any]) -> None:
 
 
 def hide_secrets(_: Any, __: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """A structlog processor: the last before a line is written, when tracebacks are texts already."""
+    """Hide secrets in a line. A structlog processor: the last before a line is written, when tracebacks are texts already."""
     hidden: dict[str, Any] = redact_tree(dict(line))
     return hidden
 

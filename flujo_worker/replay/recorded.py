@@ -34,7 +34,7 @@ class ReplayMismatch(Exception):
 
 
 def token(what: str) -> Packed:
-    """A value that stands for one nobody needs to look into."""
+    """Make a value that stands for one that is never read."""
     return _value(hashlib.sha256(what.encode()).hexdigest())
 
 
@@ -65,8 +65,8 @@ class Answers:
         if not self._left or any(self._left[0][key] != value for key, value in meant.items()):
             if call.role == ASKED_OF_CHANGES:  # only asked of a context that was changed, and contexts are not kept
                 return None
-            then = _call_text(self._left[0]) if self._left else "nothing more"
-            raise ReplayMismatch(f"{_call_text(meant)} is asked, then it was {then}")
+            then = _call_text(self._left[0]) if self._left else "no further call"
+            raise ReplayMismatch(f"{_call_text(meant)} is asked, but {then} was recorded")
         recorded = self._left.pop(0)
         if "paused" in recorded:
             raise UserCodePaused(recorded["paused"], Fault.from_tree(recorded["refused"]), call)

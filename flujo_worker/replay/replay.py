@@ -126,7 +126,7 @@ class _Replay:
         return Replayed(self._recording.id, self.done)
 
     def _following(self) -> NoticeRecord:
-        """The next that can be concluded."""
+        """Return the next one that can be concluded."""
         self._look_for_more()
         for each in [each for last, place, each in self._left_joins() if (last, place) < self._first()]:
             self._coordinator.join_if_due(self._recording.id, each.address)
@@ -147,7 +147,7 @@ class _Replay:
             heappush(self._open, self._left.pop(key))
 
     def _ended(self, key: str) -> bool:
-        """Some rows have ended when they are made: a question that could not be asked."""
+        """Tell whether a row has ended. Some have when they are made: a question that could not be asked."""
         row = self._store.row(key)
         return row is not None and row.ended_at is not None
 
@@ -164,15 +164,15 @@ class _Replay:
         now = self._store.row(then.key)
         if now is not None and (now.status, now.reason) != (then.status, then.reason):
             raise ReplayMismatch(
-                f"{then.key} is {_status_text(now.status, now.reason)}, then it was {_status_text(then.status, then.reason)}"
+                f"{then.key} is {_status_text(now.status, now.reason)}, but was {_status_text(then.status, then.reason)}"
             )
 
     def _compare_rows(self) -> None:
-        """Joins that were concluded have been compared. Any other is made by its signal, which is not recorded: it proves nothing."""
+        """Compare which rows were made, except joins. Those that were concluded have been compared; any other is made by its signal, which is not recorded."""
         now = {row.key for row in self._store.read_attempts(self._recording.id) if row.kind != "join"}
         then = {each.key for each in self._notices if each.kind != "join"}
-        unlike = [f"{key} is made, then it was not" for key in now - then]
-        unlike += [f"{key} is not made any more" for key in then - now]
+        unlike = [f"{key} is created, but was not recorded" for key in now - then]
+        unlike += [f"{key} is no longer created" for key in then - now]
         if unlike:
             raise ReplayMismatch(min(unlike))
 
@@ -181,20 +181,20 @@ class _Replay:
         now = {scope.address: scope for scope in self._store.read_scopes(self._recording.id)}
         for address in sorted(then.keys() ^ now.keys()):
             raise ReplayMismatch(
-                f"scope '{address}' is {'opened, then it was not' if address in now else 'not opened any more'}"
+                f"scope '{address}' is {'opened, but was not recorded' if address in now else 'no longer opened'}"
             )
         for address, scope in sorted(then.items()):
             if scope.status in CONCLUDED and now[address].status != scope.status:
-                raise ReplayMismatch(f"scope '{address}' is {now[address].status}, then it was {scope.status}")
+                raise ReplayMismatch(f"scope '{address}' is {now[address].status}, but was {scope.status}")
             if scope.status in CONCLUDED and now[address].metadata != scope.metadata:
-                raise ReplayMismatch(f"scope '{address}' tells {now[address].metadata}, then it told {scope.metadata}")
+                raise ReplayMismatch(f"scope '{address}' has {now[address].metadata}, but had {scope.metadata}")
 
     def _compare_end(self) -> None:
         then, now = self._recording, self._store.read_run(self._recording.id)
         if not now.is_live and now.status != then.status:
-            raise ReplayMismatch(f"the run is {now.status}, then it was {then.status}")
+            raise ReplayMismatch(f"the run is {now.status}, but was {then.status}")
         if now.is_live and then.status == "succeeded":
-            raise ReplayMismatch(f"the run is not ended, then it was {then.status}")
+            raise ReplayMismatch(f"the run has not ended, but was {then.status}")
 
     def _envelope(self, first: NoticeRecord) -> Envelope:
         recording = self._recording
@@ -221,7 +221,7 @@ class _Replay:
 
 
 def _outcome(then: NoticeRecord, envelope: Envelope) -> Outcome:
-    """What came of the row: a join that failed had nothing to fail but what was asked while it was decided."""
+    """Return the row's outcome: a join can only fail by user code that was called while it was decided."""
     if then.status == "succeeded" or (then.kind == "join" and then.fault is None):
         context = None if envelope.context is None else token(f"context after {then.key}")
         return Outcome("success", token(f"output of {then.key}"), context)

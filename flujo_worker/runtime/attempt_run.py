@@ -104,8 +104,8 @@ class AttemptRun:
         resources: what is open of the pipeline's resources.
         history: what was said so far in its conversation; None before the first turn.
         during: where it is, for the error that it may end with, and `limit_s` the limit in force there.
-        spent: by all who were asked so far (M-044).
-        guidance: what the next attempt is told besides this one's fault (C-03).
+        spent: by all who were asked so far.
+        guidance: what the next attempt is told besides this one's fault.
         corrections: for the correction ledger.
         calls: how the models that it called were, for their circuit breakers.
         tool_calls: how many calls of agents as tools it has begun.
@@ -137,11 +137,11 @@ class AttemptRun:
 
     @property
     def at_hand(self) -> dict[str, Any]:
-        """What user code in the attempt may take by name (M-021, M-024)."""
+        """What user code in the attempt may take by name."""
         return {"context": self.context, "resources": self.resources}
 
     def enter(self, during: During, limit_s: float | None = None) -> None:
-        """Say where the attempt is from now on: whatever is raised there is blamed on that place (C-01, C-02)."""
+        """Say where the attempt is from now on: whatever is raised there is blamed on that place."""
         self.during, self.limit_s = during, limit_s
 
     def charge(self, error: BaseException, usage: Usage) -> None:
@@ -181,19 +181,19 @@ _DEFAULTS: Final = CallSettings()
 
 
 def current_run() -> AttemptRun | None:
-    """The attempt that this code runs in; None outside of attempts."""
+    """Return the attempt that this code runs in; None outside attempts."""
     running = running_attempt()
     return running if isinstance(running, AttemptRun) else None
 
 
 def current_work() -> Work | None:
-    """What the attempt was given that this code runs in; None outside of attempts."""
+    """Return what the attempt that this code runs in was given; None outside attempts."""
     run = current_run()
     return None if run is None else run.work
 
 
 def current_settings() -> CallSettings:
-    """The settings of the attempt that this code runs in; the defaults outside of attempts."""
+    """Return the settings of the attempt that this code runs in; the defaults outside attempts."""
     run = current_run()
     return _DEFAULTS if run is None else run.settings
 

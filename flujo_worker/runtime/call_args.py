@@ -4,7 +4,7 @@ Must not call the agent, import an agent library or change an option. In: an age
 Out: the options to pass as keywords. The rule that must hold: whatever comes out can be passed without a TypeError.
 
 Signatures are slow to read, so each is read once and kept as long as its function lives. The key is the function
-behind a bound method (C-24), for a bound method is a new object on every access; the class that owns it does not
+behind a bound method, for a bound method is a new object on every access; the class that owns it does not
 change its parameters and is no part of the key. What cannot be referenced weakly is kept strongly, in bounds, so that
 an id is never used again while it is a key.
 """
@@ -54,7 +54,7 @@ class _Keywords:
         return name not in self.taken and (self.others or name in self.named)
 
     def after(self, count: int, keywords: frozenset[str] = _NONE) -> _Keywords:
-        """What is left once `count` positional arguments and these keywords are given."""
+        """Return what is left once `count` positional arguments and these keywords are given."""
         filled = _NONE.union(*self.positional[:count])
         return replace(self, positional=self.positional[count:], taken=self.taken | filled | keywords)
 
@@ -64,7 +64,7 @@ class _Keywords:
         return self.after(1)
 
     def within(self, inner: _Keywords) -> _Keywords:
-        """What passes through this layer and the one it wraps."""
+        """Return what passes through this layer and the one it wraps."""
         return _Keywords(
             positional=tuple(a | b for a, b in zip_longest(self.positional, inner.positional, fillvalue=_NONE)),
             named=frozenset(name for name in self.named | inner.named if self.accept(name) and inner.accept(name)),
@@ -77,7 +77,7 @@ _UNKNOWN = _Keywords()
 
 
 def accepts_param(func: Callable[..., Any], param: str) -> bool:
-    """Tell whether `func` can be given `param` as a keyword (M-029).
+    """Tell whether `func` can be given `param` as a keyword.
 
     False if the parameter is positional-only, if a partial has fixed it already, if any layer of a `functools.wraps`
     chain would refuse it, or if the signature cannot be determined.
@@ -86,9 +86,9 @@ def accepts_param(func: Callable[..., Any], param: str) -> bool:
 
 
 def accepted_kwargs(agent: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Choose the options that the agent finally called accepts (M-021, M-022, M-024, M-031).
+    """Choose the options that the agent finally called accepts.
 
-    An option that is None is not set and never passed (M-023). The agent's first positional parameter receives the
+    An option that is None is not set and never passed. The agent's first positional parameter receives the
     data, so an option of that name is left out.
 
     Raises:
@@ -99,7 +99,7 @@ def accepted_kwargs(agent: Any, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def unwrap(agent: Any) -> Any:
-    """Follow wrappers that declare themselves transparent by `__flujo_target__` (C-25).
+    """Follow wrappers that declare themselves transparent by `__flujo_target__`.
 
     Raises:
         ConfigurationError: they declare each other.

@@ -1,4 +1,4 @@
-"""Contexts as values: copies that share nothing, and merges of two (M-410…M-416).
+"""Contexts as values: copies that share nothing, and merges of two.
 
 For user code and tests that hold two contexts in their hands; a run merges the patches of its branches by `flujo_worker.domain.merge`.
 It must not change what it is given. In: models, models with extra fields, plain dicts; out: a new context of the same class.
@@ -27,7 +27,7 @@ _SCRATCHPAD: Final = "scratchpad"
 
 @dataclass(frozen=True)
 class ContextManager:
-    """Copies and merges contexts. There is one way of each, and its name can be read (M-416).
+    """Copies and merges contexts. There is one way of each, and its name can be read.
 
     Raises:
         ConfigurationError: another strategy is asked for.
@@ -45,7 +45,7 @@ class ContextManager:
 
     @staticmethod
     def isolate_context(context: T) -> T:
-        """Give an equal context that shares nothing mutable with this one, made the way a message makes it (M-410, C-15).
+        """Give an equal context that shares nothing mutable with this one, made the way a message makes it.
 
         Private attributes start from their defaults.
 
@@ -57,9 +57,9 @@ class ContextManager:
 
     @staticmethod
     def merge_context_updates(main: T, branch: T | None, base: T | None = None) -> T:
-        """Give a new context with the updates of `branch` merged into `main`, checked once by its model (M-411, M-414).
+        """Give a new context with the updates of `branch` merged into `main`, checked once by its model.
 
-        With `base`, the context that both began with, it is the merge of a fan-out under `context_update` (C-46). Without it nobody
+        With `base`, the context that both began with, it is the merge of a fan-out under `context_update`. Without it nobody
         knows who changed what: mappings and models are looked into, lists get what they lack, sets join, and all else that the
         branch has set wins, but for None.
 
@@ -76,9 +76,9 @@ class ContextManager:
 
     @staticmethod
     def accumulate_loop_context(current: T, iteration: T | None) -> T:
-        """Give the context that the next iteration begins with: this one's, on the scratchpad so far (M-412, M-413).
+        """Give the context that the next iteration begins with: this one's, on the scratchpad so far.
 
-        Call it for iterations that succeeded (C-13). Keys of `scratchpad` that the iteration lacks are kept.
+        Call it for iterations that succeeded. Keys of `scratchpad` that the iteration lacks are kept.
 
         Raises:
             ContextMergeError: the classes differ, or the result does not fit its model.

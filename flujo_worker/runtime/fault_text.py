@@ -41,7 +41,7 @@ def named(error: BaseException, message: str) -> str:
 
 
 def outer(error: BaseException, subject: BaseException, timeout_s: float | None) -> str:
-    """Say how the root cause was reported, as secondary detail (C-26)."""
+    """Say how the root cause was reported, as secondary detail."""
     alone = isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1
     return "" if error is subject or alone else f" (reported as {named(error, message_of(error, timeout_s))})"
 

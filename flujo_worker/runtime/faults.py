@@ -5,7 +5,7 @@ In: an exception and the place where it was raised. Out: an `ErrorInfo` without 
 again may help (whether to try again is decided elsewhere). `CancelledError` is no error and never comes here.
 
 Two chains are read. The *root cause*, which feedback names, follows `__cause__` and `__context__` as Python's own
-traceback does (C-26). The *category* follows only what was raised on purpose: the exception itself, its `__cause__`
+traceback does. The *category* follows only what was raised on purpose: the exception itself, its `__cause__`
 and a group's members, for an error that was handled on the way says nothing about the one that came after it.
 """
 
@@ -43,7 +43,7 @@ Action = Literal["retry", "fail", "raise", "wait"]
 
 
 class ErrorCategory(StrEnum):
-    """Whose failure it is (M-461)."""
+    """Whose failure it is."""
 
     AGENT = "agent"
     VALIDATION = "validation"
@@ -60,7 +60,7 @@ class _Value(BaseModel):
 
 
 class ErrorInfo(_Value):
-    """An error as data (M-025). Messages are redacted and at most 4 KB; `retry_after_s` is what the provider asked."""
+    """An error as data. Messages are redacted and at most 4 KB; `retry_after_s` is what the provider asked."""
 
     category: ErrorCategory
     type_name: str
@@ -75,7 +75,7 @@ class ErrorInfo(_Value):
 
 
 class ErrorResponse(_Value):
-    """What to do about an error, by its category (M-462)."""
+    """What to do about an error, by its category."""
 
     action: Action
     category: ErrorCategory
@@ -101,7 +101,7 @@ _ANYWHERE = (ErrorCategory.CONTROL_FLOW, ErrorCategory.LIMIT, ErrorCategory.CONF
 _LIMIT_NAMES = {"UsageLimitExceeded", "UsageLimitExceededError"}
 _AGENT_NAMES = {"AgentRunError", "ModelRetry", "FallbackExceptionGroup"}
 _SAME_AGAIN = (NonRetryableError, TemplateResolutionError)
-"""Ours that come of the same values every time (C-37)."""
+"""Ours that come of the same values every time."""
 _BUGS = (ImportError, NameError, SyntaxError)
 _BUGS_UNLESS_ASKED = (AttributeError, TypeError)
 """Bugs too, unless the code has met a model's answer."""
@@ -125,7 +125,7 @@ _RETRYABLE_STATUS = {408, 409, 425, 429}
 
 
 class ErrorHandler:
-    """The two questions a seed promises to answer about an error (M-461, M-462)."""
+    """The two questions a seed promises to answer about an error."""
 
     def categorize_error(self, error: BaseException) -> ErrorCategory:
         """Name the category that the classes tell; what no class tells is SYSTEM."""
@@ -158,7 +158,7 @@ def _action(info: ErrorInfo) -> Action:
 def describe(
     error: BaseException, *, during: During, timeout_s: float | None = None, has_asked: bool = False
 ) -> ErrorInfo:
-    """Turn an exception into data (M-025, M-026, C-02, C-26).
+    """Turn an exception into data.
 
     The place gives the category, unless the class means the same everywhere: control flow, limit, configuration.
 
@@ -210,7 +210,7 @@ def keeping_errors() -> Iterator[None]:
 
 
 def is_outage(error: BaseException, *, by_library: bool) -> bool:
-    """Tell whether the provider failed, and not what it was asked or what it answered (M-463).
+    """Tell whether the provider failed, and not what it was asked or what it answered.
 
     Connections, timeouts, 408, 429 and 5xx do; refused credentials, requests and quotas do not.
 
@@ -242,7 +242,7 @@ def _is_outage(error: BaseException, *, by_library: bool) -> bool:
 
 
 def root_cause(error: BaseException) -> BaseException:
-    """Find the innermost error behind this one (M-026, C-26).
+    """Find the innermost error behind this one.
 
     Follows `__cause__`, else `__context__` unless `raise … from None` hides it; a group of one stands for its member.
     A cycle ends where it would repeat. What is no Exception, such as a cancellation, is never the cause, unless user code raised it

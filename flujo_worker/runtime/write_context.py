@@ -1,4 +1,4 @@
-"""What enters the attempt's own copy of the context: outputs by `sink_to`, `updates_context`, `step_outputs` (requirements §2.4); loans."""
+"""What enters the attempt's own copy of the context: outputs by `sink_to`, `updates_context`, `step_outputs`; loans."""
 
 from __future__ import annotations
 

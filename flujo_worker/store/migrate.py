@@ -1,4 +1,8 @@
-"""Migrations: numbered SQL, forward only, applied once however many processes start at the same instant."""
+"""Migrations: numbered SQL, forward only, applied once however many processes start at the same instant.
+
+A change that running workers of the release before could not live with comes in two halves: a migration that both can live with, and one
+that waits for the end of the older workers. The second says so in a line of its own, `-- after: 25`: it is for code that knows schema 25.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +18,24 @@ from flujo_client.errors import SchemaVersionError
 from flujo_client.transport.postgres import fate, options, unreachable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+
+    Connection = psycopg.Connection[tuple[object, ...]]
 
 LOCK = 0x666C756A6F  # "flujo"
 _NAME = re.compile(r"(\d{4})_(\w+)\.sql")
+_AFTER = re.compile(r"^-- after: (\d+)$", re.MULTILINE)
 _CREATE = """
 CREATE TABLE IF NOT EXISTS flujo_schema_version (
     version integer PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now()
 )
+"""
+_PRESENT = """
+SELECT coalesce(max(version), 0), coalesce(max((to_jsonb(v) ->> 'oldest')::int), 0) FROM flujo_schema_version v
+"""
+_OLDER = """
+SELECT id || ' (' || build || ', schema ' || coalesce(schema::text, 'unknown') || ')' FROM flujo_workers
+WHERE ended_at IS NULL AND lease_until > now() AND coalesce(schema, 0) < %s ORDER BY id
 """
 
 
@@ -31,6 +45,23 @@ class Migration(NamedTuple):
     version: int
     name: str
     sql: str
+
+    @property
+    def after(self) -> int:
+        """The oldest schema whose code can live with it; 0 if that of the release before can."""
+        found = _AFTER.search(self.sql)
+        return int(found[1]) if found else 0
+
+    def __str__(self) -> str:
+        return f"{self.version:04d}_{self.name}"
+
+
+class Migrated(NamedTuple):
+    """What was applied, and what waits for the end of which workers."""
+
+    applied: Sequence[Migration]
+    waiting: Sequence[Migration] = ()
+    workers: Sequence[str] = ()
 
 
 @cache
@@ -44,31 +75,65 @@ def migrations() -> tuple[Migration, ...]:
     return tuple(sorted(found))
 
 
-def migrate(url: str) -> list[Migration]:
-    """Bring the database up to this code and return what was applied.
+def needed() -> int:
+    """Return the schema without which this code does not work: what waits for the end of older workers may be missing."""
+    return max(each.version for each in migrations() if not each.after)
+
+
+def migrate(url: str, *, ignore_workers: bool = False) -> Migrated:
+    """Bring the database up to this code, as far as the workers that are alive can live with it.
 
     All of it is one transaction under a transaction-level advisory lock: who comes second waits, and finds nothing to do.
 
+    Args:
+        url: a libpq connection string.
+        ignore_workers: apply also what waits for the end of workers.
+
     Raises:
         ServiceUnreachable: Postgres does not answer, or takes no writes.
-        SchemaVersionError: the database is newer than this code.
+        SchemaVersionError: the database is newer than this code, or workers that are alive are too old for it.
     """
     with _connected(url) as connection, connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
         connection.execute(_CREATE)
-        present = _version(connection)
-        _refuse_newer(present)
+        present, oldest = _present(connection)
+        _refuse_newer(present, oldest)
         pending = [each for each in migrations() if each.version > present]
-        for each in pending:
-            connection.execute(each.sql.encode())
-            connection.execute(
-                "INSERT INTO flujo_schema_version (version, name) VALUES (%s, %s)", [each.version, each.name]
-            )
+        for number, each in enumerate(pending):
+            if each.after and not ignore_workers and (workers := _older_workers(connection, each.after)):
+                return Migrated(pending[:number], _all_waiting(pending[number:], workers), workers)
+            _apply(connection, each)
+    return Migrated(pending)
+
+
+def _older_workers(connection: Connection, schema: int) -> list[str]:
+    return [str(row[0]) for row in connection.execute(_OLDER, [schema])]
+
+
+def _all_waiting(pending: Sequence[Migration], workers: Sequence[str]) -> Sequence[Migration]:
+    """Return the rest if it can wait; what this code needs comes after it otherwise, and nothing is applied."""
+    if any(not each.after for each in pending):
+        raise SchemaVersionError(
+            f"migration {pending[0]} needs code that knows schema {pending[0].after}, and older workers are alive: "
+            + ", ".join(workers),
+            suggestion="upgrade them to the release before this one first, or stop them; `flujo migrate --ignore-workers` breaks them",
+        )
     return pending
 
 
+def _apply(connection: Connection, migration: Migration) -> None:
+    connection.execute(migration.sql.encode())
+    connection.execute(
+        "INSERT INTO flujo_schema_version (version, name) VALUES (%s, %s)", [migration.version, migration.name]
+    )
+    if migration.after:
+        connection.execute(
+            "UPDATE flujo_schema_version SET oldest = %s WHERE version = %s", [migration.after, migration.version]
+        )
+
+
 def require_current(url: str) -> None:
-    """Refuse a database that is older or newer than this code.
+    """Refuse a database that is older than this code, or so much newer that this code cannot live with it.
 
     Raises:
         SchemaVersionError: with what to do.
@@ -76,26 +141,27 @@ def require_current(url: str) -> None:
     """
     with _connected(url) as connection:
         exists = connection.execute("SELECT to_regclass('flujo_schema_version') IS NOT NULL").fetchone()
-        present = _version(connection) if exists and exists[0] else 0
-    _refuse_newer(present)
-    newest = migrations()[-1].version
-    if present < newest:
+        present, oldest = _present(connection) if exists and exists[0] else (0, 0)
+    _refuse_newer(present, oldest)
+    if present < needed():
         raise SchemaVersionError(
-            f"the database's schema is {present}, this code needs {newest}", suggestion="run `flujo migrate`"
+            f"the database's schema is {present}, this code needs {needed()}", suggestion="run `flujo migrate`"
         )
 
 
-def _refuse_newer(present: int) -> None:
+def _refuse_newer(present: int, oldest: int) -> None:
     newest = migrations()[-1].version
-    if present > newest:
+    if oldest > newest:
         raise SchemaVersionError(
-            f"the database's schema is {present}, this code knows {newest}", suggestion="upgrade flujo-worker here"
+            f"the database's schema is {present}, which needs code that knows schema {oldest}; this code knows {newest}",
+            suggestion="upgrade flujo-worker here",
         )
 
 
-def _version(connection: psycopg.Connection[tuple[object, ...]]) -> int:
-    row = connection.execute("SELECT coalesce(max(version), 0) FROM flujo_schema_version").fetchone()
-    return int(str(row[0])) if row else 0
+def _present(connection: Connection) -> tuple[int, int]:
+    """Return the newest migration that was applied, and the oldest schema whose code can live with it."""
+    row = connection.execute(_PRESENT).fetchone()
+    return (int(str(row[0])), int(str(row[1]))) if row else (0, 0)
 
 
 @contextmanager

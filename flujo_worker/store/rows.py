@@ -52,6 +52,7 @@ def envelope_of(row: Row) -> Envelope:
             queue=row["queue"],
             kind=row["kind"],
             lanes=_lanes(row["lanes"]),
+            code=_texts(row["code"]),
         )
         if envelope.key != row["key"]:
             raise ValueError(f"its columns make the key {envelope.key}")
@@ -143,6 +144,13 @@ def _lanes(text: str) -> dict[str, int]:
     if not all(isinstance(lane, int) for lane in lanes.values()):
         raise TypeError("a lane that is not a number")
     return lanes
+
+
+def _texts(text: str | None) -> tuple[str, ...]:
+    read = [] if text is None else orjson.loads(text)
+    if not isinstance(read, list) or not all(isinstance(each, str) for each in read):
+        raise TypeError("versions of code that are no list of texts")
+    return tuple(read)
 
 
 def _fault(text: str | None) -> Fault | None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from itertools import count
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Iterable
 
+    from flujo_worker.domain.carry_on import PlanMove
     from flujo_worker.domain.values import CreateScope, Decision
 
 T = TypeVar("T")
@@ -20,7 +21,7 @@ SUSPECT_AFTER = 2
 
 
 def fairly(rows: Iterable[T], code: Callable[[T], Hashable]) -> list[T]:
-    """The first of each pipeline, then the second of each, and so on: what nobody deploys any more must not hide the others."""
+    """Return the first of each pipeline, then the second of each, and so on: code that is no longer deployed must not hide the rest."""
     places: defaultdict[Hashable, count[int]] = defaultdict(count)
     return sorted(rows, key=lambda row: next(places[code(row)]))
 
@@ -36,11 +37,17 @@ def published(decision: Decision) -> int:
 
 
 def held_branches(decision: Decision) -> set[str]:
-    """The addresses of branches that wait for a lane."""
+    """Return the addresses of branches that wait for a lane."""
     return {each.address for each in decision.next if each.held}
 
 
 def given_lanes(opening: CreateScope, held: Collection[str]) -> dict[str, int]:
-    """The lanes of a scope that is opened. A branch that is held has none in its fan-out until one is free for it."""
+    """Return the lanes of a scope that is opened. A branch that is held has none in its fan-out until one is free for it."""
     is_held = opening.address in held
     return {fan_out: lane for fan_out, lane in opening.lanes.items() if not (is_held and fan_out == opening.parent)}
+
+
+def story_of(move: PlanMove) -> tuple[str, dict[str, Any]]:
+    """Return the level and the data of the event that tells of a run's new plan."""
+    data = {"from": move.state.fingerprint, "to": move.plan.fingerprint, "changes": list(move.changes)}
+    return "warning" if move.rewrites else "info", data

@@ -1,4 +1,4 @@
-"""Results that are kept for later runs: looked up when `decide` asks, written after its decision was committed (SYS-31).
+"""Results that are kept for later runs: looked up when `decide` asks, written after its decision was committed.
 
 What comes out of a cache is data that anybody may have put there: read as values are read, never run, and proved by its signature
 where there are keys. What is not ours, or does not fit, is a miss. A cache that does not answer is one too, and no run's failure.
@@ -37,7 +37,7 @@ def own_keys(keys: Keys) -> Keys:
 
 
 def cached(question: UserCodeCall) -> Cached:
-    """What is kept of a step. Values: its input, the context. Data: what its result depends on besides."""
+    """Read the cached result of a step. Values: its input, the context. Data: what else its result depends on."""
     key = cache_key(question.step.name, question.data["told"], question.tree(0))
     try:
         kept = question.call_function(_backend(question).get, key)
@@ -71,13 +71,13 @@ def store_result(question: UserCodeCall, key: str) -> Event:
     try:
         question.call_function(_backend(question).set, key, value, step.ttl_s)
     except Exception as error:  # noqa: BLE001 - whatever ails a cache, the step has succeeded
-        logger.warning("result of step '%s' not kept: %s: %s", step.name, type(error).__name__, error)
+        logger.warning("the result of step '%s' was not cached: %s: %s", step.name, type(error).__name__, error)
         return not_stored(step.name, UNREACHABLE)
     return Event("flujo.cache.stored", {"step": step.name, "key": key, "bytes": len(value), "ttl_s": step.ttl_s})
 
 
 def not_stored(step: str, reason: str, **more: Any) -> Event:
-    """The line that tells that a result was not kept."""
+    """Make the event that a result was not cached."""
     return Event("flujo.cache.not_stored", {"step": step, "reason": reason, **more}, "warning")
 
 
@@ -92,11 +92,11 @@ def _forget(question: UserCodeCall, key: str) -> None:
     try:
         question.call_function(_backend(question).delete, key)
     except Exception as error:  # noqa: BLE001 - it will be overwritten
-        logger.warning("it could not be deleted: %s: %s", type(error).__name__, error)
+        logger.warning("the cached value could not be deleted: %s: %s", type(error).__name__, error)
 
 
 def _written(question: UserCodeCall, key: str) -> bytes:
-    """The key is part of it: what was kept under one key is nothing under another."""
+    """Write the cached value. The key is part of it, so that a value of one key is not valid under another."""
     packed = Packed.of({"v": FORM, "key": key, "output": question.tree(0), "patch": question.tree(1)})
     keys = question.bench.cache_keys
     return sign(bytes(packed), keys[0]) if keys else bytes(packed)
@@ -110,7 +110,7 @@ def _read(kept: Any, key: str, bench: UserCodeRuntime) -> tuple[Tree, Tree]:
 
 
 def _with_changes(question: UserCodeCall, value: Any, patch: Tree) -> Packed | None:
-    """The context with what the step changed, made again: by how much numbers grew, what lists got; and what it set by its output."""
+    """Apply what the step changed to the context again: by how much numbers grew, what lists got, and what it set by its output."""
     before = question.values[1]
     if before is None:
         return None

@@ -30,12 +30,25 @@ from flujo_worker.errors import WorkerError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from flujo_client.contract.code import AwaitedCode
     from flujo_client.contract.envelope import Envelope
     from flujo_client.pipeline.step import Step
 
 
 class CodeMismatch(Exception):
-    """This worker cannot carry the run on: its code is missing, forbidden, or not the code the run was started with."""
+    """This worker cannot carry the run on: its code is missing, forbidden, or not the code the run was started with.
+
+    Args:
+        message: why.
+        awaited: what the run waits for if its plan is here, and bodies of functions are not.
+        loaded: the pipeline that is here instead of the run's, if there is one.
+    """
+
+    def __init__(
+        self, message: str, *, awaited: AwaitedCode | None = None, loaded: LoadedPipeline | None = None
+    ) -> None:
+        super().__init__(message)
+        self.awaited, self.loaded = awaited, loaded
 
 
 @dataclass(frozen=True)
@@ -47,21 +60,21 @@ class LoadedPipeline:
     steps: dict[str, Step]
 
     def node_of(self, envelope: Envelope) -> Node:
-        """The place in the plan of the step that an attempt is at."""
+        """Return the plan's node of the step that an attempt is at."""
         return (self.plan.locate(envelope.address).nodes or Nodes()).named(envelope.step)
 
     def resources_at(self, path: str) -> Any:
-        """What the innermost pipeline around a step names as its resources."""
+        """Return what the innermost pipeline around a step names as its resources."""
         named = [pipeline.resources for _, pipeline in self._around(path) if pipeline.resources is not None]
         return named[-1] if named else None
 
     def hooks_of_run(self, root: str) -> Sequence[Any]:
-        """The hooks that are told of a run: those of the pipeline that begins at `root`, an address; none where no pipeline does."""
+        """Return the hooks of a run: those of the pipeline that begins at `root`, an address; none where no pipeline does."""
         body = self._body(root)
         return next((pipeline.hooks for at, pipeline in self._around(f"{body}/") if at == body), ())
 
     def hooks_at(self, root: str, path: str) -> Sequence[Any]:
-        """The hooks that are told of a step in a run that begins at `root`: those of the run's own pipeline, then of each around the step.
+        """Return the hooks of a step in a run that begins at `root`: those of the run's own pipeline, then of each around the step.
 
         Of a run in the background that is one step, its own pipeline is the one that the step is written in.
         """
@@ -70,19 +83,19 @@ class LoadedPipeline:
         return [hook for _, pipeline in around[outer[-1] :] for hook in pipeline.hooks]
 
     def name_at(self, root: str) -> str:
-        """What a run that begins at `root` is listed under."""
+        """Return the name that a run that begins at `root` is listed under."""
         body = self._body(root)
         own = next((pipeline for at, pipeline in self._around(f"{body}/") if at == body), None)
         named = self.plan.name if not body else body.split("/")[-2]
         return (own.name if own is not None else None) or named
 
     def _body(self, root: str) -> str:
-        """The path in the plan of the body that stands at an address."""
+        """Return the path in the plan of the body at an address."""
         nodes = self.plan.locate(root).nodes or Nodes()
         return nodes[0].path.rpartition("/")[0]
 
     def _around(self, path: str) -> Iterator[tuple[str, Pipeline]]:
-        """The pipelines around a step with the paths of the bodies they are, outermost first."""
+        """Yield the pipelines around a step with the paths of the bodies they are, outermost first."""
         yield "", self.pipeline
         parts = path.split("/")
         for end in range(1, len(parts) - 1, 2):
@@ -131,7 +144,8 @@ class CodeRegistry:
         if entry.plan.fingerprint != fingerprint:
             raise CodeMismatch(
                 f"this worker's code of '{reference}' has fingerprint {entry.plan.fingerprint[:12]}, "
-                f"the run was started with {fingerprint[:12]}; a worker with that code will continue it"
+                f"the run was started with {fingerprint[:12]}; a worker with that code will continue it",
+                loaded=entry,
             )
         return entry
 
@@ -202,8 +216,8 @@ def _way_out(error: FlujoError, reference: str) -> str:
     )
 
 
-def put_bounded(known: dict[Any, Any], key: Any, value: Any) -> None:
+def put_bounded(known: dict[Any, Any], key: Any, value: Any, *, most: int | None = None) -> None:
     """Keep a value, and let go of the one that was found first when there are too many; threads may do so at once."""
     known[key] = value
-    if len(known) > MAX_ENTRIES:
+    if len(known) > (most or MAX_ENTRIES):
         known.pop(list(known)[0], None)  # noqa: RUF015 - an iterator would break if another thread keeps something meanwhile

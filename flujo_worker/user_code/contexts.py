@@ -32,13 +32,13 @@ _OF_A_CONTEXT = ("command_log",)
 
 
 def patch(question: UserCodeCall) -> Packed | None:
-    """What a branch changed. Values: the context it started from, the one it ended with."""
+    """Return what a branch changed. Values: the context it started from, the one it ended with."""
     changed = diff(question.tree(0), question.tree(1))
     return None if changed is None else question.pack_tree(changed, "patch")
 
 
 def snapshot(question: UserCodeCall) -> Packed:
-    """A context with some fields only, defaults for the rest. Value: the whole context."""
+    """Make a context with some fields only, defaults for the rest. Value: the whole context."""
     context, include = question.value(0), question.data["include"]
     model = type(context)
     values = {name: getattr(context, name) for name in include if hasattr(context, name)}
@@ -54,7 +54,7 @@ def snapshot(question: UserCodeCall) -> Packed:
 
 
 def keep_output(question: UserCodeCall) -> Packed:
-    """The context with a container's output among its `step_outputs`. Values: the context, the output."""
+    """Add a container's output to the context's `step_outputs`. Values: the context, the output."""
     packed = question.values[0]
     if packed is None or b'"step_outputs"' not in packed.json():
         return packed or Packed.of(None)
@@ -66,7 +66,7 @@ def keep_output(question: UserCodeCall) -> Packed:
 
 
 def turns(question: UserCodeCall) -> Packed | None:
-    """The context at an iteration's end, without the turns that do not stay.
+    """Return the context at an iteration's end, without the turns that do not stay.
 
     Values: the context that it began with, the one it ended with. Data: the `steps` whose turns count.
     """
@@ -80,7 +80,7 @@ def turns(question: UserCodeCall) -> Packed | None:
 
 
 def join(question: UserCodeCall) -> tuple[Packed, Packed | None]:
-    """A fan-out's output and its sequence's new context.
+    """Make a fan-out's output and its sequence's new context.
 
     Values: the sequence's context, the one the branches started from, then each branch's patch and output, in declared order.
     """
@@ -160,7 +160,7 @@ def _merged(question: UserCodeCall, done: dict[str, Packed | None], given: dict[
 
 
 def _named_fields(question: UserCodeCall, done: dict[str, Packed | None], given: dict[str, Any]) -> dict[str, Any]:
-    """A field of the context that is called like a branch receives the branch's output, unless the branch wrote it itself."""
+    """Put each branch's output into the context's field of the branch's name, unless the branch wrote it itself."""
     model = type(question.value(0))
     fields = [name for name in done if name in getattr(model, "model_fields", ())]
     if not fields:
@@ -191,7 +191,7 @@ def _custom(question: UserCodeCall, done: dict[str, Packed | None]) -> Any:
 
 
 def import_context(question: UserCodeCall) -> Packed | None:
-    """The context an imported pipeline begins with. Values: the importing sequence's context, the input. Data: a child run's `run_id`."""
+    """Make the context an imported pipeline begins with. Values: the importing sequence's context, the input. Data: a child run's `run_id`."""
     step, parent = question.step, question.value(0)
     context = parent if step.inherit_context else None
     if context is None:
@@ -228,7 +228,7 @@ def _with_input(step: Any, context: Any, value: Any) -> Any:
 
 
 def task_context(question: UserCodeCall) -> Packed:
-    """The context that a run in the background begins with: a copy, which says what it is where it has fields for that.
+    """Make the context that a background run begins with: a copy, which says what it is where it has fields for that.
 
     Value: the context of the sequence that launches it. Data: `task_id` and `parent_run_id`.
     """
@@ -240,7 +240,7 @@ def task_context(question: UserCodeCall) -> Packed:
 
 
 def export_context(question: UserCodeCall) -> Packed | None:
-    """The importing sequence's context after the import. Values: it before, the imported pipeline's at its end."""
+    """Make the importing sequence's context after the import. Values: it before, the imported pipeline's at its end."""
     step, parent, child = question.step, question.value(0), question.value(1)
     if parent is None or child is None or (step.outputs is not None and not step.outputs):
         return question.values[0]
@@ -263,7 +263,7 @@ def _hand_all(parent: Any, child: Any, kept: tuple[str, ...]) -> None:
 
 
 def _handed(name: str, parent: Any, child: Any) -> Any:
-    """What is kept for the steps of both is joined, for the steps before the import keep their outputs."""
+    """Return what a field hands over: `step_outputs` of both are joined, because the steps before the import keep theirs."""
     before, after = getattr(parent, name, None), getattr(child, name)
     return {**before, **after} if name in _KEPT and isinstance(before, dict) and isinstance(after, dict) else after
 

@@ -125,7 +125,7 @@ class Evaluator:
             values = self._fetched((entry.output, entry.patch))
             return cache.store_result(UserCodeCall(step, values, {}, self._bench), entry.key)
         except Exception as error:
-            logger.exception("result of '%s' not kept", entry.path)
+            logger.exception("the result of '%s' was not stored", entry.path)
             return cache.not_stored(entry.path.rpartition("/")[2], type(error).__name__)
 
     def _fetched(self, values: tuple[Packed | None, ...]) -> tuple[Packed | None, ...]:
@@ -141,7 +141,7 @@ class Evaluator:
 
 
 def _reply(call: CallUserCode, replies: Replies) -> Packed | None:
-    """The latest answer to what this code has asked there; None if it asked nothing."""
+    """Return the latest answer to what this code asked at that place, or None."""
     asked = {"role": call.role, "path": call.path}
     given = [
         each.answer.value for each in replies() if each.answer is not None and asked.items() <= each.question.items()

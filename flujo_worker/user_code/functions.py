@@ -25,13 +25,13 @@ def exit_condition(question: UserCodeCall) -> bool:
 
 
 def initial_input(question: UserCodeCall) -> Packed:
-    """A loop's first input. Values: the loop's input, the context."""
+    """Make a loop's first input. Values: the loop's input, the context."""
     given = question.call("initial_input", question.value(0), question.value(1))
     return question.pack(given, "the result of initial_input_to_loop_body_mapper")
 
 
 def iteration_input(question: UserCodeCall) -> Packed:
-    """The next iteration's input. Values: the last output, the context, the loop's input."""
+    """Make the next iteration's input. Values: the last output, the context, the loop's input."""
     index = question.data["index"]
     given = question.call(
         "iteration_input", question.value(0), question.value(1), index, original_input=question.value(2)
@@ -40,13 +40,13 @@ def iteration_input(question: UserCodeCall) -> Packed:
 
 
 def output(question: UserCodeCall) -> Packed:
-    """A loop's or a map's output. Values: the last output, or all of them; the context, its input."""
+    """Make a loop's or a map's output. Values: the last output, or all of them; the context, its input."""
     given = question.call("output", question.value(0), question.value(1), original_input=question.value(2))
     return question.pack(given, f"the result of {question.step.roles['output']}")
 
 
 def items(question: UserCodeCall) -> list[Packed]:
-    """A map's items. Values: its input, the context."""
+    """Read a map's items. Values: its input, the context."""
     path = question.data["iterable"]
     context = question.value(1)
     if context is None:
@@ -65,7 +65,7 @@ def items(question: UserCodeCall) -> list[Packed]:
 
 
 def collect(question: UserCodeCall) -> Packed:
-    """A list of all values."""
+    """Collect all values in a list."""
     return question.pack_tree([packed.tree() for packed in question.values if packed is not None], "results")
 
 
@@ -77,20 +77,20 @@ def condition(question: UserCodeCall) -> tuple[Any, str | None]:
 
 
 def branch_input(question: UserCodeCall) -> Packed:
-    """The chosen path's input. Values: the conditional's input, the context."""
+    """Make the chosen path's input. Values: the conditional's input, the context."""
     given = question.call("branch_input", question.value(0), question.value(1))
     return question.pack(given, "the result of branch_input_mapper")
 
 
 def branch_output(question: UserCodeCall) -> Packed:
-    """A conditional's output. Values: the path's output, the context, the conditional's input."""
+    """Make a conditional's output. Values: the path's output, the context, the conditional's input."""
     key, own = question.data["key"], question.value(2)
     given = question.call("branch_output", question.value(0), key, question.value(1), original_input=own)
     return question.pack(given, "the result of branch_output_mapper")
 
 
 def selection(question: UserCodeCall) -> list[str]:
-    """The branches a router's agent named, in declared order, each once; unknown names are passed over. Value: its output."""
+    """Return the branches that a router's agent named, in declared order, each once; skip unknown names. Value: its output."""
     answer = question.value(0)
     named = [answer] if isinstance(answer, str) else answer
     if not isinstance(named, (list, tuple, set, frozenset)) or not all(isinstance(each, str) for each in named):
@@ -99,7 +99,7 @@ def selection(question: UserCodeCall) -> list[str]:
 
 
 def pair(question: UserCodeCall) -> Packed:
-    """An artifact and what was said of it. Values: both."""
+    """Pair an artifact with what its critic said. Values: both."""
     answer = question.value(1)
     try:
         refinement = Refinement(artifact=question.value(0), check=answer)

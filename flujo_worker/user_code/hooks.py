@@ -1,4 +1,4 @@
-"""Calls a pipeline's hooks with what happened, and says what went wrong (§2.9, ADR 22).
+"""Calls a pipeline's hooks with what happened, and says what went wrong (ADR 22).
 
 A hook can stop what it is told of and nothing else: by a PipelineAbortSignal, or where hooks are strict by any error. It must never be
 called inside a transaction, and it gets a payload of its own, made anew for it. In: hooks, a payload's type and what makes one. Out:

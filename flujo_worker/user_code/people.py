@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def question(question: UserCodeCall) -> tuple[str, dict[str, Any] | None, Packed | None]:
-    """What is asked, as text and JSON Schema, and the context with the status `paused` (M-449). Values: the input, the context."""
+    """Return the question as text and JSON Schema, and the context with the status `paused`. Values: the input, the context."""
     step = question.step
     message = question.call("message", question.value(0), question.value(1)) if step.functions() else step.text()
     if not isinstance(message, str) or not message.strip():
@@ -31,7 +31,7 @@ def question(question: UserCodeCall) -> tuple[str, dict[str, Any] | None, Packed
 
 
 def pause(question: UserCodeCall) -> tuple[str, Packed | None]:
-    """What a step that raised a pause asks, and the context as for any question. Values: the input, the context. Data: the `message`."""
+    """Return what a step that raised a pause asks, and the context as for any question. Values: the input, the context. Data: the `message`."""
     message = question.data["message"].strip() or f"Step '{question.step.name}' requires human input."
     return message, _paused(question, message)
 

@@ -104,16 +104,16 @@ class UserCodeCall:
     reply: Callable[[], Packed | None] = lambda: None
 
     def tree(self, place: int) -> Any:
-        """An argument as a tree."""
+        """Return an argument as a tree."""
         packed = self.values[place]
         return None if packed is None else packed.tree()
 
     def value(self, place: int) -> Any:
-        """An argument as the live value; each time a new one, so that nobody shares what user code may change."""
+        """Return an argument as the live value; each time a new one, so that nothing is shared that user code may change."""
         return self.live(self.values[place])
 
     def live(self, packed: Packed | None) -> Any:
-        """A packed value as the live one."""
+        """Return a packed value as the live one."""
         return None if packed is None else decode(packed.tree(), resolve=self.bench.resolve)
 
     def pack(self, value: Any, what: str) -> Packed:
@@ -172,7 +172,7 @@ def _exited(error: BaseException) -> RuntimeError:
 
 
 def field_at(context: Any, path: str) -> Any:
-    """What stands at a dotted path in a context; raises PipelineError naming the part that is not there."""
+    """Return the value at a dotted path in a context; raise PipelineError naming the part that does not exist."""
     place = context
     for part in path.split("."):
         if isinstance(place, dict) and part in place:

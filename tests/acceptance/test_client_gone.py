@@ -93,7 +93,7 @@ def test_the_same_key_gives_the_same_run(site):
     first = site.enqueue("three", idempotency_key="same")
     second = site.enqueue("three", idempotency_key="same")
     assert (second.id, first.is_new, second.is_new) == (first.id, True, False)
-    with pytest.raises(IdempotencyConflict, match=f"'same' stands for run {first.id}"):
+    with pytest.raises(IdempotencyConflict, match=f"'same' is already used by run {first.id}"):
         site.enqueue("three", ["other"], idempotency_key="same")
     assert site.enqueue("three", idempotency_key="same", tenant="acme").is_new
 

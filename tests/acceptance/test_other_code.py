@@ -9,6 +9,7 @@ from datetime import timedelta
 
 import pytest
 from fleet import BRISK, STEPS, Site, one_process, wait_until
+from judging import HUNDRED, TEN, judging
 
 from flujo_client import UsageLimits
 
@@ -19,6 +20,7 @@ from acceptance_pipelines import visit
 from flujo_client import Pipeline, Step
 
 pipeline = Pipeline([Step("{step}", visit), Step("last", visit)])
+parking = Pipeline([Step("{step}", visit), Step("last", visit)], on_change="park")
 """
 
 
@@ -39,16 +41,31 @@ def run(services, tmp_path, versions):
         with pytest.MonkeyPatch.context() as patch:
             patch.syspath_prepend(versions["old"].partition(os.pathsep)[0])
             run = site.client.enqueue("moving:pipeline", [])
+            site.parking = site.client.enqueue("moving:parking", [])
         sys.modules.pop("moving")
         yield site, run
 
 
+def test_a_run_goes_on_under_the_code_of_the_workers(run, versions):
+    """ADR 39: no worker has the code that it was enqueued with; what is still to run may change freely."""
+    site, run = run
+    site.workers(code=versions["new"])
+    assert run.result(timeout=60).output == ["new", "last"]
+    assert [(each["step"], each["number"], each["status"]) for each in site.attempts(run.id)] == [
+        ("new", 1, "succeeded"),
+        ("last", 1, "succeeded"),
+    ]
+    [told] = site.told(run.id, "run.carried_on", "run.parked")
+    assert told["data"]["changes"] == ["step 'old' was renamed to 'new'"]
+
+
 def test_a_run_waits_for_a_worker_with_its_code(run, versions):
     """M-013, design §3: parked with the reason, not failed; a worker with the right code carries it on, under the same number."""
-    site, run = run
+    site, run = run[0], run[0].parking
     wrong = site.workers(code=versions["new"])
     wait_until(lambda: run.status() == "parked", what=site.log)
-    assert "code of 'moving:pipeline' has fingerprint" in run.record().reason
+    assert "step 'old' was renamed to 'new'" in run.record().reason
+    assert "this worker's code has fingerprint" in run.record().reason
     assert site.executions(run.id) == []
     wrong.kill()
     site.workers(code=versions["old"])
@@ -122,3 +139,67 @@ def test_code_that_ends_its_process_at_import_is_lost_like_a_step_that_does(serv
         fleet = site.workers(code=os.pathsep.join([str(harmful), str(STEPS)]))
         wait_until(lambda: fleet.mend() * 0 or run.status() == "failed", 60, what=site.log)
         assert run.result().error.code == "ATTEMPT_LOST"
+
+
+@pytest.fixture
+def judges(tmp_path):
+    """Write a version of the module `judging_app` into a folder of its own; give the code path of its workers."""
+
+    def folder(name, text):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "judging_app.py").write_text(text)
+        return os.pathsep.join([str(tmp_path / name), str(STEPS)])
+
+    return folder
+
+
+def begun(site, code):
+    """A run whose agent has had its first turn, on workers that have this code, which are gone by now."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(code.partition(os.pathsep)[0])
+        run = site.client.enqueue("judging_app:pipeline", "begin")
+    sys.modules.pop("judging_app")
+    fleet = site.workers(code=code)
+    wait_until(lambda: run.status() == "paused", what=site.log)
+    fleet.kill()
+    return run
+
+
+def test_a_tool_whose_scale_changed_between_two_turns_is_told(services, tmp_path, judges):
+    """The published case: a recorded 8 of 10 would be read as 8 of 100, and the fingerprint is the same."""
+    with Site(services, tmp_path, worker=BRISK) as site:
+        run = begun(site, judges("old", judging(TEN)))
+        site.workers(code=judges("new", judging(HUNDRED)))
+        for answer in ("more", "enough"):
+            run.resume(answer)
+            wait_until(lambda: run.status() != "running", what=site.log)
+        assert run.result(timeout=60).run_status == "succeeded", site.log()
+
+        [warned] = site.told(run.id, "code.changed")
+        assert (warned["level"], warned["data"]) == ("warning", {"changed": ["tool judging_app:rate"]})
+        turns = [spans[0] for spans in turns_of(run.trace())]
+        assert [turn.attributes.get("code_changed") for turn in turns] == [None, ["tool judging_app:rate"], None][
+            : len(turns)
+        ]
+
+
+def turns_of(trace):
+    """The attempts at the agent's step, iteration by iteration."""
+    [loop] = trace.children
+    return [step.children for iteration in loop.children for step in iteration.children if step.name == "judge"]
+
+
+def test_a_pipeline_may_have_its_runs_wait_for_the_code_of_their_conversation(services, tmp_path, judges):
+    """The run is parked with the reason, and a worker with the old body carries it on."""
+    with Site(services, tmp_path, worker=BRISK) as site:
+        old = judges("old", judging(TEN, policy="park"))
+        run = begun(site, old)
+        wrong = site.workers(code=judges("new", judging(HUNDRED, policy="park")))
+        run.resume("more")
+        wait_until(lambda: run.status() == "parked", what=site.log)
+        assert "tool judging_app:rate changed" in run.record().reason
+        wrong.kill()
+        site.workers(code=old)
+        wait_until(lambda: run.status() == "paused", what=site.log)
+        assert site.told(run.id, "code.changed") == []
+        run.cancel()

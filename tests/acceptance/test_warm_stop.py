@@ -5,9 +5,15 @@ from __future__ import annotations
 import signal
 
 import pytest
-from fleet import assert_merged_once, wait_until
+from fleet import BRISK, Site, assert_merged_once, wait_until
 
 pytestmark = pytest.mark.acceptance
+
+
+@pytest.fixture(scope="module")
+def site(services, tmp_path_factory):
+    with Site(services, tmp_path_factory.mktemp("site"), worker=BRISK | {"shutdown_grace_s": 60.0}) as site:
+        yield site
 
 
 @pytest.mark.parametrize("pool", ["attempts", "threads", "prefork"])

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from flujo_client.cli.main import cli
-from flujo_client.config.manager import ConfigManager
+from flujo_client.config.manager import ConfigManager, Settings
 
 ROOT = Path(__file__).parents[2]
 PROCESSES = {
@@ -17,6 +17,9 @@ PROCESSES = {
     "migrate": ["flujo", "migrate"],
 }
 """Every process type, and its command wherever it is deployed (M-003)."""
+
+STOPPING_S = Settings().worker.shutdown_grace_s + Settings().agents.cancel_grace_s + 10
+"""How long a worker may take to stop: what it runs, what it hands back, and the rest."""
 
 # What a deployment's Secret holds.
 SECRETS = {

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 import yaml
-from deployed import PROCESSES, ROOT, SECRETS, read_command, read_environment, unknown
+from deployed import PROCESSES, ROOT, SECRETS, STOPPING_S, read_command, read_environment, unknown
 
 from flujo_client.config.manager import Settings
 
@@ -149,7 +149,7 @@ def test_a_probe_is_about_that_very_process(name):
 
 def test_workers_have_time_to_finish_and_beat_is_alone():
     for name in ("worker", "coordinator"):
-        assert PODS[name]["terminationGracePeriodSeconds"] > Settings().agents.agent_timeout_s
+        assert PODS[name]["terminationGracePeriodSeconds"] >= STOPPING_S
     assert (DEPLOYMENTS["beat"]["spec"]["replicas"], DEPLOYMENTS["beat"]["spec"]["strategy"]["type"]) == (1, "Recreate")
 
 

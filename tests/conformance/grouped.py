@@ -11,12 +11,13 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from flujo_worker.store.postgres import loop_connection
+from flujo_worker.store.postgres.group_bind import is_groupable
 from flujo_worker.store.postgres.groups import GroupedLedger
 from flujo_worker.store.postgres.statements import Statement, statement
 from flujo_worker.store.postgres.store import PostgresStore
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator, Sequence
+    from collections.abc import Callable, Coroutine, Iterator, Sequence
 
     import pytest
 
@@ -30,11 +31,11 @@ T = TypeVar("T")
 class Grouped:
     """A ledger of groups, for tests that run no loop."""
 
-    def __init__(self, url: str, *, prepare: bool = True) -> None:
+    def __init__(self, url: str, *, prepare: bool = True, is_alone: Callable[[], bool] = lambda: False) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever)
         self._thread.start()
-        self.ledger = GroupedLedger(url, prepare=prepare)
+        self.ledger = GroupedLedger(url, prepare=prepare, is_alone=is_alone)
         self.run(self._open())
         self.wait_until_ready()
 
@@ -82,7 +83,7 @@ class GroupedStore(PostgresStore):
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
-        self.groups = Grouped(url)
+        self.groups = Grouped(url, is_alone=lambda: True)
 
     def claim(
         self,
@@ -106,6 +107,8 @@ class GroupedStore(PostgresStore):
 
     def commit(self, decision: Decision) -> Committed:
         commit = self.groups.ledger.commit
+        if not is_groupable(decision):
+            return self.groups.run(commit(decision)) or super().commit(decision)
         before, after = (_of_no_run(decision, f"run_{name}") for name in ("gone", "none"))
         _, answer, _ = self.groups.together(commit(before), commit(decision), commit(after))
         return answer or super().commit(decision)

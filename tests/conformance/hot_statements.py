@@ -258,6 +258,7 @@ def _lease_and_sweep(world: World) -> None:
     store.aborted(200)
     store.stranded(200)
     store.parked(200)
+    store.parked_for_code(200)
     store.missed_joins(200, 2.0)
     store.expire_questions(200)
     heads = dict.fromkeys(store.queues())

@@ -37,19 +37,22 @@ PLAN = PlanName("shapes:pipeline", enqueued().plan.fingerprint)
 
 
 @pytest.mark.parametrize("is_limited", [False, True])
-@pytest.mark.parametrize("other", [PLAN._replace(reference="other:pipeline"), PLAN._replace(fingerprint="0" * 64)])
-def test_a_message_that_names_another_pipeline_claims_nothing(world, other, is_limited):
+@pytest.mark.parametrize(
+    ("other", "refusal"),
+    [(PLAN._replace(reference="other:pipeline"), "mismatched"), (PLAN._replace(fingerprint="0" * 64), "moved")],
+)
+def test_a_message_that_names_another_pipeline_claims_nothing(world, other, refusal, is_limited):
     """M-014: a forged body does not run another pipeline under a key that there is; the real message goes on."""
     new = world.record(enqueued())
     to_reserve = (Reservation("run:r", Amount(tokens=5), None, 100),) if is_limited else ()
     before = world.picture(new.first.ticket.run)
 
     ask = partial(world.store.claim, new.first.key, "w1", max_lost=MAX_LOST, to_reserve=to_reserve)
-    assert ask(plan=other) == Claim(refusal="mismatched")
+    assert ask(plan=other) == Claim(refusal=refusal)
 
     assert world.picture(new.first.ticket.run) == before
     assert ask(plan=PLAN).fence == 1
-    assert ask(plan=other).refusal == "mismatched"
+    assert ask(plan=other).refusal == refusal
 
 
 def test_ended(world):

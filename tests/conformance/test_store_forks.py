@@ -9,6 +9,8 @@ from builders import SPENT, decided, enqueued, failed, following, packed, pipeli
 from trees import concluded, moved, opening, work
 
 from flujo_client.address import ROOT
+from flujo_client.contract.code import CodeMark
+from flujo_client.pipeline.compile import compile_plan
 from flujo_worker.domain.values import StepCheckpoint
 
 NAMES = ("a", "b", "c")
@@ -224,3 +226,63 @@ def test_a_run_that_was_stopped_can_be_forked(world, status):
     fork = world.forked(run_of(new), "b")
     assert world.fork(fork) == run_of(fork)
     assert world.scope(run_of(fork)).context == n(1)
+
+
+# forks under another plan
+
+
+@pytest.fixture
+def onto():
+    """The present code: a step was removed in front of the third, and one was added behind it."""
+    return compile_plan(pipeline_of("a", "c", "d", max_retries=0))
+
+
+def test_a_fork_of_a_live_run_begins_under_the_present_plan(world, onto):
+    """Input, context and what the steps before gave are taken over from the run, which goes on."""
+    new = world.record(enqueued(pipeline_of(*NAMES), context={"n": 0}))
+    at = go_on(world, new, spent("A", {"n": 1}), spent("B"))
+
+    forked = world.forked(run_of(new), "c", onto=onto)
+    run = world.fork(forked)
+
+    assert run == run_of(forked)
+    assert (world.run(run).fingerprint, world.run(run).forked_from) == (onto.fingerprint, run_of(new))
+    assert [(each.step, each.status) for each in world.attempts(run)] == [
+        ("a", "succeeded"),
+        ("b", "succeeded"),
+        ("c", "ready"),
+    ]
+    assert (world.scope(run).cursor, world.scope(run).output, world.scope(run).context) == (1, packed("B"), n(1))
+    assert world.store.plan(onto.fingerprint) == onto
+    assert (world.run(run_of(new)).status, world.status(at)) == ("running", "ready")
+
+    done = decided(replace_plan(new, onto), succeeded("C"), fence=world.claim(forked), at=forked.first)
+    assert world.commit(done) == "merged"
+    assert following(done).step == "d"
+
+
+def replace_plan(new, plan):
+    return replace(new, plan=plan)
+
+
+def test_a_fork_may_be_begun_again_at_its_own_step_only(world, old, onto):
+    """The steps before stand elsewhere in the other plan, so what they began with is not kept for it."""
+    run = world.fork(world.forked(run_of(old), "c", onto=onto, tenant="acme"))
+
+    assert world.beginning(run, 1, ["a"]).context == n(1)
+    assert world.beginning(run, 0, []) is None
+
+
+def test_a_retry_of_a_live_run_is_still_refused(world, onto):
+    new = world.record(enqueued(pipeline_of(*NAMES), context={"n": 0}))
+    forked = world.forked(run_of(new), "a", onto=onto)
+
+    assert world.fork(replace(forked, of_live=False)) is None
+
+
+def test_what_a_step_was_performed_with_is_taken_over(world, onto):
+    new = world.record(enqueued(pipeline_of(*NAMES), context={"n": 0}))
+    go_on(world, new, succeeded("A", code=CodeMark("aaaa")), succeeded("B"))
+    run = world.fork(world.forked(run_of(new), "c", onto=onto))
+
+    assert [each.code for each in world.attempts(run)] == ["aaaa", None, None]

@@ -413,7 +413,7 @@ ALSO = {"flujo_scopes": {"run_id", "parent"}, "flujo_reservations": {"run_id"}}
 """Siblings, and what a run holds."""
 READ = {
     "claim_many": {"flujo_attempts", "flujo_scopes", "flujo_runs", "flujo_workers"},
-    "conclude_many": {"flujo_attempts", "flujo_scopes", "flujo_runs"},
+    "conclude_many": {"flujo_attempts", "flujo_scopes", "flujo_runs", "flujo_workers"},
     "record_corrections": {"flujo_attempts"},
     "hold_budgets": {"flujo_reservations", "flujo_budgets"},
     "reserve_many": {"flujo_attempts", "flujo_reservations", "flujo_budgets"},

@@ -8,6 +8,8 @@ import pytest
 from builders import enqueued, member, succeeded
 from worlds import LEASE_S, MAX_LOST
 
+from flujo_worker.ports import Renewal
+
 
 @pytest.fixture
 def new(world):
@@ -18,7 +20,7 @@ def test_a_renewed_lease_lives_on(world, new):
     world.claim(new)
     for _ in range(3):
         world.pass_time(LEASE_S - 1)
-        assert world.store.renew("w1", LEASE_S, {new.first.key: 1}) == set()
+        assert world.store.renew("w1", LEASE_S, {new.first.key: 1}) == Renewal(set())
 
     assert world.due() == []
 
@@ -45,7 +47,7 @@ def test_a_renewal_tells_what_is_no_longer_held(world):
     held[taken.first.key] = 7
 
     gone = {ended.first.key, cancelled.first.key, taken.first.key, "run_none::a:1"}
-    assert world.store.renew("w1", LEASE_S, held | {"run_none::a:1": 1}) == gone
+    assert world.store.renew("w1", LEASE_S, held | {"run_none::a:1": 1}) == Renewal(gone)
 
 
 def test_a_new_incarnation_adopts_what_is_still_its_own(world):
@@ -100,7 +102,7 @@ def test_to_enlist_again_after_a_lost_answer_gives_the_same_answer(world, new):
     assert (
         world.store.register_worker(member("w1~2"), LEASE_S, old="w1", held=[new.first.key]) == first == {new.first.key}
     )
-    assert world.store.renew("w1~2", LEASE_S, {new.first.key: 1}) == set()
+    assert world.store.renew("w1~2", LEASE_S, {new.first.key: 1}) == Renewal(set())
 
 
 def test_retire_frees_what_is_still_held(world, new):
@@ -169,3 +171,33 @@ def test_neighbours_are_those_of_the_host_that_run_something(world, new, lease):
 
     assert world.store.neighbours("host") == [("w1", 1)]
     assert world.store.bury("w1", MAX_LOST) == {new.first.key}
+
+
+def test_what_a_worker_hands_back_goes_out_at_once_and_is_not_lost(world, new):
+    """However often its workers stop, an attempt stays free of suspicion; what the one before does later is not merged."""
+    for _ in range(3 * MAX_LOST):
+        fence = world.claim(new)
+        assert world.store.hand_back("w1", [new.first.key, "run_none::a:1"]) == {new.first.key}
+        assert [(due.why, due.envelope.key) for due in world.due(may_judge=False)] == [("ready", new.first.key)]
+        assert world.conclude(new, succeeded(), fence=fence) == "stale"
+
+    told = [event for event in world.setting.read_events(new.first.ticket.run) if event.name == "attempt.handed_back"]
+    assert [event.data for event in told] == [{"worker": "w1"}] * (3 * MAX_LOST)
+    assert world.conclude(new, succeeded(), fence=world.claim(new)) == "merged"
+
+
+def test_a_worker_hands_back_a_message_that_it_has_not_claimed(world, new):
+    world.store.mark_sent({new.first.key: 0.0})
+
+    assert world.store.hand_back("w1", [new.first.key]) == {new.first.key}
+    assert [due.envelope.key for due in world.due(may_judge=False)] == [new.first.key]
+
+
+def test_what_another_works_on_or_has_ended_is_not_handed_back(world):
+    taken, ended = world.record(enqueued()), world.record(enqueued())
+    world.register_worker("w2")
+    world.claim(taken, "w2")
+    world.conclude(ended, succeeded(), fence=world.claim(ended))
+
+    assert world.store.hand_back("w1", [taken.first.key, ended.first.key]) == set()
+    assert world.due(may_judge=False) == []

@@ -15,7 +15,7 @@ from psycopg.rows import dict_row
 from flujo_client.address import new_run_id
 from flujo_client.contract.envelope import CONTROL_QUEUE
 from flujo_client.gateway import forks, requests
-from flujo_client.pipeline.fork import new_fork, place_of
+from flujo_client.pipeline.fork import begun_place, new_fork, place_of
 from flujo_client.pipeline.submit import Order
 from flujo_worker.ports import BrokerSnapshot
 from flujo_worker.store.memory.store import MemoryStore
@@ -239,14 +239,14 @@ class World:
         return new
 
     def forked(self, run: str, step: str, **order: Any) -> NewFork:
-        """What a retry would record."""
-        retryable_run = self.retryable_run(run)
-        place = place_of(retryable_run, step)
+        """What a retry would record; with `onto`, a fork that begins under that plan."""
+        retryable_run, onto = self.retryable_run(run), order.pop("onto", None)
+        place = place_of(retryable_run, step) if onto is None else begun_place(retryable_run, step)
         beginning = self.beginning(run, place, retryable_run.names[:place])
         assert beginning is not None, "its beginning is kept"
         order = {"tenant": retryable_run.ticket.tenant, **order}
         asked = Order(order.pop("run_id", None) or new_run_id(1_700_000_000.0), **order)
-        return new_fork(retryable_run, place, beginning, asked, inline=65_536, control_queue=CONTROL_QUEUE)
+        return new_fork(retryable_run, place, beginning, asked, inline=65_536, control_queue=CONTROL_QUEUE, onto=onto)
 
     def fork(self, new: NewFork) -> str | None:
         """Record a fork."""

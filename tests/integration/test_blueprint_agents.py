@@ -201,7 +201,7 @@ def test_the_precheck_asks_the_documents_own_agent(ask, engine, server):
     assert result.success, [step.feedback for step in result.step_history]
     assert "first this, then that" in json.dumps(server.requests[0].body["messages"])
     judged = [each.data for each in engine.story(result.run_id) if each.name == "aros.reasoning.precheck.pass"]
-    assert [each["reason"] for each in judged] == ["context_keys", "validator"]
+    assert [each["reason"] for each in judged] == ["validator"]
 
 
 def test_the_fingerprint_knows_prompt_schema_and_processing():

@@ -318,7 +318,9 @@ def test_a_queue_that_nobody_consumes_is_told(flujo, site, caplog):
     ) as timed_out:
         run.result(timeout=5.5)
     assert "flujo worker -Q gpu" in timed_out.value.suggestion
-    assert [f"run {run.id} does not move" in each.message for each in caplog.records if "api" in each.name] == [True]
+    assert [f"run {run.id} makes no progress" in each.message for each in caplog.records if "api" in each.name] == [
+        True
+    ]
     run.cancel()
 
 

@@ -171,7 +171,8 @@ def test_a_key_of_other_work_undoes_its_chunk(site, chunks_of_three, counted):
     before = counted()
     requests = [RunRequest(number, idempotency_key=key) for number, key in enumerate(["d", "e", "f", "g", "taken"])]
     with pytest.raises(
-        IdempotencyConflict, match=rf"(?s)values\[4\]: .*'taken' stands for run {taken.id}.*first 3 values are recorded"
+        IdempotencyConflict,
+        match=rf"(?s)values\[4\]: .*'taken' is already used by run {taken.id}.*first 3 values are recorded",
     ):
         site.client.enqueue_many(fine, requests)
     assert counted()["runs"] == before["runs"] + 3

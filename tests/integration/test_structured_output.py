@@ -55,8 +55,8 @@ class Reader:
     def __init__(self, answer=lambda raw: raw):
         self.answer, self.calls = answer, []
 
-    async def __call__(self, raw, schema, *, finish_reason=None):
-        self.calls.append((raw, schema, finish_reason))
+    async def __call__(self, raw, schema, origin):
+        self.calls.append((raw, schema, origin.finish_reason))
         return self.answer(raw)
 
 

@@ -24,7 +24,7 @@ AGENTS: dict[str, Any] = {
 NAMED = ["agents.writer", "agents.judge", "agents.careful", FUNCTION]
 IMPORTS: dict[str, Any] = {
     "child": {"context_model": None, "agents": AGENTS, "steps": [{"name": "x", "uses": "agents.writer"}]},
-    "other": {"name": "other", "pipeline_version": "2", "steps": [{"name": "x", "uses": FUNCTION}]},
+    "other": {"name": "other", "pipeline_version": "2", "on_change": "pin", "steps": [{"name": "x", "uses": FUNCTION}]},
 }
 SEARCHERS = ("proposer", "evaluator")
 LEAVES = ("plain", "imported", "human")

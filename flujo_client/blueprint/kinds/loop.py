@@ -112,7 +112,7 @@ def _build_exit(build: Building, loop: Data) -> Callable[..., Any]:
 
 
 def _build_following(loop: Data, body: Body) -> Templated | None:
-    """What gives the next iteration's input; the last output by itself for None."""
+    """Build what makes the next iteration's input; None if that is the last output."""
     given = loop.get("propagation", "previous_output")
     given = given["next_input"] if isinstance(given, Mapping) else given
     if given == "auto":

@@ -61,7 +61,7 @@ def _build(build: Building, data: Data) -> Step:
 
 
 def _final(build: Building, given: Any) -> Callable[..., Any] | None:
-    """What makes a map's output."""
+    """Build what makes a map's output."""
     if isinstance(given, Mapping) and "output_mapper" in given:
         return cast("Callable[..., Any]", build.load(given["output_mapper"], "mapper"))
     output = given.get("output", given.get("output_template")) if isinstance(given, Mapping) else given

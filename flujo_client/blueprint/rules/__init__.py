@@ -1,1 +1,1 @@
-"""What is wrong in a blueprint that reads well: a module for each letter of rules (requirements §2.6)."""
+"""What is wrong in a blueprint that reads well: a module for each letter of rules."""

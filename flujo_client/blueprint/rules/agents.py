@@ -48,7 +48,7 @@ def _unused(doc: DocumentIndex) -> Iterator[RuleFinding]:
     used = {text for _, text in texts_in(dict(doc.document), ()) if text.startswith("agents.")}
     for name in doc.table("agents"):
         if f"agents.{name}" not in used:
-            yield RuleFinding("V-A4", (*doc.path, "agents", name), f"'{shown(name)}' is used by no step")
+            yield RuleFinding("V-A4", (*doc.path, "agents", name), f"'{shown(name)}' is not used by any step")
 
 
 def _model(agent: Data, path: Path) -> Iterator[RuleFinding]:
@@ -89,7 +89,7 @@ def _duplicate_schema(doc: DocumentIndex, step: StepNode) -> Iterator[RuleFindin
 
 
 def _lost(doc: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
-    """An answer that the next step leaves out, that is put nowhere, and that nothing reads by name."""
+    """Find an answer that the next step leaves out, that is not stored, and that nothing reads by name."""
     before = doc.before(step)
     own = doc.texts_of(step) if "input" in step.data else ()
     if before is None or not own or before.spec is not STEP or doc.agent(before) is None or is_background(before):

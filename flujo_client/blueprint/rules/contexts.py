@@ -35,14 +35,14 @@ def _merged(doc: DocumentIndex, step: StepNode, context: Fields) -> Iterator[Rul
     schema = schema_of(doc, step)
     kind = type_of(schema)
     if kind is not None and kind != "object":
-        message = f"its output is {'a text' if kind == 'string' else f'of type {shown(kind)}'}, and only a mapping can be merged"
+        message = f"its output is {'a text' if kind == 'string' else f'of type {shown(kind)}'}, but only a mapping can be merged"
         allowed = "put it into a field with sink_to, or give the agent an output_schema of type object"
         yield RuleFinding("V-C2", (*step.path, "updates_context"), message, allowed)
     if not _is_held_to(step, context):
         return
     for name in properties(schema) or ():
         if name not in context.types:
-            message = f"its output has '{shown(name)}', and {context.called} has no such field"
+            message = f"its output has '{shown(name)}', but {context.called} has no such field"
             near = nearest(name, context.types)
             yield RuleFinding("CTX-OUTPUT-KEYS", (*step.path, "updates_context"), message, _known(context, near), near)
 
@@ -64,7 +64,7 @@ def _is_held_to(step: StepNode, context: Fields) -> bool:
 
 
 def _changed(step: StepNode, context: Fields) -> Iterator[RuleFinding]:
-    """A loop's or map's changes: the check sees them as a function, which may do anything."""
+    """Check a loop's or map's changes, which `check` sees as a function that may do anything."""
     for path, target in changed(step) if not context.is_open else ():
         if str(target).partition(".")[0] not in context.types:
             yield _no_field(path, target, context)

@@ -68,7 +68,7 @@ class StepNode:
         return _UNKNOWN if self.kind is None else self.kind.spec
 
     def table(self, key: str) -> Data:
-        """What stands under a key, if it is a mapping."""
+        """Return the mapping under a key; an empty one for anything else."""
         found = self.data.get(key)
         return found if isinstance(found, Mapping) else NO
 
@@ -211,7 +211,7 @@ class DocumentIndex:
         return found
 
     def before(self, step: StepNode) -> StepNode | None:
-        """The step before another in the same body."""
+        """Return the step before another in the same body."""
         return self._rows.get((step.body, step.index - 1))
 
     def context_at(self, step: StepNode) -> Fields | None:
@@ -219,11 +219,11 @@ class DocumentIndex:
         return self.context if search_of(step) is None else UNKNOWN
 
     def agent(self, step: StepNode) -> tuple[Path, Data] | None:
-        """The entry of this document that a step's agent stands for, with its path."""
+        """Return the entry of this document that a step's agent names, with its path."""
         return self.entry(step.data.get("uses", step.data.get("agent")), (*step.path, "agent"))
 
     def entry(self, given: Any, path: Path) -> tuple[Path, Data] | None:
-        """The entry that `agents.<name>`, an `id`, or its own keys stand for."""
+        """Return the entry that `agents.<name>`, an `id` or its own keys stand for."""
         if isinstance(given, Mapping):
             return self.entry(given["id"], path) if "id" in given else (path, given)
         table, _, name = str(given).partition(".")

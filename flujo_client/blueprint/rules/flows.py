@@ -48,7 +48,7 @@ def of_loop(doc: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
 
 
 def _changes(doc: DocumentIndex, step: StepNode, text: TextNode) -> Iterator[RuleFinding]:
-    """An end that depends on fields of the context which nothing in the body writes."""
+    """Find an end that depends on fields of the context which nothing in the body writes."""
     read = {names[1] for names in text.names}
     inside = _sharing(doc, step, (*step.path, "loop", "body"))
     written = [path for each in (step, *inside) for path in writes(doc, each)]
@@ -89,12 +89,12 @@ def _finishes(doc: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
 
 
 def _sharing(doc: DocumentIndex, container: StepNode, path: Path) -> list[StepNode]:
-    """The steps at a path in a container that run in its context, not in that of a tree search in it."""
+    """List the steps at a path in a container that run in its context, not in that of a tree search in it."""
     return [each for each in doc.within(path) if search_of(each) is search_of(container)]
 
 
 def _constant(text: TextNode) -> Any:
-    """The answer of an expression that reads nothing."""
+    """Return the answer of an expression that reads nothing."""
     if text.names:
         return NO_ANSWER
     try:
@@ -150,7 +150,7 @@ def _answers(doc: DocumentIndex, step: StepNode, text: TextNode) -> list[Any] | 
 
 
 def _schema_of(doc: DocumentIndex, path: tuple[str, ...], before: Any) -> Any:
-    """The schema of what a path reads: of the step before, or of one that is named."""
+    """Return the schema of what a path reads: of the step before, or of one that is named."""
     root, *rest = path
     if root == "steps" and len(rest) > 1 and rest[1] == "output":
         named = doc.by_name.get(rest[0], ())
@@ -163,7 +163,7 @@ def _schema_of(doc: DocumentIndex, path: tuple[str, ...], before: Any) -> Any:
 
 
 def _meant(answer: Any) -> set[tuple[type, Any]]:
-    """The keys that an answer means, as a run looks for the branch: true and false mean the texts too."""
+    """Return the keys that an answer means, as a run looks for the branch: true and false mean the texts too."""
     return {(type(answer), answer)} | ({(str, str(answer).lower())} if isinstance(answer, bool) else set())
 
 
@@ -219,7 +219,7 @@ def _kept_away(doc: DocumentIndex, include: list[Any], inside: Sequence[StepNode
 
 
 def of_import(doc: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
-    """An import that asks nobody, with a question in it."""
+    """Find an import that lets no question through, with a question in it."""
     if step.table("config").get("propagate_hitl") is not False:
         return
     given = doc.table("imports").get(str(step.data["uses"]).partition(".")[2])
@@ -235,7 +235,7 @@ def of_import(doc: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
 
 
 def _question(document: Any) -> str | None:
-    """The name of the first step of a document that asks a person."""
+    """Return the name of the first step of a document that asks a person."""
     row = [document.get("steps")]
     while row:
         value = row.pop(0)

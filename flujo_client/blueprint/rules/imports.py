@@ -32,7 +32,9 @@ def _outputs(step: StepNode) -> Iterator[RuleFinding]:
     seen: set[str] = set()
     for path, parent in _targets(step):
         if parent in seen:
-            yield RuleFinding("V-I2", path, f"'{shown(parent)}' receives two outputs, and only the last counts")
+            yield RuleFinding(
+                "V-I2", path, f"'{shown(parent)}' receives two outputs, and only the last one takes effect"
+            )
         seen.add(parent)
 
 

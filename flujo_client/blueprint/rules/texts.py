@@ -45,7 +45,10 @@ def _this(_: DocumentIndex, text: TextNode, __: tuple[str, ...]) -> Iterator[Rul
     above = text.at.around() if text.after else (each for each in text.at.around() if each is not text.at)
     if not any(each.kind and each.kind.has_item for each in above):
         yield RuleFinding(
-            "V-T2", text.path, "`this` is an item only in a map; here it is what comes in", nearest="previous_step"
+            "V-T2",
+            text.path,
+            "`this` is an item only in a map; here it is the same as `previous_step`",
+            nearest="previous_step",
         )
 
 
@@ -107,7 +110,7 @@ def _steps(doc: DocumentIndex, text: TextNode, names: tuple[str, ...]) -> Iterat
             "V-CTX2",
             text.path,
             message,
-            "what it wrote is under `context.outer`" if outside else "what comes out of it is the search's output",
+            "its output is under `context.outer`" if outside else "read the search's own output instead",
         )
         return
     if len(names) > 2 and names[2] != "output":  # noqa: PLR2004 - steps, name, what of it

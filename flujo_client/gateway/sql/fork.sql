@@ -1,13 +1,20 @@
 -- A run that begins again at a step of another one, in one commit; nothing at all when its idempotency key is taken, or the other run is
 -- live or gone. What the steps before gave is taken over as it was: closed rows without a spend, so nothing is charged again. What stood
 -- inside their containers stays with the other run. Contexts are taken over too, so that a fork can be forked before its own beginning.
+-- A fork begins under another plan, and the other run may be live.
 WITH old AS (
-    SELECT id, fingerprint, reference, name, input FROM flujo_runs WHERE id = %(forked_from)s::text AND ended_at IS NOT NULL FOR KEY SHARE
+    SELECT id, reference, name, input FROM flujo_runs
+    WHERE id = %(forked_from)s::text AND (ended_at IS NOT NULL OR %(of_live)s::bool) FOR KEY SHARE
+),
+definition AS (
+    INSERT INTO flujo_pipelines (fingerprint, reference, name, version, plan, hooked)
+    SELECT %(fingerprint)s::text, old.reference, %(name)s::text, %(version)s::text, %(plan)s::jsonb, %(hooked)s::bool FROM old
+    ON CONFLICT DO NOTHING
 ),
 new AS (
     INSERT INTO flujo_runs (id, fingerprint, reference, name, input, limits, tenant, queue, priority, idempotency_key, digest, metadata,
                             trace_parent, deadline_at, aros, forked_from, from_step)
-    SELECT %(run)s::text, old.fingerprint, old.reference, old.name, old.input, %(limits)s::jsonb, %(tenant)s::text, %(run_queue)s::text,
+    SELECT %(run)s::text, %(fingerprint)s::text, old.reference, old.name, old.input, %(limits)s::jsonb, %(tenant)s::text, %(run_queue)s::text,
            %(priority)s::smallint, %(idempotency_key)s::text, %(digest)s::text, %(metadata)s::jsonb, %(trace_parent)s::text,
            to_timestamp(%(deadline)s::float8), %(aros)s::jsonb, old.id, %(step)s::text
     FROM old
@@ -26,10 +33,10 @@ work AS (
 ),
 taken_steps AS (
     INSERT INTO flujo_attempts (key, run_id, address, step, number, kind, queue, status, available_at, output, metadata, latency_s,
-                                created_at, started_at, ended_at)
+                                code, created_at, started_at, ended_at)
     SELECT new.id || substr(a.key, length(a.run_id) + 1), new.id, a.address, a.step, a.number, a.kind, a.queue, a.status, a.available_at,
            a.output, jsonb_build_object('taken_over_from', new.forked_from) || coalesce(a.metadata, '{}'), a.latency_s,
-           a.created_at, a.started_at, a.ended_at
+           a.code, a.created_at, a.started_at, a.ended_at
     FROM new JOIN flujo_attempts a ON a.run_id = new.forked_from
     WHERE a.address = '' AND a.status = 'succeeded' AND a.kind IN ('step', 'resume') AND a.step = ANY(%(taken)s::text[])
 ),
@@ -42,7 +49,7 @@ taken_containers AS (
 ),
 begun AS (
     INSERT INTO flujo_contexts (run_id, place, context)
-    SELECT new.id, c.place, c.context FROM new JOIN flujo_contexts c ON c.run_id = new.forked_from WHERE c.place < %(place)s::int
+    SELECT new.id, c.place, c.context FROM new JOIN flujo_contexts c ON c.run_id = new.forked_from WHERE c.place < %(keeps)s::int
     UNION ALL SELECT id, %(place)s::int, %(context)s::bytea FROM new
 ),
 large AS (

@@ -1,1 +1,2 @@
-SELECT plan FROM flujo_pipelines WHERE reference = %(reference)s ORDER BY created_at DESC LIMIT 1;
+-- The plan that runs of a reference were last enqueued under, or that workers have last taken up.
+SELECT plan FROM flujo_pipelines WHERE reference = %(reference)s ORDER BY greatest(adopted_at, created_at) DESC LIMIT 1;

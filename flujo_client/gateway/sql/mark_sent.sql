@@ -1,4 +1,4 @@
--- Messages that are out. `age` is seconds since just before the send, so a flush in between is seen (protocol rule 7).
+-- Messages that are out. `age` is seconds since just before the send, so a flush in between is seen.
 -- A row that was claimed since had its message, and if it is ready again, it waits for another one.
 -- A mark does not wait for the disk: claims leave out rows that it holds, and one that a crash takes costs a doubled message.
 WITH setting AS (SELECT set_config('synchronous_commit', 'off', true)),

@@ -1,4 +1,4 @@
--- One run. Totals are summed here, never kept per step; what its child runs have spent is in them, however deep they are (U-14).
+-- One run. Totals are summed here, never kept per step; what its child runs have spent is in them, however deep they are.
 -- A run in the background, which has no place in its parent, spends from a budget of its own and is in no other's totals.
 SELECT r.id, r.reference, r.fingerprint, r.name, p.version, v.status, r.reason, r.error, r.input, r.output, r.tenant, r.metadata,
        r.created_at, r.started_at, r.ended_at, r.deadline_at, r.cancel_requested_at, r.parent_run, r.limits -> 'limits' AS limits,

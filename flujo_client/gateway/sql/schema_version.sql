@@ -1,1 +1,2 @@
-SELECT coalesce(max(version), 0) AS version FROM flujo_schema_version;
+-- The schema of the database, and the oldest one whose code can live with it. Before migration 27 that was not written down.
+SELECT coalesce(max(v.version), 0) AS version, coalesce(max((to_jsonb(v) ->> 'oldest')::int), 0) AS oldest FROM flujo_schema_version v;

@@ -49,7 +49,7 @@ def prose(value: Any) -> str:
 
 
 def nested_markdown(value: Any) -> str:
-    """Write plain data as a nested list (M-320, M-321).
+    """Write plain data as a nested list.
 
     A mapping's entries are `- **key**: value`; entries that hold others indent them by two spaces; an item of a list that holds others is
     `- [0]:`. A text of several lines, or that would begin a list or a heading of its own, stands as JSON.

@@ -1,4 +1,4 @@
-"""Find a template and render it: the one way from a template and values to a prompt (M-314).
+"""Find a template and render it: the one way from a template and values to a prompt.
 
 Variables become plain data first: a template sees texts, numbers, lists and mappings, never an object of Python's, and never compiles
 any of them. In: a template's name, or its text, and variables. Out: text, or a `TemplateError` that names the template.
@@ -49,6 +49,20 @@ def render_template(name: str, /, **variables: Any) -> str:
 def render_text(source: str, /, **variables: Any) -> str:
     """Render a template that is given as text; otherwise as `render_template`."""
     return _render("given as text", lambda sandbox: _compiled(sandbox, source), variables)
+
+
+def template_source(name: str, section: TemplateSettings) -> str:
+    """Return the text of the template of that name, as it was when it was first used; raises TemplateError."""
+    sandbox = _sandbox(section)
+    try:
+        return _source(sandbox, name)
+    except Exception as error:
+        raise _template_error(name, error) from error
+
+
+@lru_cache(maxsize=128)
+def _source(sandbox: Sandbox, name: str) -> str:
+    return sandbox.loader.get_source(sandbox, name)[0] if sandbox.loader is not None else ""
 
 
 def _render(name: str, find: Callable[[Sandbox], jinja2.Template], variables: dict[str, Any]) -> str:

@@ -63,7 +63,7 @@ class BudgetsInMemory(TreeInMemory):
         return None if found is None else found[0]
 
     def _break(self, run: str, key: str, fault: Fault, violation: dict[str, object]) -> None:
-        """The first run of the tree is to fail; if this very merge has ended it, it has."""
+        """Mark the first run of the tree to fail; if this very merge has ended it, fail it now."""
         row = self._runs[str((self._runs[run].ticket.limits or {})["run"])]
         if row.ended_at is None and row.is_live and row.fault is None:
             row.stopped_at = row.stopped_at or self._clock()

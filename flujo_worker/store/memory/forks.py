@@ -42,7 +42,7 @@ class ForksInMemory(LedgerInMemory):
             return None
 
     def fork(self, new: NewFork) -> str | None:
-        """Record a run that begins again at a step of another; None when that one is live or gone, or the key is taken.
+        """Record a run that begins again at a step of another; None when that one is gone, or live for a retry, or the key is taken.
 
         Raises:
             IdempotencyConflict: the key stands for other work.
@@ -50,10 +50,11 @@ class ForksInMemory(LedgerInMemory):
         with self._lock:
             ticket, now, old = new.first.ticket, self._clock(), self._runs.get(new.forked_from)
             found = self._under(ticket.tenant, new.idempotency_key, new.digest)
-            if found is not None or old is None or old.status in LIVE_RUN:
+            if found is not None or old is None or (old.status in LIVE_RUN and not new.of_live):
                 return found
             step, metadata = new.first.step, dict(new.metadata)
             self._blobs |= {blob.digest: blob for blob in new.blobs}
+            self._plans[new.plan.fingerprint] = new.plan
             self._runs[ticket.run] = StoredRun(
                 ticket,
                 new.plan,
@@ -89,13 +90,13 @@ class ForksInMemory(LedgerInMemory):
         for scope in [*self._scopes_of(new.forked_from)]:
             if (scope.parent, scope.status) == (ROOT, "succeeded") and scope.step in new.taken:
                 self._add_scope(run, replace(scope, metadata=taken | scope.metadata, closed_by=None, lanes={}))
-        for place in range(new.place):
+        for place in range(new.keeps):
             if (new.forked_from, place) in self._contexts:
                 self._contexts[run, place] = self._contexts[new.forked_from, place]
         self._contexts[run, new.place] = new.first.context
 
     def _given(self, run_id: str, before: Sequence[str]) -> Packed:
-        """What the last step gave that gave anything; of a router its branches' output, not its agent's."""
+        """Return the last output of these steps; of a router its branches' output, not its agent's."""
         for name in reversed(before):
             scope = self._scopes.get((run_id, name))
             if scope is not None and scope.status == "succeeded":

@@ -18,6 +18,7 @@ from flujo_worker.store.shared_rules import SUSPECT_AFTER, given_lanes, grace_s,
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from flujo_client.contract.code import AwaitedCode, CodeVersion
     from flujo_client.contract.outcome import Event, Fault, Usage
     from flujo_client.contract.plan import Plan
     from flujo_client.serial import Packed
@@ -46,7 +47,7 @@ class LedgerInMemory(BudgetsInMemory):
                 return Claim(refusal="unknown")
             ticket = self._runs[row.key.run].ticket
             if plan is not None and plan != (ticket.reference, ticket.fingerprint):
-                return Claim(refusal="mismatched")
+                return Claim(refusal="moved" if plan.reference == ticket.reference else "mismatched")
             refusal = self._refusal(row, worker, room, max_lost=max_lost, may_judge=may_judge)
             if refusal is None:
                 self._begin(row, worker, room)
@@ -112,7 +113,7 @@ class LedgerInMemory(BudgetsInMemory):
                     spent[key] = spent.pop(key, NO_USAGE) + usage
             return list(reversed(spent.items()))
 
-    def park(self, key: str, fence: int, reason: str) -> bool:
+    def park(self, key: str, fence: int, reason: str, *, code: AwaitedCode | None = None) -> bool:
         with self._lock:
             row = self._given_back(key, fence, 0.0)
             if row is None:
@@ -121,7 +122,7 @@ class LedgerInMemory(BudgetsInMemory):
             if run.status == "parked":
                 return False
             run.move("parked")
-            run.reason = reason
+            run.reason, run.awaited = reason, code
             self._add_event(row.key.run, key, "run.parked", "error", {"reason": reason})
             return True
 
@@ -190,6 +191,14 @@ class LedgerInMemory(BudgetsInMemory):
             return [
                 Reply(row.question, row.answer) for row in rows if row.question is not None and row.answer is not None
             ]
+
+    def store_code(self, versions: Sequence[CodeVersion]) -> None:
+        with self._lock:
+            self._code |= {each.digest: each for each in versions}
+
+    def code(self, digests: Collection[str]) -> dict[str, CodeVersion]:
+        with self._lock:
+            return {digest: self._code[digest] for digest in digests if digest in self._code}
 
     def plan(self, fingerprint: str) -> Plan | None:
         with self._lock:
@@ -287,6 +296,7 @@ class LedgerInMemory(BudgetsInMemory):
         row.move(decision.close.status)
         row.reason, row.output, row.fault, row.ended_at = decision.close.reason, outcome.output, outcome.fault, now
         row.metadata, row.latency_s, row.answers = outcome.metadata, outcome.latency_s, decision.answers
+        row.code = None if outcome.code is None else outcome.code.version
 
     def _record_corrections(self, notice: AttemptReport, now: float) -> None:
         run, key = notice.envelope.ticket.run, notice.envelope.key

@@ -8,7 +8,15 @@ from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flujo_client.contract.approval import Approval, state_of
-from flujo_client.contract.records import LIVE_RUN, OPEN_ATTEMPT, AttemptRecord, NoticeRecord, RunRecord, ScopeRecord
+from flujo_client.contract.records import (
+    LIVE_RUN,
+    OPEN_ATTEMPT,
+    AttemptRecord,
+    NoticeRecord,
+    RunRecord,
+    ScopeRecord,
+    without_code,
+)
 from flujo_worker.domain.transitions import ATTEMPT, RUN, SCOPE, require
 from flujo_worker.domain.values import ChildRunRow, ScopeRow
 
@@ -17,6 +25,7 @@ if TYPE_CHECKING:
     from decimal import Decimal
 
     from flujo_client.address import AttemptKey
+    from flujo_client.contract.code import AwaitedCode
     from flujo_client.contract.envelope import AttemptKind, RunHeader
     from flujo_client.contract.outcome import Fault, Usage
     from flujo_client.contract.plan import Plan
@@ -53,6 +62,8 @@ class StoredRun:
     note: str | None = None
     ended_by: str | None = None
     forked: tuple[str, str] | None = None
+    carried_from: str | None = None
+    awaited: AwaitedCode | None = None
 
     def child(self, begun: ChildRun, now: float) -> StoredRun:
         """Make the run that begins as a step of this one."""
@@ -229,7 +240,7 @@ class StoredScope:
             output=self.output,
             context=self.context if self.status == "succeeded" and self.parent is not None else None,
             fault=self.fault,
-            metadata=dict(self.metadata),
+            metadata=without_code(self.metadata),
             closed_at=when_or_none(self.closed_at),
             lanes=dict(self.lanes),
             tokens=tokens,
@@ -271,6 +282,7 @@ class StoredAttempt:
     metadata: dict[str, Any] = field(default_factory=dict)
     answers: tuple[dict[str, Any], ...] = ()
     latency_s: float = 0.0
+    code: str | None = None
     started_at: float | None = None
     ended_at: float | None = None
 
@@ -371,6 +383,7 @@ class StoredAttempt:
             fault=self.fault,
             metadata=self.metadata,
             latency_s=self.latency_s,
+            code=self.code,
             started_at=when_or_none(self.started_at),
             ended_at=when_or_none(self.ended_at),
             tokens=tokens,

@@ -21,11 +21,13 @@ from flujo_worker.ports import (
     Member,
     Publish,
     Records,
+    Renewal,
     ignore,
     publish_nothing,
 )
 from flujo_worker.store.memory.forks import ForksInMemory
 from flujo_worker.store.memory.hook_calls import HookCallsInMemory
+from flujo_worker.store.memory.plan_moves import PlanMovesInMemory
 from flujo_worker.store.memory.rows import StoredAttempt, StoredRun, StoredScope
 from flujo_worker.store.shared_rules import GRACE_S, fairly
 
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from flujo_client.contract.approval import Approval
+    from flujo_client.contract.code import AwaitedCode
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.outcome import Usage
     from flujo_client.contract.records import (
@@ -50,7 +53,7 @@ GONE_AFTER_S = 5.0
 MAX_DOUBLINGS = 5
 
 
-class MemoryStore(ForksInMemory, HookCallsInMemory):
+class MemoryStore(ForksInMemory, HookCallsInMemory, PlanMovesInMemory):
     """Everything Postgres would remember, in dictionaries.
 
     Args:
@@ -72,6 +75,7 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
             ticket, now = new.first.ticket, self._clock()
             self._blobs |= {blob.digest: blob for blob in new.blobs}
             self._plans[new.plan.fingerprint] = new.plan
+            self._since.setdefault(new.plan.fingerprint, now)
             self._runs[ticket.run] = StoredRun(
                 ticket, new.plan, new.first.input, new.digest, new.metadata, now, new.idempotency_key, new.plan.name
             )
@@ -151,7 +155,7 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
             return True
 
     def status(self, run_id: str) -> str:
-        """A run's status as it is seen: `paused` with a question open, in it or its child runs, and nothing that can run."""
+        """Return a run's visible status: `paused` with an open question, in it or its child runs, and nothing that can run."""
         with self._lock:
             status, rows = self._run(run_id).status, self._family_of(run_id)
             is_paused = {row.status for row in rows if row.is_live and not row.is_held} == {"paused"}
@@ -212,6 +216,7 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
         with self._lock:
             self._leases[member.id] = self._clock() + lease_s
             self._members[member.id] = member
+            self._started.setdefault(member.id, self._started.get(old or "", self._clock()))
             if old is not None:
                 self._leases.pop(old, None)
             rows = [self._attempts[key] for key in held if key in self._attempts]
@@ -220,12 +225,12 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
                 row.worker = member.id
             return {str(row.key) for row in adopted}
 
-    def renew(self, worker: str, lease_s: float, held: Mapping[str, int]) -> set[str] | None:
+    def renew(self, worker: str, lease_s: float, held: Mapping[str, int]) -> Renewal | None:
         with self._lock:
             if not self._is_leased(worker):
                 return None
             self._leases[worker] = self._clock() + lease_s
-            return {key for key, fence in held.items() if not self._is_held(key, fence, worker)}
+            return Renewal({key for key, fence in held.items() if not self._is_held(key, fence, worker)})
 
     def _is_held(self, key: str, fence: int, worker: str) -> bool:
         row = self._attempts.get(key)
@@ -244,9 +249,21 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
                 row.worker = None
             return {str(row.key) for row in gone}
 
+    def hand_back(self, worker: str, keys: Collection[str]) -> set[str]:
+        with self._lock:
+            rows = [self._attempts[key] for key in sorted(keys) if key in self._attempts]
+            mine = [row for row in rows if row.status == "queued" or (row.status, row.worker) == ("running", worker)]
+            for row in mine:
+                if row.status == "running":
+                    self._add_event(row.key.run, str(row.key), "attempt.handed_back", "info", {"worker": worker})
+                row.move("ready")
+                row.worker, row.available_at, row.sends = None, self._clock(), 0
+            return {str(row.key) for row in mine}
+
     def deregister_worker(self, worker: str) -> None:
         with self._lock:
             self._leases.pop(worker, None)
+            self._started.pop(worker, None)
 
     def neighbours(self, host: str) -> list[tuple[str, int]]:
         with self._lock:
@@ -383,11 +400,21 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
             first = datetime.fromtimestamp(self._clock(), UTC).date() - timedelta(days=keep_days)
             self._events[:] = [event for event in self._events if event.at.date() >= first]
 
-    def parked(self, limit: int) -> list[tuple[str, str, str]]:
+    def parked(self, limit: int, but: Collection[str] = ()) -> list[tuple[str, str, str]]:
         with self._lock:
-            tickets = [run.ticket for run in self._runs.values() if run.status == "parked"]
-            fair = fairly(tickets, lambda ticket: (ticket.reference, ticket.fingerprint))
-            return [(ticket.run, ticket.reference, ticket.fingerprint) for ticket in fair[:limit]]
+            tickets = [run.ticket for run in self._parked() if run.awaited is None and run.ticket.run not in but][
+                :limit
+            ]
+            return [(ticket.run, ticket.reference, ticket.fingerprint) for ticket in tickets]
+
+    def parked_for_code(self, limit: int) -> list[tuple[str, str, str, AwaitedCode]]:
+        with self._lock:
+            found = [(run.ticket, run.awaited) for run in self._parked() if run.awaited is not None][:limit]
+            return [(ticket.run, ticket.reference, ticket.fingerprint, awaited) for ticket, awaited in found]
+
+    def _parked(self) -> list[StoredRun]:
+        parked = (run for run in self._runs.values() if run.status == "parked")
+        return fairly(parked, lambda run: (run.ticket.reference, run.ticket.fingerprint))
 
     def unpark(self, run: str) -> bool:
         with self._lock:
@@ -395,6 +422,6 @@ class MemoryStore(ForksInMemory, HookCallsInMemory):
             if row is None or row.status != "parked":
                 return False
             row.move("running")
-            row.reason = None
+            row.reason = row.awaited = None
             self._add_event(run, None, "run.unparked", "info", {})
             return True

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from flujo_client.address import AttemptKey
 from flujo_client.contract.envelope import Envelope
-from flujo_client.contract.records import CorrectionRecord, EventRecord
+from flujo_client.contract.records import CODE, CorrectionRecord, EventRecord
 from flujo_client.errors import IdempotencyConflict, RunNotFound
 from flujo_worker.store.memory.rows import (
     ClaimId,
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from flujo_client.contract.approval import Approval
+    from flujo_client.contract.code import CodeVersion
     from flujo_client.contract.outcome import Usage
     from flujo_client.contract.plan import Plan
     from flujo_client.serial import Packed
@@ -51,6 +52,9 @@ class Tables:
         self._members: dict[str, Member] = {}
         self._blobs: dict[str, Packed] = {}
         self._plans: dict[str, Plan] = {}
+        self._since: dict[str, float] = {}
+        self._started: dict[str, float] = {}
+        self._code: dict[str, CodeVersion] = {}
         self._epochs: dict[str, float] = {}
         self._spends: dict[ClaimId, Usage] = {}
         self._budgets: dict[str, Budget] = {}
@@ -86,13 +90,13 @@ class Tables:
         return (row for row in self._attempts.values() if row.key.run == run)
 
     def _family_of(self, run: str) -> Iterator[StoredAttempt]:
-        """The attempts of a run and its child runs."""
+        """Yield the attempts of a run and its child runs."""
         yield from self._attempts_of(run)
         for child in self._child_runs_of(run):
             yield from self._family_of(child.ticket.run)
 
     def _approval(self, row: StoredAttempt) -> Approval:
-        """A question as clients read it."""
+        """Return a question as clients read it."""
         run = self._runs[row.key.run]
         status = "cancelled" if run.is_live and run.stopped_at is not None else run.status
         status = "expired" if run.is_live and self._is_over(run) else status
@@ -105,18 +109,18 @@ class Tables:
         return sorted(self._children.get((run, address), ()), key=lambda scope: scope.place)
 
     def _child_runs_of(self, run: str, address: str | None = None) -> list[StoredRun]:
-        """The child runs of a run, or those that were begun at one place in it."""
+        """Return the child runs of a run, or those that were begun at one place in it."""
         children = [each for each in self._runs.values() if each.parent is not None and each.parent[0] == run]
         return [each for each in children if address is None or each.parent == (run, address)]
 
     def _spent_by(self, run: str) -> list[Usage]:
-        """What a run has spent, with its child runs but those in the background."""
+        """Return what a run has spent, with its child runs except those in the background."""
         own = [usage for (key, _, _), usage in self._spends.items() if AttemptKey.parse(key).run == run]
         waited_for = [child for child in self._child_runs_of(run) if not child.is_background]
         return own + [usage for child in waited_for for usage in self._spent_by(child.ticket.run)]
 
     def _under(self, tenant: str, key: str | None, digest: str) -> str | None:
-        """The run that was recorded under an idempotency key; raises IdempotencyConflict if it is other work."""
+        """Return the run that was recorded under an idempotency key; raise IdempotencyConflict if it is other work."""
         for run in self._runs.values() if key is not None else ():
             if (run.ticket.tenant, run.idempotency_key) == (tenant, key):
                 if run.digest != digest:
@@ -157,6 +161,7 @@ class Tables:
             queue=row.queue,
             kind=row.kind,
             lanes=dict(scope.lanes),
+            code=tuple(scope.metadata.get(CODE, ())),
         )
 
     def _add_event(

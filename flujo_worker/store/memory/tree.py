@@ -151,7 +151,7 @@ class TreeInMemory(Tables):
         return None
 
     def _after_in_lane(self, run: str, branch: StoredScope) -> str | None:
-        """The first attempt of the branch that got this one's lane."""
+        """Return the first attempt of the branch that got this one's lane."""
         fan_out = branch.parent or ""
         lane = branch.lanes.get(fan_out)
         for scope in self._children_of(run, fan_out):

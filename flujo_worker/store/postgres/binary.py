@@ -17,9 +17,13 @@ _HEAD: Final = Struct("!iiiii")
 _LENGTH: Final = Struct("!i")
 
 
-def encoder(sql_type: str) -> Callable[[Any], bytes]:
-    """Return what writes a value of an SQL type, or a list of values for a type that ends in `[]`."""
+def encoder(sql_type: str) -> Callable[[Any], bytes | None]:
+    """Return what writes a value of an SQL type, or a list of values for a type that ends in `[]`. NULL is written as None."""
     return _ENCODERS[sql_type]
+
+
+def _or_null(write: Callable[[Any], bytes]) -> Callable[[Any], bytes | None]:
+    return lambda value: None if value is None else write(value)
 
 
 def _number(form: str) -> Callable[[Any], bytes]:
@@ -36,7 +40,7 @@ def _bytes(value: bytes) -> bytes:
 
 
 def _array(oid: int, write: Callable[[Any], bytes]) -> Callable[[Sequence[Any]], bytes]:
-    """An array: one dimension, whether there may be nulls, its elements' type, how many there are, the first one's number.
+    """Write an array: one dimension, whether there may be nulls, its elements' type, how many there are, the first one's number.
 
     Most arrays are empty or have one element: nobody waits for an idle worker's groups to fill.
     """
@@ -55,8 +59,14 @@ def _array(oid: int, write: Callable[[Any], bytes]) -> Callable[[Sequence[Any]],
     return encode_array
 
 
-_ENCODERS: Final[dict[str, Callable[[Any], bytes]]] = {
-    "int": _LENGTH.pack,
+_ENCODERS: Final[dict[str, Callable[[Any], bytes | None]]] = {
+    "bool": _or_null(Struct("!?").pack),
+    "bytea": _or_null(bytes),
+    "bigint": _or_null(Struct("!q").pack),
+    "int": _or_null(_LENGTH.pack),
+    "text": _or_null(str.encode),
+    "float8": _or_null(Struct("!d").pack),
+    "jsonb": _or_null(lambda value: b"\x01" + value.encode()),
     "bool[]": _array(16, _number("?")),
     "bytea[]": _array(17, _bytes),
     "bigint[]": _array(20, _number("q")),

@@ -129,7 +129,7 @@ def columns(prefix: str, kind: type[DataclassInstance], rows: Sequence[Dataclass
 
 @cache
 def _parameters(prefix: str, kind: type[DataclassInstance]) -> list[tuple[str, Callable[[DataclassInstance], Any]]]:
-    """The parameter of each field, and what reads it: for each merge all fields of all classes are read."""
+    """Pair each field's parameter with what reads it: each merge reads all fields of all classes."""
     return [(f"{prefix}_{each.name}", attrgetter(each.name)) for each in fields(kind)]
 
 

@@ -22,6 +22,7 @@ class EndedAttempt:
     error: str | None
     metadata: str | None
     latency_s: float
+    code: str | None
 
 
 @dataclass(frozen=True, slots=True)

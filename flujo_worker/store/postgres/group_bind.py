@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from flujo_worker.ports import Claim, Committed
-from flujo_worker.store.postgres.bind import bind_corrections, columns, placed, told
+from flujo_worker.store.postgres.bind import bind_corrections, bind_decision, columns, placed, told
 from flujo_worker.store.postgres.entities import (
     EndedAttempt,
     EndedRun,
@@ -47,7 +47,7 @@ class ClaimRequest(NamedTuple):
 
 CLAIM_SETTINGS: Final = "claim_settings"
 CLAIMS: Final = ("claim_many",)
-MERGES: Final = ("conclude_many", "record_corrections")
+MERGES: Final = ("conclude_many", "conclude", "record_corrections")
 """The statements of each kind of group."""
 
 
@@ -85,6 +85,11 @@ def is_groupable(decision: Decision) -> bool:
     return not (spreads or decision.answers or (end is not None and end.aborts))
 
 
+def is_mergeable_alone(decision: Decision) -> bool:
+    """Tell whether one statement merges a decision that goes in no group."""
+    return decision.notice.envelope.ticket.limits is None and decision.lane_left is None
+
+
 def size(decision: Decision) -> int:
     """Give the bytes of the values that a merge writes."""
     values = (decision.notice.outcome.output, decision.move.output, decision.move.context, decision.move.patch)
@@ -92,8 +97,13 @@ def size(decision: Decision) -> int:
 
 
 def call_merges(decisions: Sequence[Decision]) -> list[Call]:
-    """Give what merges a group."""
-    return [("conclude_many", bind_merges(decisions) | bind_spends(decisions)), *call_corrections(decisions)]
+    """Give what merges a group, or one decision that goes in none."""
+    first = decisions[0]
+    if is_groupable(first):
+        call: Call = ("conclude_many", bind_merges(decisions) | bind_spends(decisions))
+    else:
+        call = ("conclude", bind_decision(first))
+    return [call, *call_corrections(decisions)]
 
 
 def call_corrections(decisions: Sequence[Decision]) -> list[Call]:
@@ -133,16 +143,22 @@ def bind_merges(decisions: Sequence[Decision]) -> dict[str, Any]:
 
 def read_merges(decisions: Sequence[Decision], answers: Sequence[Sequence[Row]]) -> list[Committed | None]:
     """Tell which decisions were merged, in their order."""
-    merged = {
-        int(place or 0): Committed("merged", claimed_at=None if claimed_at is None else int(claimed_at))
-        for place, claimed_at in answers[0]
-    }
+    if not is_groupable(decisions[0]):
+        [(is_merged, taken, claimed_at)] = answers[0]
+        return [_committed(claimed_at, taken) if is_merged == b"t" else None]
+    merged = {int(place or 0): _committed(claimed_at) for place, claimed_at in answers[0]}
     return [merged.get(number) for number in range(1, len(decisions) + 1)]
 
 
 def _following(decision: Decision) -> list[NewAttempt]:
     run, grace = decision.notice.envelope.ticket.run, grace_s(published(decision))
     return [new_attempt(run, each, grace) for each in decision.next]
+
+
+def _committed(claimed_at: bytes | None, taken: bytes | None = None) -> Committed:
+    return Committed(
+        "merged", None if taken is None else taken.decode(), claimed_at=None if claimed_at is None else int(claimed_at)
+    )
 
 
 def _claimed_ahead(decision: Decision) -> str | None:

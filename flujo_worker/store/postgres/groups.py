@@ -25,6 +25,7 @@ from flujo_worker.store.postgres.group_bind import (
     call_claims,
     call_merges,
     is_groupable,
+    is_mergeable_alone,
     read_claims,
     read_merges,
     size,
@@ -76,6 +77,7 @@ class GroupedLedger:
         kinds = (MERGES, LIMITED_CLAIMS, LIMITED_MERGES)
         merges, limited_claims, limited_merges = (LoopConnection(url, names, prepare=prepare) for names in kinds)
         self.connections = [claims, merges, limited_claims, limited_merges]
+        self._is_alone = is_alone
         self._claims = Groups(claims, call_claims, read_claims, is_alone, again_s=AGAIN_S)
         self._merges = Groups(merges, partial(_call_merges, call_merges), _read_merges, is_alone)
         self._limited_claims = Groups(limited_claims, call_limited_claims, read_limited_claims, is_alone)
@@ -119,12 +121,17 @@ class GroupedLedger:
         return await groups.ask(key, plan and plan.reference, ClaimRequest(key, worker, fan_outs, plan, to_reserve))
 
     async def commit(self, decision: Decision) -> Committed | None:
-        """Merge a decision, as the store's `commit` does."""
-        if not is_groupable(decision):
+        """Merge a decision, as the store's `commit` does.
+
+        One that goes in no group may wait for locks, so it is merged here only while nobody else could ask.
+        """
+        envelope, groups, weight = decision.notice.envelope, self._merges, HEAVIEST
+        if is_groupable(decision):
+            weight = size(decision)
+            groups = self._merges if envelope.ticket.limits is None else self._limited_merges
+        elif not (self._is_alone() and is_mergeable_alone(decision)):
             return None
-        envelope = decision.notice.envelope
-        groups = self._merges if envelope.ticket.limits is None else self._limited_merges
-        return await groups.ask(envelope.key, envelope.ticket.reference, decision, size(decision))
+        return await groups.ask(envelope.key, envelope.ticket.reference, decision, weight)
 
 
 def _call_merges(call: Callable[[Sequence[Decision]], list[Call]], decisions: Sequence[Decision]) -> list[Call]:

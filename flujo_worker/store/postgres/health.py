@@ -24,7 +24,7 @@ _HOME: Final = "flujo_client.health"
 
 
 class HealthInPostgres(RetryingPool):
-    """What the scheduled health check asks (M-188)."""
+    """What the scheduled health check asks."""
 
     def report_once(
         self,

@@ -90,10 +90,10 @@ class LoopConnection:
             self._drop(error)
             raise
 
-    def _bind(self, name: str, parameters: Mapping[str, Any]) -> list[bytes]:
+    def _bind(self, name: str, parameters: Mapping[str, Any]) -> list[bytes | None]:
         return [write(parameters[each]) for each, write in self._parameters[name]]
 
-    def _send_statement(self, name: str, values: list[bytes]) -> None:
+    def _send_statement(self, name: str, values: list[bytes | None]) -> None:
         formats = [pq.Format.BINARY] * len(values)
         if self._prepares:
             self._pgconn.send_query_prepared(name.encode(), values, formats)
@@ -202,7 +202,7 @@ class LoopConnection:
             answered(error)
 
 
-def _parameters(name: str) -> list[tuple[str, Callable[[Any], bytes]]]:
+def _parameters(name: str) -> list[tuple[str, Callable[[Any], bytes | None]]]:
     """Give the parameters of a statement in their order, each with what writes it."""
     types_of = types(name)
     return [(each, encoder(types_of[each])) for each in statement(name).names]

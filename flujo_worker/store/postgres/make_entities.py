@@ -51,6 +51,7 @@ def ended_attempt(decision: Decision) -> EndedAttempt:
         error=_as_json(outcome.fault),
         metadata=stored_safely(outcome.metadata) if outcome.metadata else None,
         latency_s=outcome.latency_s,
+        code=None if outcome.code is None else outcome.code.version,
     )
 
 
@@ -165,12 +166,12 @@ def spend(usage: Usage) -> NewSpend:
 
 
 def shown(tree: Any) -> str:
-    """Write as JSON what people are shown and no code reads back: whatever it is, within bounds (M-428)."""
+    """Write as JSON what people are shown and no code reads back: whatever it is, within bounds."""
     return orjson.dumps(safe_serialize(tree)).decode()
 
 
 def as_text(text: str) -> str:
-    """Text that a text column takes, whatever is in it (M-428)."""
+    """Text that a text column takes, whatever is in it."""
     return storable_text(text)
 
 

@@ -10,9 +10,12 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+import orjson
 import psycopg
 
+from flujo_client.contract.code import AwaitedCode, CodeVersion
 from flujo_client.contract.outcome import Usage
+from flujo_client.serial import stored_safely
 from flujo_worker import failpoints
 from flujo_worker.errors import Unreadable
 from flujo_worker.ports import (
@@ -25,12 +28,14 @@ from flujo_worker.ports import (
     PlanName,
     Publish,
     Refusal,
+    Renewal,
     Reply,
     Room,
     Verdict,
     ignore,
     publish_nothing,
 )
+from flujo_worker.store.migrate import migrations
 from flujo_worker.store.postgres.bind import (
     bind_corrections,
     bind_decision,
@@ -50,6 +55,7 @@ from flujo_worker.store.postgres.budgets import (
 from flujo_worker.store.postgres.health import HealthInPostgres
 from flujo_worker.store.postgres.hook_calls import HookCallsInPostgres
 from flujo_worker.store.postgres.make_entities import as_text, shown
+from flujo_worker.store.postgres.plan_moves import PlanMovesInPostgres
 from flujo_worker.store.postgres.statements import CLIENT, UNDONE, execute
 from flujo_worker.store.postgres.tree import TreeInPostgres, read_envelopes
 from flujo_worker.store.rows import plan_of, reply_of
@@ -70,7 +76,7 @@ DAYS_AHEAD = 2, 7
 """The days from today on for which partitions of events are made, before they come; what falls through stands in the default one."""
 
 
-class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
+class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres, PlanMovesInPostgres):
     """The worker's way to Postgres.
 
     Args:
@@ -95,20 +101,24 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
             "pid": member.pid,
             "build": member.build,
             "slots": member.slots,
+            "schema": migrations()[-1].version,
             "lease_s": lease_s,
             "old": old,
             "keys": sorted(held),
         }
         return {row["key"] for row in self._rows("register_worker", parameters)}
 
-    def renew(self, worker: str, lease_s: float, held: Mapping[str, int]) -> set[str] | None:
+    def renew(self, worker: str, lease_s: float, held: Mapping[str, int]) -> Renewal | None:
         parameters = {"id": worker, "lease_s": lease_s, "keys": list(held), "fences": list(held.values())}
         rows = self._rows("renew", parameters)
-        return set(rows[0]["lost"]) if rows else None
+        return Renewal(set(rows[0]["lost"]), rows[0]["is_to_stop"]) if rows else None
 
     def release_unowned(self, worker: str, kept: Collection[str], older_s: float) -> set[str]:
         parameters = {"worker": worker, "kept": sorted(kept), "older_s": older_s}
         return {row["key"] for row in self._rows("release_unowned", parameters)}
+
+    def hand_back(self, worker: str, keys: Collection[str]) -> set[str]:
+        return {row["key"] for row in self._rows("hand_back", {"worker": worker, "keys": sorted(keys)})}
 
     def deregister_worker(self, worker: str) -> None:
         self._do("deregister_worker", {"id": worker})
@@ -143,17 +153,16 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
             raise Unreadable(f"attempt {key} cannot be claimed: {error}", cause=error) from error
 
     def _claim(self, parameters: dict[str, Any], to_reserve: Sequence[Reservation]) -> Claim:
-        worker = parameters["worker"]
         if not to_reserve:
             rows = self._rows("claim", parameters)
-            return _read_claim(rows[0] if rows else None, worker)
+            return _read_claim(rows[0] if rows else None, parameters)
         parameters |= bind_reservations(to_reserve)
         try:
             row = self._with_retry(lambda connection: claim_limited(connection, parameters))
         except BudgetNotOpened:
             self._do("open_budgets", bind_opening(to_reserve))
             row = self._with_retry(lambda connection: claim_limited(connection, parameters))
-        claim = _read_claim(row, worker)
+        claim = _read_claim(row, parameters)
         return claim if row is None or claim.fence is None else replace(claim, over=over(row, to_reserve))
 
     def commit(self, decision: Decision) -> Committed:
@@ -202,8 +211,18 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
         rows = self._rows("spent_lately", {"reference": reference, "runs": runs})
         return [(row.pop("key"), Usage(**row)) for row in map(dict, rows)]
 
-    def park(self, key: str, fence: int, reason: str) -> bool:
-        return bool(self._do("park", {"key": key, "fence": fence, "reason": as_text(reason)}))
+    def park(self, key: str, fence: int, reason: str, *, code: AwaitedCode | None = None) -> bool:
+        awaited = None if code is None else stored_safely(code.to_tree())
+        parameters = {"key": key, "fence": fence, "reason": as_text(reason), "parked_for": awaited}
+        return bool(self._do("park", parameters))
+
+    def store_code(self, versions: Sequence[CodeVersion]) -> None:
+        parts = [stored_safely(each.to_tree()) for each in versions]
+        self._do("store_code", {"digests": [each.digest for each in versions], "parts": parts})
+
+    def code(self, digests: Collection[str]) -> dict[str, CodeVersion]:
+        rows = self._rows("code", {"digests": list(digests)})
+        return {row["digest"]: CodeVersion.from_tree(orjson.loads(row["parts"])) for row in rows}
 
     def defer(self, key: str, fence: int, delay_s: float, event: Event | None = None) -> bool:
         parameters = {"key": key, "fence": fence, "delay_s": delay_s}
@@ -320,15 +339,22 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres):
             (row["id"], "failed" if row["failed"] else "cancelled" if row["cancelled"] else "expired") for row in rows
         ]
 
-    def parked(self, limit: int) -> list[tuple[str, str, str]]:
-        return [(row["id"], row["reference"], row["fingerprint"]) for row in self._rows("parked", {"limit": limit})]
+    def parked(self, limit: int, but: Collection[str] = ()) -> list[tuple[str, str, str]]:
+        rows = self._rows("parked", {"limit": limit, "but": list(but)})
+        return [(row["id"], row["reference"], row["fingerprint"]) for row in rows]
+
+    def parked_for_code(self, limit: int) -> list[tuple[str, str, str, AwaitedCode]]:
+        return [
+            (row["id"], row["reference"], row["fingerprint"], AwaitedCode.from_tree(orjson.loads(row["parked_for"])))
+            for row in self._rows("parked_for_code", {"limit": limit})
+        ]
 
     def unpark(self, run: str) -> bool:
         return bool(self._do("unpark", {"run": run}))
 
 
 def _optional_statements(decision: Decision) -> dict[str, dict[str, Any]]:
-    """The statements that go with a merge, which few have."""
+    """Return the optional statements of a merge, which few merges have."""
     statements = {}
     if decision.notice.outcome.corrections:
         statements["record_corrections"] = bind_corrections([decision.notice])
@@ -373,26 +399,26 @@ def _wind_down(connection: psycopg.Connection[dict[str, Any]], parameters: Mappi
             return bool(done.rowcount)
 
 
-def _read_claim(row: Mapping[str, Any] | None, worker: str) -> Claim:
+def _read_claim(row: Mapping[str, Any] | None, asked: Mapping[str, Any]) -> Claim:
     if row is None:
         return Claim(refusal="unknown")
     if row["fence"] is not None:
         return Claim(row["fence"], aborted=row["aborted"], claimed_at=row["claimed_at"])
-    refusal = _refusal(row)
-    mine = refusal == "busy" and _is_mine(row, worker)
+    refusal = _refusal(row, asked["reference"])
+    mine = refusal == "busy" and _is_mine(row, asked["worker"])
     if mine:
         return Claim(row["standing_fence"], refusal, row["aborted"], claimed_at=row["claimed_at"])
     return Claim(refusal=refusal, in_company=row["in_company"] if refusal == "suspect" else 0)
 
 
 def _is_mine(row: Mapping[str, Any], worker: str) -> bool:
-    """The claim had been applied and its answer was lost: the caller, who runs no second copy, may go on under that fence."""
+    """Tell whether the claim had been applied and its answer was lost: the caller, who runs no second copy, may continue under that fence."""
     return bool(row["was"] == "running" and row["holder"] == worker)
 
 
-def _refusal(row: Mapping[str, Any]) -> Refusal:
-    if row["mismatched"]:
-        return "mismatched"
+def _refusal(row: Mapping[str, Any], reference: str | None) -> Refusal:
+    if row["goes_by"] is not None:
+        return "moved" if row["goes_by"] == reference else "mismatched"
     if row["was"] not in ("ready", "queued", "running"):
         return "ended"
     if row["run_status"] == "parked":

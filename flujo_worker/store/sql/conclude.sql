@@ -13,7 +13,7 @@
 WITH won AS (
     UPDATE flujo_attempts
     SET status = %(status)s::text, reason = %(reason)s::text, output = %(result)s::bytea, error = %(error)s::jsonb, metadata = %(metadata)s::jsonb,
-        latency_s = %(latency_s)s::float8, answers = %(answers)s::jsonb, ended_at = now()
+        latency_s = %(latency_s)s::float8, answers = %(answers)s::jsonb, code = %(code)s::text, ended_at = now()
     WHERE key = %(key)s::text AND status = 'running' AND fence = %(fence)s::int
       AND (%(claimed_at)s::bigint IS NULL OR (extract(epoch FROM started_at) * 1000000)::bigint = %(claimed_at)s::bigint)
     RETURNING 1

@@ -1,4 +1,4 @@
--- What merged outcomes repaired: in the transaction of the merge, and only when there is something (M-178). An outcome that this
+-- What merged outcomes repaired: in the transaction of the merge, and only when there is something. An outcome that this
 -- transaction has not merged keeps nothing: the row of its attempt was written by another one.
 INSERT INTO flujo_correction_ledger (run_id, attempt, fence, step_name, agent_id, provider_model, schema_hash,
                                      coercion_policy_version, stage, repair_depth, transforms_applied, latency_ms_saved)

@@ -3,10 +3,10 @@
 WITH mine AS (
     UPDATE flujo_workers SET lease_until = now() + make_interval(secs => %(lease_s)s)
     WHERE id = %(id)s AND lease_until > now() AND ended_at IS NULL
-    RETURNING id
+    RETURNING id, stop_requested_at
 )
 SELECT
-    mine.id,
+    mine.id, mine.stop_requested_at IS NOT NULL AS is_to_stop,
     array(
         SELECT k.key FROM unnest(%(keys)s::text[], %(fences)s::int[]) AS k (key, fence)
         WHERE NOT EXISTS (

@@ -9,5 +9,5 @@ from flujo_client.errors import ResumeError
 
 
 def test_an_answer_for_no_run_begins_none():
-    with pytest.raises(ResumeError, match="no run that asked"):
+    with pytest.raises(ResumeError, match="needs the run that asked"):
         asyncio.run(run_agentic_loop_pipeline("acme:pipeline", "goal", human_input="yes"))

@@ -76,13 +76,16 @@ def test_a_pipeline_in_a_pipeline_is_an_import():
 @pytest.mark.parametrize(
     ("step", "said"),
     [
-        (Step("a", lambda data: data), "pipeline: Y-WRITE: a: its agent .*<lambda> is held by no module"),
-        (Step("a", shout, validators=[lambda output: True]), "its validator .*<lambda> is held by no module"),
+        (Step("a", lambda data: data), "pipeline: Y-WRITE: a: its agent .*<lambda> is not an attribute of a module"),
+        (
+            Step("a", shout, validators=[lambda output: True]),
+            "its validator .*<lambda> is not an attribute of a module",
+        ),
         (Step.gather("a", ["b"]), "a GatherStep cannot be written in a blueprint"),
         (Step.human_in_the_loop("a", lambda data, context: "?"), "its message is a function"),
         (Step.human_in_the_loop("a", "{{ x }}"), "or contains {{"),
         (Step("a", Changes((("set", "b", 1),))), "is not in a loop"),
-        (Step.parallel("a", {"b": Pipeline([Step("c", shout)], context_model=Answer)}), "nest it by as_step"),
+        (Step.parallel("a", {"b": Pipeline([Step("c", shout)], context_model=Answer)}), "nest it with as_step"),
         (Step.refine_until("a", Step("b", shout), Step("c", shout)), "keeps_input cannot be written"),
         (Step.branch_on("a", Templated("x"), {"b": Step("c", shout)}), "its condition Templated"),
     ],

@@ -181,7 +181,7 @@ def test_wrong_usage_ends_with_2(arguments, said):
         (["lens", "show", "run_1"], 2, "SERVICE_UNREACHABLE"),
         (["runs", "cancel", "run_1"], 2, "SERVICE_UNREACHABLE"),
         (["enqueue", "no colon"], 4, "PIPELINE 'no colon' is not a reference to a pipeline"),
-        (["run", "json:loads"], 3, "IMPORT_FAILED 'json:loads' is a function and calling it raised TypeError"),
+        (["run", "json:loads"], 3, "IMPORT_FAILED calling the function 'json:loads' raised TypeError"),
     ],
 )
 def test_an_error_is_told_in_a_line_or_two(arguments, code, said):

@@ -186,7 +186,7 @@ def test_a_result_backend_alone_is_refused():
 
 def test_production_demands_services_imports_and_keys():
     text = refusal(FLUJO_MODE="production")
-    assert 'mode = "production" demands database_url and broker_url, allowed_imports, signing_keys' in text
+    assert 'mode = "production" requires database_url and broker_url, allowed_imports, signing_keys' in text
 
 
 def test_production_with_everything_is_accepted():

@@ -56,7 +56,7 @@ CASES = {
     ),
     "connections that may come": (
         {"workers": tuple(worker(name=str(n)) for n in range(10))},
-        "warning", "10 worker processes of 14 connections may open 140; Postgres takes 97", "worker.pool_max = 5",
+        "warning", "10 worker processes of 14 connections may open 140; Postgres allows 97", "worker.pool_max = 5",
     ),
     "connections in use": ({"database": {"connections": 95}}, "warning", "95 of 97 connections", "max_connections"),
     "eviction": ({"broker": {"eviction": "allkeys-lru"}}, "warning", "allkeys-lru", "maxmemory-policy noeviction"),

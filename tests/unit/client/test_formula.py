@@ -88,9 +88,9 @@ def test_changes_set_append_and_merge():
         (("append", "count", 1), "cannot append to 'count': there is a int"),
         (("merge", "tags", {}), "cannot merge to 'tags': there is a list"),
         (("merge", "count", 3), "there is a int"),
-        (("set", "count", "x"), "does not take a str"),
-        (("set", "nothing", 1), "does not take a int"),
-        (("set", "count.deep", 1), "'count.deep' of int does not take"),
+        (("set", "count", "x"), "does not accept a str"),
+        (("set", "nothing", 1), "does not accept a int"),
+        (("set", "count.deep", 1), "'count.deep' of int does not accept"),
     ],
 )
 def test_a_change_that_cannot_be_is_not_tried_again(put, said):

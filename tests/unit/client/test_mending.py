@@ -204,7 +204,7 @@ def test_a_dry_run_shows_and_writes_nothing(file):
 def test_it_writes_when_it_may(file):
     """The byte order mark stays, and what is told then is what is left."""
     ended = flujo("--fix", "--yes")
-    assert (ended.exit_code, "7 mendings written" in ended.stderr) == (0, True)
+    assert (ended.exit_code, "7 corrections written" in ended.stderr) == (0, True)
     assert file.read_bytes() == b"\xef\xbb\xbf" + mended(BROKEN).encode()
 
 
@@ -213,7 +213,7 @@ def test_it_asks(file, answer, code, is_written):
     before = file.read_bytes()
     ended = flujo("--fix", answer=answer)
     assert (ended.exit_code, file.read_bytes() != before) == (code, is_written)
-    assert "write 7 mendings into letters.yaml?" in ended.stderr
+    assert "write 7 corrections into letters.yaml?" in ended.stderr
 
 
 def test_what_was_mended_is_data_too(file):

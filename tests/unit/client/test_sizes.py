@@ -156,4 +156,4 @@ def test_a_plan_that_cannot_be_kept_is_a_finding_of_validation_too():
     pipeline = pipeline_of("a", meta={"m": "x" * MAX_PLAN_BYTES})
 
     [finding] = findings_of(pipeline, allowed=("*",))
-    assert "at most 16,777,216 are kept" in finding.text
+    assert "at most 16,777,216 are allowed" in finding.text

@@ -265,7 +265,7 @@ REFUSED = {
     "{{/if}}": (1, 1, "no block is open"),
     "{{else}}": (1, 1, "must follow an #if or #each"),
     "{{#if 1}}{{else}}{{else}}{{/if}}": (1, 18, "must follow an #if or #each"),
-    "{{#if 1}}{{else if 2}}{{/if}}": (1, 17, "else takes nothing"),
+    "{{#if 1}}{{else if 2}}{{/if}}": (1, 17, "else takes no value"),
     "{{#if}}{{/if}}": (1, 6, "expected a value"),
     "{{#unless 1}}{{/unless}}": (1, 1, "known: #if, #each"),
     "{{#eech 1}}": (1, 1, "did you mean '#each'"),

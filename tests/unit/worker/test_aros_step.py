@@ -94,7 +94,7 @@ def test_data_that_are_no_json_are_refused_in_the_words_of_a_wrong_shape(engine,
     _, result = ran(engine, Says({"count": 3, "odd": odd}), {"aop": "minimal", "schema": SCHEMA})
 
     assert result.error.type_name == "AgentIOValidationError"
-    assert "not JSON itself" in result.error.message
+    assert "but is not JSON" in result.error.message
     assert why in result.error.message
 
 
@@ -600,3 +600,16 @@ def test_a_plan_in_the_models_own_text_is_judged_after_it(engine):
 
     assert result.output == {"count": 3}
     assert "aros.reasoning.precheck.fail" in names(engine, run)
+
+
+def test_the_first_gate_knows_the_schema_of_the_agents_type(engine):
+    """M-111: a plan that lacks what the type requires is not worth a validator."""
+    judge = Says((True, ""))
+    block = {"reasoning_precheck": {"enabled": True, "validator_agent": judge}}
+
+    run, result = ran(engine, Says(FENCED, output_type=Verdict), block, value='<thinking>{"total": 3}</thinking> go')
+
+    assert result.success, result.error
+    assert judge.told == []
+    ((_, data),) = told(engine, run, "aros.reasoning.")
+    assert (data["reason"], data["keys"]) == ("missing_basics", ["count"])

@@ -78,4 +78,4 @@ def test_nothing_goes_out_under_a_chord_that_could_not_be_opened(caplog):
 def test_what_the_broker_does_not_take_is_not_marked(caplog):
     """A row that is not marked is published by the sweeper."""
     assert sent(Post(broken={"send"}), [FIRST]) == {}
-    assert f"{FIRST.key} and what goes with it left to the sweeper" in caplog.text
+    assert f"{FIRST.key} and the rest of its batch are left to the sweeper" in caplog.text

@@ -31,9 +31,9 @@ def worker(migrated_url, redis_url):
 @pytest.mark.parametrize(
     ("wire", "task_id", "said"),
     [
-        (STEP.to_wire(), "run::other:1", "what it holds is attempt run::a:1"),
+        (STEP.to_wire(), "run::other:1", "it contains attempt run::a:1"),
         (BELL.to_wire(), BELL.key, "not an envelope"),
-        (replace(STEP, address="fan", step="fan", kind="join").to_wire(), BELL.key, "what it holds is attempt"),
+        (replace(STEP, address="fan", step="fan", kind="join").to_wire(), BELL.key, "it contains attempt"),
         ({}, "run::a:1", "not an envelope"),
     ],
     ids=["another id", "a join signal", "a join's envelope", "nothing"],
@@ -47,7 +47,7 @@ def test_an_attempts_message_holds_that_attempt(worker, wire, task_id, said):
 @pytest.mark.parametrize(
     ("wire", "task_id", "said"),
     [
-        (BELL.to_wire(), "run:other:other:join", "what it holds is the join signal run:fan:fan:join"),
+        (BELL.to_wire(), "run:other:other:join", "it contains the join signal run:fan:fan:join"),
         (STEP.to_wire(), STEP.key, "does not belong to a join"),
         ({}, BELL.key, "not a join signal"),
     ],

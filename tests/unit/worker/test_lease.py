@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from flujo_worker.attempts.lease import Lease
-from flujo_worker.ports import Member
+from flujo_worker.ports import Member, Renewal
 
 DEADLINE_S = 5.0
 
@@ -33,9 +33,10 @@ class Roll:
 
     def renew(self, worker, lease_s, held):
         if self.renewals:
-            return self.renewals.pop(0)(held)
+            lost = self.renewals.pop(0)(held)
+            return None if lost is None else Renewal(lost)
         self.is_settled.set()
-        return set()
+        return Renewal(set())
 
     def deregister_worker(self, worker):
         pass

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from flujo_client.errors import SchemaVersionError, ServiceUnreachable
-from flujo_worker.store.migrate import migrate, migrations, require_current
+from flujo_worker.store.migrate import Migration, migrate, migrations, require_current
 
 NEWEST = migrations()[-1].version
 services = pytest.mark.services
@@ -39,8 +39,8 @@ def test_migrations_are_numbered_without_a_gap():
 
 @services
 def test_a_database_is_brought_up_and_then_left_alone(empty):
-    assert [each.version for each in migrate(empty)] == [each.version for each in migrations()]
-    assert migrate(empty) == []
+    assert list(migrate(empty).applied) == list(migrations())
+    assert migrate(empty) == ([], (), ())
     require_current(empty)
     assert versions(empty) == [each.version for each in migrations()]
 
@@ -52,12 +52,12 @@ def test_eight_at_once_apply_each_migration_once(empty):
 
     def start(_):
         barrier.wait()
-        return migrate(empty)
+        return migrate(empty).applied
 
     with ThreadPoolExecutor(8) as threads:
         applied = list(threads.map(start, range(8)))
 
-    assert sorted(len(each) for each in applied) == [0] * 7 + [NEWEST]
+    assert sorted(len(each) for each in applied) == [0] * 7 + [len(migrations())]
     assert versions(empty) == [each.version for each in migrations()]
 
 
@@ -83,11 +83,89 @@ def test_an_empty_database_is_refused_with_the_way_out(empty):
 @pytest.mark.parametrize("act", [require_current, migrate])
 def test_a_newer_database_is_refused_with_the_way_out(empty, act):
     migrate(empty)
-    execute(empty, f"INSERT INTO flujo_schema_version (version, name) VALUES ({NEWEST + 1}, 'later')")
+    later = f"INSERT INTO flujo_schema_version (version, name, oldest) VALUES ({NEWEST + 1}, 'later', {NEWEST + 1})"
+    execute(empty, later)
 
-    with pytest.raises(SchemaVersionError, match=f"schema is {NEWEST + 1}, this code knows {NEWEST}") as caught:
+    with pytest.raises(SchemaVersionError, match=f"schema is {NEWEST + 1}, .* this code knows {NEWEST}") as caught:
         act(empty)
     assert "upgrade" in caught.value.suggestion
+
+
+@services
+@pytest.mark.parametrize("act", [require_current, migrate])
+def test_a_newer_database_that_older_code_can_live_with_is_taken_as_it_is(empty, act):
+    """Between the migration and its restart, a worker of the release before may be started again."""
+    migrate(empty)
+    execute(empty, f"INSERT INTO flujo_schema_version (version, name) VALUES ({NEWEST + 1}, 'later')")
+
+    act(empty)
+
+
+FIRST = Migration(NEWEST + 1, "add", "CREATE TABLE flujo_new (a integer)")
+SECOND = Migration(NEWEST + 2, "drop_old", f"-- after: {NEWEST + 1}\nCREATE TABLE flujo_newer (a integer)")
+THIRD = Migration(NEWEST + 3, "next", "SELECT 1")
+
+
+@pytest.fixture
+def next_release(empty, monkeypatch):
+    """Let code be the next release's, with these migrations besides today's; a worker of today is alive."""
+    migrate(empty)
+    alive = "INSERT INTO flujo_workers (id, host, pid, build, slots, lease_until, schema) VALUES "
+    execute(empty, f"{alive} ('old-1', 'h', 1, '0.9', 1, now() + interval '1 min', {NEWEST})")
+
+    def become(*added):
+        known = (*migrations.__wrapped__(), *added)
+        monkeypatch.setattr("flujo_worker.store.migrate.migrations", lambda: known)
+
+    return become
+
+
+def end_workers(url):
+    execute(url, "UPDATE flujo_workers SET ended_at = now()")
+
+
+@services
+def test_a_second_half_waits_for_the_end_of_older_workers(empty, next_release):
+    next_release(FIRST, SECOND)
+
+    assert migrate(empty) == ([FIRST], [SECOND], [f"old-1 (0.9, schema {NEWEST})"])
+    assert migrate(empty).waiting == [SECOND]
+    require_current(empty)
+
+    end_workers(empty)
+    assert migrate(empty) == ([SECOND], (), ())
+    assert execute(empty, "SELECT max(oldest) FROM flujo_schema_version") == [(NEWEST + 1,)]
+
+
+@services
+def test_a_worker_that_says_no_schema_is_older_than_any(empty, next_release):
+    next_release(FIRST, SECOND)
+    execute(empty, "UPDATE flujo_workers SET schema = NULL")
+
+    assert migrate(empty).workers == ["old-1 (0.9, schema unknown)"]
+
+
+@services
+def test_what_workers_are_too_old_for_is_refused_as_a_whole(empty, next_release):
+    """Two releases at once: the workers know neither half. Nothing is applied unless the operator insists."""
+    next_release(FIRST, SECOND, THIRD)
+
+    with pytest.raises(SchemaVersionError, match=f"{SECOND} needs code .* old-1") as caught:
+        migrate(empty)
+    assert "--ignore-workers" in caught.value.suggestion
+    assert max(versions(empty)) == NEWEST
+
+    assert migrate(empty, ignore_workers=True).applied == [FIRST, SECOND, THIRD]
+
+
+@services
+def test_code_that_a_second_half_has_left_behind_does_not_start(empty, next_release, monkeypatch):
+    next_release(FIRST, SECOND)
+    migrate(empty, ignore_workers=True)
+    monkeypatch.undo()
+
+    with pytest.raises(SchemaVersionError, match=f"needs code that knows schema {NEWEST + 1}"):
+        require_current(empty)
 
 
 @pytest.mark.parametrize("act", [require_current, migrate])

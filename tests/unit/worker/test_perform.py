@@ -406,8 +406,8 @@ def test_a_second_delivery_does_nothing(engine):
 
 
 def test_a_run_of_other_code_is_parked_with_its_reason(engine):
-    """The worker's code gives another fingerprint."""
-    pipeline = Pipeline([Step("s", plain)])
+    """The worker's code gives another fingerprint, and the pipeline does not let the run go on under it."""
+    pipeline = Pipeline([Step("s", plain)], on_change="park")
     run_id = engine.enqueue(pipeline, "in")
     engine.attempts.catalog._entries.clear()
     engine.attempts.catalog._load = lambda *_: _entry(Pipeline([Step("s", awaited)]))
@@ -415,7 +415,8 @@ def test_a_run_of_other_code_is_parked_with_its_reason(engine):
     assert engine.deliver(engine.bus.popleft()) == "parked"
     run = engine.store.read_run(run_id)
     assert run.status == "parked"
-    assert "fingerprint" in run.reason
+    assert "step 's': agent.callable changed from" in run.reason
+    assert "this worker's code has fingerprint" in run.reason
 
 
 def test_the_reason_a_run_is_parked_for_hides_secrets(engine, tmp_path, monkeypatch):
@@ -448,15 +449,29 @@ def test_a_validators_verdict_may_come_in_four_ways(engine):
     assert run_one(engine, Agent(), validators=ways).success
 
 
-@pytest.mark.parametrize("change", [{"reference": "other:pipeline"}, {"fingerprint": "0" * 64}])
-def test_a_message_that_names_another_pipeline_is_refused_and_harms_nobody(engine, change):
+def test_a_message_of_a_plan_that_the_run_does_not_go_by_is_dropped_and_sent_again(engine):
+    """ADR 39: it was sent before the run came under its present plan."""
+    agent = Agent()
+    run = engine.enqueue(Pipeline([Step("s", agent)]), "in")
+    envelope = Envelope.from_wire(loads(engine.bus.popleft()))
+    engine.store.mark_sent({envelope.key: 0.0})
+
+    early = replace(envelope, ticket=replace(envelope.ticket, fingerprint="0" * 64))
+    assert engine.deliver(dumps(early.to_wire())) == "moved"
+
+    assert agent.calls == 0
+    engine.drain()
+    assert (agent.calls, engine.result(run).output) == (1, "out")
+
+
+def test_a_message_that_names_another_pipeline_is_refused_and_harms_nobody(engine):
     """M-014: without signing keys anybody can write a body; its run goes on by the real one."""
     agent = Agent()
     run = engine.enqueue(Pipeline([Step("s", agent)]), "in")
     envelope = Envelope.from_wire(loads(engine.bus[0]))
-    forged = replace(envelope, ticket=replace(envelope.ticket, **change))
+    forged = replace(envelope, ticket=replace(envelope.ticket, reference="other:pipeline"))
 
-    with pytest.raises(WireError, match="is not one of"):
+    with pytest.raises(WireError, match="does not belong to the pipeline"):
         engine.coordinator.effects.run(engine.attempts.deliver(forged))
 
     assert agent.calls == 0

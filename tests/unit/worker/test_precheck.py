@@ -184,7 +184,25 @@ def test_context_keys_that_are_there_pass():
     desk = Desk(context=PipelineContext(initial_prompt="p"), required_context_keys=("initial_prompt",))
     desk.before()
 
-    assert desk.verdicts[0] == {"result": "pass", "reason": "context_keys", "keys": ["initial_prompt"]}
+    assert desk.verdicts == [{"result": "pass", "reason": "context_keys", "keys": ["initial_prompt"]}]
+
+
+@pytest.mark.parametrize(
+    ("asked", "said", "verdict"),
+    [
+        (PLANNED, "done", ("fail", "refused")),
+        (BARE, PLANNED, ("fail", "refused")),
+        (BARE, "done", ("pass", "context_keys")),
+    ],
+    ids=["plan in the input", "plan in the answer", "no plan"],
+)
+def test_a_precheck_with_context_keys_is_one_precheck(asked, said, verdict):
+    """M-112, U-08: its verdict is counted once, whatever else was looked at."""
+    desk = refusing(context={"a": 1}, required_context_keys=("a",))
+    desk.before(asked)
+    desk.after(said)
+
+    assert [(each["result"], each["reason"]) for each in desk.verdicts] == [verdict]
 
 
 def test_a_plan_that_lacks_the_basics_is_not_worth_a_validator():
@@ -277,7 +295,7 @@ def test_an_output_of_another_kind_is_not_worth_a_validator():
     desk.before(BARE)
     desk.after(PLANNED, [1])
 
-    assert desk.precheck.feedback == "the output is of another kind than the schema's"
+    assert desk.precheck.feedback == "the output has another type than the schema"
 
 
 def test_a_plan_that_nobody_is_to_judge_is_skipped():

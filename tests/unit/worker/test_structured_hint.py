@@ -23,7 +23,7 @@ OWN = {"type": "object", "properties": {"ok": {"type": "boolean"}}}
 HINT = {"type": "json_schema", "json_schema": {"name": "review_step", "schema": OWN, "strict": False}}
 
 
-def unread(raw, schema, *, finish_reason=None):
+def unread(raw, schema, origin=None):
     raise AssertionError("nobody here is read inside the call")
 
 
@@ -121,7 +121,7 @@ def test_the_shaping_itself_never_reaches_a_users_agent(call):
     assert answer.output == HINT
 
 
-async def read(raw, schema, *, finish_reason=None):
+async def read(raw, schema, origin=None):
     return raw
 
 

@@ -9,7 +9,8 @@
     ) AS is_suspect,
     (SELECT w.lease_until > now() FROM flujo_workers w WHERE w.id = %(worker)s) AS leased,
     r.status AS run_status,
-    %(reference)s::text IS NOT NULL AND (r.reference, r.fingerprint) <> (%(reference)s::text, %(fingerprint)s::text) AS mismatched,
+    CASE WHEN %(reference)s::text IS NOT NULL AND (r.reference, r.fingerprint) <> (%(reference)s::text, %(fingerprint)s::text)
+        THEN r.reference END AS goes_by,
     r.cancel_requested_at IS NOT NULL OR coalesce(r.deadline_at <= now(), false) AS stopped,
     %(fan_outs)s::text[] IS NOT NULL AND EXISTS (
         SELECT 1 FROM flujo_scopes f WHERE f.run_id = a.run_id AND f.address = ANY(%(fan_outs)s::text[]) AND f.aborted

@@ -1,0 +1,53 @@
+"""`flujo runs diff`: what differs between the plan that a run goes by and another one, and whether the run may go on under it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from flujo_client.api.client import FlujoClient
+from flujo_client.cli.lookup import find_run, run_argument
+from flujo_client.cli.output import say, show_json, show_value
+from flujo_client.contract.carry_on import compatible
+from flujo_client.contract.plan_difference import differences
+from flujo_client.contract.run_state import Whereabouts
+from flujo_client.errors import ClientError
+from flujo_client.gateway import plan_requests, requests
+
+
+@click.command("diff")
+@run_argument
+@click.option("--to", "fingerprint", metavar="FINGERPRINT", help="The plan to compare with, by the beginning of its fingerprint; the newest one when not given.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print {id, from, to, differences, obstacles}.")
+def diff_run(*, run: str, fingerprint: str | None, as_json: bool) -> None:
+    """Tell what differs between a run's plan and the newest one: before, at or after where the run stands."""
+    with FlujoClient() as client:
+        state = client.ask(plan_requests.run_state(find_run(client, run).id))
+        old = client.ask(plan_requests.plan(state.fingerprint)).plan
+        if fingerprint is None:
+            new = client.ask(requests.latest_plan(state.reference)) or old
+        else:
+            reference, new = client.ask(plan_requests.plan(fingerprint))
+            if reference != state.reference:
+                raise ClientError(
+                    f"plan {new.fingerprint[:12]} is of '{reference}', run {state.run} is of '{state.reference}'"
+                )
+    where, obstacles = Whereabouts(old, state), [] if state.has_ended else compatible(old, new, state)
+    found = [{"where": where.position(each), "what": str(each)} for each in differences(old, new)]
+    if as_json:
+        told: list[dict[str, Any]] = [{"rule": each.rule, "reason": each.reason} for each in obstacles]
+        show_json(
+            {"id": state.run, "from": old.fingerprint, "to": new.fingerprint, "differences": found, "obstacles": told}
+        )
+        return
+    for each in found:
+        show_value(f"{each['where']:<6}  {each['what']}")
+    if state.has_ended:
+        say(f"run {state.run} has ended")
+    elif not found:
+        say(f"run {state.run} goes by the newest plan that is known, {new.fingerprint[:12]}")
+    elif obstacles:
+        say("\n".join(["it cannot go on under that plan:", *(f"  {each.rule}: {each.reason}" for each in obstacles)]))
+    else:
+        say(f"it may go on under plan {new.fingerprint[:12]}")

@@ -1,0 +1,108 @@
+"""What code a step was performed with: a digest for each function, prompt, tool and model setting, under a name people know. Pure.
+
+A plan's fingerprint leaves these out, so a worker records them with each attempt. They are content-addressed: an attempt and a
+conversation name a `CodeVersion` by its digest, and each version is stored once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+from flujo_client.serial import digest, storable_text
+
+Parts = Mapping[str, tuple[str, ...]]
+DIGEST_LENGTH: Final = 32
+ASKED: Final = ("agent", "prompt", "model", "settings", "output", "tool", "schema")
+"""The first words of the names of parts that a conversation must not mix: whoever is asked, and what they are given."""
+
+
+@dataclass(frozen=True, slots=True)
+class CodeMark:
+    """What an attempt records: the version its step was performed with, and those of its conversation, itself included."""
+
+    version: str
+    conversation: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitedCode:
+    """What a run is parked for: at the step of this path, a worker whose code fits these versions of its conversation."""
+
+    path: str
+    conversation: tuple[str, ...]
+
+    def to_tree(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {"path": self.path, "conversation": list(self.conversation)}
+
+    @classmethod
+    def from_tree(cls, tree: Mapping[str, Any]) -> AwaitedCode:
+        """Read it from a row."""
+        return cls(tree["path"], tuple(tree["conversation"]))
+
+
+@dataclass(frozen=True)
+class CodeVersion:
+    """Named parts, each with the digests it had, oldest first: one for a step, perhaps more for a conversation."""
+
+    parts: Parts
+
+    @cached_property
+    def digest(self) -> str:
+        """Return what rows and messages call this version."""
+        return digest({name: list(digests) for name, digests in sorted(self.parts.items())})[:DIGEST_LENGTH]
+
+    @classmethod
+    def of(cls, parts: Mapping[str, str]) -> CodeVersion:
+        """Make the version of a step. A name may be any text, as a function's may."""
+        return cls({storable_text(name): (storable_text(value),) for name, value in parts.items()})
+
+    @classmethod
+    def from_tree(cls, tree: Mapping[str, Any]) -> CodeVersion:
+        """Read a stored version."""
+        return cls({str(name): tuple(map(str, digests)) for name, digests in tree.items()})
+
+    def to_tree(self) -> dict[str, list[str]]:
+        """Return the version as plain data."""
+        return {name: list(digests) for name, digests in self.parts.items()}
+
+    @property
+    def asked(self) -> CodeVersion:
+        """Return only the parts that a conversation must not mix."""
+        return CodeVersion({name: digests for name, digests in self.parts.items() if name.partition(" ")[0] in ASKED})
+
+
+def joined(versions: Iterable[CodeVersion]) -> CodeVersion:
+    """Return one version with every digest that each part had."""
+    parts: dict[str, dict[str, None]] = {}
+    for version in versions:
+        for name, digests in version.parts.items():
+            parts.setdefault(name, {}).update(dict.fromkeys(digests))
+    return CodeVersion({name: tuple(digests) for name, digests in parts.items()})
+
+
+def changed(before: CodeVersion, now: CodeVersion) -> tuple[str, ...]:
+    """Return the names of parts that `before` knows, and only with other digests, in alphabetical order."""
+    known = ((name, before.parts.get(name)) for name in sorted(now.parts))
+    return tuple(name for name, digests in known if digests and not set(now.parts[name]) <= set(digests))
+
+
+def changes_within_run(versions: Iterable[tuple[str, CodeVersion | None]]) -> dict[str, tuple[str, ...]]:
+    """Return which parts changed where, over a run's attempts.
+
+    Args:
+        versions: the attempts' keys in the order they ended, each with its version; None if that was not recorded.
+    """
+    latest: dict[str, tuple[str, ...]] = {}
+    found: dict[str, tuple[str, ...]] = {}
+    for key, version in versions:
+        if version is None:
+            continue
+        differing = sorted(name for name, now in version.parts.items() if latest.get(name, now) != now)
+        if differing:
+            found[key] = tuple(differing)
+        latest.update(version.parts)
+    return found

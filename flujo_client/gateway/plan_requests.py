@@ -1,0 +1,55 @@
+"""What is asked of Postgres about plans and the runs that go by them. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from flujo_client.contract.plan import Plan
+from flujo_client.contract.run_state import RunState
+from flujo_client.errors import ClientError
+from flujo_client.gateway.requests import Request, only
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class StoredPlan(NamedTuple):
+    """A plan, and the reference of the pipeline that it is of."""
+
+    reference: str
+    plan: Plan
+
+
+class RunOfPlan(NamedTuple):
+    """A live run and the plan that it goes by."""
+
+    id: str
+    reference: str
+    fingerprint: str
+
+
+def run_state(run_id: str) -> Request[RunState]:
+    """Read where a run stands; raises RunNotFound."""
+    return Request("run_state", {"run": run_id}, lambda rows: RunState.of_row(run_id, only(rows, run_id)))
+
+
+def plan(fingerprint: str) -> Request[StoredPlan]:
+    """Read the plan whose fingerprint begins so; raises ClientError where there is none, or several."""
+    return Request("plans", {"fingerprint": fingerprint}, lambda rows: _only_plan(rows, fingerprint))
+
+
+def cohort(*, pipeline: str | None, status: str | None, limit: int) -> Request[list[RunOfPlan]]:
+    """List live runs, oldest first: of a pipeline, by its name or reference, and of a status, if these are given."""
+    parameters = {"pipeline": pipeline, "status": status, "limit": limit}
+    return Request("cohort", parameters, lambda rows: [RunOfPlan(**row) for row in rows])
+
+
+def _only_plan(rows: Sequence[dict[str, Any]], fingerprint: str) -> StoredPlan:
+    if len(rows) != 1:
+        found = "several plans have" if rows else "no plan has"
+        raise ClientError(
+            f"{found} a fingerprint that begins with '{fingerprint:.70}'",
+            code="UNKNOWN_FINGERPRINT",
+            suggestion="`flujo lens show RUN --verbose` shows the fingerprint of a run, and `flujo runs diff RUN` the newest one of its pipeline",
+        )
+    return StoredPlan(rows[0]["reference"], Plan.from_tree(rows[0]["plan"]))

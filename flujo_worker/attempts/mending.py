@@ -1,0 +1,165 @@
+"""The step's output processors between AROS's conversions and the strict check that has the last word.
+
+What only the schema refuses, they get decoded, and what they make of it is judged anew. What AROS accepts, they get afterwards, and
+the result is judged by what it was accepted by. It must not read text nor decide what holds: the checks do. In: a refused outcome, or
+an accepted value; out: an outcome, or `AgentIOValidationError` that names the processors.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic_core import PydanticSerializationError, to_json
+
+from flujo_client.errors import AgentIOValidationError
+from flujo_worker.agents.outputs import is_structured_dict
+from flujo_worker.aros import parse
+from flujo_worker.aros.outcome import SCHEMA, ParseOutcome, Transform
+from flujo_worker.aros.revalidate import can_judge, misfits
+from flujo_worker.aros.typed import schema_of, validated
+from flujo_worker.runtime.fault_text import message_of
+from flujo_worker.runtime.faults import ErrorHandler
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from flujo_worker.attempts.checks import Processed
+
+_STRICT: Final = {"aop": "off"}
+_SHOWN: Final = 200
+
+
+class Mending:
+    """The output processors' try at what the schema, or the output's type, refuses. There is one for each output.
+
+    Args:
+        names: the processors', for errors.
+        process: passes data through them.
+
+    Attributes:
+        was_tried: they have had the output.
+    """
+
+    def __init__(self, names: Sequence[str], process: Callable[[Any], Awaitable[Processed]]) -> None:
+        self._names, self._process = tuple(names), process
+        self.was_tried = False
+
+    async def outcome(
+        self, refused: ParseOutcome, judge: Callable[[str], Awaitable[ParseOutcome]], key: str | None
+    ) -> ParseOutcome:
+        """Give what comes of a refused outcome; itself if they leave its value as it was.
+
+        Args:
+            refused: has what was read.
+            judge: the strict check of a JSON text.
+            key: under which the value stands in what was read.
+
+        Raises:
+            Exception: only control-flow signals and limits, as a processor raised them.
+        """
+        assert refused.unfit is not None
+        value = refused.unfit.value
+        if key is not None and not (isinstance(value, dict) and value.keys() == {key}):
+            return refused
+        self.was_tried = True
+        before = _json(value)
+        try:
+            done = await self._process(value if key is None else value[key])
+            after = _json(done.data if key is None else {key: done.data})
+        except Exception as error:
+            if ErrorHandler().handle_error(error, "agent").action == "raise":
+                raise
+            return refused._replace(feedback=f"{refused.feedback}; {self._failed(error)}")
+        if before == after:
+            return refused
+        self._names = done.changed_by or self._names
+        outcome = await judge(after)
+        if not outcome.ok:
+            return outcome._replace(stage="custom", feedback=self._after(outcome.feedback or ""))
+        transforms = (*refused.unfit.transforms, *(Transform("custom", name) for name in self._names))
+        return outcome._replace(stage="custom", transforms=transforms)
+
+    def blamed(self, refusal: AgentIOValidationError) -> AgentIOValidationError:
+        """Give a refusal of what they have made, with their names."""
+        return AgentIOValidationError(
+            self._after(refusal.message), rule=refusal.rule, pointer=refusal.pointer, suggestion=refusal.suggestion
+        )
+
+    def _after(self, feedback: str) -> str:
+        return after(self._names, feedback)
+
+    def _failed(self, error: Exception) -> str:
+        return f"{_named(self._names)} raised {type(error).__name__}: {message_of(error, None)[:_SHOWN]}"
+
+
+class FinalCheck:
+    """The last word on an output that AROS accepted and output processors then had.
+
+    Args:
+        schema: the step's own, or None.
+        declared: the agent's output type, or None.
+        accepted: the output as AROS accepted it.
+    """
+
+    def __init__(self, schema: Mapping[str, Any] | None, declared: Any, accepted: Any) -> None:
+        self._schema, self._declared = schema, declared
+        self._by_instance = declared is not None and not is_structured_dict(declared) and can_judge(declared)
+        self._known = misfits(accepted, declared) if self._by_instance else frozenset()
+
+    def judge(self, output: Any, names: Sequence[str]) -> None:
+        """Refuse an output that no longer holds: neither as a value of the type nor as JSON under the schema.
+
+        Args:
+            output: what leaves the processors.
+            names: theirs.
+
+        Raises:
+            AgentIOValidationError: it does not hold; names the processors, place, expected and found.
+        """
+        if self._by_instance and not misfits(output, self._declared) - self._known:
+            return
+        schema = self._schema
+        if schema is None:
+            schema = None if self._declared is None else schema_of(self._declared)
+        if schema is None:
+            return
+        try:
+            text = _json(output)
+            outcome = parse(text, dict(schema), _STRICT)
+            if outcome.ok and self._schema is None:
+                validated(text, self._declared)
+        except AgentIOValidationError as error:
+            raise _refusal(after(names, error.message), error.rule, error.pointer) from None
+        if not outcome.ok:
+            raise _refusal(after(names, outcome.feedback or ""), outcome.rule, outcome.pointer)
+
+
+def after(names: Sequence[str], feedback: str) -> str:
+    """Say what is wrong with what processors have made."""
+    return f"after {_named(names)}: {feedback}"
+
+
+def _named(names: Sequence[str]) -> str:
+    return f"the output processor{'s' if len(names) > 1 else ''} {', '.join(names)}"
+
+
+def _refusal(message: str, rule: str | None, pointer: str | None) -> AgentIOValidationError:
+    return AgentIOValidationError(
+        message,
+        rule=rule or SCHEMA,
+        pointer=pointer or "",
+        suggestion="let the processor keep to the schema, or change the shape in a step of its own",
+    )
+
+
+def _json(value: Any) -> str:
+    """Write what a processor gave as JSON: data, models and dataclasses.
+
+    Raises:
+        AgentIOValidationError: there is something in it that JSON does not have.
+    """
+    try:
+        return to_json(value, by_alias=True).decode()
+    except (PydanticSerializationError, RecursionError, ValueError) as error:
+        why = str(error)[:_SHOWN]
+    raise AgentIOValidationError(f"the output is not JSON: {why}", rule="no-json")

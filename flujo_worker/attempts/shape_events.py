@@ -1,0 +1,125 @@
+"""The story of one output that was made to fit: what was done, stage by stage, and what was refused.
+
+It must not decide anything. In: a `ParseOutcome`, with what it is about; out: events.
+"""
+
+from __future__ import annotations
+
+import difflib
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final
+
+from flujo_worker.observe.log import emit
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from flujo_worker.aros.outcome import ParseOutcome, Preview
+
+_SHOWN: Final = 200
+_MOST_CONVERSIONS: Final = 20
+_WHY: Final = {
+    "extract": "text around it",
+    "tolerant": "no JSON",
+    "syntactic": "no JSON",
+    "semantic": "other types",
+    "custom": "refused by the schema",
+}
+
+
+def emit_outcome(
+    outcome: ParseOutcome,
+    text: str,
+    schema: Mapping[str, Any] | None,
+    shadow: Mapping[str, Any],
+    more: Mapping[str, Any],
+) -> None:
+    """Tell what was done; nothing for a text that was right as it came.
+
+    Args:
+        outcome: what came of the text.
+        text: what the model wrote.
+        schema: what it has to hold under.
+        shadow: what marks every event of shadow mode.
+        more: told with a refusal.
+    """
+    types = {"expected_type": _expected(schema), "actual_type": _actual(text)}
+    for stage, group in groupby(outcome.transforms, key=lambda each: stage_of(each.stage)):
+        done = list(group)
+        emit("output.coercion.attempt", stage=stage, reason=_WHY[stage], **types, **shadow)
+        data: dict[str, Any] = {"transforms": [each.name for each in done]}
+        if stage == "semantic":
+            data |= {"conversions": [each.attributes() for each in done][:_MOST_CONVERSIONS], **_branches(outcome)}
+        if stage == "tolerant" and outcome.preview is not None:
+            data |= {"patch_preview": outcome.preview._asdict(), "similarity": _similarity(outcome.preview)}
+        emit("output.coercion.success", stage=stage, **data, **shadow)
+    if not outcome.ok:
+        emit("output.coercion.attempt", stage=stage_of(outcome.stage), reason=outcome.rule, **types, **shadow)
+        emit_refusal(stage_of(outcome.stage), outcome.rule, outcome.pointer, outcome.feedback, shadow, more)
+    if outcome.transforms or not outcome.ok:
+        _sum_up(outcome, shadow)
+
+
+def emit_refusal(
+    stage: str,
+    rule: str | None,
+    pointer: str | None,
+    feedback: str | None,
+    shadow: Mapping[str, Any],
+    more: Mapping[str, Any],
+) -> None:
+    """Tell that a stage refused an output, where and why."""
+    data = {"rule": rule, "pointer": pointer, "error_preview": (feedback or "")[:_SHOWN]}
+    emit("output.coercion.fail", level="warning", stage=stage, **data, **shadow, **more)
+
+
+def emit_custom(changed_by: Sequence[str]) -> None:
+    """Tell that output processors changed what AROS had accepted."""
+    if changed_by:
+        emit("output.coercion.success", stage="custom", transforms=list(changed_by))
+
+
+def emit_mended(changed_by: Sequence[str], rule: str) -> None:
+    """Tell that output processors made fit what the output's type had refused, after AROS had accepted it."""
+    emit("output.coercion.attempt", stage="custom", reason=rule)
+    emit_custom(changed_by)
+
+
+def stage_of(name: str) -> str:
+    """Undoing an encoding is a part of Stage 0, and a text that was never repaired failed at its syntax."""
+    return {"unescape": "extract", "parse": "syntactic"}.get(name, name)
+
+
+def _sum_up(outcome: ParseOutcome, shadow: Mapping[str, Any]) -> None:
+    """One event for each family of stages and attempt."""
+    acted = {_family(each.stage) for each in outcome.transforms}
+    failed = None if outcome.ok else _family(outcome.stage)
+    for family in ("syntactic", "coercion"):
+        result = "fail" if family == failed else "success" if family in acted else "skip"
+        why: dict[str, Any] = {"rule": outcome.rule} if family == failed else {}
+        emit(f"aros.aop.{family}.{result}", **why, **shadow)
+
+
+def _family(stage: str) -> str:
+    return "coercion" if stage in {"semantic", "custom"} else "syntactic"
+
+
+def _similarity(preview: Preview) -> float:
+    """How much of what was shown stayed, from 0 to 1; of the previews only, for it grows with their product."""
+    return round(difflib.SequenceMatcher(None, preview.before, preview.after, autojunk=False).ratio(), 2)
+
+
+def _branches(outcome: ParseOutcome) -> dict[str, Any]:
+    if not outcome.branches:
+        return {}
+    return {"branch_index": next(iter(outcome.branches.values())), "branch_choices": dict(outcome.branches)}
+
+
+def _expected(schema: Mapping[str, Any] | None) -> str:
+    kind = (schema or {}).get("type", "any")
+    return kind if isinstance(kind, str) else " or ".join(map(str, kind))
+
+
+def _actual(text: str) -> str:
+    """Name what the text looks like."""
+    return {"{": "object", "[": "array", '"': "string", "": "empty"}.get(text.strip()[:1], "text")

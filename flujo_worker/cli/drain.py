@@ -1,0 +1,55 @@
+"""`flujo worker --drain`: tell workers to stop in order, wherever they run, and wait until they have."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from flujo_client.cli.format import counted
+from flujo_client.cli.output import OK, RUNTIME, say
+from flujo_client.embedded.local import join_services
+from flujo_client.errors import ServiceUnreachable
+from flujo_worker.errors import StoreError
+from flujo_worker.store.postgres.stop_requests import StopRequests
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from flujo_client.config.manager import Settings
+
+LOOK_EVERY_S = 0.2
+MARGIN_S = 30.0
+"""How much longer than its grace times a worker may take to hear of it and to end."""
+
+
+def drain(settings: Settings, names: Sequence[str]) -> int:
+    """Tell workers to stop, by id or host, those of this host without names; return the exit code once they have, or should have."""
+    settings = join_services(settings)
+    names, at_once = names or [socket.gethostname()], threading.Event()
+    at_once.set()
+    workers = StopRequests(settings.database(), pool_max=1, stopping=at_once)
+    try:
+        workers.open()
+        return _drain(workers, names, settings.worker.shutdown_grace_s + settings.agents.cancel_grace_s + MARGIN_S)
+    except StoreError as error:
+        raise ServiceUnreachable(f"Postgres does not answer: {error}", cause=error) from error
+    finally:
+        workers.close()
+
+
+def _drain(workers: StopRequests, names: Sequence[str], seconds: float) -> int:
+    told = workers.request(names)
+    if not told:
+        say(f"no worker is alive on {', '.join(names)}; `flujo status --json` lists hosts and ids")
+        return RUNTIME
+    say(f"told {counted(len(told), 'worker')} to stop: {', '.join(told)}")
+    until = time.monotonic() + seconds
+    while left := workers.still_alive(told):
+        if time.monotonic() > until:
+            say(f"not within {seconds:g} s: {', '.join(left)}")
+            return RUNTIME
+        time.sleep(LOOK_EVERY_S)
+    say("stopped; what they ran has ended or was handed back")
+    return OK

@@ -1,0 +1,149 @@
+"""`flujo runs upgrade`: bring many runs under another plan of their pipeline, whatever they wait for."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from contextlib import closing
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import click
+
+from flujo_client.api.client import FlujoClient
+from flujo_client.cli.lookup import find_run
+from flujo_client.cli.output import RUNTIME, say, show_json, show_value
+from flujo_client.config.manager import ConfigManager
+from flujo_client.embedded.local import join_services
+from flujo_client.errors import ConfigurationError
+from flujo_client.gateway import plan_requests, requests
+from flujo_client.gateway.plan_requests import RunOfPlan, StoredPlan
+from flujo_worker.coordinator.code_changes import CarryOnResult, CodeChanges
+from flujo_worker.errors import Unreadable
+from flujo_worker.store.postgres.store import PostgresStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from flujo_client.contract.plan import Plan
+
+MOST: Final = 1_000_000
+TOLD_EVERY_S: Final = 1.0
+WORDS: Final = {"moved": "moved", "unneeded": "not needed", "busy": "refused", "refused": "refused"}
+
+
+class Upgraded(NamedTuple):
+    """What became of one run."""
+
+    id: str
+    verdict: str
+    reason: str
+
+
+@click.command("upgrade")
+@click.argument("runs", nargs=-1, metavar="[RUN]...")
+@click.option("--pipeline", metavar="NAME", help="Runs of this pipeline: its name or its reference.")
+@click.option("--status", type=click.Choice(["queued", "running", "paused", "parked"]), help="Only runs that are so.")
+@click.option("--limit", type=click.IntRange(1, MOST), default=MOST, metavar="N", help="At most so many, oldest first.")
+@click.option("--to", "fingerprint", metavar="FINGERPRINT", help="The plan, by the beginning of its fingerprint; the newest of the pipeline when not given.")  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Only tell what would become of them.")
+@click.option("--all", "every", is_flag=True, help="All live runs, when neither runs, pipeline nor status are named.")
+@click.option("--json", "as_json", is_flag=True, help="Print a list of {id, verdict, reason}.")
+@click.pass_context
+def command(  # noqa: PLR0913 - one for each option
+    ctx: click.Context,
+    *,
+    runs: Sequence[str],
+    pipeline: str | None,
+    status: str | None,
+    limit: int,
+    fingerprint: str | None,
+    dry_run: bool,
+    every: bool,
+    as_json: bool,
+) -> None:
+    """Bring live runs under the newest plan of their pipeline: paused ones too, and those in a wait or in the middle of a fan-out.
+
+    Each is moved, refused (with the reason), or needs nothing. Exit code 1: some were refused. A run is moved whole or not at all, and the
+    command may be repeated.
+    """
+    if not (runs or pipeline or status or every):
+        raise click.UsageError("name runs, a --pipeline or a --status, or say --all for every live run")
+    settings = join_services(ConfigManager().settings())
+    with FlujoClient() as client, closing(PostgresStore(settings.database(), pool_max=1).open()) as store:
+        target = client.ask(plan_requests.plan(fingerprint)) if fingerprint else None
+        changes = CodeChanges(
+            store,
+            lambda *_: None,  # the next sweep publishes
+            on_change=settings.runs.on_change,
+            control_queue=settings.worker.control_queue,
+        )
+        found = _named(client, runs) if runs else client.ask(
+            plan_requests.cohort(pipeline=pipeline, status=status, limit=limit)
+        )  # fmt: skip
+        targets = _Targets(client, target)
+        done = list(_shown(_upgrade(changes, found, targets, dry_run=dry_run), len(found), is_quiet=as_json))
+    counts = Counter(each.verdict for each in done)
+    if as_json:
+        show_json([each._asdict() for each in done])
+    say(_summary(counts, dry_run=dry_run))
+    ctx.exit(RUNTIME if counts["refused"] else 0)
+
+
+class _Targets:
+    """The plan that each run is to go by: the one that was named, or the newest of its pipeline."""
+
+    def __init__(self, client: FlujoClient, named: StoredPlan | None) -> None:
+        self._client, self._named = client, named
+        self._newest: dict[str, Plan | None] = {}
+
+    def of(self, run: RunOfPlan) -> Plan | None:
+        if self._named is not None:
+            return self._named.plan if self._named.reference == run.reference else None
+        if run.reference not in self._newest:
+            self._newest[run.reference] = self._client.ask(requests.latest_plan(run.reference))
+        return self._newest[run.reference]
+
+
+def _named(client: FlujoClient, runs: Sequence[str]) -> list[RunOfPlan]:
+    handles = [find_run(client, each) for each in runs]
+    records = [handle.record() for handle in handles]
+    ended = next((each for each in records if not each.is_live), None)
+    if ended is not None:
+        raise ConfigurationError(
+            f"run {ended.id} has ended: {ended.status}", suggestion=f"`flujo runs retry {ended.id}` begins it again"
+        )
+    return [RunOfPlan(each.id, each.reference, each.fingerprint) for each in records]
+
+
+def _upgrade(
+    changes: CodeChanges, runs: Iterable[RunOfPlan], targets: _Targets, *, dry_run: bool
+) -> Iterator[Upgraded]:
+    for run in runs:
+        plan = targets.of(run)
+        if plan is None:
+            result = CarryOnResult("refused", f"that plan is of another pipeline than '{run.reference}'")
+        else:
+            try:
+                result = changes.carry_on(run.id, plan, tries=dry_run)
+            except Unreadable as error:
+                result = CarryOnResult("refused", error.message)
+        yield Upgraded(run.id, WORDS[result.verdict], result.reason)
+
+
+def _shown(done: Iterator[Upgraded], count: int, *, is_quiet: bool) -> Iterator[Upgraded]:
+    """Tell how far it is, and each refusal, as they come."""
+    told_at = time.monotonic()
+    for number, each in enumerate(done, 1):
+        if each.verdict == "refused" and not is_quiet:
+            show_value(f"{each.id}: refused: {each.reason}")
+        if time.monotonic() - told_at >= TOLD_EVERY_S:
+            told_at = time.monotonic()
+            say(f"{number} of {count} runs")
+        yield each
+
+
+def _summary(counts: Counter[str], *, dry_run: bool) -> str:
+    if not counts:
+        return "no such run"
+    moved = "would be moved" if dry_run else "moved"
+    return f"{counts['moved']} {moved}, {counts['refused']} refused, {counts['not needed']} not needed"

@@ -1,0 +1,150 @@
+"""Runs whose code has changed: whether this worker's code may carry one on, and if so, that it does (ADR 39)."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from flujo_client.contract.carry_on import compatible
+from flujo_client.contract.plan_difference import differences
+from flujo_worker.domain.carry_on import move
+from flujo_worker.errors import Unreadable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from flujo_client.contract.carry_on import Obstacle
+    from flujo_client.contract.envelope import Envelope
+    from flujo_client.contract.plan import OnChange, Plan
+    from flujo_client.contract.run_state import RunState
+    from flujo_worker.domain.carry_on import PlanMove
+    from flujo_worker.domain.values import FanOut
+    from flujo_worker.ports import Store
+
+logger = logging.getLogger(__name__)
+
+TRIES: Final = 3
+"""How often a run that moved while it was judged is judged again."""
+SHOWN: Final = 3
+"""How many differences, or obstacles, a reason lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class CarryOnResult:
+    """What became of a run whose code has changed.
+
+    moved: it goes on under the new plan. unneeded: it goes by that plan already, or has ended. busy: something of it runs under the old plan, or
+    moved it meanwhile; ask again. refused: for `reason`.
+    """
+
+    verdict: Literal["moved", "unneeded", "busy", "refused"]
+    reason: str = ""
+
+
+class CodeChanges:
+    """Brings runs under another plan of their pipeline.
+
+    Args:
+        store: where runs stand.
+        send: publishes.
+        on_change: what becomes of the runs of pipelines that do not say.
+        control_queue: where starts go.
+        worker: gives this process's present incarnation; None: an operator, who may move a run to any plan, whatever the policy.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        send: Callable[[Sequence[Envelope], FanOut | None], None],
+        *,
+        on_change: OnChange,
+        control_queue: str,
+        worker: Callable[[], str] | None = None,
+    ) -> None:
+        self._store, self._send, self._worker = store, send, worker
+        self._on_change, self._control_queue = on_change, control_queue
+        self._adopted: set[str] = set()
+
+    def carry_on(self, run: str, plan: Plan, *, mine: str | None = None, tries: bool = False) -> CarryOnResult:
+        """Bring a run under a plan if its rules and its policy allow it.
+
+        Args:
+            run: the run.
+            plan: the plan of the code that is here.
+            mine: the attempt of it that this worker has claimed, and not begun.
+            tries: only tell what would become of it.
+
+        Raises:
+            Unreadable: what stands in its rows cannot be read.
+        """
+        for _ in range(TRIES):
+            state = self._store.run_state(run)
+            if state is None or state.has_ended or state.fingerprint == plan.fingerprint:
+                return CarryOnResult("unneeded")
+            old = self._store.plan(state.fingerprint)
+            if old is None:
+                raise Unreadable(f"no plan with fingerprint {state.fingerprint}")
+            refused = self._refused(old, plan, state, mine)
+            if refused is not None:
+                self._adopt(state.reference, plan)
+                return refused
+            if tries:
+                return CarryOnResult("moved")
+            worker = None if self._worker is None else self._worker()
+            planned = move(old, plan, state, control_queue=self._control_queue, worker=worker, mine=mine)
+            match self._store.carry_on(state.reference, planned):
+                case "moved":
+                    self._publish(planned)
+                    logger.info("run %s goes on under plan %s", run, plan.fingerprint[:12])
+                    return CarryOnResult("moved")
+                case "older":
+                    reason = f"this worker was started before the code that the run goes by was, so its own is not newer: {_names(old, plan)}"
+                    return CarryOnResult("refused", reason)
+        return CarryOnResult("busy", "it moved while it was judged")
+
+    def _refused(self, old: Plan, plan: Plan, state: RunState, mine: str | None) -> CarryOnResult | None:
+        policy = old.on_change or self._on_change
+        if self._worker is not None and policy != "carry_on":
+            return CarryOnResult("refused", _policy(policy, old, plan))
+        obstacles = compatible(old, plan, state, mine=mine)
+        if not obstacles:
+            return None
+        if all(each.rule == "running" for each in obstacles):
+            return CarryOnResult("busy", str(obstacles[0]))
+        told = [each for each in obstacles if each.rule != "running"]
+        return CarryOnResult("refused", f"{_listed(told)}: {_names(old, plan)}")
+
+    def _adopt(self, reference: str, plan: Plan) -> None:
+        """Keep the plan, so that people can be told what differs."""
+        if self._worker is not None and plan.fingerprint not in self._adopted:
+            self._store.adopt_plan(reference, plan, self._worker())
+            self._adopted.add(plan.fingerprint)
+
+    def _publish(self, planned: PlanMove) -> None:
+        """Publish what was out under the old plan; what waits for its time is left to the sweeper."""
+        new = {each.key: str(each.new) for each in planned.attempts}
+        out = [each.key for each in planned.state.open_attempts if each.status in ("queued", "running")]
+        envelopes = self._store.envelopes([new.get(key, key) for key in out])
+        if envelopes:
+            self._send(envelopes, None)
+
+
+def _policy(policy: OnChange, old: Plan, plan: Plan) -> str:
+    if policy == "pin":
+        return f"it is pinned to the code it was started with, and only a worker that still has it takes it: {_names(old, plan)}"
+    changed = [str(each) for each in differences(old, plan)]
+    return f"its code has changed ({_shortened(changed)}), and its pipeline parks such runs: {_names(old, plan)}; `flujo runs upgrade` moves it"
+
+
+def _names(old: Plan, plan: Plan) -> str:
+    return f"this worker's code has fingerprint {plan.fingerprint[:12]}, the run goes by {old.fingerprint[:12]}"
+
+
+def _listed(obstacles: Sequence[Obstacle]) -> str:
+    return _shortened([str(each) for each in obstacles])
+
+
+def _shortened(words: Sequence[str]) -> str:
+    rest = len(words) - SHOWN
+    return "; ".join((*words[:SHOWN], f"and {rest} more") if rest > 0 else words)

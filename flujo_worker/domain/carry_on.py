@@ -1,0 +1,98 @@
+"""How a run comes under another plan: what of its rows moves with it. Pure. In: two plans and where the run stands. Out: the move."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from flujo_client.address import AttemptKey
+from flujo_client.contract.plan_difference import differences
+from flujo_client.contract.run_state import Whereabouts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from flujo_client.contract.plan import Node, Plan
+    from flujo_client.contract.run_state import AttemptPlace, RunState
+
+TOLD = 20
+"""Differences that the event of a move lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class MovedAttempt:
+    """An open attempt that goes on as another one: at the step that the new plan has in its place, or in another queue."""
+
+    key: str
+    new: AttemptKey
+    queue: str
+
+    @property
+    def is_anew(self) -> bool:
+        """Tell whether it begins anew, at another step."""
+        return self.key != str(self.new)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanMove:
+    """A run comes under another plan.
+
+    Attributes:
+        state: where it stood when that was judged; the move is made only if it still does.
+        attempts: those of its open attempts that change.
+        changes: what differs between the plans, in words.
+        rewrites: whether something differs that was run under the old plan.
+        worker: the worker that moves it, which must not have been started before the old plan was taken up; None for an operator.
+        mine: the attempt that this worker has claimed, and gives back.
+    """
+
+    state: RunState
+    plan: Plan
+    attempts: tuple[MovedAttempt, ...]
+    changes: tuple[str, ...]
+    rewrites: bool = False
+    worker: str | None = None
+    mine: str | None = None
+
+
+def move(
+    old: Plan,
+    new: Plan,
+    state: RunState,
+    *,
+    control_queue: str,
+    worker: str | None = None,
+    mine: str | None = None,
+) -> PlanMove:
+    """Make the move of a run that may go on under a new plan."""
+    changed, where = differences(old, new), Whereabouts(old, state)
+    rewrites = any(each.effect != "option" and where.position(each) == "before" for each in changed)
+    moved = tuple(_moved(new, state, control_queue))
+    words = tuple(map(str, changed))
+    told = (*words[:TOLD], f"and {len(words) - TOLD} more") if len(words) > TOLD else words
+    return PlanMove(state, new, moved, told, rewrites, worker, mine)
+
+
+def _moved(new: Plan, state: RunState, control_queue: str) -> Iterator[MovedAttempt]:
+    cursors = {scope.address: scope.cursor for scope in state.scopes}
+    for attempt in state.open_attempts:
+        if attempt.kind == "join":
+            continue
+        node = (new.locate(attempt.address).nodes or ())[cursors[attempt.address]]
+        key = _key(attempt, node, state)
+        queue = control_queue if key.kind == "start" else node.queue or state.queue
+        yield MovedAttempt(attempt.key, key, queue)
+
+
+def _key(attempt: AttemptPlace, node: Node, state: RunState) -> AttemptKey:
+    """Return the attempt's key at the step that stands in its place: the same for the same step, or that of the next try there."""
+    kind = "step" if node.spec.performs else "start"
+    key = AttemptKey.parse(attempt.key)
+    if attempt.kind == "resume" or (attempt.step, attempt.kind) == (node.name, kind):
+        return key
+    tried = [
+        each.number
+        for each in state.attempts
+        if (each.address, each.step, each.kind) == (attempt.address, node.name, kind)
+    ]
+    return AttemptKey(state.run, attempt.address, node.name, max(tried, default=0) + 1, kind)

@@ -1,0 +1,56 @@
+"""What a worker does with attempts that have not ended when it stops: it interrupts them and gives them back, and others begin them at once.
+
+Code that ends when it is cancelled has ended before its attempt is given back. Code that does not, such as a plain function in a thread,
+goes on beside its repetition until the process is gone; the fence keeps its result out. In: the attempts that are held. Out: their messages.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from flujo_worker.errors import DispatchError, StoreError
+
+if TYPE_CHECKING:
+    from flujo_worker.attempts.lease import Lease
+    from flujo_worker.ports import Publisher, Tree
+
+logger = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 0.02
+
+
+class HandBack:
+    """Gives back what this process works on.
+
+    Args:
+        lease: what it works on.
+        tree: where messages are rebuilt.
+        post: the way out to the broker.
+        grace_s: seconds that interrupted code may take to end.
+    """
+
+    def __init__(self, lease: Lease, tree: Tree, post: Publisher, *, grace_s: float) -> None:
+        self._lease, self._tree, self._post, self._grace_s = lease, tree, post, grace_s
+
+    def run(self) -> None:
+        """Interrupt all that runs, give each attempt back as it ends, and after the grace time the others too."""
+        self._lease.interrupt()
+        until = time.monotonic() + self._grace_s
+        while not self._lease.is_idle and time.monotonic() < until:
+            self._publish(everything=False)
+            time.sleep(LOOK_EVERY_S)
+        self._publish(everything=True)
+        self._lease.drop()
+
+    def _publish(self, *, everything: bool) -> None:
+        try:
+            keys = self._lease.hand_back(everything=everything)
+            if keys:
+                self._post.send(self._tree.envelopes(keys))
+        except (StoreError, DispatchError) as error:
+            logger.warning("attempts are left to the sweeper: %s", error)
+            return
+        for key in sorted(keys):
+            logger.info("attempt %s handed back%s", key, ", though its code has not ended" if everything else "")

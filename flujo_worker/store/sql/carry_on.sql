@@ -1,0 +1,34 @@
+-- A run comes under another plan, with all that is open; its rows are locked, and stand where that was judged. Messages that are out name the
+-- old plan and claim nothing any more, so what they asked for is to be published again. Every open scope gets another version: whatever was
+-- decided under the old plan, and is not committed yet, is refused.
+WITH open AS (
+    SELECT a.key AS of, m.new_key, m.step, m.number, m.kind, m.queue, m.anew
+    FROM flujo_attempts a
+    LEFT JOIN unnest(
+        %(keys)s::text[], %(new_keys)s::text[], %(steps)s::text[], %(numbers)s::int[], %(kinds)s::text[], %(queues)s::text[], %(anew)s::bool[]
+    ) AS m (key, new_key, step, number, kind, queue, anew) ON m.key = a.key
+    WHERE a.run_id = %(run)s::text AND a.ended_at IS NULL
+),
+moved AS (
+    UPDATE flujo_attempts a
+    SET key = coalesce(o.new_key, a.key), step = coalesce(o.step, a.step), number = coalesce(o.number, a.number), kind = coalesce(o.kind, a.kind),
+        queue = coalesce(o.queue, a.queue), guidance = CASE WHEN NOT coalesce(o.anew, false) THEN a.guidance END,
+        losses = CASE WHEN coalesce(o.anew, false) THEN 0 ELSE a.losses END,
+        losses_alone = CASE WHEN coalesce(o.anew, false) THEN 0 ELSE a.losses_alone END,
+        status = CASE WHEN a.status = 'paused' THEN 'paused' ELSE 'ready' END,
+        worker = NULL, started_at = CASE WHEN a.status = 'paused' THEN a.started_at END,
+        available_at = CASE WHEN a.status IN ('queued', 'running') THEN now() ELSE a.available_at END
+    FROM open o WHERE a.key = o.of
+),
+scopes AS (
+    UPDATE flujo_scopes SET version = version + 1 WHERE run_id = %(run)s::text AND status = 'open'
+),
+run AS (
+    UPDATE flujo_runs
+    SET fingerprint = %(fingerprint)s::text, carried_from = coalesce(carried_from, fingerprint),
+        parked_for = NULL, status = CASE status WHEN 'parked' THEN 'running' ELSE status END, reason = CASE status WHEN 'parked' THEN NULL ELSE reason END
+    WHERE id = %(run)s::text
+    RETURNING id
+)
+INSERT INTO flujo_events (run_id, attempt, name, level, data)
+SELECT id, %(mine)s::text, 'run.carried_on', %(level)s::text, %(data)s::text::jsonb FROM run;

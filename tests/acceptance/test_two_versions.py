@@ -1,0 +1,103 @@
+"""Workers of this code and of the code before its newest migration, side by side on the new schema (ADR 40).
+
+The older code is taken from the repository's history; a copy without one has nothing to test.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tarfile
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+from fleet import STEADY, STEPS, Site, assert_merged_once, wait_until
+from services import fresh_database
+
+from flujo_client.gateway.door import SCHEMA
+from flujo_worker.store.migrate import migrate, migrations
+
+pytestmark = pytest.mark.acceptance
+
+ROOT = Path(__file__).parents[2]
+MIGRATIONS = "flujo_worker/store/migrations"
+PACKAGES = ("flujo_client", "flujo_worker")
+
+
+def git(*arguments):
+    return subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, check=True).stdout
+
+
+@pytest.fixture(scope="module")
+def before(tmp_path_factory):
+    """The packages as they were before the newest migration."""
+    newest = f"{MIGRATIONS}/{migrations()[-1]}.sql"
+    try:
+        added = git("log", "--diff-filter=A", "--follow", "--format=%H", "-1", "--", newest).decode().strip()
+        archive = git("archive", f"{added}~1", "--", *PACKAGES)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"no history to take the older code from: {error}")
+    folder = tmp_path_factory.mktemp("before")
+    with tarfile.open(fileobj=BytesIO(archive)) as packed:
+        packed.extractall(folder, filter="data")
+    return folder
+
+
+def environment(site, code):
+    paths = os.pathsep.join(map(str, (code, STEPS)))
+    settings = {name: text for name, text in site.settings.as_environment().items() if name in OLD_SETTINGS}
+    return {**os.environ, **settings, "PYTHONPATH": paths, "ACCEPTANCE_FOLDER": str(site.folder)}
+
+
+OLD_SETTINGS = ("FLUJO_DATABASE_URL", "FLUJO_BROKER_URL", "FLUJO_WORKER_LEASE_S", "FLUJO_RETRY_BASE_S")
+"""What the older code is told: it refuses settings that it does not know."""
+
+
+@contextmanager
+def older_worker(site, code):
+    """A worker of the older code, which has checked its schema before the new one came."""
+    with (site.folder / "older.log").open("ab") as log:
+        command = [sys.executable, "-m", "flujo_worker", "worker"]
+        process = subprocess.Popen(command, env=environment(site, code), cwd=site.folder, stdout=log, stderr=log)
+    try:
+        wait_until(lambda: process.pid in site.live_pids(), what=(site.folder / "older.log").read_text)
+        yield process
+    finally:
+        process.terminate()
+        process.wait(timeout=60)
+
+
+def migrate_as(site, code):
+    subprocess.run(
+        [sys.executable, "-m", "flujo_worker", "migrate"], env=environment(site, code), cwd=site.folder, check=True
+    )
+
+
+def test_both_perform_steps_of_the_same_runs(services, tmp_path, before, monkeypatch):
+    """M-003, SYS-05: migrate, then restart the workers one by one; the older one goes on meanwhile."""
+    monkeypatch.setattr("fleet.migrated_database", fresh_database)
+    with Site(services, tmp_path, worker=STEADY) as site:
+        migrate_as(site, before)
+        assert site.rows("SELECT max(version) AS version FROM flujo_schema_version")[0]["version"] < SCHEMA
+        with older_worker(site, before) as older:
+            migrate(site.settings.database())
+            alone = site.enqueue("three")
+            assert_merged_once(site, alone, ["first", "second", "third"])
+            assert {each.pid for each in site.executions(alone.id)} == {older.pid}
+            newer = site.workers()
+            known = "SELECT max(schema) AS schema FROM flujo_workers WHERE pid = %(pid)s"
+            assert (site.rows(known, pid=older.pid)[0]["schema"] or 0) < SCHEMA
+            runs = [site.enqueue("lingering") for _ in range(40)]
+            for run in runs:
+                assert_merged_once(site, run, ["first", "second", "third"])
+            pids = {each.pid for run in runs for each in site.executions(run.id)}
+            assert pids == {older.pid, *newer.pids}
+            waiting = site.enqueue("waiting")
+            first = site.wait_for_execution(waiting.id, "gate")
+        site.open_gate(waiting.id)
+        assert_merged_once(site, waiting, ["gate", "after"])
+        assert first.pid in pids
+        assert site.stuck() == []

@@ -1,0 +1,100 @@
+"""What code attempts were performed with: kept with their merge, carried by conversations, and what a run may be parked for."""
+
+from __future__ import annotations
+
+import pytest
+from builders import decided, enqueued, envelopes, following, pipeline_of, succeeded
+from trees import concluded, moved, opening, work
+from worlds import run_of
+
+from flujo_client.contract.code import AwaitedCode, CodeMark, CodeVersion
+from flujo_client.contract.records import CODE
+from flujo_worker.domain.values import NextAttempt
+
+OLD, NEW = (
+    CodeVersion.of({"tool app:rate": "aaaa"}),
+    CodeVersion.of({"tool app:rate": "bbbb", "model of step 'a'": "m"}),
+)
+HOSTILE = {"tool \x00\ud800": "x", "": ""}
+
+
+@pytest.fixture
+def new(world):
+    return world.record(enqueued(pipeline_of("a", "b")))
+
+
+def test_an_attempt_keeps_its_version(world, new):
+    world.conclude(new, succeeded(code=CodeMark(OLD.digest)), fence=world.claim(new))
+
+    assert [each.code for each in world.attempts(run_of(new))] == [OLD.digest, None]
+
+
+def test_versions_are_read_by_digest_and_stored_once(world):
+    world.store.store_code([OLD, NEW])
+    world.store.store_code([OLD])
+
+    assert world.store.code([OLD.digest, NEW.digest, "unknown"]) == {OLD.digest: OLD, NEW.digest: NEW}
+
+
+def test_names_in_a_version_may_be_any_text(world):
+    """A function's name is what its author wrote (M-428)."""
+    hostile = CodeVersion.of(HOSTILE)
+    world.store.store_code([hostile])
+
+    assert len(world.store.code([hostile.digest])[hostile.digest].parts) == 2
+
+
+@pytest.fixture
+def talking(world, new):
+    """An attempt in a loop whose conversation was held with `OLD`."""
+    begun = opening("loop", "", kind="loop", metadata={CODE: [OLD.digest]})
+    decision = concluded(
+        new.first, moved(new.first), fence=world.claim(new), opens=(begun,), next=(work(begun, code=(OLD.digest,)),)
+    )
+    world.commit(decision)
+    return envelopes(decision)[0]
+
+
+def test_a_conversation_carries_its_versions_from_attempt_to_attempt(world, talking):
+    """What the store sends is what the tail would have sent."""
+    world.pass_time(5)
+    [due] = world.due()
+    assert due.envelope == talking
+    assert due.envelope.code == (OLD.digest,)
+    [again] = world.store.envelopes([talking.key])
+    assert again == talking
+
+    moves = moved(talking, metadata={CODE: [OLD.digest, NEW.digest]})
+    follows = NextAttempt(
+        "loop", "t", 1, "flujo.attempts", talking.input, talking.context, 0, code=(OLD.digest, NEW.digest)
+    )
+    decision = concluded(talking, moves, fence=world.claim(talking), next=(follows,))
+    world.commit(decision)
+    world.pass_time(5)
+    [due] = world.due()
+    assert [due.envelope] == envelopes(decision)
+
+
+def test_nobody_is_shown_the_versions_among_a_scopes_metadata(world, talking):
+    assert [each.metadata for each in world.scopes(run_of(talking))] == [{}, {}]
+
+
+def test_a_run_may_be_parked_for_bodies_of_the_same_plan(world, new):
+    awaited = AwaitedCode("loop/body/a", (OLD.digest,))
+    assert world.store.park(new.first.key, world.claim(new), "its tool changed", code=awaited)
+
+    assert world.store.parked(10) == []
+    assert world.store.parked_for_code(10) == [(run_of(new), "shapes:pipeline", new.plan.fingerprint, awaited)]
+
+    assert world.store.unpark(run_of(new))
+    assert world.store.parked_for_code(10) == []
+    world.store.park(new.first.key, world.claim(new), "no such code here")
+    assert [run for run, _, _ in world.store.parked(10)] == [run_of(new)]
+
+
+def test_steps_outside_of_loops_carry_nothing(world, new):
+    decision = decided(new, succeeded(code=CodeMark(OLD.digest)), fence=world.claim(new))
+    world.commit(decision)
+
+    assert following(decision).code == ()
+    assert world.scope(run_of(new)).metadata == {}

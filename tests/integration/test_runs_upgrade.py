@@ -1,0 +1,121 @@
+"""`flujo runs diff` and `flujo runs upgrade` on a real Postgres: many runs come under another plan in one command (ADR 39)."""
+
+import json
+import sys
+
+import pytest
+from click.testing import CliRunner
+from fleet import STEPS, Site, wait_until
+
+from flujo_client.cli.main import cli
+
+pytestmark = [pytest.mark.services, pytest.mark.acceptance]
+
+MODULE = """
+from acceptance_pipelines import visit
+from flujo_client import Pipeline, Step
+
+moving = Pipeline([{steps}], on_change="park")
+other = Pipeline([Step("other", visit)])
+"""
+
+
+@pytest.fixture
+def site(services, tmp_path):
+    with Site(services, tmp_path) as site:
+        yield site
+
+
+@pytest.fixture
+def deploy(site, tmp_path, monkeypatch):
+    """Write the module `upgrading`, whose pipeline has these steps; enqueue a run of it, and return its id."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.syspath_prepend(str(STEPS))
+
+    def write(*names, runs=1, name="moving"):
+        steps = ", ".join(f"Step('{each}', visit)" for each in names)
+        (tmp_path / "upgrading.py").write_text(MODULE.format(steps=steps))
+        sys.modules.pop("upgrading", None)
+        monkeypatch.setattr(sys, "dont_write_bytecode", True)
+        return [site.client.enqueue(f"upgrading:{name}", []).id for _ in range(runs)]
+
+    yield write
+    sys.modules.pop("upgrading", None)
+
+
+@pytest.fixture
+def flujo(site):
+    """Call `flujo runs …`; what it printed and how it ended."""
+    environment = {**site.settings.as_environment(), "FLUJO_INPUT": None}
+
+    def call(*arguments, code=0):
+        told = CliRunner().invoke(cli, ["runs", *arguments], env=environment, input="")
+        assert told.exit_code == code, told.output
+        return told
+
+    return call
+
+
+def test_a_difference_is_told_in_words(deploy, flujo):
+    [run] = deploy("a", "b")
+    deploy("a", "x", "b", "c")
+    told = flujo("diff", run)
+    assert told.stdout == "after   step 'x' was added\nafter   step 'c' was added\n"
+    assert "it may go on under plan" in told.stderr
+    shown = json.loads(flujo("diff", run, "--json").stdout)
+    assert [each["what"] for each in shown["differences"]] == ["step 'x' was added", "step 'c' was added"]
+    assert shown["obstacles"] == []
+
+
+def test_runs_are_upgraded_and_a_worker_of_the_new_code_ends_them(site, deploy, flujo, tmp_path):
+    [old, *_] = olds = deploy("a", "b", runs=3)
+    [new] = deploy("a", "c")
+
+    dry = flujo("upgrade", "--pipeline", "moving", "--dry-run")
+    assert "3 would be moved, 0 refused, 1 not needed" in dry.stderr
+    assert site.told(old, "run.carried_on") == []
+    assert "3 moved, 0 refused, 1 not needed" in flujo("upgrade", "--pipeline", "moving").stderr
+    assert "0 moved, 0 refused, 4 not needed" in flujo("upgrade", "--pipeline", "upgrading:moving").stderr
+
+    site.workers(code=f"{tmp_path}:{STEPS}")
+    assert [site.client.get_run(run).result(timeout=60).output for run in (*olds, new)] == [["a", "c"]] * 4
+
+
+def test_a_parked_run_is_upgraded(site, deploy, flujo, tmp_path):
+    """Its pipeline parks runs whose code has changed; an operator may move them all the same."""
+    [run] = deploy("a")
+    deploy("a", "b")
+    fleet = site.workers(code=f"{tmp_path}:{STEPS}")
+    wait_until(lambda: site.client.get_run(run).status() == "parked", what=site.log)
+    fleet.kill()
+    shown = json.loads(flujo("upgrade", "--status", "parked", "--json").stdout)
+    assert shown == [{"id": run, "verdict": "moved", "reason": ""}]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        ([], 2, "say --all for every live run"),
+        (["--all", "--to", "ffff"], 1, "no plan has a fingerprint that begins with 'ffff'"),
+        (["--status", "succeeded"], 2, "'succeeded' is not one of"),
+        (["run_nothing"], 1, "no run's id begins or ends with 'run_nothing'"),
+    ],
+)
+def test_bad_input_is_refused(deploy, flujo, arguments, code, words):
+    deploy("a")
+    assert words in flujo("upgrade", *arguments, code=code).stderr
+
+
+def test_an_ended_run_is_refused(site, deploy, flujo, tmp_path):
+    [run] = deploy("a")
+    site.workers(code=f"{tmp_path}:{STEPS}")
+    site.client.get_run(run).result(timeout=60)
+    assert f"run {run} has ended: succeeded" in flujo("upgrade", run, code=2).stderr
+
+
+def test_the_plan_of_another_pipeline_is_refused(site, deploy, flujo):
+    [run] = deploy("a")
+    [other] = deploy("a", name="other")
+    to = site.client.get_run(other).record().fingerprint
+    told = flujo("upgrade", run, "--to", to, code=1)
+    assert "that plan is of another pipeline than 'upgrading:moving'" in told.stdout

@@ -1,0 +1,209 @@
+"""What a worker does with a run whose code has changed: policies, waiting for branches, older workers, parked runs (ADR 39)."""
+
+from __future__ import annotations
+
+import pytest
+from builders import member
+
+from flujo_client import ParallelStep, Pipeline, PipelineContext, Step, StepConfig
+from flujo_client.config.manager import Settings
+from flujo_client.config.models import Runs
+from flujo_client.contract.envelope import Envelope
+from flujo_client.errors import PipelineError
+from flujo_client.pipeline.compile import compile_plan
+from flujo_client.serial import loads
+from flujo_worker.sweeper import Sweeper
+from flujo_worker.testing import LocalEngine
+
+
+def work(data):
+    return data
+
+
+def rework(data):
+    return f"{data} again"
+
+
+@pytest.fixture
+def engine():
+    with LocalEngine() as engine:
+        yield engine
+
+
+def steps(*names, agent=work, **options):
+    return Pipeline([Step(name, agent) for name in names], name="p", **options)
+
+
+def named(engine, run, name):
+    return [each for each in engine.story(run) if each.name == name]
+
+
+def begun(engine, pipeline):
+    """A run whose first step is merged."""
+    run = engine.enqueue(pipeline, "x")
+    engine.deliver(engine.bus.popleft())
+    return run
+
+
+def test_what_is_to_come_is_run_as_the_new_code_says(engine):
+    old = steps("a", "b")
+    run = begun(engine, old)
+    engine.deploy(old, Pipeline([Step("a", work), Step("c", rework)], name="p"))
+    engine.drain()
+    assert engine.result(run).output == "x again"
+    [told] = named(engine, run, "run.carried_on")
+    assert (told.level, told.data["changes"]) == ("info", ["step 'b' was removed", "step 'c' was added"])
+
+
+def test_a_change_of_what_has_run_is_a_warning(engine):
+    old = steps("a", "b")
+    run = begun(engine, old)
+    engine.deploy(old, Pipeline([Step("a", rework), Step("b", work)], name="p"))
+    engine.drain()
+    assert [each.level for each in named(engine, run, "run.carried_on")] == ["warning"]
+
+
+@pytest.mark.parametrize("policy", ["pin", "park"])
+@pytest.mark.parametrize("is_project", [False, True])
+def test_a_policy_parks_what_could_go_on(policy, is_project):
+    own = None if is_project else policy
+    settings = Settings(runs=Runs(on_change=policy if is_project else "carry_on"))
+    with LocalEngine(settings) as engine:
+        old = steps("a", "b", on_change=own)
+        run = begun(engine, old)
+        engine.deploy(old, steps("a", "b", "c", on_change=own))
+        engine.drain()
+        assert engine.store.read_run(run).status == "parked"
+        reason = engine.store.read_run(run).reason
+        assert ("pinned to the code it was started with" if policy == "pin" else "step 'c' was added") in reason
+        assert named(engine, run, "run.carried_on") == []
+
+
+def test_the_policy_that_counts_is_the_run_s_own(engine):
+    old = steps("a", "b", on_change="pin")
+    run = begun(engine, old)
+    engine.deploy(old, steps("a", "b", on_change="carry_on"))
+    engine.drain()
+    assert engine.store.read_run(run).status == "parked"
+
+
+def test_a_policy_that_there_is_not_is_refused():
+    with pytest.raises(PipelineError, match="`on_change` must be one of 'carry_on', 'pin', 'park', got 'kill'"):
+        steps("a", on_change="kill")
+
+
+def branches(*names):
+    parallel = ParallelStep("fan", branches={"x": Pipeline([Step(each, work) for each in names]), "y": Step("y", work)})
+    return Pipeline([parallel], name="p", context_model=PipelineContext)
+
+
+def test_a_run_waits_for_a_branch_that_runs_under_the_old_code(engine):
+    old = branches("a", "b")
+    run = engine.enqueue(old, "x")
+    engine.deliver(engine.bus.popleft())
+    first, second = (Envelope.from_wire(loads(each)) for each in engine.bus)
+    engine.store.register_worker(member("other"), 60.0)
+    engine.store.claim(first.key, "other", max_lost=3)
+    engine.deploy(old, branches("a", "b", "c"))
+
+    engine.bus.popleft()
+    assert engine.deliver(engine.bus.popleft()) == "waiting"
+
+    [told] = named(engine, run, "run.waits_for_old_code")
+    assert f"step '{first.step}' is running under the old code" in told.data["reason"]
+    assert named(engine, run, "run.carried_on") == []
+    engine.store.defer(first.key, 1, 0.0)
+    engine.drain()
+    assert engine.store.read_run(run).status == "succeeded"
+    assert len(named(engine, run, "run.carried_on")) == 1
+    assert second.key in {each.key for each in engine.history(run)}
+
+
+def test_a_worker_with_older_code_parks_the_run(engine):
+    old, new = steps("a", "b"), steps("a", "b", "c")
+    engine.now += 10
+    run = begun(engine, old)
+    engine.now += 10
+    reference = engine.store.read_run(run).reference
+    engine._local.put(new, reference=reference)
+    engine.drain()
+    assert engine.store.read_run(run).status == "parked"
+    assert "this worker was started before the code that the run goes by" in engine.store.read_run(run).reason
+
+
+def sweeper(engine):
+    class Post:
+        def epoch(self):
+            return "e"
+
+        def heads(self, queues):
+            return dict.fromkeys(queues)
+
+        def send(self, envelopes):
+            engine._send(envelopes)
+
+    return Sweeper(
+        engine.store, Post(), engine.coordinator, engine._local, changes=engine.changes,
+        worker=lambda: "local", may_judge=lambda: False,
+    )  # fmt: skip
+
+
+def test_a_sweep_moves_parked_runs_to_code_under_which_they_may_go_on(engine):
+    old = steps("a", "b")
+    run = begun(engine, old)
+    engine.deploy(old, steps("z", "a", "b"))
+    engine.drain()
+    assert engine.store.read_run(run).status == "parked"
+
+    engine.deploy(old, steps("a", "b", "c"))
+    sweeper(engine).sweep()
+    engine.drain()
+
+    assert engine.store.read_run(run).status == "succeeded"
+    assert [each.step for each in engine.history(run)] == ["a", "b", "c"]
+
+
+def test_a_parked_run_that_cannot_be_moved_does_not_hide_the_others(engine, monkeypatch):
+    monkeypatch.setattr("flujo_worker.sweeper.BATCH", 1)
+    old = steps("a", "b")
+    stays, goes = begun(engine, old), None
+    engine.now += 1
+    engine.bus.clear()
+    goes = engine.enqueue(old, "x")
+    engine.bus.clear()
+    for run in (stays, goes):
+        [row] = [each for each in engine.history(run) if each.ended_at is None]
+        assert engine.store.claim(row.key, "local", max_lost=3).fence
+        assert engine.store.park(row.key, 1, "other code")
+    engine.deploy(old, steps("z", "a", "b"))
+    sweeping = sweeper(engine)
+    for _ in range(2):
+        sweeping._unparked_at = float("-inf")
+        sweeping.sweep()
+    engine.drain()
+    assert [engine.store.read_run(run).status for run in (stays, goes)] == ["parked", "succeeded"]
+
+
+def test_the_plan_of_a_worker_is_kept_for_those_who_compare(engine):
+    old, new = steps("a", "b"), steps("z", "a", "b")
+    begun(engine, old)
+    engine.deploy(old, new)
+    engine.drain()
+    assert engine.store.plan(compile_plan(new).fingerprint) is not None
+
+
+def test_retries_go_on_counting(engine):
+    class Fails:
+        calls = 0
+
+        def run(self, data):
+            self.calls += 1
+            raise ValueError("no")
+
+    agent = Fails()
+    old = Pipeline([Step("a", agent, config=StepConfig(max_retries=1))], name="p")
+    run = begun(engine, old)
+    engine.deploy(old, Pipeline([Step("a", agent, config=StepConfig(max_retries=2))], name="p"))
+    engine.drain()
+    assert agent.calls == 3
+    assert [each.number for each in engine.history(run)] == [1, 2, 3]

@@ -1,0 +1,127 @@
+"""What a run is told when the code changes under a conversation that the fingerprint says is the same."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+from judging import HUNDRED, TEN, judging
+
+from flujo_client import Pipeline, Step
+from flujo_client.errors import PipelineError
+from flujo_worker.testing import LocalEngine
+
+
+@pytest.fixture
+def deploy(tmp_path):
+    """Import a text as the module `judging_app`; each deploy is a file of its own, and a worker of its own knows only that."""
+    made = []
+
+    def imported(text):
+        path = tmp_path / f"{len(made)}.py"
+        made.append(path)
+        path.write_text(text)
+        spec = importlib.util.spec_from_file_location("judging_app", path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module.pipeline
+
+    return imported
+
+
+@pytest.fixture
+def engine():
+    with LocalEngine() as engine:
+        yield engine
+
+
+def begin(engine, pipeline):
+    """Run the first turn, to its question."""
+    run = engine.enqueue(pipeline, "begin")
+    engine.drain()
+    return run
+
+
+def turn(engine, run, pipeline, answer="more"):
+    """Answer, with workers that have this code by now."""
+    redeploy(engine, run, pipeline)
+    engine.answer(run, answer)
+
+
+def redeploy(engine, run, pipeline):
+    reference = engine.store.read_run(run).reference
+    entry = engine._local._entries[engine._local.put(pipeline)]
+    assert entry.plan.fingerprint == engine.store.read_run(run).fingerprint, "the fingerprint leaves it out"
+    engine._local._entries[reference] = entry
+
+
+def changes(engine, run):
+    return [event.data["changed"] for event in engine.store.read_events(run) if event.name == "code.changed"]
+
+
+def test_a_conversation_whose_tool_changed_is_warned_of_once(engine, deploy):
+    """The published case: 8 of 10 in the first turn, 80 of 100 in the second, and nothing else said so."""
+    run = begin(engine, deploy(judging(TEN)))
+    assert changes(engine, run) == []
+
+    new = deploy(judging(HUNDRED))
+    turn(engine, run, new)
+    assert changes(engine, run) == [["tool judging_app:rate"]]
+    turn(engine, run, new)
+    turn(engine, run, deploy(judging(TEN)), "enough")
+
+    assert changes(engine, run) == [["tool judging_app:rate"]], "once, also when an old worker takes a turn"
+    assert engine.store.read_run(run).status == "succeeded"
+
+
+@pytest.mark.parametrize(
+    ("replaced", "part"),
+    [({"argument": "text: int"}, "schema of tool rate of step 'talk/body/judge'")],
+)
+def test_a_tools_schema_and_a_prompt_count(engine, deploy, replaced, part):
+    run = begin(engine, deploy(judging()))
+    turn(engine, run, deploy(judging(**replaced)))
+
+    assert part in changes(engine, run)[0]
+
+
+def test_comments_and_docstrings_are_no_change(engine, deploy):
+    run = begin(engine, deploy(judging()))
+    turn(engine, run, deploy(judging(docstring='"""Other words."""  # and a comment')))
+
+    assert changes(engine, run) == []
+    assert len({each.code for each in engine.store.read_attempts(run) if each.step == "judge"}) == 1
+
+
+def test_a_pipeline_may_not_mind(engine, deploy):
+    run = begin(engine, deploy(judging(policy="ignore")))
+    turn(engine, run, deploy(judging(HUNDRED, policy="ignore")))
+
+    assert changes(engine, run) == []
+    first, second = [each.code for each in engine.store.read_attempts(run) if each.step == "judge"]
+    assert first != second, "what each was performed with is on record all the same"
+
+
+def test_a_pipeline_may_have_its_runs_parked_there(engine, deploy):
+    run = begin(engine, deploy(judging(policy="park")))
+    turn(engine, run, deploy(judging(HUNDRED, policy="park")))
+
+    record = engine.store.read_run(run)
+    assert record.status == "parked"
+    assert "tool judging_app:rate changed" in record.reason
+    assert [each.status for each in engine.store.read_attempts(run) if each.step == "judge"] == ["succeeded", "ready"]
+
+
+def test_each_attempt_records_what_it_was_performed_with(engine, deploy):
+    run = begin(engine, deploy(judging()))
+
+    [code] = {each.code for each in engine.store.read_attempts(run) if each.step == "judge"}
+    parts = engine.store.code([code])[code].parts
+    assert {name.partition(" ")[0] for name in parts} >= {"model", "prompt", "settings", "output", "tool", "schema"}
+    assert parts["model of step 'talk/body/judge'"] == ("function:answer:",)
+    assert "exit_condition of step 'talk': judging_app:is_done" in parts
+
+
+def test_a_policy_that_is_none_is_refused_where_it_is_written():
+    with pytest.raises(PipelineError, match="`on_body_change` must be ignore or warn or park, got 'stop'"):
+        Pipeline([Step("a", str)], on_body_change="stop")
