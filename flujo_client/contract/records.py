@@ -53,6 +53,7 @@ class RunRecord:
     Attributes:
         parent_run: the run it is a step of.
         limits: what it may spend with all runs of its tree, as `UsageLimits` is written; None without such limits.
+        aros, settings: the project's `[aros]`, and its other settings that differ from the defaults, as they were when it was enqueued.
         is_background: that run does not wait for it.
         retry_of: the run in the background that it starts again, and `retries` how many were started again before it, itself included.
         forked_from: the run it was forked from by a retry, at the step `from_step`.
@@ -78,6 +79,8 @@ class RunRecord:
     cancel_requested_at: datetime | None = None
     parent_run: str | None = None
     limits: dict[str, Any] | None = None
+    aros: Mapping[str, Any] | None = None
+    settings: Mapping[str, Any] | None = None
     is_background: bool = False
     retry_of: str | None = None
     retries: int = 0

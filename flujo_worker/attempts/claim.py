@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.config.models import Historical
+from flujo_client.config.run_settings import RunSettings, settings_of
 from flujo_client.contract.outcome import Event
 from flujo_client.contract.processing import resolve
 from flujo_client.serial import Resolver
@@ -86,7 +87,7 @@ class Claims:
         self._ledger, self._lease, self._catalog, self._settings = ledger, lease, catalog, settings
         self._effects = effects
         self._history = History(ledger, settings.cost.historical or Historical(), threads)
-        self._resolve = Resolver(settings.allowed_imports)
+        self._resolve, self._own = Resolver(settings.allowed_imports), RunSettings.of(settings)
         self._calls: dict[tuple[str, str, str], StepCalls] = {}
 
     async def wanted(self, envelope: Envelope) -> ClaimRequest:
@@ -160,7 +161,7 @@ class Claims:
     def _request(
         self, envelope: Envelope, entry: LoadedPipeline, path: str, calls: StepCalls, size: int
     ) -> ClaimRequest:
-        cost = self._settings.cost
+        cost = settings_of(envelope.ticket.settings, self._own).cost
         is_whole = cost.estimation_strategy == "historical"
         known = self._history.expected(envelope) if is_whole or calls.needs_prompt else None
         expected = calls.expected(size, cost, known, is_whole=is_whole)

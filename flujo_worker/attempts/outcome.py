@@ -195,7 +195,7 @@ class Outcomes:
             agent=agent,
             data=decode(envelope.input.tree(), resolve=self._resolve),
             guidance=envelope.guidance,
-            timeout_s=own_timeout or self._settings.agents.agent_timeout_s,
+            timeout_s=own_timeout or run.settings.agent_timeout_s,
             threads=self._threads,
             processing=resolve(step.processing, envelope.ticket.aros),
             agent_of=self._catalog.agent,
@@ -208,7 +208,7 @@ class Outcomes:
 
     async def _run(self, work: Work, run: AttemptRun, envelope: Envelope, held: ActiveAttempt) -> Done:
         late = partial(self._spend_late, envelope, held, run)
-        performing = _perform(POLICIES[envelope.kind], work, run, filling_of(self._settings.template))
+        performing = _perform(POLICIES[envelope.kind], work, run, filling_of(run.settings.template))
         future = self._loop.submit(performing, envelope.key, late)
         held.on_cancel.append(future.cancel)
         held.on_interrupt.append(partial(self._loop.interrupt, future))

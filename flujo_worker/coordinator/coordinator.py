@@ -11,9 +11,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from flujo_client.address import branch_of
+from flujo_client.config.run_settings import RunSettings, settings_of
 from flujo_client.contract.envelope import CONTROL_QUEUE, Envelope
 from flujo_client.contract.join_signal import JoinSignal
 from flujo_client.contract.outcome import Event, Fault, Outcome
+from flujo_client.contract.plan import Backoff
 from flujo_client.contract.records import LIVE_RUN
 from flujo_client.errors import FlujoError
 from flujo_client.transport.chords import NO_LANE
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from flujo_client.contract.envelope import RunHeader
-    from flujo_client.contract.plan import Backoff, Plan
+    from flujo_client.contract.plan import Plan
     from flujo_worker.domain.values import (
         BranchClosed,
         CacheEntry,
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_NO_SETTINGS = RunSettings()
 _RAISED = (UserCodeFailed, UserCodePaused)
 """The answers that are raised."""
 
@@ -256,7 +259,7 @@ class Coordinator:
         plan = self._plans.get(fingerprint)
         if plan is None:
             plan = await self.effects.call(self._plan, fingerprint)
-        deciding = decide(plan, notice, backoff=self._backoff, control_queue=self._control_queue)
+        deciding = decide(plan, notice, backoff=self._backoff_of(notice), control_queue=self._control_queue)
         answer: Any = None
         try:
             while True:
@@ -265,6 +268,11 @@ class Coordinator:
         except StopIteration as end:
             decision: Decision = end.value
             return recorded.put_into(decision)
+
+    def _backoff_of(self, notice: AttemptReport) -> Backoff:
+        """Return the waits of steps that set none of their own: the run's, else this process's."""
+        table = notice.envelope.ticket.settings
+        return self._backoff if table is None else Backoff(**dict(settings_of(table, _NO_SETTINGS).retry))
 
     def _answer(self, envelope: Envelope, request: CallUserCode | ReadScope, recorded: RecordedAnswers) -> Any:
         """Answer one question; a refusal is an answer too."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from flujo_client.config.run_settings import RunSettings, settings_of
 from flujo_client.errors import PausedException
 from flujo_client.pipeline.compiled_text import filling_by
 from flujo_client.serial import Resolver
@@ -103,20 +104,26 @@ class Evaluator:
             CodeMismatch: this worker has not the code the run was started with.
         """
         step = self.catalog.entry(ticket.reference, ticket.fingerprint).steps[call.path]
-        filling = filling_of(self._bench.template, step=call.path.rpartition("/")[2], of=call.role)
+        bench = self._bench_of(ticket)
+        filling = filling_of(bench.template, step=call.path.rpartition("/")[2], of=call.role)
         try:
             with filling_by(filling):
-                asked = UserCodeCall(
-                    step, self._fetched(call.values), call.data, self._bench, partial(_reply, call, replies)
-                )
+                asked = UserCodeCall(step, self._fetched(call.values), call.data, bench, partial(_reply, call, replies))
                 return ROLES[call.role](asked)
         except StoreError:
             raise
         except PausedException as pause:
             message = message_of(pause, None).strip() or f"Step '{step.name}' requires human input."
-            raise UserCodePaused(message, self._fault(call, pause), call) from pause
+            raise UserCodePaused(message, _fault(call, pause, bench.timeout_s), call) from pause
         except Exception as error:
-            raise UserCodeFailed(self._fault(call, error)) from error
+            raise UserCodeFailed(_fault(call, error, bench.timeout_s)) from error
+
+    def _bench_of(self, ticket: RunHeader) -> UserCodeRuntime:
+        """Return where user code runs, by the settings of its run."""
+        if ticket.settings is None:
+            return self._bench
+        own = settings_of(ticket.settings, RunSettings(template=self._bench.template))
+        return replace(self._bench, timeout_s=own.agents.function_timeout_s, template=own.template)
 
     def store_result(self, ticket: RunHeader, entry: CacheEntry) -> Event:
         """Keep a cached step's result, and tell what became of it. Nothing that goes wrong here can undo what was committed."""
@@ -134,11 +141,6 @@ class Evaluator:
             found.get(packed.digest) if packed is not None and packed.is_reference else packed for packed in values
         )
 
-    def _fault(self, call: CallUserCode, error: Exception) -> Fault:
-        fault = fault_of(error, "system", self._bench.timeout_s)
-        message = f"{call.role} of '{call.path}' failed with {fault.type_name}: {fault.message}"
-        return replace(fault, feedback=message)
-
 
 def _reply(call: CallUserCode, replies: Replies) -> Packed | None:
     """Return the latest answer to what this code asked at that place, or None."""
@@ -147,3 +149,9 @@ def _reply(call: CallUserCode, replies: Replies) -> Packed | None:
         each.answer.value for each in replies() if each.answer is not None and asked.items() <= each.question.items()
     ]
     return given[-1] if given else None
+
+
+def _fault(call: CallUserCode, error: Exception, timeout_s: float) -> Fault:
+    fault = fault_of(error, "system", timeout_s)
+    message = f"{call.role} of '{call.path}' failed with {fault.type_name}: {fault.message}"
+    return replace(fault, feedback=message)

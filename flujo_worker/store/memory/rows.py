@@ -115,6 +115,8 @@ class StoredRun:
             cancel_requested_at=when_or_none(self.stopped_at),
             parent_run=self.parent[0] if self.parent else None,
             limits=(self.ticket.limits or {}).get("limits"),
+            aros=self.ticket.aros,
+            settings=self.ticket.settings,
             is_background=self.is_background,
             retry_of=self.retry_of,
             retries=self.retries,
