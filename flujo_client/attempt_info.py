@@ -21,7 +21,7 @@ class AttemptInfo:
     Attributes:
         run_id: its run.
         key: its own key, the same whenever it is delivered again.
-        address: the scope it stands in, such as `review/loop#3`; the empty text for a run's top level.
+        address: the scope it is in, such as `review/loop#3`; the empty text for a run's top level.
         step: its step.
         number: which try at the step it is, counted from 1.
         trace_parent: the W3C trace context that the run was enqueued with, or None.
@@ -53,7 +53,7 @@ def current_attempt() -> AttemptInfo | None:
 
 
 def running_attempt() -> RunningAttempt | None:
-    """Give the worker's own record of the attempt that this code runs in. For workers."""
+    """Return the worker's own record of the attempt that this code runs in. For workers."""
     return _running.get()
 
 

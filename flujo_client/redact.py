@@ -53,7 +53,7 @@ _VALUE = re.compile(
     r"|(?:(?<=s=)|(?<=s:\s))[^\s'\"&;]+"  # of several, all
     r"|['\"]?[^\s'\",;&]+"
 )
-"""What stands behind a name and a sign, as in JSON, TOML, a query, a variable, or what `repr` prints."""
+"""What is behind a name and a sign, as in JSON, TOML, a query, a variable, or what `repr` prints."""
 
 
 @lru_cache(4096)
@@ -150,7 +150,7 @@ _PLURAL = re.compile(r"(?i)(?<!s)s$")
 _SIGNS = "pass", "pwd", "secret", "key", "cookie", "credential", "token"
 _SECRET_IN_QUERY = re.compile(r"(?i)([?&](?:\w*password|passwd|pwd|secret|token|api_?key)=)[^&#]*")
 _NO_PORT = re.compile(r"(?s)^([^:/?\[]*:)(?!\d*(?:[/?,]|$))[^/?]*")
-"""What stands in a port's place and is no number: the password of a URL that lacks its host."""
+"""What is in a port's place and is no number: the password of a URL that lacks its host."""
 _fields: set[str] = set()
 _in_text: list[re.Pattern[str]] = []
 """Finds the hidden fields in a text, behind their names: a prompt shows them as JSON or as a list."""
@@ -179,7 +179,7 @@ def redact(text: str) -> str:
 
 
 def mask_url(url: str) -> str:
-    """Give `url` back with its password as `***`; in doubt more is hidden, never less."""
+    """Return `url` back with its password as `***`; in doubt more is hidden, never less."""
     scheme, separator, rest = url.partition("://")
     user, at, place = rest.rpartition("@")
     if at:
@@ -200,7 +200,7 @@ def redact_tree(tree: Any, name: object = "", *, hidden: Iterable[str] | None = 
 
     Args:
         tree: plain data.
-        name: what it stands under.
+        name: what it is under.
         hidden: the fields to hide besides; the process's when None.
     """
     return _redacted(tree, name, _fields if hidden is None else {each.casefold() for each in hidden})

@@ -1,6 +1,6 @@
 """One event loop per process, in a thread of its own. Agents and their clients live on it; Celery's threads wait for it.
 
-User code that ignores its cancellation is left behind: whoever waits for it gets a timeout, and the coroutine goes on without effect.
+User code that ignores its cancellation is left behind: whoever waits for it gets a timeout, and the coroutine continues without effect.
 """
 
 from __future__ import annotations

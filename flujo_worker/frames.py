@@ -1,6 +1,6 @@
 """Where user code is at: the function that was called, and the line that it has come to. No values of variables are looked at.
 
-Pure but for reading frames that may go on meanwhile. In: a coroutine, or a thread's innermost frame. Out: a `Place`.
+Pure but for reading frames that may continue meanwhile. In: a coroutine, or a thread's innermost frame. Out: a `Place`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a worker does with attempts that have not ended when it stops: it interrupts them and gives them back, and others begin them at once.
 
 Code that ends when it is cancelled has ended before its attempt is given back. Code that does not, such as a plain function in a thread,
-goes on beside its repetition until the process is gone; the fence keeps its result out. In: the attempts that are held. Out: their messages.
+continues beside its repetition until the process is gone; the fence keeps its result out. In: the attempts that are held. Out: their messages.
 """
 
 from __future__ import annotations
@@ -53,4 +53,4 @@ class HandBack:
             logger.warning("attempts are left to the sweeper: %s", error)
             return
         for key in sorted(keys):
-            logger.info("attempt %s handed back%s", key, ", though its code has not ended" if everything else "")
+            logger.info("attempt %s handed back%s", key, ", although its code is still running" if everything else "")

@@ -23,6 +23,7 @@ from flujo_worker.coordinator.code_changes import CodeChanges
 from flujo_worker.coordinator.coordinator import Coordinator
 from flujo_worker.coordinator.failure_log import log_failures
 from flujo_worker.dispatch import RedisPublisher, Sender
+from flujo_worker.domain.retention import keep_rules
 from flujo_worker.engine import Engine, LoopEffects
 from flujo_worker.errors import WireError
 from flujo_worker.event_loop import Loop
@@ -40,6 +41,7 @@ from flujo_worker.observe.step_output import capture_step_output, release_step_o
 from flujo_worker.observe.system import SystemEvents
 from flujo_worker.ports import Member
 from flujo_worker.quarantine import STOP_S, Quarantine
+from flujo_worker.retention import Pruner
 from flujo_worker.runtime.effects import BlockingEffects
 from flujo_worker.store.migrate import require_current
 from flujo_worker.store.postgres.groups import GroupedLedger
@@ -102,7 +104,8 @@ class Host:
         self._post = RedisPublisher(settings, app)
         self._sender = Sender(self._post, self._store)
         self._loop, self._threads, self._results = Loop(), Threads("flujo-user"), RedisCache(settings)
-        catalog = CodeRegistry(settings.allowed_imports, self._store.plan)
+        self._build = own.build
+        catalog = CodeRegistry(settings.allowed_imports, self._store.plan, self._note_build)
         bench = user_code_runtime(settings, self._loop, self._threads, self._results)
         hooks = HookCaller(catalog, bench, strict=settings.hooks.strict)
         hooks_due = threading.Event()
@@ -121,7 +124,7 @@ class Host:
         )
         self._heartbeat = Heartbeat(own.heartbeat_file)
         self._slots, self._consumes = slots or own.concurrency, list(consumes)
-        member = _this_process(0 if is_child else self._slots, place)
+        member = _this_process(0 if is_child else self._slots, place, own.build)
         self._lease = Lease(
             self._store,
             member,
@@ -169,9 +172,12 @@ class Host:
             max_lost=own.max_lost,
             control_queue=own.control_queue,
             keep_events_days=settings.events.keep_days or None,
-            fits=self._attempts.code.fits,
+            fits=self._attempts.preparation.fits,
             may_load=trials.may_load,
             look_beside=neighbours.bury,
+            prune=Pruner(
+                self._store, keep_rules(settings.retention), per_minute=settings.retention.runs_per_minute
+            ).prune_in_turn,
         )
         self._hook_delivery = HookDelivery(
             self._store,
@@ -202,6 +208,10 @@ class Host:
     def silent_s(self) -> float:
         """Seconds since the lease was last renewed."""
         return self._lease.silent_s
+
+    def _note_build(self, fingerprint: str) -> None:
+        if self._build is not None:
+            self._store.note_build(fingerprint, self._build)
 
     def begin(self) -> None:
         """Take a lease, and begin to mark what is sent: all that an attempt needs."""
@@ -327,10 +337,15 @@ class Host:
         self._health.check()
 
 
-def _this_process(slots: int, place: str) -> Member:
+def _this_process(slots: int, place: str, code_build: str | None) -> Member:
     host = socket.gethostname()
     return Member(
-        f"{host}-{os.getpid()}-{place or 'elsewhere'}-{secrets.token_hex(3)}", host, os.getpid(), _build(), slots
+        f"{host}-{os.getpid()}-{place or 'elsewhere'}-{secrets.token_hex(3)}",
+        host,
+        os.getpid(),
+        _build(),
+        slots,
+        code_build,
     )
 
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from flujo_client.serial import Packed
     from flujo_worker.domain.budget import Reservation
     from flujo_worker.domain.carry_on import PlanMove
+    from flujo_worker.domain.context_change import Fields
+    from flujo_worker.domain.retention import KeepRule
     from flujo_worker.domain.values import ChildRunRow, Decision, ScopeRow
 
 Refusal = Literal["unknown", "mismatched", "moved", "ended", "busy", "unleased", "stopped", "parked", "suspect"]
@@ -44,7 +46,7 @@ class PlanName(NamedTuple):
 class Claim:
     """The answer to a claim: the fence to work under, or why not.
 
-    `aborted`: a fan-out the attempt stands in was aborted, so it is to close itself without being performed.
+    `aborted`: a fan-out the attempt is in was aborted, so it is to close itself without being performed.
     `over`: a budget has not what it asks for, so it is to be concluded as limit without being performed.
     `in_company`: how often a suspect was lost without having been alone.
     `claimed_at`: microseconds since 1970 by the database's clock. It tells this claim from one that has the same fence because a crash of
@@ -129,13 +131,14 @@ class Records:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One worker process in one incarnation."""
+    """One worker process in one incarnation: `build` is Flujo's version, `code_build` the user's name for the code that it has."""
 
     id: str
     host: str
     pid: int
     build: str
     slots: int
+    code_build: str | None = None
 
 
 class Renewal(NamedTuple):
@@ -197,7 +200,7 @@ class Leases(Protocol):
         """
 
     def hand_back(self, worker: str, keys: Collection[str]) -> set[str]:
-        """Give back those of the attempts that this worker works on, or has a message of; return them, to be published at once.
+        """Return those of the attempts that this worker works on, or has a message of; return them, to be published at once.
 
         They keep their numbers, and none of them was lost.
         """
@@ -254,6 +257,12 @@ class Ledger(Protocol):
     def park(self, key: str, fence: int, reason: str, *, code: AwaitedCode | None = None) -> bool:
         """Let the run wait for a worker that can carry it on; the attempt goes back. `code`: it waits for bodies, not for its plan."""
 
+    def context_fields(self, model: str, digest: str, fields: Fields) -> list[Fields]:
+        """Record the fields that a context model has, under their digest, and read those that it had before."""
+
+    def plans_of_run(self, run: str) -> list[tuple[str, str]]:
+        """Read the fingerprints and versions of the plans that a run went by: the present one, then the others, the latest first; then those of the run it was forked from."""
+
     def store_code(self, versions: Sequence[CodeVersion]) -> None:
         """Store versions of code by digest."""
 
@@ -261,7 +270,7 @@ class Ledger(Protocol):
         """Read versions of code by digest; a missing one is left out."""
 
     def defer(self, key: str, fence: int, delay_s: float, event: Event | None = None) -> bool:
-        """Give an attempt back that has called nobody, to be published again after that many seconds; it keeps its number.
+        """Return an attempt back that has called nobody, to be published again after that many seconds; it keeps its number.
 
         What this claim reserved is given back too. `event` is written once for each attempt, however often it is put off. False: it
         was not running under that fence.
@@ -321,7 +330,7 @@ class Tree(Protocol):
         """Tell which of these fan-outs were aborted."""
 
     def wind_down_branches(self, run: str, fan_out: str) -> None:
-        """In an aborted fan-out: cancel what waits to run, and close every scope that nothing running stands in."""
+        """In an aborted fan-out: cancel what waits to run, and close every scope that nothing running is in."""
 
     def is_last_of_lane(self, run: str, branch: str, key: str) -> bool:
         """Tell whether this attempt closed that branch and the lane it left is empty: what a redelivery must know."""
@@ -389,7 +398,7 @@ class Backlog(Protocol):
         """Return runs that are parked for bodies of functions: id, reference, fingerprint and what they wait for; in the order of `parked`."""
 
     def unpark(self, run: str) -> bool:
-        """Let a parked run go on."""
+        """Let a parked run continue."""
 
 
 class PlanMoves(Protocol):
@@ -407,6 +416,9 @@ class PlanMoves(Protocol):
 
     def adopt_plan(self, reference: str, plan: Plan, worker: str | None) -> None:
         """Keep a plan whose code a worker has, though no run goes by it yet."""
+
+    def note_build(self, fingerprint: str, build: str) -> None:
+        """Write down which build of the user's code a plan belongs to; the last one that says so counts."""
 
 
 class PendingHookCalls(Protocol):
@@ -438,7 +450,22 @@ class PendingHookCalls(Protocol):
         """Read a run."""
 
 
-class Store(Leases, Ledger, Tree, Backlog, PlanMoves, PendingHookCalls, Protocol):
+class Retention(Protocol):
+    """What is deleted when it is kept no longer. Nothing that is live, and nothing that something live refers to."""
+
+    def begin_pruning(self, every_s: float) -> bool:
+        """Tell whether it is the caller's turn to delete: once in so many seconds, for the whole fleet."""
+
+    def prune_runs(self, rules: Sequence[KeepRule], limit: int) -> list[str]:
+        """Delete runs that ended longer ago than the rules keep them, with all that is theirs; return their ids.
+
+        A run goes together with all its child runs, those in the background too, once the youngest of them is old enough; how its first
+        run ended says how old. So many runs are deleted, more only to complete the last family. One that somebody is about to
+        retry is left for the next time.
+        """
+
+
+class Store(Leases, Ledger, Tree, Backlog, PlanMoves, PendingHookCalls, Retention, Protocol):
     """All of it, as one object."""
 
 
@@ -448,7 +475,7 @@ class Publisher(Protocol):
     def send(self, envelopes: Sequence[Envelope]) -> None:
         """Publish each envelope as one message; raises DispatchError when the broker does not take them.
 
-        What stands in a fan-out is a member of its chord, whoever publishes it.
+        What is in a fan-out is a member of its chord, whoever publishes it.
         """
 
     async def push(self, envelopes: Sequence[Envelope], *, take: bool = False) -> bytes | None:

@@ -1,6 +1,6 @@
 """The process that `flujo_worker.quarantine` starts: it performs one attempt or calls hooks once, says what became of it, and ends.
 
-It does what a worker does for an attempt and nothing else: it neither consumes nor sweeps. It goes on when the worker that started it
+It does what a worker does for an attempt and nothing else: it neither consumes nor sweeps. It continues when the worker that started it
 dies, for that may be another attempt's fault, and ends when it has lost touch with Postgres too.
 """
 

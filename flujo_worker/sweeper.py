@@ -2,7 +2,7 @@
 
 It recovers messages that were never published or were lost, workers that died, timers that are due, runs that were cancelled or
 are past their deadline, questions whose time is over, child runs without their parent, joins whose signal was lost, and parked runs whose code is here. Now and
-then it makes place for the events of the days to come, and drops those that are kept no longer.
+then it makes place for the events of the days to come, and drops those that are kept no longer; ended runs go a few at a time.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import logging
 import random
 import threading
 import time
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -37,6 +36,8 @@ logger = logging.getLogger(__name__)
 BATCH = 200
 STOPPED_FOR = {"cancelled": "cancel requested", "expired": "deadline passed", "failed": "usage limit exceeded"}
 UNPARK_EVERY_S = 5.0
+MOST_UNFIT = 100_000
+"""Runs that wait for other bodies, or for other models, which a process remembers."""
 MOST_KEPT = 100_000
 """Parked runs that a process remembers it cannot move."""
 HOUSEKEEPING_EVERY_S = 3600.0
@@ -52,7 +53,7 @@ class Sweeper:
     """Sweeps.
 
     Args:
-        store: what stands in the rows.
+        store: what is in the rows.
         post: the way out to the broker.
         coordinator: told of attempts that are lost for good.
         catalog: the code of this worker, for parked runs.
@@ -64,8 +65,9 @@ class Sweeper:
         control_queue: where join signals wait.
         keep_events_days: for how many days events are kept; None: for ever.
         may_load: tells whether code can be loaded without harm to this process.
-        fits: tells whether a pipeline here has the bodies that a run waits for.
+        fits: tells whether a pipeline here has the bodies or models that a run waits for, by the attempt that waits.
         look_beside: looks for processes of this machine that are gone, before each turn to sweep.
+        prune: deletes a little of what is kept no longer, after each sweep.
     """
 
     def __init__(  # noqa: PLR0913 - the composition root gives it all it needs, once
@@ -83,8 +85,9 @@ class Sweeper:
         control_queue: str = CONTROL_QUEUE,
         keep_events_days: int | None = None,
         may_load: Callable[[str, str], bool] = lambda *_: True,
-        fits: Callable[[LoadedPipeline, AwaitedCode], bool] = lambda *_: True,
+        fits: Callable[[LoadedPipeline, AwaitedCode, Envelope | None], bool] = lambda *_: True,
         look_beside: Callable[[], object] = lambda: None,
+        prune: Callable[[], object] = lambda: None,
     ) -> None:
         self._store, self._post, self._coordinator, self._catalog = store, post, coordinator, catalog
         self._changes, self._kept_parked = changes, dict[str, None]()
@@ -93,7 +96,7 @@ class Sweeper:
         self._every_s, self._max_lost = every_s, max_lost
         self._unparked_at = self._housekept_at = float("-inf")
         self._keep_events_days, self._look_beside, self._may_load = keep_events_days, look_beside, may_load
-        self._fits = fits
+        self._fits, self._prune, self._unfit = fits, prune, dict[object, None]()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._sweep_forever, name="flujo-sweeper", daemon=True)
 
@@ -215,10 +218,20 @@ class Sweeper:
                 _safely(f"unparking {run}", partial(self._unpark_if_fit, run, code, awaited))
 
     def _unpark_if_fit(self, run: str, code: Sequence[str], awaited: AwaitedCode) -> None:
-        """Let a run go on that waits for bodies of functions, if this worker has them."""
-        with suppress(CodeMismatch):
-            if self._fits(self._catalog.entry(*code), awaited):
+        """Let a run go on that waits for bodies of functions or for models, if this worker has them. It is asked once: its code stays."""
+        if (run, awaited) in self._unfit:
+            return
+        try:
+            entry = self._catalog.entry(*code)
+        except CodeMismatch as finding:
+            if finding.loaded is not None and self._changes is not None:
+                self._change_code(self._changes, run, finding.loaded.plan)
+        else:
+            waiting = self._store.envelopes([awaited.attempt]) if awaited.attempt else []
+            if self._fits(entry, awaited, next(iter(waiting), None)):
                 self._store.unpark(run)
+                return
+        put_bounded(self._unfit, (run, awaited), None, most=MOST_UNFIT)
 
     def _change_code(self, changes: CodeChanges, run: str, plan: Plan) -> None:
         """Bring a parked run under the code that is here. One that may not go on under it is not asked about again: neither changes."""
@@ -249,6 +262,7 @@ class Sweeper:
                 if self._store.begin_sweep(self._worker(), self._every_s * self._patience()):
                     while self.sweep() == BATCH and not self._stopping.is_set():
                         pass
+                    self._prune()
             except (StoreError, DispatchError) as error:
                 logger.warning("sweep postponed: %s", error)
             except Exception:

@@ -138,7 +138,7 @@ class LocalEngine:
 
     @property
     def left_behind(self) -> int:
-        """How many calls go on though their time and their grace are over."""
+        """How many calls continue though their time and their grace are over."""
         return self._watchdog.left_behind
 
     def run(self, pipeline: Pipeline, value: Any = None, **options: Any) -> PipelineResult:

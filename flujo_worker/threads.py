@@ -72,7 +72,7 @@ class Threads(Executor):
         return future
 
     def left_behind(self, grace_s: float) -> int:
-        """Count the calls that go on though nobody has wanted their result for a grace time."""
+        """Count the calls that continue though nobody has wanted their result for a grace time."""
         since = time.monotonic() - grace_s
         return sum(each.dropped_at is not None and each.dropped_at < since for each in tuple(self._at_work))
 

@@ -42,7 +42,7 @@ def resume(  # noqa: PLR0913 - the seed's signature
     actor: str | None = None,
     note: str | None = None,
 ) -> Operation[Approval]:
-    """Answer a run's open question: the one that is named, or the only one. A worker goes on with it.
+    """Answer a run's open question: the one that is named, or the only one. A worker continues with it.
 
     Returns:
         the question that was answered.

@@ -1,4 +1,4 @@
-"""What a client can do about runs in the background: find those that failed, go on with them, give up the stale ones.
+"""What a client can do about runs in the background: find those that failed, continue with them, give up the stale ones.
 
 Verbs, as those of `flujo_client.api.operations`. Nothing here moves a run: what is written is a new run, an answer, or a request to stop.
 """
@@ -46,7 +46,7 @@ def resume(settings: Settings, task_id: str, new_data: Any = None) -> Operation[
 
     Raises:
         RunNotFound: there is no such run.
-        ResumeError: it is none in the background, has succeeded, was started again before, or goes on and has no question open.
+        ResumeError: it is none in the background, has succeeded, was started again before, or continues and has no question open.
     """
     _need_resumability(settings)
     task = yield from record_of(task_id)

@@ -87,7 +87,7 @@ class FlujoClient:
         """Enqueue a pipeline.
 
         Args:
-            pipeline: `"package.module:attribute"`, or the object that stands there.
+            pipeline: `"package.module:attribute"`, or the object that is there.
             value: the first step's input.
             context: the run's context: a mapping, or an instance of the pipeline's context model.
             idempotency_key: the same key again gives the same run, and is refused for other work.
@@ -229,11 +229,11 @@ class FlujoClient:
             new_data: the answer; or another input to start again with.
 
         Returns:
-            the run that goes on: the same one after an answer, else the new one.
+            the run that continues: the same one after an answer, else the new one.
 
         Raises:
             RunNotFound: there is no such run.
-            ResumeError: it is no background step's, has succeeded, was started again before (`STARTED_AGAIN`), or goes on by itself.
+            ResumeError: it is no background step's, has succeeded, was started again before (`STARTED_AGAIN`), or continues by itself.
             ConfigurationError: `[background_tasks]` says that nothing is resumed.
         """
         return RunHandle(self, self._door.perform(background_runs.resume(self.settings, task_id, new_data)))
@@ -317,7 +317,7 @@ class AsyncFlujoClient:
         values: Iterable[Any],
         **options: Unpack[BulkOptions],
     ) -> list[AsyncRunHandle[OutputT, ContextT]]:
-        """Enqueue a run for each value, as `FlujoClient.enqueue_many` does; other tasks go on meanwhile."""
+        """Enqueue a run for each value, as `FlujoClient.enqueue_many` does; other tasks continue meanwhile."""
         verb = bulk.enqueue_many(self.settings, pipeline, values, options)
         return [AsyncRunHandle(self, each) for each in await self._door.perform(verb)]
 

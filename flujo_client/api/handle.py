@@ -65,7 +65,7 @@ class RunHandle(Generic[OutputT, ContextT]):
         almost at once.
 
         Raises:
-            WaitTimedOut: it has not ended within `timeout` seconds; it goes on.
+            WaitTimedOut: it has not ended within `timeout` seconds; it continues.
         """
         return self._client.perform(_result(self._client, self.id, timeout))
 
@@ -85,7 +85,7 @@ class RunHandle(Generic[OutputT, ContextT]):
         """Tell the run's story as it happens, each event once, until the run has ended.
 
         Args:
-            after: the `cursor` of the last event that was seen: who was cut off goes on from there.
+            after: the `cursor` of the last event that was seen: who was cut off continues from there.
 
         Raises:
             RunNotFound: there is no such run.
@@ -97,7 +97,7 @@ class RunHandle(Generic[OutputT, ContextT]):
             after = page[-1].cursor
 
     def budgets(self) -> list[BudgetRecord]:
-        """Read the budgets that the run stands under: its tree's, its steps' and its tenant's, each once it was asked for something."""
+        """Read the budgets that the run is under: its tree's, its steps' and its tenant's, each once it was asked for something."""
         return self._client.ask(requests.budgets(self.id))
 
     def trace(self) -> TraceNode:
@@ -121,13 +121,13 @@ class RunHandle(Generic[OutputT, ContextT]):
         actor: str | None = None,
         note: str | None = None,
     ) -> Approval:
-        """Answer the open question of the run or its child runs. It returns when the answer is recorded; a worker goes on with it.
+        """Answer the open question of the run or its child runs. It returns when the answer is recorded; a worker continues with it.
 
         Args:
             value: the answer. It is checked by the question's JSON Schema here where `jsonschema-rs` is installed, and by the step's
                 own type in the worker, which asks again if it does not fit.
             step: which question, where several are open: the name of its step.
-            address: the same, by the scope it stands in.
+            address: the same, by the scope it is in.
             actor: who answers; kept with the answer.
             note: why; kept with the answer.
 
@@ -199,7 +199,7 @@ class RunHandle(Generic[OutputT, ContextT]):
         return RunHandle(self._client, forked)
 
     def fork(self, from_step: str, **options: Unpack[RetryOptions]) -> RunHandle:
-        """Begin again at a step under the present code, in a new run. This run may be live, and goes on as it was.
+        """Begin again at a step under the present code, in a new run. This run may be live, and continues as it was.
 
         As `retry` with its options, but for the plan: the new run has that of the code here, or the one that was enqueued last where the
         code is not here. Names of steps tell where it begins.
@@ -262,7 +262,7 @@ class AsyncRunHandle(Generic[OutputT, ContextT]):
             after = page[-1].cursor
 
     async def budgets(self) -> list[BudgetRecord]:
-        """Read the budgets that the run stands under, as far as they have begun."""
+        """Read the budgets that the run is under, as far as they have begun."""
         return await self._client.ask(requests.budgets(self.id))
 
     async def trace(self) -> TraceNode:

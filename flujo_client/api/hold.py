@@ -1,6 +1,6 @@
 """Why a live run does not move, and what would move it. `hold_of` is pure; `hold` asks for the facts.
 
-In: what a run and its child runs stand at, and the live workers. Out: a Hold, or None where a worker will see to it.
+In: what a run and its child runs are at, and the live workers. Out: a Hold, or None where a worker will see to it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def hold_of(run: RunRecord, held: Sequence[HeldRecord], workers: Sequence[Worker
 
     Args:
         run: the run.
-        held: what it and the child runs it waits for stand at.
+        held: what it and the child runs it waits for are at.
         workers: the worker processes, live or not.
     """
     for each in held:

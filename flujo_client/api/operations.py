@@ -204,7 +204,7 @@ def wait_for(
     """Wait until a run has ended, or waits for a person if it is not to be waited `through_pauses`; return its row.
 
     Raises:
-        WaitTimedOut: it has not within `timeout` seconds; it goes on.
+        WaitTimedOut: it has not within `timeout` seconds; it continues.
     """
     until = None if timeout is None else time.monotonic() + timeout
     look_s, told = first_look_s, None
@@ -320,7 +320,7 @@ def more_of_the_story(run_id: str, after: str | None) -> Operation[list[EventRec
     page = yield from query(requests.events(run_id, after=after))
     while not page:
         with suppress(ServiceUnreachable):  # Postgres was there before: it may only be restarting
-            status = yield from status_of(run_id)  # before the page: what is told until it is read stands in it
+            status = yield from status_of(run_id)  # before the page: what is told until it is read is in it
             page = yield from query(requests.events(run_id, after=after))
             if status not in LIVE_RUN:
                 break

@@ -130,7 +130,7 @@ class Flujo(Generic[OutputT, ContextT]):
     ) -> PipelineResult[OutputT, ContextT]:
         """Enqueue, wait for the end or for a question to a person, and give the result, whatever it is.
 
-        With a question open its `run_status` is `paused` and its `signals` tell the question; `resume_async` answers and goes on.
+        With a question open its `run_status` is `paused` and its `signals` tell the question; `resume_async` answers and continues.
 
         Args:
             value: the first step's input.
@@ -206,7 +206,7 @@ async def run_agentic_loop_pipeline(
     Args:
         pipeline: as `make_agentic_loop_pipeline` makes it, where workers find it; or its reference.
         initial_prompt: the goal.
-        resume_from: a run that waits for a person, or its id: it goes on, and `initial_prompt` does not count.
+        resume_from: a run that waits for a person, or its id: it continues, and `initial_prompt` does not count.
         human_input: the answer to its question.
         options: further ones of `Flujo`.
 
@@ -259,7 +259,7 @@ class TaskClient:
         return result
 
     async def resume_task(self, run_id: str, value: Any, **named: Any) -> Approval:
-        """Answer a run's open question, with the options of `RunHandle.resume`. It is enqueued: a worker goes on."""
+        """Answer a run's open question, with the options of `RunHandle.resume`. It is enqueued: a worker continues."""
         return await (await self._client.get_run(run_id)).resume(value, **named)
 
     async def cancel_task(self, run_id: str, *, reason: str | None = None) -> bool:
@@ -277,7 +277,7 @@ async def run_default_pipeline(pipeline: str | Pipeline | Step, task: Any, **opt
 
     Raises:
         RunEnded: an agent failed for good, or the run was ended from elsewhere.
-        PausedException: an agent asks a person; `Flujo(…).resume_async` answers, and goes on.
+        PausedException: an agent asks a person; `Flujo(…).resume_async` answers, and continues.
     """
     runner = Flujo(pipeline, **options)
     try:

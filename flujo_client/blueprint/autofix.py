@@ -159,7 +159,7 @@ def _words(schema: Any) -> Iterator[str]:
 
 
 def _names(value: Any) -> Iterator[str]:
-    """Give every name of a document: keys, and what stands under `name` and `step`."""
+    """Return every name of a document: keys, and what is under `name` and `step`."""
     if isinstance(value, Mapping):
         yield from (key for key in value if isinstance(key, str))
         yield from (each for key in ("name", "step") if isinstance(each := value.get(key), str))
@@ -181,7 +181,7 @@ def _differences(one: Any, other: Any) -> int:
 def path_replaced(entry: SourceEntry, path: Sequence[str], other: Sequence[str]) -> Edit | None:
     """Write another path in the first place at which one is read; None where it is not written out as `a.b.c`.
 
-    What only looks like it stays: a text in quotes, what stands between tags, the middle of a longer path.
+    What only looks like it stays: a text in quotes, what is between tags, the middle of a longer path.
     """
     try:
         words = list(_path_words(entry.value))
@@ -196,7 +196,7 @@ def path_replaced(entry: SourceEntry, path: Sequence[str], other: Sequence[str])
 
 
 def _path_words(text: str) -> Iterator[Token]:
-    """Give the words of an expression, or of every tag of a template."""
+    """Return the words of an expression, or of every tag of a template."""
     if "{{" not in text:
         yield from tokens(text)
         return

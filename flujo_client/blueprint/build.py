@@ -32,7 +32,7 @@ def build(document: Data, *, allowed: Sequence[str]) -> Pipeline:
 
     Args:
         document: self-contained and sound.
-        allowed: import prefixes that its references may stand under.
+        allowed: import prefixes that its references may be under.
     """
     return Building(document, tuple(allowed)).pipeline
 

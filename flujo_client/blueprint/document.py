@@ -193,7 +193,7 @@ class Writing:
         return data
 
     def working(self, step: Step) -> Data:
-        """Write what stands on whatever asks an agent."""
+        """Write the keys of whatever asks an agent."""
         before, after = list(step.processors.prompt_processors), list(step.processors.output_processors)
         schema = before.pop(0).schema if before and isinstance(before[0], Fits) else None
         found = {

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.validation import Finding
 
 Path: TypeAlias = tuple[str | int | bool, ...]
-"""Where a value stands in a document: keys and indices from its top."""
+"""Where a value is in a document: keys and indices from its top."""
 
 _SHOWN = 60
 _MAX_FINDINGS_SHOWN = 100

@@ -30,7 +30,7 @@ VERSION: Final = "0.1"
 
 
 def is_reference(text: str) -> bool:
-    """Tell `package.module:attribute` from an expression, in which a colon stands in texts only."""
+    """Tell `package.module:attribute` from an expression, in which a colon is in texts only."""
     return ":" in text and all(each.isidentifier() for part in text.split(":", 1) for each in part.split("."))
 
 

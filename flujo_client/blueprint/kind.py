@@ -38,7 +38,7 @@ class KeyPath:
     """Where a value of a shape may stand.
 
     Attributes:
-        shape: what stands there.
+        shape: what is there.
         path: keys from the table down; `*` is any key or index.
         runs: how the steps there run beside each other, as `Key.runs`.
         after: whether texts there are read when the steps inside have run.
@@ -51,7 +51,7 @@ class KeyPath:
 
 
 def key_paths(top: KeyPath) -> Iterator[KeyPath]:
-    """Yield a path and every path below it, once for each shape that may stand there."""
+    """Yield a path and every path below it, once for each shape that may be there."""
     yield top
     shape = top.shape
     if isinstance(shape, Table):

@@ -51,7 +51,7 @@ def load_text(
 
     Args:
         text: YAML.
-        allowed: import prefixes that its references may stand under.
+        allowed: import prefixes that its references may be under.
         name: what the pipeline is called if the text does not say.
         folder: from where files are named; without one, none can be.
 
@@ -105,7 +105,7 @@ class Loading:
     """The loading of one blueprint with all that it imports; what is wrong is noted, and told at the end.
 
     Attributes:
-        allowed: import prefixes that references may stand under.
+        allowed: import prefixes that references may be under.
         findings: what reading and the pipeline's check found, before it is `told` under its rules.
         ruled: what the rules found.
         size: bytes read of files so far, and characters made of prompts' variables.
@@ -144,7 +144,7 @@ class Loading:
             raise refuse(file, self.all_findings)
 
     def _document(self, source: Source, origin: _Origin) -> dict[str, Any]:
-        """Give a blueprint with all in it that it names by file."""
+        """Return a blueprint with all in it that it names by file."""
         self.findings += wrong(DOCUMENT, source.data, DocumentLocation(source, (), self.allowed, source.data))
         if not isinstance(source.data, Mapping):
             return {}
@@ -154,7 +154,7 @@ class Loading:
         return document
 
     def _whole(self, source: Source, data: Mapping[str, Any], path: Path, origin: _Origin) -> dict[str, Any]:
-        """Give a document with its prompts and imports written out; it may stand under the imports of another."""
+        """Return a document with its prompts and imports written out; it may be under the imports of another."""
         prompts = {
             (*place, "system_prompt"): self._prompt(source, agent["system_prompt"], (*place, "system_prompt"), origin)
             for place, agent in agents_of(DocumentIndex(data, path, None))
@@ -254,7 +254,7 @@ class Loading:
 
 
 def _is_hidden(path: File) -> bool:
-    """Tell whether a part of a path is a dotfile or stands in one, as `.env` and `.git` do."""
+    """Tell whether a part of a path is a dotfile or is in one, as `.env` and `.git` do."""
     return any(part.startswith(".") and not _OF_A_VOLUME.match(part) for part in path.parts)
 
 
@@ -273,7 +273,7 @@ class _Origin:
 
 
 def _with(prompts: Mapping[Path, str], value: Any, path: Path) -> Any:
-    """Give a value with the prompts in their places."""
+    """Return a value with the prompts in their places."""
     if path in prompts:
         return prompts[path]
     if isinstance(value, list):

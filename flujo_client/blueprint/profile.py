@@ -33,12 +33,12 @@ class Profile:
     weights: tuple[Mapping[str, str], ...] = ()
 
     def weight(self, rule: str) -> str | None:
-        """Give the weight of a rule; None where nothing is said of it."""
+        """Return the weight of a rule; None where nothing is said of it."""
         found = (_weight(table, rule) for table in self.weights)
         return next((each for each in found if each is not None), None)
 
     def applied(self, report: ValidationReport) -> ValidationReport:
-        """Give a report without what is off, and with what is to be an error as one."""
+        """Return a report without what is off, and with what is to be an error as one."""
         return replace(report, findings=tuple(each for given in report.findings if (each := self._taken(given))))
 
     def kept(self, report: ValidationReport) -> list[str]:
@@ -53,7 +53,7 @@ class Profile:
 
 
 def checked(weights: Mapping[str, Any], where: str) -> Mapping[str, str]:
-    """Give a table of weights back.
+    """Return a table of weights back.
 
     Args:
         weights: as somebody wrote it.

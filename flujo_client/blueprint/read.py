@@ -61,7 +61,7 @@ class Source:
     file: str
 
     def finding(self, rule: str, path: Path, message: str, **more: Any) -> Finding:
-        """Make a finding about what stands at a path, or would if it were there."""
+        """Make a finding about what is at a path, or would if it were there."""
         here = path
         while here not in self.marks and here:
             here = here[:-1]
@@ -132,7 +132,7 @@ def _at(node: Any) -> Mark:
 
 @dataclass(slots=True)
 class _Node:
-    """A value as it stands in the text: a scalar's `items` is None. An alias stands for the very node it names."""
+    """A value as it is in the text: a scalar's `items` is None. An alias stands for the very node it names."""
 
     event: Any
     items: list[_Node] | None = None

@@ -31,7 +31,7 @@ class DocumentLocation:
     Attributes:
         source: the document.
         path: the place.
-        allowed: import prefixes that references may stand under.
+        allowed: import prefixes that references may be under.
         document: the innermost document around it, whose agents and imports it may name.
     """
 
@@ -270,7 +270,7 @@ class Table:
     Attributes:
         keys: all of them.
         called: what it is, such as "a loop".
-        others: keys that stand on something else, by what that is.
+        others: keys that are on something else, by what that is.
         one_of: groups of keys of which one is needed, and not two.
         at_most_one_of: groups of which there may be none too.
     """

@@ -1,4 +1,4 @@
-"""Where a step of a pipeline stands in the document it was built from, by its path in the plan. Pure."""
+"""Where a step of a pipeline is in the document it was built from, by its path in the plan. Pure."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _BODIES: Final = {"wrapped_step": "body"}
 
 
 class Places:
-    """Where the steps of a pipeline stand in the document it was built from."""
+    """Where the steps of a pipeline are in the document it was built from."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self._document = document
         self._known: dict[Path, tuple[dict[Any, Path], dict[str, Path]]] = {}
 
     def of(self, step: str) -> Path:
-        """Find the place of the step, or of the innermost one around it that stands in the document itself.
+        """Find the place of the step, or of the innermost one around it that is in the document itself.
 
         Args:
             step: names of steps and keys of their bodies by turns, `/` between them; the document's own place when empty.
@@ -39,7 +39,7 @@ class Places:
         return place
 
     def _below(self, place: Path) -> tuple[dict[Any, Path], dict[str, Path]]:
-        """Give the nearest places at and below one: of mappings by their names, and of all values by their keys."""
+        """Return the nearest places at and below one: of mappings by their names, and of all values by their keys."""
         if place not in self._known:
             names: dict[Any, Path] = {}
             keys: dict[str, Path] = {}
@@ -54,7 +54,7 @@ class Places:
 
 
 def value_at(document: Any, path: Path) -> Any:
-    """Give what stands at a place; None if nothing does."""
+    """Return what is at a place; None if nothing does."""
     for part in path:
         if isinstance(document, list):
             document = document[part] if isinstance(part, int) and part < len(document) else None
@@ -64,7 +64,7 @@ def value_at(document: Any, path: Path) -> Any:
 
 
 def _inside(document: Any, top: Path) -> Iterator[tuple[Path, Any]]:
-    """Give what stands at a place and under it, the nearest first."""
+    """Return what is at a place and under it, the nearest first."""
     value = document
     for part in top:
         value = value[part]

@@ -1,4 +1,4 @@
-"""Where keys and values stand in a blueprint's text, from their first character to behind their last. Pure.
+"""Where keys and values are in a blueprint's text, from their first character to behind their last. Pure.
 
 It must not judge them. In: a text that `read` takes, and a finding about it; out: the entry that it is about.
 """
@@ -39,7 +39,7 @@ class SourceEntry:
     Attributes:
         source: the whole text.
         key_node, value_node: as the YAML library gives them; the value is a scalar.
-        siblings: all keys of the mapping it stands in.
+        siblings: all keys of the mapping it is in.
     """
 
     source: str
@@ -85,7 +85,7 @@ class SourceEntry:
         Args:
             start: where it begins in the value.
             end: where it ends.
-            other: what is to stand there.
+            other: what is to be there.
         """
         part = self.value[start:end]
         begin, stop = _span(self.value_node)
@@ -105,7 +105,7 @@ class SourceEntry:
 
 
 def entry_at(text: str, finding: Finding) -> SourceEntry | None:
-    """Find what a finding is about; None where that is no key or item of its own, or stands elsewhere by an alias."""
+    """Find what a finding is about; None where that is no key or item of its own, or is elsewhere by an alias."""
     last = finding.key.rpartition(".")[2]
     is_item = last.endswith("]") and "[" in last  # a key may have either in it
     ending = last[last.rindex("[") :] if is_item else last
@@ -114,7 +114,7 @@ def entry_at(text: str, finding: Finding) -> SourceEntry | None:
 
 @lru_cache(maxsize=4)
 def _entries_of(text: str) -> Mapping[tuple[int | None, int | None, str], SourceEntry]:
-    """Give every entry by its place, and how a finding's key ends: a list's item and its first key begin at one place."""
+    """Return every entry by its place, and how a finding's key ends: a list's item and its first key begin at one place."""
     return {
         (node.start_mark.line + 1, node.start_mark.column + 1, ending): entry
         for ending, node, entry in _entries(text, yaml.compose(text, Loader=_LOADER), set())

@@ -34,7 +34,7 @@ def validate(target: str, *, allowed: Sequence[str], include_imports: bool = Tru
 
     Args:
         target: the file or reference; that there is none is a finding.
-        allowed: import prefixes that references may stand under.
+        allowed: import prefixes that references may be under.
         include_imports: tell what is found in imported blueprints too.
     """
     try:
@@ -55,7 +55,7 @@ def autofix_file(file: str, *, allowed: Sequence[str], profile: Profile) -> tupl
 
     Args:
         file: the blueprint's.
-        allowed: import prefixes that references may stand under.
+        allowed: import prefixes that references may be under.
         profile: what it has off is left alone, too.
 
     Returns:

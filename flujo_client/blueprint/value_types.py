@@ -1,6 +1,6 @@
 """Shapes of values that stand for something else: references, expressions and templates, schemas, models, AROS blocks.
 
-What is wrong with one is found by whoever reads it elsewhere, and told with its place here. Must not build anything.
+What is wrong with one is found by the one who reads it elsewhere, and told with its place here. Must not build anything.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ class Model:
             yield from (self._finding_of(each, value, location) for each in error.errors())
 
     def read(self, value: Mapping[str, Any]) -> dict[str, Any]:
-        """Give the fields by their first names."""
+        """Return the fields by their first names."""
         return {self.aliases.get(name, name): each for name, each in value.items()}
 
     def _finding_of(self, error: Any, value: Mapping[str, Any], location: DocumentLocation) -> Finding:

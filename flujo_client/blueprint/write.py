@@ -13,7 +13,7 @@ from flujo_client.blueprint.read import CORE, NUMBER, WHOLE, WORD
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes a text where `read` would take it for something else, and writes a value as often as it stands there."""
+    """Quotes a text where `read` would take it for something else, and writes a value as often as it is there."""
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - an anchor would say that two places have to stay alike
         return True

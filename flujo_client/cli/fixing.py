@@ -71,7 +71,7 @@ def fix_files(targets: Sequence[str], how: FixOptions, *, allowed: Sequence[str]
     Args:
         targets: the files; what is said of one that is not there is left to the validation.
         how: whether it is shown, asked for and written.
-        allowed: import prefixes that references may stand under.
+        allowed: import prefixes that references may be under.
         profile: what it has off is left alone.
 
     Raises:

@@ -54,7 +54,7 @@ def counted(number: int, thing: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Give a text without what would move a terminal: control characters but newline and tab are shown as escapes."""
+    """Return a text without what would move a terminal: control characters but newline and tab are shown as escapes."""
     return "".join(
         each if each.isprintable() or each in "\n\t" else each.encode("unicode_escape").decode() for each in text
     )

@@ -31,7 +31,7 @@ def json_option(what: str) -> Callable[[Callable[..., None]], Callable[..., None
 
 
 def one_value(text: str, json_text: str | None) -> Any:
-    """Give what `--input-json` says if it was given, else the text; '-' stands for what stdin has."""
+    """Return what `--input-json` says if it was given, else the text; '-' stands for what stdin has."""
     if json_text is not None:
         return _json(_piped() if json_text == STDIN else json_text, "--input-json")
     return _piped() if text == STDIN else text
@@ -124,7 +124,7 @@ def limit_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _is_typed(option: str) -> bool:
-    """Tell whether an option stands on the command line itself, and not in the environment."""
+    """Tell whether an option is on the command line itself, and not in the environment."""
     return click.get_current_context().get_parameter_source(option) is ParameterSource.COMMANDLINE
 
 

@@ -74,7 +74,7 @@ def budget_shape(budget: BudgetRecord) -> dict[str, Any]:
 
 
 def step_shape(node: TraceNode) -> dict[str, Any]:
-    """One step of a trace, over all its attempts; or one container, over all that stands in it."""
+    """One step of a trace, over all its attempts; or one container, over all that is in it."""
     return {
         "name": node.name,
         "kind": node.kind,
@@ -145,7 +145,7 @@ def _spans(node: TraceNode, above: str) -> Iterator[dict[str, Any]]:
 
 
 def path_of(node: TraceNode, child: TraceNode, above: str) -> str:
-    """Write where a place stands whose parent stands at `above`."""
+    """Write where a place stands whose parent is at `above`."""
     if child.kind == "attempt":
         return f"{above}:{child.name.rpartition(' ')[2]}"
     if child.name.startswith(f"{node.name}#"):  # an iteration is named after its loop

@@ -1,7 +1,7 @@
 """`flujo lens watch`: a run's story as it happens, a line for each event, until the run has ended.
 
 The events are data and go to stdout; what the run is, the questions it has open and how it ended are talk. Questions of child runs
-stand in stories of their own, so they are looked for besides.
+are in stories of their own, so they are looked for besides.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def watch_run(*, run: str, after: str | None, preview: int, timeout: float, as_j
 
 
 def _follow(handle: RunHandle, after: str | None) -> Iterator[EventRecord | Approval]:
-    """Give each event, and each question once it is seen to be open."""
+    """Return each event, and each question once it is seen to be open."""
     events: queue.Queue[EventRecord | Exception | None] = queue.Queue(AT_ONCE)
     threading.Thread(target=_read_events, args=(handle, after, events), daemon=True).start()
     seen: set[str] = set()

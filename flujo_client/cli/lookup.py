@@ -60,7 +60,7 @@ def find_run(client: FlujoClient, named: str) -> RunHandle:
 def find_part(client: FlujoClient, part: str) -> RunHandle:
     """Find the run that has this anywhere in its id; raises as `find_run` does."""
     found = client.list_runs(part=part, parent=_parent(part), limit=CANDIDATES + 1)
-    found = found or client.list_runs(part=part, limit=CANDIDATES + 1)  # it may stand in what only a child run's id has
+    found = found or client.list_runs(part=part, limit=CANDIDATES + 1)  # it may be in what only a child run's id has
     return _only(client, found, part, f"no run id contains '{part}'")
 
 

@@ -1,6 +1,6 @@
 """`flujo new`: a small project that runs offline at once: a pipeline, its test, settings and a README.
 
-The files of each template stand in `projects/`, named with `.txt` behind; `NAME` in them, and in their names, becomes the project's module.
+The files of each template are in `projects/`, named with `.txt` behind; `NAME` in them, and in their names, becomes the project's module.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def command(*, name: str, template: str) -> None:
 
 
 def module_name(folder: Path) -> str:
-    """Give the name of the project's module; raises ConfigurationError when it cannot be one."""
+    """Return the name of the project's module; raises ConfigurationError when it cannot be one."""
     module = folder.name.replace("-", "_").lower()
     if not module.isidentifier() or keyword.iskeyword(module):
         way_out = "use letters, digits, '-' and '_', and begin with a letter"

@@ -25,7 +25,7 @@ _TEXTS: Final = {
 
 
 def prompts_shape(trace: TraceNode) -> list[dict[str, Any]]:
-    """Give each text with the attempt it belongs to; `is_cut` where only its beginning was kept."""
+    """Return each text with the attempt it belongs to; `is_cut` where only its beginning was kept."""
     return list(_walked(trace, ""))
 
 

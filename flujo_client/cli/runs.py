@@ -94,7 +94,7 @@ def retry(*, run: str, from_step: str | None, idempotency_key: str | None, as_js
 def fork(*, run: str, from_step: str, idempotency_key: str | None, as_json: bool) -> None:
     """Begin any run again at a step under the present code, in a new run, and print its id.
 
-    The run may be live, and goes on as it was. What the steps before gave is taken over; input and context are as they stood when the
+    The run may be live, and continues as it was. What the steps before gave is taken over; input and context are as they stood when the
     step was begun.
     """
     with FlujoClient() as client:

@@ -41,7 +41,7 @@ class OutputReader:
     _after: str | None
 
     def lines(self) -> Iterator[str]:
-        """Give the new lines."""
+        """Return the new lines."""
         while events := self._run.events(self._after, AT_ONCE):
             self._after = events[-1].cursor
             yield from output_lines(events)

@@ -21,7 +21,7 @@ _PLACE_WIDTH = 18
 
 
 def event_line(event: EventRecord, preview: int) -> Table:
-    """Draw an event: when (by this machine's time zone), at which step, and what happened; long places and values go on below themselves."""
+    """Draw an event: when (by this machine's time zone), at which step, and what happened; long places and values continue below themselves."""
     line = Table.grid(padding=(0, 2, 0, 0))
     line.add_column(no_wrap=True)
     line.add_column(width=_PLACE_WIDTH, overflow="fold")

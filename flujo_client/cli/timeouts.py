@@ -35,7 +35,7 @@ timeout_option = click.option(
 
 
 def within(seconds: float, call: Callable[[], T]) -> T:
-    """Give what `call` gives, or raise what it raises; raises TimeoutError when it has done neither after so many seconds."""
+    """Return what `call` gives, or raise what it raises; raises TimeoutError when it has done neither after so many seconds."""
     answers: list[T] = []
     errors: list[Exception] = []
 

@@ -94,7 +94,7 @@ def command(  # noqa: PLR0913 - a parameter for each option
 
 
 def _codes(reports: Sequence[ValidationReport], *, strict: bool, fail_on_warn: bool) -> Iterator[int]:
-    """Give the exit codes that reports call for: what could not be looked at counts in any case, and before what was found."""
+    """Return the exit codes that reports call for: what could not be looked at counts in any case, and before what was found."""
     for each in reports:
         if each.unseen is not None:
             yield exit_code(each.unseen)

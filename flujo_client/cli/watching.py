@@ -51,7 +51,7 @@ def run_and_watch(folder: Path, given: str) -> None:
 
 
 def files_in(folder: Path) -> Seen:
-    """Give the files of a project that a pipeline may be made of, each with its time and size."""
+    """Return the files of a project that a pipeline may be made of, each with its time and size."""
     return dict(_files(folder))
 
 

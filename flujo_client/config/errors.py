@@ -68,7 +68,7 @@ class Origins:
         return f"{self._written.path}:{line}" if line and self._written else self._variable(location)
 
     def order(self, location: Key) -> float:
-        """Give the place of a finding among the others: by the line that says it; what none says comes last."""
+        """Return the place of a finding among the others: by the line that says it; what none says comes last."""
         return self._line(location) or float("inf")
 
     @property

@@ -34,6 +34,7 @@ from flujo_client.config.models import (
     ModulePrefix,
     PostgresUrl,
     RedisUrl,
+    Retention,
     Retry,
     Runs,
     SecretUrl,
@@ -111,6 +112,7 @@ class Settings(Section):
     health: Health = Health()
     log: Log = Log()
     events: Events = Events()
+    retention: Retention = Retention()
     hooks: HookSettings = HookSettings()
     validation: Validation = Validation()
 
@@ -120,23 +122,23 @@ class Settings(Section):
         return self.database_url is None and self.broker_url is None
 
     def database(self) -> str:
-        """Give the database's URL with its **password**; raises SettingsError where none is set."""
+        """Return the database's URL with its **password**; raises SettingsError where none is set."""
         return _revealed(self.database_url)
 
     def broker(self) -> str:
-        """Give the broker's URL with its **password**; raises SettingsError where none is set."""
+        """Return the broker's URL with its **password**; raises SettingsError where none is set."""
         return _revealed(self.broker_url)
 
     def results(self) -> str:
-        """Give the result backend's URL with its **password**; raises SettingsError where none is set."""
+        """Return the result backend's URL with its **password**; raises SettingsError where none is set."""
         return _revealed(self.result_backend_url)
 
     def keys(self) -> tuple[tuple[str, bytes], ...]:
-        """Give the signing keys with their **secrets**: the first signs, all verify."""
+        """Return the signing keys with their **secrets**: the first signs, all verify."""
         return tuple((name, secret.get_secret_value().encode()) for name, secret in self.signing_keys.items())
 
     def with_services(self, database_url: str, broker_url: str) -> Settings:
-        """Give a copy that uses these services; a result backend of its own stays. Raises SettingsError."""
+        """Return a copy that uses these services; a result backend of its own stays. Raises SettingsError."""
         own_backend = self.result_backend_url if self.result_backend_url != self.broker_url else broker_url
         services = {"database_url": database_url, "broker_url": broker_url, "result_backend_url": own_backend}
         return _checked(self._written() | services, Origins(None, {}, _SECTIONS))
@@ -146,7 +148,7 @@ class Settings(Section):
         return {_VARIABLES[name][0]: text for name, value in _flat(self._written()) if (text := _text(value))}
 
     def _written(self) -> dict[str, Any]:
-        """Give everything, `[aros]` only as far as somebody wrote it: that it is written is what turns it on."""
+        """Return everything, `[aros]` only as far as somebody wrote it: that it is written is what turns it on."""
         return self.model_dump(by_alias=True) | {"aros": self.aros.model_dump(exclude_unset=True)}
 
     @model_validator(mode="after")
@@ -258,7 +260,7 @@ class ConfigManager:
         return self._read()[1].of(key)
 
     def _read(self) -> tuple[Settings, Origins, Mapping[str, str]]:
-        """Give the settings, where each key is said, and the source of those that are not built in."""
+        """Return the settings, where each key is said, and the source of those that are not built in."""
         _refuse_unknown_variables(self._environ)
         path = self._file()
         written = _read(path) if path else None
@@ -270,7 +272,7 @@ class ConfigManager:
         return _checked(_over(tree, texts), origins), origins, sources
 
     def child_environment(self, settings: Settings) -> dict[str, str]:
-        """Give this process's environment with `settings` written over it, **secrets included**."""
+        """Return this process's environment with `settings` written over it, **secrets included**."""
         return {**self._environ, **settings.as_environment()}
 
     def _file(self) -> Path | None:

@@ -91,7 +91,7 @@ def _with_a_port(url: str) -> str:
 
 
 def _of_one_server(url: str) -> str:
-    """Refuse what names several servers: this code would talk to one of them, and go on after a failover with what it lost."""
+    """Refuse what names several servers: this code would talk to one of them, and continue after a failover with what it lost."""
     if url.startswith(("sentinel://", "sentinels://")) or ";" in url:
         raise ValueError(
             "must name one Redis server; Sentinel and lists of servers are not supported: give the address of a TCP proxy "
@@ -185,11 +185,23 @@ class SizeLimits(Section):
         return self
 
 
+BUILD_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
+
+
+def _build_name(text: str) -> str:
+    if not BUILD_NAME.fullmatch(text):
+        raise ValueError("must have up to 100 letters, digits and . _ + -, the first a letter or a digit")
+    return text
+
+
+BuildName = Annotated[str, AfterValidator(_build_name)]
+
+
 class Worker(Section):
     """How a worker process lives. Times in seconds; `pool_max` counts Postgres connections per process.
 
     `broker_acks` keeps kombu's acknowledgements in Redis. Claims and leases recover what a worker dropped, with them or without.
-    `heartbeat_file` is touched at each renewal of the lease, for probes; each process has to have one of its own.
+    `build` names the code of yours that the worker has, such as a release or a commit. `heartbeat_file` is touched at each renewal of the lease, for probes; each process has to have one of its own.
     `shutdown_grace_s` is how long a worker that was told to stop works on what it has begun; then it hands the rest to other workers.
     `max_left_behind` is how many calls that ignore their cancellation a process puts up with before it retires. `loop_blocked_s` is
     how long its event loop may not answer before it takes no more messages.
@@ -208,6 +220,7 @@ class Worker(Section):
     attempts_queue: QueueName = "flujo.attempts"
     control_queue: QueueName = "flujo.control"
     heartbeat_file: Path | None = None
+    build: BuildName | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -317,7 +330,7 @@ class Aros(Section):
     shadow_mode: bool = False
 
     def table(self) -> dict[str, Any] | None:
-        """Give the section as plain data; None where nobody has written it."""
+        """Return the section as plain data; None where nobody has written it."""
         return self.model_dump() if self.model_fields_set else None
 
 
@@ -364,7 +377,7 @@ class BackgroundTasks(Section):
     stale_hours: Annotated[float, Field(gt=0, le=24 * 366)] = 24.0
 
     def limits(self) -> UsageLimits | None:
-        """Give what one may spend; None where the quota is off."""
+        """Return what one may spend; None where the quota is off."""
         if not self.quota:
             return None
         return UsageLimits(total_cost_usd_limit=self.max_cost_usd, total_tokens_limit=self.max_tokens)
@@ -464,13 +477,48 @@ class Log(Section):
 class HookSettings(Section):
     """What an error in a pipeline's hook means.
 
-    `strict`: it ends the run, as an abort does. Otherwise it is told in the run's story, and the run goes on.
+    `strict`: it ends the run, as an abort does. Otherwise it is told in the run's story, and the run continues.
     """
 
     strict: bool = False
 
 
+Days = Annotated[int, Field(ge=0, le=36_500)]
+
+
+def _pipeline_names(value: dict[str, Any]) -> dict[str, Any]:
+    for name in value:
+        if set(name) & set("*?["):
+            raise ValueError(f"`{name}` must be the name of one pipeline; patterns are not supported here")
+    return value
+
+
+class RunRetention(Section):
+    """For how many days the ended runs of one pipeline are kept; what is not said is as for all pipelines."""
+
+    succeeded_days: Days | None = None
+    failed_days: Days | None = None
+    cancelled_days: Days | None = None
+    expired_days: Days | None = None
+
+
+class Retention(Section):
+    """For how many days ended runs are kept, by how they ended; 0: for ever. `pipeline` maps names to days of their own.
+
+    A run is deleted with all that is its own and all its child runs. `runs_per_minute` is how many the fleet deletes at most.
+    """
+
+    succeeded_days: Days = 0
+    failed_days: Days = 0
+    cancelled_days: Days = 0
+    expired_days: Days = 0
+    runs_per_minute: Count = 6_000
+    pipeline: Annotated[dict[str, RunRetention], BeforeValidator(_table), AfterValidator(_pipeline_names)] = Field(
+        default_factory=dict
+    )
+
+
 class Events(Section):
     """Events in Postgres. `keep_days` says for how many days they are kept; 0: for ever."""
 
-    keep_days: Annotated[int, Field(ge=0, le=36_500)] = 90
+    keep_days: Days = 90

@@ -44,7 +44,7 @@ class Written:
     Attributes:
         path: the file.
         tree: its tables and values; empty as long as it was not parsed.
-        lines: of each key and table, the line on which it is first: its own, else that of the first that stands in it.
+        lines: of each key and table, the line on which it is first: its own, else that of the first that is in it.
     """
 
     path: Path
@@ -52,7 +52,7 @@ class Written:
     lines: dict[Key, int] = field(default_factory=dict)
 
     def line(self, key: Key) -> int | None:
-        """Find the line of a key, else of what it stands in itself."""
+        """Find the line of a key, else of what it is in itself."""
         return next((self.lines[key[:end]] for end in range(len(key), 0, -1) if key[:end] in self.lines), None)
 
     def rename(self, name: str, to: str) -> None:

@@ -68,7 +68,7 @@ def _known(kind: Any) -> tuple[Core, bool] | None:
 
 @functools.lru_cache(maxsize=256)
 def _unions_of(kind: Any) -> tuple[Core, bool] | None:
-    """Give a type's core schema if there are unions in what holds itself, and whether its JSON Schema says all that it asks for."""
+    """Return a type's core schema if there are unions in what holds itself, and whether its JSON Schema says all that it asks for."""
     core = core_of(kind)
     if core is None:
         return None
@@ -97,7 +97,7 @@ class _Count:
         self.decoded: dict[int, tuple[Any, Any]] = {}
 
     def of(self, value: Any) -> tuple[int, int]:
-        """Give the looks at a value, and how many parts it has."""
+        """Return the looks at a value, and how many parts it has."""
         looks: dict[tuple[int, int], int] = {}
         opened: set[tuple[int, int]] = set()
         pending: list[Part] = [(self.core, value)]
@@ -169,7 +169,7 @@ def _fields(core: Core, value: Any) -> Iterator[Part]:
 
 
 def _aliases(alias: Any) -> Iterator[str]:
-    """Give the keys that a field may be found under: of a path, the first."""
+    """Return the keys that a field may be found under: of a path, the first."""
     if isinstance(alias, str):
         yield alias
     elif isinstance(alias, list):

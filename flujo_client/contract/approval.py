@@ -79,7 +79,7 @@ def choose(
         status: its status.
         approvals: all its questions, in the order they were asked.
         step: the name of its step.
-        address: of the scope it stands in.
+        address: of the scope it is in.
 
     Raises:
         ResumeError: it is not open, and why; or several are, and none is named.

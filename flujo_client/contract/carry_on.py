@@ -1,4 +1,4 @@
-"""Whether a run may go on under another plan of its pipeline. Pure. In: two plans and where the run stands. Out: what forbids it.
+"""Whether a run may continue under another plan of its pipeline. Pure. In: two plans and where the run stands. Out: what forbids it.
 
 Nothing of a run is replayed: what was merged stays as it is, and what is still to run may change freely. Forbidden is only what changes
 which steps were merged and where their results are, or what does not fit what is open (ADR 39).
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """Why a run cannot go on under another plan: the rule, and what breaks it in words."""
+    """Why a run cannot continue under another plan: the rule, and what breaks it in words."""
 
     rule: str
     reason: str
@@ -35,7 +35,7 @@ class Obstacle:
 
 
 def compatible(old: Plan, new: Plan, state: RunState, *, mine: str | None = None) -> tuple[Obstacle, ...]:
-    """Return what forbids a run to go on under another plan; nothing if it may.
+    """Return what forbids a run to continue under another plan; nothing if it may.
 
     Args:
         old: the plan it goes by.
@@ -62,7 +62,7 @@ def _obstacles(old: Plan, new: Plan, state: RunState, mine: str | None) -> Itera
         cursor = next(scope.cursor for scope in state.scopes if scope.address == address)
         if nodes is not None and now is not None and cursor >= len(now):
             step = nodes[cursor].path
-            yield Obstacle("nothing left", f"the run stands at step '{step}', and the new code has no step there")
+            yield Obstacle("nothing left", f"the run is at step '{step}', where the new code has no step")
 
 
 def _forbids(difference: Difference, where: Whereabouts, new: Plan) -> tuple[str, str] | None:
@@ -74,7 +74,7 @@ def _forbids(difference: Difference, where: Whereabouts, new: Plan) -> tuple[str
     for body, _ in difference.around[1:]:
         container = body.rpartition("/")[0]
         if container in where.open_containers and _kind_of(new, container) == kinds.CACHE.name:
-            return "open cache", f"and '{container}' is open, whose result is kept under a key of the old code"
+            return "open cache", f"and '{container}' is open, whose result is cached under a key of the old code"
     position = where.position(difference)
     if position == "after":
         return None
@@ -87,7 +87,7 @@ def _forbids_before(difference: Difference, new: Plan) -> tuple[str, str] | None
     if difference.effect == "making":
         return None
     if difference.what == "added":
-        return "merged step", "before the step at which the run stands"
+        return "merged step", "before the step that the run is at"
     if difference.what == "renamed":
         node = _node(new, f"{difference.step.rpartition('/')[0]}/{difference.new}".removeprefix("/"))
         reader = _reader(new, difference.new or "")

@@ -29,19 +29,26 @@ class CodeMark:
 
 @dataclass(frozen=True, slots=True)
 class AwaitedCode:
-    """What a run is parked for: at the step of this path, a worker whose code fits these versions of its conversation."""
+    """What a run is parked for.
 
-    path: str
-    conversation: tuple[str, ...]
+    Attributes:
+        path: the step at which it waits for a worker whose code fits its conversation; empty where it waits for something else.
+        conversation: the versions of that conversation.
+        attempt: the key of the attempt whose context does not fit its model; empty where it waits for code.
+    """
+
+    path: str = ""
+    conversation: tuple[str, ...] = ()
+    attempt: str = ""
 
     def to_tree(self) -> dict[str, Any]:
         """Return it as plain data."""
-        return {"path": self.path, "conversation": list(self.conversation)}
+        return {"path": self.path, "conversation": list(self.conversation), "attempt": self.attempt}
 
     @classmethod
     def from_tree(cls, tree: Mapping[str, Any]) -> AwaitedCode:
         """Read it from a row."""
-        return cls(tree["path"], tuple(tree["conversation"]))
+        return cls(tree["path"], tuple(tree["conversation"]), tree.get("attempt", ""))
 
 
 @dataclass(frozen=True)

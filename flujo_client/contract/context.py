@@ -1,6 +1,6 @@
 """The context that a pipeline's steps share.
 
-What may stand in it: anything `flujo_client.serial` can carry, since every attempt gets it as a snapshot inside its message
+What may be in it: anything `flujo_client.serial` can carry, since every attempt gets it as a snapshot inside its message
 and works on that copy.
 """
 

@@ -75,8 +75,8 @@ class Envelope:
         guidance: why the attempt before this one failed.
         kind: a try at a step; the start of a scope that begins with a container; the join of a fan-out; or going on with a person's
             answer.
-        code: the versions of code that the conversation it stands in was held with until now (`flujo_client/contract/code.py`).
-        lanes: the fan-outs this work stands in, outermost first, each with the lane it runs in: what its part in their chords is
+        code: the versions of code that the conversation it is in was held with until now (`flujo_client/contract/code.py`).
+        lanes: the fan-outs this work is in, outermost first, each with the lane it runs in: what its part in their chords is
             derived from. `NO_LANE`: it paused and a sibling runs there now, so it is no part of that chord any more.
     """
 
@@ -119,7 +119,7 @@ class Envelope:
         )
 
     def to_wire(self) -> dict[str, Any]:
-        """Give the envelope as plain data for the message."""
+        """Return the envelope as plain data for the message."""
         ticket = self.ticket
         return {
             "v": WIRE_VERSION,

@@ -50,7 +50,7 @@ class Fault:
         path: keys and indexes of the place.
         keyword: the rule.
         message: what is wrong, as a checker says it; it may repeat the value.
-        found: what stands there.
+        found: what is there.
         rule: what the rule asks for.
         branch: of a union that no branch of holds; the faults of that branch follow.
     """
@@ -73,7 +73,7 @@ class _Place(NamedTuple):
 
 
 def faults(check: Check, value: Any, most: int = MOST) -> list[Fault]:
-    """Give the first few faults of a value; none if it holds."""
+    """Return the first few faults of a value; none if it holds."""
     return [] if check.valid(value) else _Walk(check, value, most).run()
 
 
@@ -116,7 +116,7 @@ class _Walk:
         return self.found or [_unsaid(_Place(self.check.root, "", None, ()))]
 
     def _looked_at(self, place: _Place) -> tuple[list[Fault], list[_Place]]:
-        """Give the rules that the schema itself has broken here, and the parts below it that do not hold."""
+        """Return the rules that the schema itself has broken here, and the parts below it that do not hold."""
         if isinstance(place.sub, bool):
             return [_fault(place, "falseSchema", "nothing is allowed here")], []
         if len(place.path) >= DEEPEST:
@@ -192,7 +192,7 @@ class _Walk:
             )
 
     def _demanded(self, sub: dict[str, Any], place: _Place) -> Iterator[_Place]:
-        """Give what has to hold beside the schema itself."""
+        """Return what has to hold beside the schema itself."""
         value, pointer = place.value, place.pointer
         if isinstance(sub.get("$ref"), str) and (target := self.check.referred(sub["$ref"])) is not None:
             yield place._replace(sub=target[0], pointer=target[1])
@@ -220,7 +220,7 @@ class _Walk:
         return self._holds(_Place(sub["unevaluatedProperties"], pointer, place.value[key], (*place.path, key)))
 
     def _evaluated(self, sub: Schema, place: _Place, seen: set[int]) -> set[str]:
-        """Give the members that the schema, or one that is applied beside it and holds, speaks of."""
+        """Return the members that the schema, or one that is applied beside it and holds, speaks of."""
         if isinstance(sub, bool) or id(sub) in seen:
             return set()
         seen.add(id(sub))

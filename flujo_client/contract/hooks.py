@@ -56,7 +56,7 @@ class StepPayload(Payload):
 
     Attributes:
         step_name: the step.
-        address: the scope it stands in, `""` for the run's own sequence.
+        address: the scope it is in, `""` for the run's own sequence.
     """
 
     step_name: str

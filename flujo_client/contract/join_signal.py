@@ -34,7 +34,7 @@ class JoinSignal:
         return str(AttemptKey(self.run, self.address, self.step, 1, "join"))
 
     def to_wire(self) -> dict[str, Any]:
-        """Give the join signal as plain data. It repeats task and key, for the headers that name them are not signed."""
+        """Return the join signal as plain data. It repeats task and key, for the headers that name them are not signed."""
         return {"v": WIRE_VERSION, "task": TASK_JOIN, "key": self.key}
 
     @classmethod

@@ -63,7 +63,7 @@ class Fault:
                 object.__setattr__(self, name, storable_text(str(text), most=most))
 
     def to_tree(self) -> dict[str, Any]:
-        """Give the fault as plain data."""
+        """Return the fault as plain data."""
         return {name: getattr(self, name) for name in self.__slots__ if name != "raised"}
 
     @property

@@ -60,7 +60,7 @@ class Node:
     """A place in the plan.
 
     Attributes:
-        path: where the node stands in the plan, unique: names of nodes and keys of their bodies, `/` between them.
+        path: where the node is in the plan, unique: names of nodes and keys of their bodies, `/` between them.
         rules: what decides needs to know about a container, as plain data.
         bodies: what a container runs, by key: a branch's, path's or state's name, or `body`.
         traits: what the fingerprint knows of it beyond what decides.
@@ -88,7 +88,7 @@ class Node:
         return bool(self.rules.get(fans_out)) if isinstance(fans_out, str) else fans_out
 
     def to_tree(self) -> dict[str, Any]:
-        """Give the node as plain data."""
+        """Return the node as plain data."""
         tree = {
             "name": self.name,
             "kind": self.kind,
@@ -105,7 +105,7 @@ class Node:
 
     @classmethod
     def from_tree(cls, tree: Mapping[str, Any], above: str = "") -> Node:
-        """Read a node; `above` is the path of the body it stands in, with a `/` at its end."""
+        """Read a node; `above` is the path of the body it is in, with a `/` at its end."""
         path = above + tree["name"]
         return cls(
             name=tree["name"],
@@ -175,7 +175,7 @@ class Plan:
         return location
 
     def to_tree(self) -> dict[str, Any]:
-        """Give the plan as plain data, to be stored with its runs."""
+        """Return the plan as plain data, to be stored with its runs."""
         return {
             "v": PLAN_VERSION,
             "name": self.name,

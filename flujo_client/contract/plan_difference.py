@@ -39,8 +39,8 @@ class Difference:
     Attributes:
         what: what happened to the step, or to the branch, path or state `key` of it.
         step: the step's path in the old plan; in the new one if it was added; empty for the pipeline as a whole.
-        place: where it stands among the steps of its body, in the old plan; an added one stands in front of that place.
-        around: the bodies it stands in, outermost first: the path of each, and the place in it.
+        place: where it is among the steps of its body, in the old plan; an added one is in front of that place.
+        around: the bodies it is in, outermost first: the path of each, and the place in it.
         aspect: what changed about it, as a dotted path of the plan.
         old, new: the values, where they are short, or the names.
     """
@@ -57,7 +57,7 @@ class Difference:
 
     @property
     def body(self) -> str:
-        """Return the path of the body it stands in."""
+        """Return the path of the body it is in."""
         return self.around[-1][0] if self.around else ""
 
     def __str__(self) -> str:
@@ -120,7 +120,7 @@ def _of_bodies(old: Nodes, new: Nodes, path: str, above: tuple[tuple[str, int], 
 
 
 def _moved(was: Sequence[str], now: Sequence[str]) -> list[str]:
-    """Return the names that stand in both, but not in one order with the rest."""
+    """Return the names that are in both, but not in one order with the rest."""
     kept: set[str] = set()
     for start, _, size in SequenceMatcher(None, was, now, autojunk=False).get_matching_blocks():
         kept.update(was[start : start + size])

@@ -109,11 +109,11 @@ class PrecheckSettings:
         max_tokens: sent to the validator and to the consensus agent; an answer that took more does not count.
         timeout_s: seconds that the whole precheck may take.
         score_threshold: a score below it is a failure.
-        required_context_keys: what has to stand in the context, not null.
+        required_context_keys: what has to be in the context, not null.
         inject_feedback: `prepend` to a text input, to a `context_key`, or None: told in events only.
         retry_guidance_prefix: what `prepend` writes before the feedback.
         context_feedback_key: where `context_key` puts it, for this attempt.
-        delimiters: between which a plan stands in a text.
+        delimiters: between which a plan is in a text.
         goal_context_key: the context's field that says what the plan is for, told to the validator.
         consensus_agent: who writes the plans that are compared; without one there is no consensus gate.
         consensus_samples: how many plans are compared, at most 5.
@@ -244,7 +244,7 @@ _TABLE: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "shadow_mode": ("shadow",),
     }
 )
-"""Where each key of `[aros]` stands in a block."""
+"""Where each key of `[aros]` is in a block."""
 
 
 def _defaults(table: Mapping[str, Any]) -> dict[str, Any]:

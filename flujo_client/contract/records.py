@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from flujo_client.serial import Packed
 
 LIVE_RUN = ("queued", "running", "parked", "paused")
-"""What a run is as long as it has not ended. `paused` stands in no row: it is what a run with a question open is seen as."""
+"""What a run is as long as it has not ended. `paused` is in no row: it is what a run with a question open is seen as."""
 LIVE_ATTEMPT = ("ready", "queued", "running")
 OPEN_ATTEMPT = (*LIVE_ATTEMPT, "paused")
 SEQUENCE = "sequence"
@@ -141,7 +141,7 @@ class ScopeRecord:
         place: its place among its siblings.
         output: its input, as long as it is open; its result once it has succeeded.
         context: the one that it left, if it has succeeded and keeps one; the root's is the run's.
-        lanes: the fan-outs it stands in, by address, with its lane in each.
+        lanes: the fan-outs it is in, by address, with its lane in each.
         tokens, cost_usd: what the child run that was begun here has spent, with its own child runs.
     """
 

@@ -85,7 +85,7 @@ class Paused(StepOutcome):
 
 
 class BackgroundLaunched(StepOutcome):
-    """A step was launched in the background: a run of its own goes on, under the id `task_id`."""
+    """A step was launched in the background: a run of its own continues, under the id `task_id`."""
 
     task_id: str
     step_name: str
@@ -123,7 +123,7 @@ class Failed(BaseModel):  # noqa: PLW1641 -- models can change and have no hash
         return isinstance(other, Failed) and self.model_dump() == other.model_dump()
 
     def explain(self, error: E) -> E:
-        """Give an error its cause, where that was raised in this process, else the traceback as a note."""
+        """Return an error its cause, where that was raised in this process, else the traceback as a note."""
         if self._raised is not None:
             error.__cause__ = self._raised
         elif self.traceback:

@@ -1,4 +1,4 @@
-"""Where a run stands, as far as it decides whether it may go on under another plan, and where a difference is seen from there. Pure."""
+"""Where a run stands, as far as it decides whether it may continue under another plan, and where a difference is seen from there. Pure."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class AttemptPlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RunState:
-    """Where a run stands, as far as it decides whether it may go on under another plan.
+    """Where a run stands, as far as it decides whether it may continue under another plan.
 
     Attributes:
         root: the address at which it begins: empty, or a body's for a child run.
@@ -79,11 +79,11 @@ class RunState:
 
 
 Stance = Literal["coming", "open", "asked", "closed"]
-"""How a sequence stands at its step: it has merged nothing of it, has a container open there, waits for a person there, or has ended."""
+"""The state of a sequence at its step: it has merged nothing of it, has a container open there, waits for a person there, or has ended."""
 
 
 class Whereabouts:
-    """Where a run stands in its plan, by the paths of the bodies it has begun.
+    """Where a run is in its plan, by the paths of the bodies it has begun.
 
     Args:
         plan: the plan the run goes by.
@@ -113,7 +113,7 @@ class Whereabouts:
             self.stances.setdefault(body_path(nodes), set()).add((place, stance))
 
     def position(self, difference: Difference) -> Position:
-        """Return where a difference is, seen from the run: before what it stands at, at it, or after."""
+        """Return where a difference is, seen from the run: before what it is at, at it, or after."""
         for body, place in reversed(difference.around):
             stances = self.stances.get(body)
             if stances is None:
@@ -137,7 +137,7 @@ class Whereabouts:
 
 
 def _position(difference: Difference | None, place: int, at: int, stance: Stance) -> Position:
-    """Where something at `place` of a body is, seen from a sequence that stands at `at`; None: something inside a step of the body."""
+    """Where something at `place` of a body is, seen from a sequence that is at `at`; None: something inside a step of the body."""
     if place != at:
         return "before" if place < at else "after"
     if difference is None:

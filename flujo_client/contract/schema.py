@@ -158,7 +158,7 @@ class Check:
 
 
 def types_of(sub: Mapping[str, Any]) -> list[str]:
-    """Give the types a schema names itself, in its order, those of its members when it only lists members."""
+    """Return the types a schema names itself, in its order, those of its members when it only lists members."""
     named = sub.get("type")
     if isinstance(named, str):
         return [named]
@@ -179,13 +179,13 @@ def kind_of(value: Any) -> str:
 
 
 def parts(sub: Mapping[str, Any], pointer: str, keyword: str) -> Iterator[tuple[Schema, str]]:
-    """Give the branches under a keyword, each with its place."""
+    """Return the branches under a keyword, each with its place."""
     for index, branch in enumerate(sub.get(keyword) or ()):
         yield branch, f"{pointer}/{keyword}/{index}"
 
 
 def members_of(check: Check, sub: Mapping[str, Any], pointer: str, key: str) -> Iterator[tuple[Schema, str]]:
-    """Give what an object's schema says of one member; a schema of what is left over only if nothing else speaks of it."""
+    """Return what an object's schema says of one member; a schema of what is left over only if nothing else speaks of it."""
     properties, patterns = sub.get("properties") or {}, sub.get("patternProperties") or {}
     found = [(properties[key], f"{pointer}/properties/{step(key)}")] if key in properties else []
     found += [
@@ -199,7 +199,7 @@ def members_of(check: Check, sub: Mapping[str, Any], pointer: str, key: str) -> 
 
 
 def children(check: Check, sub: Mapping[str, Any], pointer: str, value: Any) -> Iterator[tuple[Part, Any, str | int]]:
-    """Give the parts of a value that an object's or a list's schema speaks of: what it says of each, the part, its key or index."""
+    """Return the parts of a value that an object's or a list's schema speaks of: what it says of each, the part, its key or index."""
     if isinstance(value, dict):
         for key, member in value.items():
             yield from ((part, member, key) for part in members_of(check, sub, pointer, key))

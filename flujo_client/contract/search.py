@@ -1,6 +1,6 @@
 """What a tree search is made of: what its steps are given and answer, its state between them, its result.
 
-Values alone: how a search goes on says `flujo_client/pipeline/tree_search_steps.py`.
+Values alone: how a search continues says `flujo_client/pipeline/tree_search_steps.py`.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
     router → attempt, branch  its agent is tried like a step
     attempt → tool → tool     calls of agents as tools, with their events; they have no rows of their own
 
-Every attempt stands at exactly one place. Work that is no try at a step, the start of a container and the join of a fan-out, is told in
+Every attempt is at exactly one place. Work that is no try at a step, the start of a container and the join of a fan-out, is told in
 the container's attribute `work`; its events are the container's. A child run has a trace of its own: its container names it in the
 attribute `child_run`, and has what it spent. An attempt tells in `wait` what it waited `for` before it was at work, from when on and
 for how long (None: it still waits): an `answer`, its model's `breaker`, its `retry` or a `worker`. What code it was performed with is

@@ -1,7 +1,7 @@
 """The rows of a run put in the order of its places: scopes and attempts in, what became of each node out. Pure.
 
 What results and traces have in common: a sequence's nodes in the order they ran, a container's children by their place. Nothing is
-judged, summed or left out here; each attempt row stands at exactly one node.
+judged, summed or left out here; each attempt row is at exactly one node.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class NodeRows:
 
 
 def arrange(attempts: Sequence[AttemptRecord], scopes: Sequence[ScopeRecord]) -> list[NodeRows]:
-    """Give the root's nodes, with all that stands in them.
+    """Return the root's nodes, with all that is in them.
 
     Args:
         attempts: all of the run, in the order they were made.

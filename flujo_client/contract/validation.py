@@ -20,7 +20,7 @@ class Finding:
         file: of which file or text.
         line, column: the place in it, from 1; None where there is no text to point into.
         severity: an `error` refuses the blueprint, a `warning` does not.
-        allowed: what may stand there.
+        allowed: what may be there.
         nearest: what was likely meant.
     """
 

@@ -20,7 +20,7 @@ def _score(known: dict[str, Any]) -> float:
 
 
 class ValidationResult(BaseModel):
-    """A validator's verdict. All of it is plain data, for it may stand in a result.
+    """A validator's verdict. All of it is plain data, for it may be in a result.
 
     Attributes:
         score: how good the output is; 1.0 when not given, 0.0 for one that is not valid.

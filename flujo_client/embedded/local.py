@@ -26,7 +26,7 @@ GRACE_S = 15.0
 
 
 def open_services(settings: Settings) -> tuple[Settings, Embedded | None]:
-    """Give settings that name real services: those that are set, else embedded ones, started here or joined.
+    """Return settings that name real services: those that are set, else embedded ones, started here or joined.
 
     Returns:
         the settings, and what is to be stopped with their user; None where nothing was started or joined.
@@ -44,7 +44,7 @@ def open_services(settings: Settings) -> tuple[Settings, Embedded | None]:
 
 
 def join_services(settings: Settings) -> Settings:
-    """Give settings that name real services: those that are set, else embedded ones that somebody runs here already.
+    """Return settings that name real services: those that are set, else embedded ones that somebody runs here already.
 
     Raises:
         ConfigurationError: nothing is set, and nothing runs.

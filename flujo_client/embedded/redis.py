@@ -93,7 +93,7 @@ class Redis(process.Server):
         return False
 
     def _command(self) -> tuple[list[str | Path], bytes]:
-        """Give the command, and what it is told on stdin."""
+        """Return the command, and what it is told on stdin."""
         if self.kind == "fakeredis":
             module = process.python_module("flujo_client.embedded.fake_redis")
             return [*module, self._directory, str(self._port)], self._password.encode()

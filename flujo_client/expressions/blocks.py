@@ -1,6 +1,6 @@
 """From the text of a template to its pieces: plain text, tags, and blocks that hold pieces. Pure.
 
-In: a text and the names that may stand in it. Out: pieces and the paths they read; or a `BlueprintTextError`. One pass over the text.
+In: a text and the names that may be in it. Out: pieces and the paths they read; or a `BlueprintTextError`. One pass over the text.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class _Reader:
         return self._open[-1].pieces if self._open else self._outermost
 
     def _add_text(self, end: int, after: int) -> None:
-        """Keep the text up to a tag, and go on after the tag."""
+        """Keep the text up to a tag, and continue after the tag."""
         if self.at < end:
             self._pieces.append(self._text[self.at : end])
         self.at = after

@@ -55,7 +55,7 @@ def compile_expression(text: str, *, allowed: Collection[str] = NAMES) -> Expres
 
     Args:
         text: at most `tokens.MAX_LENGTH` characters.
-        allowed: the roots that may stand in it. `output` may wherever `previous_step` may, and is the same unless it is named here too.
+        allowed: the roots that may be in it. `output` may wherever `previous_step` may, and is the same unless it is named here too.
 
     Raises:
         BlueprintTextError: it is no expression; says where, what is allowed there, and the nearest name.

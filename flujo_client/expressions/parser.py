@@ -1,6 +1,6 @@
 """From the words of an expression to its nodes. Pure.
 
-In: words and the names that may stand in them. Out: a node, and the paths it reads; or a `BlueprintTextError`. Recursive descent, never
+In: words and the names that may be in them. Out: a node, and the paths it reads; or a `BlueprintTextError`. Recursive descent, never
 deeper than `MAX_DEPTH`. What is not in the table of docs/reference/expressions.md is refused here, before anything runs; and so is a part
 that reads no name and fails whenever it is evaluated, with the error of its evaluation.
 """

@@ -69,7 +69,7 @@ class Template:
     def evaluate(
         self, names: Mapping[str, Any], *, limit: int = MAX_OUTPUT, on_missing: Callable[[str], object] | None = None
     ) -> Any:
-        """Give the value of a template that is one `{{ … }}` and blanks around it, null if that is missing; else what `render` gives."""
+        """Return the value of a template that is one `{{ … }}` and blanks around it, null if that is missing; else what `render` gives."""
         tags = [piece for piece in self.pieces if not (isinstance(piece, str) and not piece.strip())]
         if len(tags) != 1 or not isinstance(tags[0], Tag):
             return self.render(names, limit=limit, on_missing=on_missing)
@@ -94,7 +94,7 @@ def compile_template(text: str, *, undefined: Undefined = "warn", allowed: Colle
     Args:
         text: at most `MAX_LENGTH` characters.
         undefined: what becomes of a name that is missing, see `Template`.
-        allowed: the roots that may stand in it; `output` may wherever `previous_step` may, `this` and `index` inside `#each`.
+        allowed: the roots that may be in it; `output` may wherever `previous_step` may, `this` and `index` inside `#each`.
 
     Raises:
         BlueprintTextError: a tag is no expression or has no end, or a block is not closed; says where, and the nearest name.

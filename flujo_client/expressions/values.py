@@ -40,7 +40,7 @@ METHODS = {"get": (1, 2), "lower": (0, 0), "upper": (0, 0), "strip": (0, 0), "st
 
 
 class EvaluationError(Exception):
-    """An evaluation that cannot go on; whoever knows the place sets `at`."""
+    """An evaluation that cannot continue; whoever knows the place sets `at`."""
 
     def __init__(self, what: str, way_out: str | None = None) -> None:
         super().__init__(what)

@@ -20,7 +20,7 @@ MAX_DEPTH = 100
 
 
 def as_text(value: Any, work: EvaluationBudget) -> str:
-    """Write a value as it stands in a rendered template."""
+    """Write a value as it is in a rendered template."""
     data = _plain(value, work)
     if isinstance(data, str):
         return data

@@ -101,7 +101,7 @@ class Unmarked:
             return was_empty
 
     def take(self) -> Ages:
-        """Give all of it, once."""
+        """Return all of it, once."""
         with self._lock:
             sent, self._sent = self._sent, {}
         now = time.monotonic()

@@ -248,7 +248,7 @@ def system_events(*, since_s: float, limit: int) -> Request[list[EventRecord]]:
 
 
 def budgets(run_id: str) -> Request[list[BudgetRecord]]:
-    """Read the budgets that a run stands under, as far as they have begun."""
+    """Read the budgets that a run is under, as far as they have begun."""
     return Request("budgets", {"run": run_id}, lambda rows: [BudgetRecord(**row) for row in rows])
 
 
@@ -410,7 +410,7 @@ def bind_first(first: Envelope, blobs: Sequence[Packed]) -> dict[str, Any]:
 
 
 def bind_pipeline(new: NewRun | NewFork) -> dict[str, Any]:
-    """Give the parameters that record a new run's plan."""
+    """Return the parameters that record a new run's plan."""
     return {
         "reference": new.first.ticket.reference,
         "fingerprint": new.first.ticket.fingerprint,

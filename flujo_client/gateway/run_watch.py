@@ -136,7 +136,7 @@ class RunWatch:
                 self._hear(connection)
 
     def _take(self, *, all_of_them: bool) -> list[str]:
-        """Give the runs that are to be read: those that came new, or all."""
+        """Return the runs that are to be read: those that came new, or all."""
         with self._lock:
             unread, self._unread = self._unread, set()
             return [run for run in (self._waits if all_of_them else unread) if run in self._waits]
@@ -179,7 +179,7 @@ _watches: dict[str, RunWatch] = {}
 
 
 def watch_of(url: str) -> RunWatch:
-    """Give the watch of this process on a database."""
+    """Return the watch of this process on a database."""
     return _watches.get(url) or _watches.setdefault(url, RunWatch(url))
 
 

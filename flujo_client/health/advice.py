@@ -43,7 +43,7 @@ _ADD: Final = {
 
 
 def advise(report: HealthReport) -> Iterator[Advice]:
-    """Give what the report says should be changed, the general first."""
+    """Return what the report says should be changed, the general first."""
     yield from _structured_output(report)
     yield from _from_counts("decoder", report.transforms, _DECODERS, DECODER_USES)
     yield from _from_counts("stage", report.stages, _STAGES, STAGE_TOTAL)

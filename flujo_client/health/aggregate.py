@@ -72,7 +72,7 @@ def build(
 
 
 def figures_by(aros: ArosFacts, key: Callable[[Counter], str | None]) -> dict[str, Figures]:
-    """Give the figures of each step, model or agent, the one with the most coercions first."""
+    """Return the figures of each step, model or agent, the one with the most coercions first."""
     runs, occurs = _runs_by_pipeline(aros), defaultdict(set)
     for each in aros.counters:
         occurs[key(each)].add(each.pipeline)
@@ -81,7 +81,7 @@ def figures_by(aros: ArosFacts, key: Callable[[Counter], str | None]) -> dict[st
 
 
 def stages_by(counters: Iterable[Counter], key: Callable[[Counter], str | None]) -> dict[str, dict[str, int]]:
-    """Give the stages that acted at each step or model."""
+    """Return the stages that acted at each step or model."""
     found = {name: _stages(sums, _STAGE) for name, sums in _groups(counters, key).items()}
     acted = ((name, stages) for name, stages in found.items() if stages)
     return dict(sorted(acted, key=lambda item: (-sum(item[1].values()), item[0])))

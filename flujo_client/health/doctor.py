@@ -89,12 +89,12 @@ class Facts:
 
 
 def diagnose(facts: Facts) -> list[Finding]:
-    """Give what the rules find, each rule's findings after those of the rule before it."""
+    """Return what the rules find, each rule's findings after those of the rule before it."""
     return [finding for rule in RULES for finding in rule(facts)]
 
 
 def worst(findings: Sequence[Finding]) -> Level:
-    """Give the worst level among findings."""
+    """Return the worst level among findings."""
     return max((each.level for each in findings), key=LEVELS.index, default="ok")
 
 

@@ -63,7 +63,7 @@ class HealthQuery:
         return []
 
     def aros_parameters(self) -> dict[str, Any]:
-        """Give the parameters of `sql/aros.sql`."""
+        """Return the parameters of `sql/aros.sql`."""
         return {
             "hours": self.since_hours,
             "limit": self.most_runs,
@@ -74,7 +74,7 @@ class HealthQuery:
         }
 
     def machine_parameters(self, health: Health) -> dict[str, Any]:
-        """Give the parameters of `sql/machine.sql`."""
+        """Return the parameters of `sql/machine.sql`."""
         return {
             "stuck_s": health.stuck_s,
             "orphan_s": health.orphan_s,
@@ -85,7 +85,7 @@ class HealthQuery:
 
     @staticmethod
     def bounds() -> dict[str, Any]:
-        """Give the parameters of `sql/bounds.sql`."""
+        """Return the parameters of `sql/bounds.sql`."""
         return {"timeout_ms": f"{LONGEST_S * 1000:.0f}"}
 
     def filters(self) -> Mapping[str, str]:

@@ -102,7 +102,7 @@ class Registry:
         return command.agent_name if command.agent_name in self.names else UNKNOWN
 
     def given(self, answer: Any, _context: Any) -> Any:
-        """Give what comes in on a command's path."""
+        """Return what comes in on a command's path."""
         command = read_command(answer)
         if command.type == "run_agent":
             return command.input_data if command.agent_name in self.names else command.agent_name

@@ -25,7 +25,7 @@ class CacheBackend(Protocol):
     """Keeps bytes by key. Its methods may be async, and are called from many threads; one that raises makes a miss, never a failure."""
 
     def get(self, key: str) -> bytes | Awaitable[bytes | None] | None:
-        """Give what is kept under the key; None when nothing is."""
+        """Return what is kept under the key; None when nothing is."""
 
     def set(self, key: str, value: bytes, ttl_s: float) -> Awaitable[None] | None:
         """Keep the value for so many seconds; for good when that is 0."""
@@ -48,7 +48,7 @@ class InMemoryCache:
         self._lock = threading.Lock()
 
     def get(self, key: str) -> bytes | None:
-        """Give what is kept under the key, and count it as used."""
+        """Return what is kept under the key, and count it as used."""
         with self._lock:
             value, until = self._entries.get(key, (None, None))
             if until is not None and until <= self._clock():

@@ -58,7 +58,7 @@ def check(pipeline: Pipeline, *, allowed: Sequence[str], has_context: bool = Tru
 
     Args:
         pipeline: what is about to be sent.
-        allowed: import prefixes that references may stand under.
+        allowed: import prefixes that references may be under.
         has_context: whether this run has a context.
 
     Raises:
@@ -96,7 +96,7 @@ class _Above(NamedTuple):
 
 
 class _CheckLocation(NamedTuple):
-    """Where the reading is: the path above, what is known there, and the bodies it stands in."""
+    """Where the reading is: the path above, what is known there, and the bodies it is in."""
 
     above: str
     place: ContextInfo
@@ -180,7 +180,7 @@ class _Reading:
 
 
 def _circle(trail: Sequence[_Above]) -> Sequence[_Above]:
-    """From where the last body of a trail stands before, up to that; nothing if it stands there only once."""
+    """Return the part of a trail from the earlier place of its last body on; nothing if it is there only once."""
     first = next(index for index, each in enumerate(trail) if each.body is trail[-1].body)
     return trail[first:] if first < len(trail) - 1 else ()
 

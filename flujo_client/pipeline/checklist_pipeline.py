@@ -134,13 +134,13 @@ def is_passed(_: Any, context: DefaultContext) -> bool:
 
 
 def candidate(_: Any, context: DefaultContext) -> Candidate:
-    """Give the last solution."""
+    """Return the last solution."""
     checklist = _checklist(context)
     return Candidate(solution=context.solution or "", score=checklist.score, checklist=checklist)
 
 
 def unchanged(data: Any) -> Any:
-    """Give what came: before the first solution there is nothing to think about."""
+    """Return what came: before the first solution there is nothing to think about."""
     return data
 
 

@@ -82,7 +82,7 @@ def _node(step: Step, *, once: bool = False) -> Node:
 
 
 _NO_TRAITS = {"backoff", "max_retries", "preserve_fallback_diagnostics", "execution_mode"}
-"""Of a `StepConfig`: what stands in the node itself, in a fallback's rules, or as a container of its own."""
+"""Of a `StepConfig`: what is in the node itself, in a fallback's rules, or as a container of its own."""
 
 
 def _traits(step: Step) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def _resources(step: Step) -> dict[str, Any]:
 
 
 def functions_of(step: Step) -> Iterator[tuple[str, Any]]:
-    """Give a step's user functions by their roles, with an index where a role has several."""
+    """Return a step's user functions by their roles, with an index where a role has several."""
     for role, given in step.functions().items():
         if isinstance(given, dict):
             yield from ((f"{role} {index}", each) for index, each in given.items())

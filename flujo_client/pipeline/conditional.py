@@ -92,7 +92,7 @@ def resolve_key(rules: Mapping[str, Any], value: Any) -> str | None:
 
 
 def plain_key(key: Any) -> Any:
-    """Give what an enum's member stands for, all else as it is."""
+    """Return what an enum's member stands for, all else as it is."""
     return key.value if isinstance(key, Enum) else key
 
 

@@ -30,7 +30,7 @@ MOST = 1_000_000_000
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Container(Step):
-    """A step that runs others. What concerns an agent stands on the steps inside, and cannot be given here.
+    """A step that runs others. What concerns an agent is on the steps inside, and cannot be given here.
 
     A `config` only says in which mode the container itself runs.
     """
@@ -39,7 +39,7 @@ class Container(Step):
     """The fields that hold user functions, by what these are asked for."""
 
     called_with: ClassVar[Mapping[str, str]] = {}
-    """What these functions are called with, by their fields, as it stands in the documentation."""
+    """What these functions are called with, by their fields, as it is in the documentation."""
 
     agent: Any = field(default=None, init=False)
     config: StepConfig = field(default_factory=StepConfig)

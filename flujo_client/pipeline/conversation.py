@@ -84,7 +84,7 @@ def history_template_of(text: str, undefined: Undefined = "warn") -> Template:
 
 
 def conversation_rules(loop: LoopStep) -> dict[str, Any]:
-    """Give what workers need to know of a loop's conversation; nothing for a loop without one, so that its fingerprint stays."""
+    """Return what workers need to know of a loop's conversation; nothing for a loop without one, so that its fingerprint stays."""
     if not loop.conversation:
         return {}
     return {

@@ -77,7 +77,7 @@ class Factories:
     def parallel(
         name: str, branches: Mapping[str, Body] | Sequence[Body], **options: Unpack[ParallelOptions]
     ) -> ParallelStep:
-        """Make a `ParallelStep`, which runs branches side by side and goes on when all have ended.
+        """Make a `ParallelStep`, which runs branches side by side and continues when all have ended.
 
         Args:
             name: the step's.

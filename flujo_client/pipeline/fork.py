@@ -143,7 +143,7 @@ def _choices(names: list[str], what: str = "retry from") -> str:
 
 
 def limits_of(retryable_run: RetryableRun) -> UsageLimits | None:
-    """Give the limits that the run had."""
+    """Return the limits that the run had."""
     kept = (retryable_run.ticket.limits or {}).get("limits")
     return None if kept is None else UsageLimits(**kept)
 

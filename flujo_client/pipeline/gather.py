@@ -25,7 +25,7 @@ class Gatherer:
         return {"gather": list(self.wait_for)}
 
     def run(self, _data: Any, *, context: Any = None) -> dict[str, Any]:
-        """Give the outputs by their steps' names.
+        """Return the outputs by their steps' names.
 
         Raises:
             NonRetryableError: a step has left none.

@@ -36,7 +36,7 @@ ON_EXPIRY = ("fail", "default", "escalate")
 @aliases(message="message_for_user")
 @dataclass(frozen=True, eq=False)
 class HumanInTheLoopStep(Container):
-    """Ask a person, and go on with the answer as output.
+    """Ask a person, and continue with the answer as output.
 
     Args:
         message_for_user: the question: a text, or a callable of the step's input and the context that gives one; it is called when the

@@ -38,7 +38,7 @@ def identify(thing: Any) -> dict[str, Any]:
 
 
 def whole(value: Any) -> Any:
-    """Give any value as plain data, however large it is: of two that differ at their far end, each has its own fingerprint."""
+    """Return any value as plain data, however large it is: of two that differ at their far end, each has its own fingerprint."""
     return safe_serialize(value, max_nodes=sys.maxsize)
 
 

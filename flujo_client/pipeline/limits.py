@@ -1,4 +1,4 @@
-"""Which limits a run stands under, as its ticket carries them. Pure.
+"""Which limits a run is under, as its ticket carries them. Pure.
 
 In words of a ticket: `run`, the first run of the tree, which the budgets are named after; `limits` of that tree; `tenant` and
 `tenant_limits` of its day; `background`, the limits of each run in the background that is begun in the tree; in such a run `task`, the
@@ -63,7 +63,7 @@ def of_task(limits: Mapping[str, Any] | None, run: str, path: str) -> dict[str, 
     Args:
         limits: of the run that begins it.
         run: its id.
-        path: of its step in the plan; limits of what that stands in are the other run's.
+        path: of its step in the plan; limits of what that is in are the other run's.
     """
     return None if limits is None else {**limits, "run": run, "limits": limits.get("background"), "task": path}
 

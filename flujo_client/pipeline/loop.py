@@ -42,7 +42,7 @@ class LoopStep(Container):
         conversation: keep what is said in it as turns in the context's `conversation_history`, and tell its agents what was said so far.
         history_management: how much of it they are told; a `HistoryManagement` with its defaults when None.
         history_template: how they are told: a template that names `history`, a list of turns with `role` and `content`; one JSON object a
-            line without it. What it gives stands before an agent's input, or is the argument `history` of a function that takes one.
+            line without it. What it gives comes before an agent's input, or is the argument `history` of a function that takes one.
         ai_turn_source: whose outputs are the assistant's turns: those of `all_agents`, of `named_steps`, or the `last` one that is no
             user's in each iteration.
         user_turn_sources: what are the user's turns: `hitl` for the answers of people, and names of steps for their outputs.

@@ -72,12 +72,12 @@ class StateMachineStep(Container):
         }
 
     def functions(self) -> dict[str, Any]:
-        """Give the conditions by the index of their transition: `functions()["when"][index]`."""
+        """Return the conditions by the index of their transition: `functions()["when"][index]`."""
         when = {index: each["when"] for index, each in enumerate(self._transitions()) if each["when"] is not None}
         return {"when": when} if when else {}
 
     def when(self, index: int) -> Callable[..., Any]:
-        """Give the condition of a transition that has one."""
+        """Return the condition of a transition that has one."""
         function: Callable[..., Any] = self.functions()["when"][index]
         return function
 

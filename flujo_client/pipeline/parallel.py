@@ -77,7 +77,7 @@ class FanOutStep(Container):
 @aliases(strategy="on_branch_failure")
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ParallelStep(FanOutStep):
-    """Run branches side by side, each on a copy of the context, and go on when all have ended. No branch is a success too.
+    """Run branches side by side, each on a copy of the context, and continue when all have ended. No branch is a success too.
 
     Args:
         branches: what to run, by name; a list is named by its indices.

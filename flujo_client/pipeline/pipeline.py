@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypeVar, cast, get_args
@@ -50,9 +51,12 @@ class Pipeline(Generic[OutputT, ContextT]):
             when None. Counts for the outermost pipeline of a run.
         blueprint: the YAML it was built from, with all in it that the blueprint names by file. Runs of such a pipeline carry it, so
              that workers need neither a file nor a module for it; one that was composed of it has none.
-        on_body_change: what happens where a conversation, in a loop or a state machine, would go on with another function, prompt, tool, model
+        on_body_change: what happens where a conversation, in a loop or a state machine, would continue with another function, prompt, tool, model
             or model setting than it was held with: `warn` tells it as the event `code.changed`, `park` parks the run until a worker
             with the code of before is back, `ignore` does neither. The outermost pipeline's counts.
+        context_migrations: functions for contexts that were written with other fields of `context_model`, sync or async, by the version or
+            the fingerprint of the plan that the run had. Each gets the stored fields by name, and returns those of the present model, or
+            one. Without a function that does, such a run is parked. The outermost pipeline's count.
     """
 
     steps: Sequence[Step]
@@ -61,9 +65,12 @@ class Pipeline(Generic[OutputT, ContextT]):
     context_model: type[ContextT] | None = None
     resources: Any = field(default=None, repr=False)  # an object may show its password
     hooks: Sequence[Any] = ()
-    on_change: OnChange | None = field(default=None, kw_only=True)
     blueprint: str | None = field(default=None, repr=False)
-    on_body_change: OnBodyChange = "warn"
+    on_change: OnChange | None = field(default=None, kw_only=True)
+    on_body_change: OnBodyChange = field(default="warn", kw_only=True)
+    context_migrations: Mapping[str, Callable[[dict[str, Any]], Any]] = field(
+        default_factory=dict, repr=False, kw_only=True
+    )
 
     def __post_init__(self) -> None:
         """Refuse steps that are none, where they are written; raises PipelineError."""
@@ -77,8 +84,9 @@ class Pipeline(Generic[OutputT, ContextT]):
             choices = ", ".join(map(repr, ON_CHANGE))
             raise PipelineError(f"`on_change` must be one of {choices}, got {str(self.on_change)[:40]!r}")
         if self.on_body_change not in get_args(OnBodyChange):
-            wanted = " or ".join(get_args(OnBodyChange))
-            raise PipelineError(f"`on_body_change` must be {wanted}, got {str(self.on_body_change)[:40]!r}")
+            choices = ", ".join(map(repr, get_args(OnBodyChange)))
+            raise PipelineError(f"`on_body_change` must be one of {choices}, got {str(self.on_body_change)[:40]!r}")
+        _check_migrations(self.context_migrations)
 
     @classmethod
     def from_yaml(cls, source: str | Path, *, allowed: Sequence[str] | None = None) -> Pipeline:
@@ -102,7 +110,7 @@ class Pipeline(Generic[OutputT, ContextT]):
             text: YAML, at most 1 MiB.
             name: what the runs are listed under if the text does not say.
             folder: from where the text names files; without one it can name none.
-            allowed: import prefixes that references may stand under; the project's `allowed_imports` when None.
+            allowed: import prefixes that references may be under; the project's `allowed_imports` when None.
 
         Raises:
             BlueprintError: everything that is wrong with it, each with its line; nothing was imported from outside the prefixes.
@@ -126,7 +134,7 @@ class Pipeline(Generic[OutputT, ContextT]):
         Args:
             raise_on_error: raise what refuses it instead.
             include_imports: tell what is found in nested pipelines too.
-            allowed: import prefixes that references may stand under; the project's `allowed_imports` when None.
+            allowed: import prefixes that references may be under; the project's `allowed_imports` when None.
 
         Raises:
             PipelineError: with `raise_on_error`, every error that was found.
@@ -155,12 +163,23 @@ class Pipeline(Generic[OutputT, ContextT]):
             return replace(ours, steps=[*self.steps, other], blueprint=None)
         resources = other.resources if self.resources is None else self.resources
         hooks = (*self.hooks, *other.hooks)
-        steps = [*self.steps, *other.steps]
-        return replace(ours, steps=steps, resources=resources, hooks=hooks, blueprint=None)
+        steps, migrations = [*self.steps, *other.steps], {**other.context_migrations, **self.context_migrations}
+        given = {"resources": resources, "hooks": hooks, "context_migrations": migrations}
+        return replace(ours, steps=steps, blueprint=None, **given)
 
     def as_step(self, name: str, *, inherit_context: bool = True, **options: Any) -> ImportStep:
         """Make a step that runs this pipeline, on the context of the pipeline around it. Takes the options of `ImportStep`."""
         return forward.nested(name, pipeline=self, inherit_context=inherit_context, **options)
+
+
+def _check_migrations(given: Any) -> None:
+    if not isinstance(given, Mapping):
+        raise PipelineError(f"`context_migrations` must be a mapping of functions, got {described(given)}")
+    for key, function in given.items():
+        if not isinstance(key, str) or not callable(function):
+            raise PipelineError(
+                f"context_migrations[{str(key)[:40]!r}] must be a function under a version or a fingerprint, got {described(function)}"
+            )
 
 
 def _as_list(given: Any) -> str | None:
@@ -174,7 +193,7 @@ Body: TypeAlias = Pipeline | Step
 
 
 def steps_of(body: Any) -> Sequence[Step]:
-    """Give the steps that a body runs, as they run: one in the background, and one that has a fallback, as the container of it."""
+    """Return the steps that a body runs, as they run: one in the background, and one that has a fallback, as the container of it."""
     if isinstance(body, Pipeline):
         return [_unfolded(each) for each in body.steps]
     return [_unfolded(body)] if isinstance(body, Step) else []  # of anything else `check` tells
@@ -219,7 +238,7 @@ def model_name(model: type[BaseModel] | None) -> str | None:
 
 
 def walk(pipeline: Body) -> Iterator[tuple[str, Step]]:
-    """Give every step with its path, a container before what it holds, all in declared order.
+    """Return every step with its path, a container before what it holds, all in declared order.
 
     Raises:
         PipelineError: containers stand more than 20 deep in each other, as in a pipeline that contains itself; or there are more

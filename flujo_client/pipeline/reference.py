@@ -32,7 +32,7 @@ PIPELINE: Final = "pipeline"
 
 _WITH = "?"
 _OPTIONS = "resources", "hooks"
-"""What may stand behind a pipeline's reference, in this order: `?resources=module:attribute&hooks=module:attribute,…`."""
+"""What may be behind a pipeline's reference, in this order: `?resources=module:attribute&hooks=module:attribute,…`."""
 _BEHIND = re.compile(rf"\{_WITH}(?=(?:{'|'.join(_OPTIONS)})=)")
 """Where it begins: a file's name may have a `?` of its own."""
 _BLUEPRINT = "blueprint:"
@@ -81,7 +81,7 @@ def load_pipeline(reference: str, *, allowed: Sequence[str]) -> Pipeline:
 
 
 def with_reference_options(pipeline: Pipeline, reference: str) -> Pipeline:
-    """Give a pipeline with the resources that its reference names instead of its own, and with the hooks it names after its own.
+    """Return a pipeline with the resources that its reference names instead of its own, and with the hooks it names after its own.
 
     A reference to a blueprint names all of the hooks.
     """
@@ -97,7 +97,7 @@ def with_reference_options(pipeline: Pipeline, reference: str) -> Pipeline:
 def reference_with_options(
     pipeline: str | Pipeline | Step, *, resources: Any = None, hooks: Sequence[Any] = ()
 ) -> str | Pipeline:
-    """Give a pipeline that has these resources instead of its own, and these hooks after its own.
+    """Return a pipeline that has these resources instead of its own, and these hooks after its own.
 
     That is a reference, or the pipeline itself if it travels as its blueprint.
 
@@ -145,7 +145,7 @@ def _named(thing: Any, what: str) -> str:
 
 
 def load(reference: str, *, allowed: Sequence[str], what: str) -> Any:
-    """Import what `module:attribute` names, if its module stands under an allowed prefix, or it is one of `OURS`.
+    """Import what `module:attribute` names, if its module is under an allowed prefix, or it is one of `OURS`.
 
     What else this package holds is refused under every prefix: it reads settings, starts programs and talks to services.
 

@@ -53,12 +53,12 @@ def is_complete(refinement: Refinement, _: Any) -> bool:
 
 
 def refined(refinement: Refinement, _: Any) -> Any:
-    """Give the artifact if it is complete, else the check."""
+    """Return the artifact if it is complete, else the check."""
     return refinement.artifact if refinement.check.is_complete else refinement.check
 
 
 def with_feedback(original_input: Any, check: RefinementCheck) -> dict[str, Any]:
-    """Give the generator's next input: the loop's own, and the critic's feedback."""
+    """Return the generator's next input: the loop's own, and the critic's feedback."""
     return {"original_input": original_input, "feedback": check.feedback}
 
 

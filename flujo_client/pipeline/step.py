@@ -39,7 +39,7 @@ class StepConfig(BaseModel):
         backoff: waits between attempts; the worker's `[retry]` settings when None.
         temperature, top_k, top_p, max_tokens: model options, given to agents that take them.
         preserve_fallback_diagnostics: let the feedback of a fallback that succeeded say why it was needed.
-        execution_mode: `background`: the step runs as a run of its own, and the pipeline goes on at once, with the step's input.
+        execution_mode: `background`: the step runs as a run of its own, and the pipeline continues at once, with the step's input.
         expected_cost_usd, expected_tokens: what an attempt under limits reserves; where one is missing, its model's price, its prompt and
             `max_tokens` tell.
     """
@@ -59,7 +59,7 @@ class StepConfig(BaseModel):
     expected_tokens: int | None = Field(default=None, ge=0, le=10**15)
 
     def options(self) -> dict[str, Any]:
-        """Give the model options that are set."""
+        """Return the model options that are set."""
         names = ("temperature", "top_k", "top_p", "max_tokens")
         return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 

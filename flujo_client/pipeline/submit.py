@@ -129,7 +129,7 @@ def first_of(
 
 
 def by_reference(packed: Packed, inline: int) -> Packed:
-    """Give the value itself when it may travel inside a message, else a reference to it."""
+    """Return the value itself when it may travel inside a message, else a reference to it."""
     return packed if packed.is_reference or packed.size <= inline else packed.reference()
 
 
@@ -186,7 +186,7 @@ def pack(tree: Any, what: str, size: ValueLimits) -> Packed:
 
 
 def stored_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Give a copy of metadata as it is stored and read back; raises SerializationError, or SnapshotTooLarge above the limit."""
+    """Return a copy of metadata as it is stored and read back; raises SerializationError, or SnapshotTooLarge above the limit."""
     text = stored(dict(metadata), path="metadata").encode()
     if len(text) > MAX_METADATA_BYTES:
         raise SnapshotTooLarge(

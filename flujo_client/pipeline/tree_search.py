@@ -1,7 +1,7 @@
 """Tree search: candidates are proposed, judged, and the best of them gone on from, until one is good enough.
 
 A composition: a nested pipeline with a context of its own, and in it a loop over depths of two maps, of proposers and of evaluators.
-Nothing in the workers knows it, so every call is an attempt like any other. How it goes on from what they gave says `tree_search_steps.py`.
+Nothing in the workers knows it, so every call is an attempt like any other. How it continues from what they gave says `tree_search_steps.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How a tree search goes on: the steps between its proposers and evaluators. Pure but for the search's own context.
+"""How a tree search continues: the steps between its proposers and evaluators. Pure but for the search's own context.
 
 Each takes what the fan-out before it gave, and changes the state in the attempt's own context. A failed branch is in there as its result:
 it is left out, and why is noted; when all are, the search has failed.
@@ -90,7 +90,7 @@ def is_over(_: Any, context: TreeSearchContext) -> bool:
 
 
 def settle(_: Any, *, context: TreeSearchContext) -> TreeSearchResult:
-    """Give what was found.
+    """Return what was found.
 
     Raises:
         NonRetryableError: that is nothing; or no goal, where one is required.

@@ -42,5 +42,5 @@ def deserializer_for(name: str) -> Callable[[Any], Any] | None:
 
 
 def name_of(cls: type) -> str:
-    """Write a class's name as it stands on the wire."""
+    """Write a class's name as it is on the wire."""
     return f"{cls.__module__}:{cls.__qualname__}"

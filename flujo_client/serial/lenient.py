@@ -42,7 +42,7 @@ _LONGEST_INT: Final = 10_000  # bits; Python refuses to write much longer ones i
 
 
 def safe_serialize(obj: Any, *, max_nodes: int = MAX_NODES, max_depth: int = MAX_DEPTH) -> Tree:
-    """Give a plain tree that shows `obj` to people and programs; it cannot be turned back.
+    """Return a plain tree that shows `obj` to people and programs; it cannot be turned back.
 
     Args:
         obj: anything at all.

@@ -71,7 +71,7 @@ class Manifest:
 
 
 def stored_apart(packed: Packed) -> dict[str, Packed]:
-    """Give the parts of a value that are stored by themselves, by key."""
+    """Return the parts of a value that are stored by themselves, by key."""
     return {part_key(each): each for each in packed.parts if each.length >= _STORED_APART}
 
 

@@ -110,14 +110,14 @@ class Packed:
             raise SerializationError("not the message form of a packed value", cause=error) from error
 
     def to_wire(self) -> Tree:
-        """Give the form that rides in a message: a plain tree, so that it survives copying and stock JSON too."""
+        """Return the form that rides in a message: a plain tree, so that it survives copying and stock JSON too."""
         form, body = self.stored[:1], self.stored[1:]
         if form == b"j":
             return {"j": loads(body)}
         return {"z": base64.b64encode(body).decode("ascii")} if form == b"z" else {"#": self.digest}
 
     def json(self, *, max_bytes: int = MAX_BYTES) -> bytes:
-        """Give the JSON. Raises SerializationError for a reference, damaged data, or more than `max_bytes`."""
+        """Return the JSON. Raises SerializationError for a reference, damaged data, or more than `max_bytes`."""
         if self.is_reference:
             raise SerializationError(
                 f"only a reference to {self.digest[:12]}…, not the value", suggestion="load the value it refers to"
@@ -130,7 +130,7 @@ class Packed:
         return b"".join(part.json() for part in self._parts) if self._json is None else self._json
 
     def tree(self, *, max_bytes: int = MAX_BYTES) -> Tree:
-        """Give a fresh tree. Raises what `json` raises, and SerializationError if the JSON is damaged."""
+        """Return a fresh tree. Raises what `json` raises, and SerializationError if the JSON is damaged."""
         return loads(self.json(max_bytes=max_bytes))
 
     @property
@@ -173,7 +173,7 @@ class Packed:
         return self._stored is not None and self._stored[:1] == b"#"
 
     def reference(self) -> Packed:
-        """Give the reference to this value."""
+        """Return the reference to this value."""
         return type(self)(b"#" + self.digest.encode("ascii"))
 
     def matches(self, digest: str) -> bool:

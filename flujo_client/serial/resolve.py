@@ -39,7 +39,7 @@ def reference(thing: Any) -> str:
 
 
 def is_ours(module: str) -> bool:
-    """Tell whether a module is this package itself or stands below it."""
+    """Tell whether a module is this package itself or is below it."""
     return module == _OWN or module.startswith(f"{_OWN}.")
 
 
@@ -56,7 +56,7 @@ class Resolver:
         self._found: dict[str, Any] = {}
 
     def __call__(self, ref: str) -> Any:
-        """Give the class or function. Raises SerializationError if it is not allowed or not there."""
+        """Return the class or function. Raises SerializationError if it is not allowed or not there."""
         if ref not in self._found:
             self._found[ref] = self._find(ref)
         return self._found[ref]

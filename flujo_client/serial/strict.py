@@ -37,7 +37,7 @@ Resolve = Callable[[str], Any]
 
 
 def encode(value: Any, *, path: str = "value") -> Tree:
-    """Give the tree of a value, from which `decode` rebuilds it with every type.
+    """Return the tree of a value, from which `decode` rebuilds it with every type.
 
     Args:
         value: plain JSON, the types of `rules`, registered classes, and any nesting of them up to 64 deep.

@@ -116,7 +116,7 @@ class Broker:
         )
 
     def _told(self, ask: Callable[[], Any]) -> Any:
-        """Give what Redis answers; None where it does not allow the question, as services of clouds do."""
+        """Return what Redis answers; None where it does not allow the question, as services of clouds do."""
         try:
             return ask()
         except RedisError:
@@ -125,7 +125,7 @@ class Broker:
     def publish(self, envelopes: Sequence[Envelope]) -> None:
         """Publish one message for each envelope, in one round trip for each queue; raises RedisError.
 
-        What stands in a fan-out is published as a part of its chord, and a join as its join signal.
+        What is in a fan-out is published as a part of its chord, and a join as its join signal.
         """
         for key, messages in self.pushes(envelopes):
             self.redis.lpush(key, *messages)
@@ -148,7 +148,7 @@ class Broker:
         return self.redis.connection_pool.make_connection()
 
     def pushes(self, envelopes: Sequence[Envelope]) -> Iterator[tuple[str, Sequence[bytes]]]:
-        """Give the lists that messages are to be pushed to, each with what goes there at once."""
+        """Return the lists that messages are to be pushed to, each with what goes there at once."""
         queues: dict[str, list[bytes]] = {}
         for envelope in envelopes:
             key = self.key(envelope.queue, envelope.ticket.priority)

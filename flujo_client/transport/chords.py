@@ -1,6 +1,6 @@
-"""A message's part in a Celery chord, derived from the lanes its work stands in. Nothing about it is stored (ADR 9).
+"""A message's part in a Celery chord, derived from the lanes its work is in. Nothing about it is stored (ADR 9).
 
-Each fan-out is a chord whose body is its join signal. Whatever runs in a lane of it is published as that lane's part, by whoever
+Each fan-out is a chord whose body is its join signal. Whatever runs in a lane of it is published as that lane's part, by the one who
 publishes it; the join of an inner fan-out is in turn a part of the outer one's. In go a run and its lanes, out come options that
 Celery understands. It publishes nothing and knows no broker.
 """

@@ -34,7 +34,7 @@ _FATES: Final[dict[str, Fate]] = {
     "57P": "away",  # shut down, crashed, or starting
     "58": "away",  # the server cannot read or write its files
 }
-"""By SQLSTATE, its class, or the beginning of it. What stands in none of them is ours."""
+"""By SQLSTATE, its class, or the beginning of it. What is in none of them is ours."""
 
 _OPTIONS: Final = {
     "connect_timeout": 5,
@@ -62,7 +62,7 @@ def lost(why: str) -> psycopg.Error:
 
 
 def options(url: str) -> dict[str, Any]:
-    """Give the connection options that the URL leaves open."""
+    """Return the connection options that the URL leaves open."""
     return {name: value for name, value in _OPTIONS.items() if f"{name}=" not in url}
 
 
@@ -111,7 +111,7 @@ def unreachable(url: str, error: Exception) -> ServiceUnreachable:
 
 
 def error_text(url: str, error: Exception) -> str:
-    """Give an error's first line, without what it quotes of the URL, unless it stands in the masked one as well."""
+    """Return an error's first line, without what it quotes of the URL, unless it is in the masked one as well."""
     shown, known = unquote(mask_url(url)), (url, unquote(url))
 
     def hide(quoted: re.Match[str]) -> str:

@@ -46,7 +46,7 @@ def register(keys: Keys = (), *, max_bytes: int = MAX_BYTES) -> None:
         max_bytes: the largest body written or read.
 
     Raises:
-        SettingsError: an id that cannot stand in the header, an id given twice, or a secret under 16 bytes.
+        SettingsError: an id that cannot be in the header, an id given twice, or a secret under 16 bytes.
     """
     _check_keys(keys)
     serialization.register(
@@ -96,7 +96,7 @@ def sign(text: bytes, key: tuple[str, bytes]) -> bytes:
 
 
 def verify(body: bytes, keys: Keys) -> bytes:
-    """Give the text without its header line. Raises SerializationError if the signature is not one of `keys`'."""
+    """Return the text without its header line. Raises SerializationError if the signature is not one of `keys`'."""
     if not body.startswith(_MARK):
         if keys:
             raise SerializationError(

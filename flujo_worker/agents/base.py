@@ -130,9 +130,9 @@ def rendered(template: str, task: str, context: dict[str, Any] | None) -> str:
 
 
 def as_mapping(context: Any) -> dict[str, Any] | None:
-    """Give a context as plain data of its own.
+    """Return a context as plain data of its own.
 
-    Of a `PipelineContext` without what Flujo keeps in it for itself, and what nobody has written to. What is no mapping stands under
+    Of a `PipelineContext` without what Flujo keeps in it for itself, and what nobody has written to. What is no mapping is under
     `context`.
     """
     if context is None:

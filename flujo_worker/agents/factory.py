@@ -219,7 +219,7 @@ class FlujoAgent:
 
 
 class Front:
-    """What stands before an agent of ours and words what it is asked: steps, budgets and breakers look at the agent behind it."""
+    """A wrapper that words what one of our agents is asked: steps, budgets and breakers look at the agent behind it."""
 
     def __init__(self, agent: FlujoAgent) -> None:
         self.agent, self.name, self.output_type = agent, agent.name, agent.output_type
@@ -234,7 +234,7 @@ class Front:
 
 
 def unwrapped(output_type: Any) -> Any:
-    """Give the type that a `TypeAdapter` is of, and any other output type as it is."""
+    """Return the type that a `TypeAdapter` is of, and any other output type as it is."""
     return output_type._type if isinstance(output_type, TypeAdapter) else output_type  # noqa: SLF001 - it is nowhere in public
 
 
@@ -260,7 +260,7 @@ def tools_of(agent: Any) -> Iterator[AgentTool]:
 
 
 def asker_of(agent: Any) -> Any:
-    """Give the agent by which this one asks its model, such as a `BaseAgent`'s; itself if it asks by none."""
+    """Return the agent by which this one asks its model, such as a `BaseAgent`'s; itself if it asks by none."""
     return getattr(agent, "__flujo_asks__", agent)
 
 

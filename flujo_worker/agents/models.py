@@ -40,7 +40,7 @@ class _Known:
     providers: dict[str, Any] = field(default_factory=dict)
 
     def provider(self, name: str) -> Any:
-        """Give the provider of that name, made from the environment when it is first asked for."""
+        """Return the provider of that name, made from the environment when it is first asked for."""
         if name not in self.providers:
             self.providers[name] = infer_provider(name)
         return self.providers[name]
@@ -50,7 +50,7 @@ _known: WeakKeyDictionary[asyncio.AbstractEventLoop, _Known] = WeakKeyDictionary
 
 
 def model_for(model: Model[Any] | str) -> Model[Any]:
-    """Give the model that a name stands for; to be called on the event loop that asks it.
+    """Return the model that a name stands for; to be called on the event loop that asks it.
 
     Raises:
         ConfigurationError: nobody provides such a model.
@@ -64,7 +64,7 @@ def model_for(model: Model[Any] | str) -> Model[Any]:
 
 
 def effective_model(agent: Any) -> Model[Any] | None:
-    """Give the model that an agent's next run asks: what `agent.override(model=…)` says, else its own; None if it has none.
+    """Return the model that an agent's next run asks: what `agent.override(model=…)` says, else its own; None if it has none.
 
     Raises:
         ConfigurationError: nobody provides such a model.
@@ -101,7 +101,7 @@ def _echo() -> Model[Any]:
 
 
 def _arguments(text: str) -> str:
-    """Write the arguments of a call; what is no JSON object stands under the key that the library gives plain values."""
+    """Write the arguments of a call; what is no JSON object is under the key that the library gives plain values."""
     try:
         value = json.loads(text)
     except ValueError:
@@ -110,7 +110,7 @@ def _arguments(text: str) -> str:
 
 
 def each_of(model: Model[Any]) -> list[Model[Any]]:
-    """Give the models that a model may ask: itself, or those that it falls back on."""
+    """Return the models that a model may ask: itself, or those that it falls back on."""
     others = getattr(model, "models", None)
     return list(others) if isinstance(others, list | tuple) else [model]
 

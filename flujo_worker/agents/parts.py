@@ -33,7 +33,7 @@ _SETTINGS: Final = ("model_settings", "_model_options")
 
 
 def agent_parts(agent: Any, at: str, templates: TemplateSettings) -> Iterator[tuple[str, str]]:
-    """Give the named parts of an agent.
+    """Return the named parts of an agent.
 
     Args:
         agent: the live agent.
@@ -44,7 +44,7 @@ def agent_parts(agent: Any, at: str, templates: TemplateSettings) -> Iterator[tu
 
 
 def function_part(kind: str, function: Any, at: str) -> Iterator[tuple[str, str]]:
-    """Give the part of a function, or of the class of an object, if a user wrote it."""
+    """Return the part of a function, or of the class of an object, if a user wrote it."""
     while isinstance(function, functools.partial):
         function = function.func
     named = function if hasattr(function, "__qualname__") else type(function)

@@ -25,7 +25,7 @@ AGENT_TOOL: Final = "flujo.agent"
 
 
 def preview_limit() -> int:
-    """Give the characters that are told of a text in this attempt; 0 where nothing is told."""
+    """Return the characters that are told of a text in this attempt; 0 where nothing is told."""
     return MOST.get(current_settings().prompts, 0)
 
 

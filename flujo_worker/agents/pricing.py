@@ -166,7 +166,7 @@ def _unpriced(counted: Usage, provider: str | None, model: str) -> None:
 
 
 async def record_usage(call: Awaitable[AgentAnswer], run: AttemptRun) -> Any:
-    """Give what a processor, plugin or validator gives, and add what its call spent, however it ends.
+    """Return what a processor, plugin or validator gives, and add what its call spent, however it ends.
 
     A judge's verdict may say what it cost; a processor's output may not, for it hands on what others made.
     """

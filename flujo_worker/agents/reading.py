@@ -16,8 +16,8 @@ from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 
 from flujo_client.errors import AgentIOValidationError
 from flujo_worker.agents.bounds import Bounded, kind_of_output, refuse_large, too_ambiguous
-from flujo_worker.agents.outputs import KEY, has_fields, is_structured_dict, under_key
-from flujo_worker.agents.shaping import Origin
+from flujo_worker.agents.outputs import KEY, has_fields, under_key
+from flujo_worker.agents.shaping import Origin, is_structured_dict
 from flujo_worker.aros.outcome import LIMIT
 from flujo_worker.aros.rewrite import without_formats
 from flujo_worker.aros.validation_feedback import misfit

@@ -35,11 +35,16 @@ PLAIN: Final = Origin()
 """Of a text or data that an agent gave back."""
 
 
+def is_structured_dict(output_type: Any) -> bool:
+    """Tell whether the type is a schema written by hand; pydantic checks nothing of it."""
+    return getattr(output_type, "__is_model_like__", False) is True
+
+
 class Read(Protocol):
     """Makes a model's raw output hold under a schema, or raises AgentIOValidationError."""
 
     async def __call__(self, raw: Any, schema: Schema | None, origin: Origin = PLAIN) -> Any:
-        """Give back `raw` itself if nothing had to be done, else what it means, as JSON text for a text and as data for data.
+        """Return `raw` itself if nothing had to be done, else what it means, as JSON text for a text and as data for data.
 
         Args:
             raw: a text, or data that the provider's client has decoded.
@@ -59,7 +64,7 @@ class Fit(Protocol):
         validate: Callable[[Any], Awaitable[Any]],
         origin: Origin = PLAIN,
     ) -> Any:
-        """Give the type's value.
+        """Return the type's value.
 
         Args:
             readable: what `Read` gave.

@@ -203,7 +203,7 @@ def _ms_since(began: float) -> float:
 
 
 async def answer_to(pause: PausedException, tool: str) -> Any:
-    """Give what a person has answered to this question at this step: the first time it comes up the first answer, and so on.
+    """Return what a person has answered to this question at this step: the first time it comes up the first answer, and so on.
 
     It does not wait: the run pauses, and when the answer is there the step is performed again from its beginning. Where the same question comes
     up in the same tool, the answer is what the agent gave.

@@ -44,7 +44,7 @@ class Effort:
 
 
 def efforts(settings: ProcessingSettings) -> list[Effort]:
-    """Give the rounds that the settings allow, the least first, so that more settings never change what less gave."""
+    """Return the rounds that the settings allow, the least first, so that more settings never change what less gave."""
     rounds = [Effort(None, None), Effort(0, replace(settings, aop="minimal"))]
     if settings.full:
         rounds += [Effort(level, settings) for level in range(settings.level + 1)]

@@ -34,7 +34,7 @@ def balanced(brackets: list[str]) -> bool:
 
 
 def variants(text: str, level: int, budget: ParseBudget) -> list[str]:
-    """Give the texts one bracket away from `text` whose brackets match; none when they match already.
+    """Return the texts one bracket away from `text` whose brackets match; none when they match already.
 
     Raises:
         StageRefused: when there are too many to try.

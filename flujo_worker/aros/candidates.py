@@ -90,7 +90,7 @@ class Layer:
             return cls(answer, depth, removed=removed)
 
     def found(self, level: int, kinds: frozenset[str], budget: ParseBudget) -> CandidateLayer:
-        """Give the candidates, best first: of the schema's own kind, then the largest."""
+        """Return the candidates, best first: of the schema's own kind, then the largest."""
         if level not in self._found:
             found = self._look(level, budget)
             found.candidates.sort(key=lambda one: (one.kind == "scalar", one.kind not in kinds, -one.size, one.start))
@@ -105,7 +105,7 @@ class Layer:
         return _judged(self.text, scan(self.text, level, budget), level, budget, list(self._fenced(level)))
 
     def below(self, budget: ParseBudget) -> list[str]:
-        """Give the texts one layer of encoding down."""
+        """Return the texts one layer of encoding down."""
         if self.is_whole and not isinstance(self.whole, str):
             return []
         return layers(self.text, [] if self.is_whole else scan(self.text, 0, budget).regions)

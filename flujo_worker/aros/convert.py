@@ -33,7 +33,7 @@ def fits(value: Any, kind: str) -> bool:
 
 
 def conversions(value: Any, kind: str) -> Iterator[tuple[str, Any]]:
-    """Give what `value` could become as a `kind`: the conversion's name and the new value."""
+    """Return what `value` could become as a `kind`: the conversion's name and the new value."""
     if isinstance(value, str):
         yield from _from_text(value, kind)
     if kind == "array" and value is not None and not isinstance(value, list):

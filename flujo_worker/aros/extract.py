@@ -88,7 +88,7 @@ def scan(text: str, level: int, budget: ParseBudget) -> Scan:
 
 
 def marks(text: str, level: int, budget: ParseBudget) -> list[tuple[int, str]]:
-    """Give the brackets and commas of a region that stand outside its strings and comments, with their places."""
+    """Return the brackets and commas of a region that stand outside its strings and comments, with their places."""
     scanner = _Scanner(text, level, budget)
     found: list[tuple[int, str]] = []
     position, pattern = 0, _MARKS[level]
@@ -226,7 +226,7 @@ class _Scanner:
         return blank and opens_string(self.text, start, also=also)
 
     def _well_ended(self, quote: str, position: int) -> int:
-        """At level 2 a quote ends a string only where JSON goes on after it; once none does, none further on will."""
+        """At level 2 a quote ends a string only where JSON continues after it; once none does, none further on will."""
         if not self.unended:
             place = position
             is_value = _OPENS_VALUE.search(self.text, max(0, position - 66), position)
@@ -241,7 +241,7 @@ class _Scanner:
 
 
 def opens_string(text: str, place: int, *, also: str = "") -> bool:
-    """Tell whether the quote at `place` stands where JSON has a string: after `{ [ , :` or one of `also`.
+    """Tell whether the quote at `place` is where JSON has a string: after `{ [ , :` or one of `also`.
 
     In prose a quote is a quote: this alone ends the trouble with apostrophes.
     """

@@ -35,7 +35,7 @@ _LIKE_JSON: Final = re.compile(r"[,:{}\[\]]|\A\s*(?:-?[\d.]+|true|false|null|Non
 
 
 def salvaged(text: str, budget: ParseBudget) -> Any:
-    """Give what json-repair makes of `text` if nothing was lost or invented; None otherwise."""
+    """Return what json-repair makes of `text` if nothing was lost or invented; None otherwise."""
     if json_repair is None or len(text) > LONGEST or _HOLE.search(text) or text.count('"') % 2:
         return None
     budget.spend(len(text))

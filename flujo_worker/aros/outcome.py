@@ -44,7 +44,7 @@ class Transform(NamedTuple):
         stage: `extract`, `unescape`, `tolerant`, `syntactic`, `semantic` or `custom`, as the seed's events name it.
         name: such as `fence`, `trailing-comma`, `json5` or `str->int`.
         pointer: where in the value; empty for the whole of it.
-        before: a bounded view of what stood there, for conversions.
+        before: a bounded view of what was there, for conversions.
         after: what it became.
     """
 
@@ -55,7 +55,7 @@ class Transform(NamedTuple):
     after: Any = None
 
     def attributes(self) -> dict[str, Any]:
-        """Give the transform as an event's attributes: `from` and `to` only for conversions."""
+        """Return the transform as an event's attributes: `from` and `to` only for conversions."""
         data = {"stage": self.stage, "name": self.name, "pointer": self.pointer}
         return data if self.stage != "semantic" else {**data, "from": self.before, "to": self.after}
 
@@ -110,7 +110,7 @@ class ParseOutcome(NamedTuple):
 
 
 class StageRefused(Exception):
-    """A stage cannot go on. Never leaves the package: it becomes an outcome.
+    """A stage cannot continue. Never leaves the package: it becomes an outcome.
 
     Attributes:
         rule: one of this module's words.
@@ -130,7 +130,7 @@ class StageRefused(Exception):
         self.stage = stage
 
     def in_words(self) -> StageRefused:
-        """Give the refusal with what is told of it; one that is costly to find words for does so only here."""
+        """Return the refusal with what is told of it; one that is costly to find words for does so only here."""
         return self
 
 

@@ -55,11 +55,11 @@ class GateFinding:
     feedback: str | None = None
 
     def figures(self) -> dict[str, Any]:
-        """Give the result, and the score if there is one, as an event's attributes."""
+        """Return the result, and the score if there is one, as an event's attributes."""
         return {"result": self.result} | ({} if self.score is None else {"score": self.score})
 
     def attributes(self) -> dict[str, Any]:
-        """Give all there is of it as an event's attributes, feedback as a bounded preview."""
+        """Return all there is of it as an event's attributes, feedback as a bounded preview."""
         feedback = None if self.feedback is None else _preview(self.feedback)
         rest = {"reason": self.reason, "keys": list(self.keys), "error": self.error, "feedback": feedback}
         return self.figures() | {name: value for name, value in rest.items() if value}
@@ -81,7 +81,7 @@ class PlanVerdict:
         return replace(self, passed=False, feedback=f"{figures}: {self.feedback}" if self.feedback else figures)
 
     def finding(self, threshold: float) -> GateFinding:
-        """Give what comes of the verdict; a refusal never comes without feedback."""
+        """Return what comes of the verdict; a refusal never comes without feedback."""
         held = self.held_to(threshold)
         if held.passed:
             return GateFinding("pass", "validator", held.score)
@@ -98,7 +98,7 @@ def plan_in(data: Any, delimiters: tuple[str, str]) -> str | None:
 
     Args:
         data: a text with a plan between the delimiters; or a mapping or model with a text member `plan`, or with such a text.
-        delimiters: what stands before and after a plan.
+        delimiters: what comes before and after a plan.
     """
     if isinstance(data, str):
         return _between(data, delimiters)

@@ -32,7 +32,7 @@ class _Processor:
     stage: ClassVar[str]
 
     async def process(self, data: Any, context: Any = None) -> Any:  # noqa: ARG002 - the signature of every output processor
-        """Give the stage's result for a text, and anything else as it came."""
+        """Return the stage's result for a text, and anything else as it came."""
         if not isinstance(data, str):
             return data
         try:

@@ -1,6 +1,6 @@
 """Reads one scalar of a text that is not quite JSON: a string, a number, a word, or a value without quotes.
 
-It must not know containers beyond which one it stands in. In: a text and a place; out: the value, the place after it and the slips
+It must not know containers beyond which one it is in. In: a text and a place; out: the value, the place after it and the slips
 that were read over, or `StageRefused`.
 """
 
@@ -178,7 +178,7 @@ class Scalars:
         return strings.closing(self.text, self.position + 1, self.stop, self._quotes[quote], role)
 
     def _end_of(self, quote: str, role: str) -> int:
-        """Where quotes may stand inside a string: where it ends, if that is plain."""
+        """Where quotes may be inside a string: where it ends, if that is plain."""
         try:
             end, inside = self._closing(quote, role)
             self._note(quote, inside, role, end)

@@ -47,14 +47,14 @@ _ENDS: Final = {"key": ENDS_KEY, "member": ENDS_MEMBER, "element": ENDS_ELEMENT,
 
 
 def closing(text: str, start: int, stop: int, quotes: str, role: str | None) -> tuple[int, int]:
-    """Find the closing quote of the string whose text begins at `start`: its place, and how many quotes stand inside.
+    """Find the closing quote of the string whose text begins at `start`: its place, and how many quotes are inside.
 
     Args:
         text: all of it.
         start: after the opening quote.
         stop: where the text ends for this reading.
         quotes: the characters that may close.
-        role: `key`, `member`, `element` or `in-tuple` where quotes may stand inside the string; None where the first one closes.
+        role: `key`, `member`, `element` or `in-tuple` where quotes may be inside the string; None where the first one closes.
 
     Raises:
         StageRefused: as cut, when none does.
@@ -79,7 +79,7 @@ def _well_followed(text: str, start: int, stop: int, quotes: str, follow: re.Pat
 
 
 def closing_mixed(text: str, start: int, stop: int, role: str) -> int | None:
-    """Find the typographic quote that closes what a straight one opened: only where no other quote stands between."""
+    """Find the typographic quote that closes what a straight one opened: only where no other quote is between."""
     found = _ANY_QUOTE.search(text, start, stop)
     if found is None or found.group() != "”" or _ENDS[role].match(text, found.end(), stop) is None:
         return None

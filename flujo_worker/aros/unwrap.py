@@ -28,7 +28,7 @@ _BEFORE: Final = frozenset('\\" \t\r\n')
 
 
 def without_reasoning(text: str) -> str:
-    """Give the text back without the thinking; itself when there is none."""
+    """Return the text back without the thinking; itself when there is none."""
     if _TAG.search(text) is None:
         return text
     kept: list[str] = []
@@ -61,7 +61,7 @@ def _after_closing(text: str, position: int) -> int:
 
 
 def layers(text: str, regions: Iterable[tuple[int, int]]) -> list[str]:
-    """Give the texts that `text` holds one layer down: the whole when it is one JSON string, else what its regions hold."""
+    """Return the texts that `text` holds one layer down: the whole when it is one JSON string, else what its regions hold."""
     whole = text.strip()
     if whole[:1] == '"' and string_end(whole, 1) == len(whole):
         return _readable([whole])

@@ -1,6 +1,6 @@
 """An output that pydantic refused, said so that the next attempt can act on it: each place as a JSON pointer, expected, found.
 
-Pure. It must not repeat more of the output than a few words, nor what stands under a secret's name. In: pydantic's error and what was
+Pure. It must not repeat more of the output than a few words, nor what is under a secret's name. In: pydantic's error and what was
 validated. Out: an AgentIOValidationError, to be raised `from None`: pydantic's own text repeats the whole output.
 """
 

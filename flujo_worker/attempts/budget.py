@@ -1,7 +1,7 @@
 """What an attempt under limits reserves before it may call anybody.
 
 Must not know where budgets are kept. In: an envelope, the code that it names, settings and the day. Out: one reservation for each
-budget that the attempt stands under, each of the same estimate.
+budget that the attempt is under, each of the same estimate.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def calls_of(step: Step, precheck: PrecheckSettings | None, *, agent_of: Callabl
 def reservations(
     envelope: Envelope, entry: LoadedPipeline, path: str, calls: Sequence[ExpectedCall], day: date
 ) -> list[Reservation]:
-    """Give what the attempt asks for, all its calls together; nothing where no limit is over it.
+    """Return what the attempt asks for, all its calls together; nothing where no limit is over it.
 
     Args:
         envelope: of an attempt at a step.

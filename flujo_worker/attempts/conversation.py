@@ -96,7 +96,7 @@ def record_turn(work: Work, output: Any, context: Any) -> Any:
 def _answered(work: Work, context: Any, question: str, answer: Any) -> Any:
     """Write down what a person was asked and answered; in a conversation, where people are among the user's sources.
 
-    A question that hands on what an agent has just said stands there once.
+    A question that hands on what an agent has just said is there once.
     """
     sources = (HITL,) if work.conversation is None else work.conversation["users"]
     if HITL not in sources and work.step.name not in sources:

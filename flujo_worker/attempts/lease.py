@@ -150,7 +150,7 @@ class Lease:
             each.interrupt()
 
     def hand_back(self, *, everything: bool = False) -> set[str]:
-        """Give back what was let go since `interrupt`, with `everything` also what is still held; return what is to be published.
+        """Return what was let go since `interrupt`, with `everything` also what is still held; return what is to be published.
 
         Raises:
             StoreError: Postgres does not answer.
@@ -191,7 +191,7 @@ class Lease:
                 logger.exception("the lease could not be renewed; trying again")
 
     def _is_due(self) -> bool:
-        """Tell whether to renew now: what stands under a limit asks sooner whether it may go on."""
+        """Tell whether to renew now: what is under a limit asks sooner whether it may continue."""
         with self._lock:
             is_limited = any(each.is_limited for each in self._held.values())
         return is_limited or time.monotonic() - self._beat_at >= self._renew_s - TOLD_S / 2
@@ -241,7 +241,7 @@ class Lease:
         self._cancel({key: fence for key, fence in held.items() if fence is not None and key not in adopted})
 
     def _cancel(self, fences: Mapping[str, int]) -> None:
-        """Stop work under these fences. What was claimed since they were looked up goes on: nobody else would do it."""
+        """Stop work under these fences. What was claimed since they were looked up continues: nobody else would do it."""
         for key, fence in fences.items():
             held = self._held.get(key)
             if held is not None and held.fence == fence:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic_core import PydanticSerializationError, to_json
 
 from flujo_client.errors import AgentIOValidationError
-from flujo_worker.agents.outputs import is_structured_dict
+from flujo_worker.agents.shaping import is_structured_dict
 from flujo_worker.aros import parse
 from flujo_worker.aros.outcome import SCHEMA, ParseOutcome, Transform
 from flujo_worker.aros.revalidate import can_judge, misfits
@@ -47,12 +47,12 @@ class Mending:
     async def outcome(
         self, refused: ParseOutcome, judge: Callable[[str], Awaitable[ParseOutcome]], key: str | None
     ) -> ParseOutcome:
-        """Give what comes of a refused outcome; itself if they leave its value as it was.
+        """Return what comes of a refused outcome; itself if they leave its value as it was.
 
         Args:
             refused: has what was read.
             judge: the strict check of a JSON text.
-            key: under which the value stands in what was read.
+            key: under which the value is in what was read.
 
         Raises:
             Exception: only control-flow signals and limits, as a processor raised them.
@@ -80,7 +80,7 @@ class Mending:
         return outcome._replace(stage="custom", transforms=transforms)
 
     def blamed(self, refusal: AgentIOValidationError) -> AgentIOValidationError:
-        """Give a refusal of what they have made, with their names."""
+        """Return a refusal of what they have made, with their names."""
         return AgentIOValidationError(
             self._after(refusal.message), rule=refusal.rule, pointer=refusal.pointer, suggestion=refusal.suggestion
         )
@@ -148,7 +148,7 @@ def _refusal(message: str, rule: str | None, pointer: str | None) -> AgentIOVali
         message,
         rule=rule or SCHEMA,
         pointer=pointer or "",
-        suggestion="let the processor keep to the schema, or change the shape in a step of its own",
+        suggestion="make the processor keep to the schema, or change the shape in a separate step",
     )
 
 

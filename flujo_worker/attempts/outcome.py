@@ -69,7 +69,7 @@ _IN_A_THREAD: Final = (
     "a plain function runs in a thread, which cannot be stopped: it continues, and its result is dropped; "
     "give the client that it calls a timeout of its own, or make it async"
 )
-_UNTIL_THE_END: Final = "a plain function runs in a thread, which nothing can stop: it goes on until this process ends, and its result is dropped"
+_UNTIL_THE_END: Final = "a plain function runs in a thread, which cannot be stopped: it continues until this process ends, and its result is dropped"
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from flujo_client.redact import redact
 from flujo_worker import failpoints
 from flujo_worker.attempts.budget import emit_reservations
 from flujo_worker.attempts.claim import BreakerGate, Claims, performs_step
-from flujo_worker.attempts.code import CodeOfAttempts, emit_change
+from flujo_worker.attempts.code import Preparation
 from flujo_worker.attempts.isolation import DeliveryResult, Failure, Isolation, isolated
 from flujo_worker.attempts.outcome import Claimed, Outcomes, failed
 from flujo_worker.domain.values import AttemptReport
@@ -28,7 +28,6 @@ from flujo_worker.observe.log import collecting_events
 from flujo_worker.runtime.attempt_run import AttemptRun, CallSettings
 from flujo_worker.runtime.faults import fault_of
 from flujo_worker.user_code.code_registry import CodeMismatch
-from flujo_worker.user_code.code_versions import CodeVersions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -94,8 +93,7 @@ class Attempts:
         self._ledger, self._coordinator, self._lease, self._loop = ledger, coordinator, lease, loop
         self.catalog = hooks.catalog
         self._effects = effects = coordinator.effects
-        self.code = CodeVersions(ledger, hooks.catalog, settings.template)
-        self._code = CodeOfAttempts(self.code, effects)
+        self.preparation = Preparation(ledger, hooks, settings.template, effects)
         self._claims = Claims(ledger, lease, hooks.catalog, threads, settings, effects)
         self._outcomes = Outcomes(ledger, lease, loop, threads, hooks, settings, effects)
         self._own, self._prompts = RunSettings.of(settings), settings.log.prompts
@@ -199,9 +197,10 @@ class Attempts:
         fence = held.fence or 0
         try:
             entry = await self._entry(envelope)
-            code = await self._code.of(envelope, entry)
+            prepared = await self.preparation.of(envelope, entry)
         except CodeMismatch as finding:
             return await self._change_code(envelope, fence, finding)
+        claimed = replace(claimed, envelope=prepared.envelope)
         guard = self._guard(claimed, entry)
         if await guard.holds_back(fence):
             return DeliveryResult("waiting")
@@ -212,16 +211,14 @@ class Attempts:
         with collecting_events(envelope, worker=self._lease.worker) as story, performing(run):
             if held.is_limited:
                 emit_reservations(calls)
-            if code is not None:
-                emit_change(code, entry)
+            prepared.tell()
             outcome = await self._outcome(claimed, entry, story, run)
         await guard.report(run.calls)
         if outcome is None and await self._coordinator.is_aborted(envelope):
             outcome = Outcome("cancelled", latency_s=time.monotonic() - started)
         if outcome is None:
             return DeliveryResult("cancelled")
-        outcome = replace(outcome, code=None if code is None else code.mark)
-        return await self._conclude(AttemptReport(envelope, fence, outcome, held.claimed_at), started)
+        return await self._conclude(prepared.report(outcome, fence, held.claimed_at), started)
 
     async def _entry(self, envelope: Envelope) -> LoadedPipeline:
         """Find the run's pipeline; what is not loaded yet may take long to import."""
@@ -243,7 +240,7 @@ class Attempts:
     async def _change_code(self, envelope: Envelope, fence: int, finding: CodeMismatch) -> DeliveryResult:
         """Bring the run under the code that is here, wait until it can be, or park it with the reason."""
         if self._changes is None or finding.loaded is None:
-            return await self._park(envelope, fence, str(finding), finding.awaited)
+            return await self._park(envelope, fence, str(finding), self.preparation.awaited(finding, envelope.key))
         run, plan = envelope.ticket.run, finding.loaded.plan
         carried = await self._effects.call(self._changes.carry_on, run, plan, mine=envelope.key)
         if carried.verdict == "moved":
@@ -262,6 +259,10 @@ class Attempts:
         await self._effects.call(self._ledger.park, envelope.key, fence, reason, code=awaited)
         return DeliveryResult("parked")
 
+    async def _park_late(self, notice: AttemptReport, finding: CodeMismatch) -> DeliveryResult:
+        key = notice.envelope.key
+        return await self._park(notice.envelope, notice.fence, str(finding), self.preparation.awaited(finding, key))
+
     async def _conclude(self, notice: AttemptReport, started: float) -> DeliveryResult:
         """Conclude; an outcome that Postgres will not take fails its attempt, or it would stay `running` for as long as we live."""
         try:
@@ -269,7 +270,7 @@ class Attempts:
         except (StoreError, DispatchError, Unreadable):
             raise
         except CodeMismatch as finding:
-            return await self._park(notice.envelope, notice.fence, str(finding), finding.awaited)
+            return await self._park_late(notice, finding)
         except Exception as error:
             logger.exception("the outcome of %s could not be merged", notice.envelope.key)
             return await self._conclude_failed(replace(notice, outcome=_bare(error, notice.outcome.usage, started)))
@@ -282,7 +283,7 @@ class Attempts:
         except (StoreError, DispatchError):
             raise
         except CodeMismatch as finding:
-            return await self._park(notice.envelope, notice.fence, str(finding), finding.awaited)
+            return await self._park_late(notice, finding)
         except Exception as error:
             logger.exception("the bare failure of %s could not be merged either", notice.envelope.key)
             raise Unreadable(f"no outcome of {notice.envelope.key} can be merged: {error}", cause=error) from error

@@ -28,7 +28,7 @@ async def perform_resume(work: Work, run: AttemptRun) -> Done:
 
     Raises:
         StoreError: there was no question.
-        Exception: the answer does not fit, or there is none and the step does not go on without.
+        Exception: the answer does not fit, or there is none and the step does not continue without.
     """
     run.enter("system")
     if work.reply is None:

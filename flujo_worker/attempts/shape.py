@@ -96,7 +96,7 @@ class OutputParser:
         return self.settings.parsing.aop != "off" and not self.settings.shadow
 
     async def read(self, raw: Any, schema: Mapping[str, Any] | None, origin: Origin = PLAIN) -> Any:
-        """Give back `raw` itself if nothing had to be done, else what it means: JSON text for a text, data for data.
+        """Return `raw` itself if nothing had to be done, else what it means: JSON text for a text, data for data.
 
         Args:
             raw: a text, or data that the provider's client has decoded.
@@ -239,7 +239,7 @@ class OutputParser:
 
 
 async def shaped(answer: AgentAnswer, agent: Any, shape: OutputParser) -> Any:
-    """Give the output that an answer stands for.
+    """Return the output that an answer stands for.
 
     A text is read where JSON is expected: the step has a schema, or the agent declares a type for its output. Data are read only by
     the step's own schema; an agent's own side may have done all this already.

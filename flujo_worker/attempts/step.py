@@ -233,7 +233,7 @@ class StepAttempt:
     # What they need.
 
     def _schema(self) -> Mapping[str, Any] | None:
-        """Give the schema of the output: the step's own, or that of the agent's type."""
+        """Return the schema of the output: the step's own, or that of the agent's type."""
         own = None if self.shape is None else self.shape.settings.schema
         declared = structured_type(self.agent) if own is None else None
         return own if declared is None else schema_of(declared)
@@ -260,7 +260,7 @@ class StepAttempt:
         )
 
     async def _in_time(self, left_s: float, call: Awaitable[AgentAnswer]) -> AgentAnswer:
-        """Give an agent's answer; one that comes too late is a timeout that has cost what the answer has."""
+        """Return an agent's answer; one that comes too late is a timeout that has cost what the answer has."""
         answer = None
         try:
             async with within(left_s, self.run.failed):
@@ -304,7 +304,7 @@ class StepAttempt:
 
 
 def _own(step: Step) -> list[Any]:
-    """Give the user's own output processors."""
+    """Return the user's own output processors."""
     return [each for each in step.processors.output_processors if not is_answer_reader(each)]
 
 

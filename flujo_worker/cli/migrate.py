@@ -11,7 +11,7 @@ from flujo_worker.store.migrate import migrate
 
 
 @click.command("migrate")
-@click.option("--ignore-workers", is_flag=True, help="Apply also what workers that are alive are too old for.")
+@click.option("--ignore-workers", is_flag=True, help="Also apply migrations that live workers are too old for.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was applied as JSON.")
 def command(*, ignore_workers: bool, as_json: bool) -> None:
     """Bring the database up to this code. Safe to run from many processes at once, and under running workers."""
@@ -19,7 +19,7 @@ def command(*, ignore_workers: bool, as_json: bool) -> None:
     done = migrate(settings.database(), ignore_workers=ignore_workers)
     if done.waiting:
         names, workers = ", ".join(map(str, done.waiting)), ", ".join(done.workers)
-        say(f"{names} waits for the end of older workers: {workers}. Restart them, then run `flujo migrate` again.")
+        say(f"{names} waits until older workers have stopped: {workers}. Restart them, then run `flujo migrate` again.")
     if as_json:
         show_json([{"version": each.version, "name": each.name} for each in done.applied])
         return

@@ -2,7 +2,7 @@
 
 Celery asks a task for its strategy, whatever consumer the app has, so this holds in an app of our own and in one that we are attached
 to. Headers are not signed: none of them is taken over that the body does not repeat. What is refused is rejected, recorded and never
-executed; the run that it names goes on by its real message, or by the sweeper's.
+executed; the run that it names continues by its real message, or by the sweeper's.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ class CodeChanges:
             if tries:
                 return CarryOnResult("moved")
             worker = None if self._worker is None else self._worker()
-            planned = move(old, plan, state, control_queue=self._control_queue, worker=worker, mine=mine)
+            planned = move(old, plan, state, control_queue=self._control_queue, worker=worker)
             match self._store.carry_on(state.reference, planned):
                 case "moved":
                     self._publish(planned)

@@ -80,7 +80,7 @@ class UserCodeAnswers(Protocol):
         """
 
     def store_result(self, ticket: RunHeader, entry: CacheEntry) -> Event:
-        """Give the cache what was merged, and tell what became of it."""
+        """Return the cache what was merged, and tell what became of it."""
 
 
 class Coordinator:
@@ -161,13 +161,13 @@ class Coordinator:
         )
 
     def stop(self, run: str, status: Literal["cancelled", "expired", "failed"], reason: str) -> None:
-        """Wind a run down; if it is a child run, its parent goes on without it."""
+        """Wind a run down; if it is a child run, its parent continues without it."""
         if self._store.stop(run, status, reason):
             self._on_hooks_due()
             self._signal_parent(run, by="sweeper")
 
     def break_off(self, run: str, error: Exception, *, key: str | None = None, fence: int | None = None) -> bool:
-        """Fail a run that nobody can carry on: what stands in its rows cannot be read, or nothing that follows from it can be merged.
+        """Fail a run that nobody can carry on: what is in its rows cannot be read, or nothing that follows from it can be merged.
 
         With a fence only if that attempt is still at work under it; tell whether the run was broken off here. Were this process gone
         after the mark, a sweep would wind it down.
@@ -222,7 +222,7 @@ class Coordinator:
         self.signal_join(run, fan_out, by=by)
 
     async def is_aborted(self, envelope: Envelope) -> bool:
-        """Tell whether a fan-out that this work stands in was aborted."""
+        """Tell whether a fan-out that this work is in was aborted."""
         run = envelope.ticket.run
         return bool(await self.effects.aborted_among([(run, fan_out) for fan_out in envelope.lanes]))
 
@@ -337,7 +337,7 @@ class Coordinator:
         return await call(self.counts, envelope) if committed.verdict == "repeated" else committed.taken is None
 
     async def _late(self, notice: AttemptReport, verdict: Verdict) -> ConcludeResult:
-        """Only the spend is recorded. In an aborted fan-out the attempt is this one's to close: what it had to go on to is closed."""
+        """Only the spend is recorded. In an aborted fan-out the attempt is this one's to close: what would follow it is closed."""
         envelope, outcome, call = notice.envelope, notice.outcome, self.effects.call
         if verdict == "stale" and outcome.kind != "cancelled" and await self.is_aborted(envelope):
             cancelled = Outcome("cancelled", usage=outcome.usage, latency_s=outcome.latency_s)

@@ -1,6 +1,6 @@
 """Failures in the worker's log, once they are committed: a warning for each failed attempt, an error for a failed run.
 
-They are log lines and no events: what they say stands in the rows already.
+They are log lines and no events: what they say is in the rows already.
 """
 
 from __future__ import annotations
@@ -30,6 +30,6 @@ def log_failures(decision: Decision) -> None:
 
 
 def _told(fault: Fault) -> dict[str, Any]:
-    """Give what is logged of a fault; structlog writes `exception` below the line, as it does with tracebacks."""
+    """Return what is logged of a fault; structlog writes `exception` below the line, as it does with tracebacks."""
     told = {"error": fault.type_name, "message": fault.message}
     return told | ({"exception": fault.traceback} if fault.traceback else {})

@@ -31,7 +31,7 @@ class RecordedAnswers:
         self.events.extend(events)
 
     def put_into(self, decision: Decision) -> Decision:
-        """Give the decision with all of it; what was logged comes before what was decided upon it."""
+        """Return the decision with all of it; what was logged comes before what was decided upon it."""
         if not self.answers:
             return decision
         return replace(decision, answers=tuple(self.answers), events=(*self.events, *decision.events))

@@ -4,7 +4,7 @@
 
     audit one:  read metadata
                 → until sure: an agent judges, AROS makes its answer valid or has it asked again, and a validator checks that
-                              its quote stands in the metadata; not sure, it is asked once more with the licence files' texts
+                              its quote is in the metadata; not sure, it is asked once more with the licence files' texts
                 → what follows: for copyleft its duties, for what a person should see a note why, else nothing
 
 With the setting `demo_model` (FLUJO_DEMO_MODEL) the agent asks that model; without it a scripted one that derives its answer from
@@ -107,7 +107,7 @@ def offline_model() -> Model[Any]:
     def answer(prompt: str) -> str:
         sent, end = json.JSONDecoder().raw_decode(prompt)
         metadata = DistributionMetadata.model_validate(sent)
-        guidance = prompt[end:]  # stands behind the JSON after a failed attempt
+        guidance = prompt[end:]  # behind the JSON after a failed attempt
         return untidy_reply(
             derive_verdict(metadata), f"{metadata.name} {len(metadata.license_files)}", asked_again=bool(guidance)
         )
@@ -223,7 +223,7 @@ def group(results: list[AuditFinding | StepResult], *, context: Audit) -> dict[s
 
 
 def to_approve(groups: Mapping[str, Sequence[AuditFinding]]) -> list[AuditFinding]:
-    """Give the findings that a person is asked about."""
+    """Return the findings that a person is asked about."""
     return [each for category in TO_APPROVE for each in groups.get(category, ())]
 
 

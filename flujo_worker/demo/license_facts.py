@@ -1,7 +1,7 @@
 """The truth about an installed distribution's licence, derived from its metadata: what an agent's answer is held against.
 
 Must not guess: where the metadata says nothing that is understood, the verdict is `unknown`; and whatever a verdict
-claims is backed by a quote that stands in the metadata. In: a distribution's name, or its metadata as a value. Out:
+claims is backed by a quote that is in the metadata. In: a distribution's name, or its metadata as a value. Out:
 values. Only `read_metadata` and `installed_distributions` look at what is installed; the rest is pure.
 """
 
@@ -133,7 +133,7 @@ def _most(metadata: DistributionMetadata, verdict: LicenseVerdict) -> float:
 
 
 def evidence_holds(metadata: DistributionMetadata, verdict: LicenseVerdict) -> bool:
-    """Tell whether the verdict's quote stands in what the metadata says about licences; line breaks do not count.
+    """Tell whether the verdict's quote is in what the metadata says about licences; line breaks do not count.
 
     Without a quote only `unknown` stands.
     """
@@ -173,7 +173,7 @@ def _files(found: installed.Distribution, *, declared: set[str]) -> Iterator[Lic
 
 
 def _own_path(file: PurePosixPath) -> PurePosixPath:
-    """Give the path as `License-File` writes it: below `*.dist-info/` and, in newer wheels, `licenses/`."""
+    """Return the path as `License-File` writes it: below `*.dist-info/` and, in newer wheels, `licenses/`."""
     inner = file.parts[2:] if file.parts[1:2] == ("licenses",) and len(file.parts) > 2 else file.parts[1:]  # noqa: PLR2004
     return PurePosixPath(*inner)
 

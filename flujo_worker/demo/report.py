@@ -24,7 +24,7 @@ ORDER = ("permissive", "copyleft", "proprietary", "unknown", "failed")
 
 
 def findings_of(groups: Mapping[str, Sequence[AuditFinding]]) -> list[AuditFinding]:
-    """Give all findings, category by category, each sorted by name."""
+    """Return all findings, category by category, each sorted by name."""
     return [each for name in ORDER for each in sorted(groups.get(name, ()), key=lambda each: each.distribution)]
 
 
@@ -52,7 +52,7 @@ def is_to_be_seen(finding: AuditFinding) -> bool:
 
 
 def outline(trace: TraceNode) -> TraceNode:
-    """Give a trace without its attempts, events and details: where the run went, and how each place ended.
+    """Return a trace without its attempts, events and details: where the run went, and how each place ended.
 
     Of items that went well the first one shows what the others repeat.
     """

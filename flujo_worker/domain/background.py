@@ -1,4 +1,4 @@
-"""A step in the background: a run of its own begins in the commit that comes to it, and the pipeline goes on (ADR 19)."""
+"""A step in the background: a run of its own begins in the commit that comes to it, and the pipeline continues (ADR 19)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
-    """Launch it, and go on with what it was given: its output is not there yet."""
+    """Launch it, and continue with what it was given: its output is not there yet."""
     container = open_container(draft, scope, node)
     ids = {"task_id": child_run.id_of(draft, container), "parent_run_id": draft.notice.envelope.ticket.run}
     if scope.context is not None:

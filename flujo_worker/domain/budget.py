@@ -96,7 +96,7 @@ class Budget:
         return replace(self, reserved=self.reserved + requested)
 
     def settle(self, spent: Amount, back: Amount) -> Budget:
-        """Give a reservation back and book what was spent: up to the limit, and the rest as overrun."""
+        """Return a reservation back and book what was spent: up to the limit, and the rest as overrun."""
         reserved = self.reserved - back
         usd, tokens = spent.usd, spent.tokens
         if self.limit_usd is not None:

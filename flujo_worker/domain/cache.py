@@ -1,7 +1,7 @@
 """A cached step: what a step gave before, or the step, whose success is then kept.
 
 Where steps are run again on purpose, in the bodies of loops and the states of machines, the cache is passed by. What is kept is
-written after the commit, so that nothing stands in a cache that was not merged.
+written after the commit, so that nothing is in a cache that was not merged.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
 
 
 def closed(draft: DecisionBuilder, container: ScopeState, node: Node, body: ScopeState) -> Steps:
-    """Have a success kept, and go on with it. A failure is never kept, and hands up what it would without a cache."""
+    """Have a success kept, and continue with it. A failure is never kept, and hands up what it would without a cache."""
     if body.status != "succeeded":
         yield from give_up(draft, container, body.fault, context=body.context)
         return
@@ -82,7 +82,7 @@ def _store_result(draft: DecisionBuilder, container: ScopeState, node: Node, bod
 
 
 def _is_repeated(draft: DecisionBuilder, scope: ScopeState) -> bool:
-    """Tell whether it stands in a body that is run again and again."""
+    """Tell whether it is in a body that is run again and again."""
     location = draft.location(scope)
     while location.container is not None:
         if location.container.spec.revisits:
@@ -105,7 +105,7 @@ def cache_key(name: str, dependencies: dict[str, Any], value: Tree) -> str:
 
 
 def _ordered(tree: Tree) -> Tree:
-    """Give the tree with everything in order whose order means nothing; names of mappings are ordered when it is written."""
+    """Return the tree with everything in order whose order means nothing; names of mappings are ordered when it is written."""
     if type(tree) is list:
         return [_ordered(each) for each in tree]
     if type(tree) is not dict:

@@ -43,7 +43,6 @@ class PlanMove:
         changes: what differs between the plans, in words.
         rewrites: whether something differs that was run under the old plan.
         worker: the worker that moves it, which must not have been started before the old plan was taken up; None for an operator.
-        mine: the attempt that this worker has claimed, and gives back.
     """
 
     state: RunState
@@ -52,7 +51,6 @@ class PlanMove:
     changes: tuple[str, ...]
     rewrites: bool = False
     worker: str | None = None
-    mine: str | None = None
 
 
 def move(
@@ -62,7 +60,6 @@ def move(
     *,
     control_queue: str,
     worker: str | None = None,
-    mine: str | None = None,
 ) -> PlanMove:
     """Make the move of a run that may go on under a new plan."""
     changed, where = differences(old, new), Whereabouts(old, state)
@@ -70,15 +67,16 @@ def move(
     moved = tuple(_moved(new, state, control_queue))
     words = tuple(map(str, changed))
     told = (*words[:TOLD], f"and {len(words) - TOLD} more") if len(words) > TOLD else words
-    return PlanMove(state, new, moved, told, rewrites, worker, mine)
+    return PlanMove(state, new, moved, told, rewrites, worker)
 
 
 def _moved(new: Plan, state: RunState, control_queue: str) -> Iterator[MovedAttempt]:
     cursors = {scope.address: scope.cursor for scope in state.scopes}
     for attempt in state.open_attempts:
-        if attempt.kind == "join":
+        nodes, cursor = new.locate(attempt.address).nodes or (), cursors[attempt.address]
+        if attempt.kind == "join" or cursor >= len(nodes):  # at a container, or at the end of one's body
             continue
-        node = (new.locate(attempt.address).nodes or ())[cursors[attempt.address]]
+        node = nodes[cursor]
         key = _key(attempt, node, state)
         queue = control_queue if key.kind == "start" else node.queue or state.queue
         yield MovedAttempt(attempt.key, key, queue)

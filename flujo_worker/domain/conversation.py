@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 BYTES_PER_TOKEN: Final = 4
 _LEAST_SHARE, _FRAME = 40, 20
-"""Characters of a turn below which a summary rather leaves the oldest ones out, and what stands around them besides."""
+"""Characters of a turn below which a summary rather leaves the oldest ones out, and what is around them besides."""
 
 
 def conversation_at(plan: Plan, address: str) -> Rules | None:
@@ -37,7 +37,7 @@ def conversation_at(plan: Plan, address: str) -> Rules | None:
 
 
 def is_revisited(plan: Plan, path: str) -> bool:
-    """Tell whether a step may run again with what it said before: it stands in a loop or a state machine."""
+    """Tell whether a step may run again with what it said before: it is in a loop or a state machine."""
     nodes, names = plan.nodes, path.split("/")
     for name, key in zip(names[:-1:2], names[1::2], strict=True):
         node = nodes.named(name)
@@ -74,7 +74,7 @@ def keeps_last_turn(loop: Node) -> bool:
 
 
 def settled(before: Sequence[Any], after: Sequence[Any], steps: Collection[str]) -> list[Any]:
-    """Give the turns that stay of an iteration: of what these steps said as the assistant, the last.
+    """Return the turns that stay of an iteration: of what these steps said as the assistant, the last.
 
     Args:
         before: all turns when it began.
@@ -100,7 +100,7 @@ def tokens_of(turn: ConversationTurn) -> int:
 
 
 def bounded(turns: Sequence[ConversationTurn], management: Rules) -> list[ConversationTurn]:
-    """Give what is told of a conversation: never more than `max_tokens`, in order, the newest turn always among it.
+    """Return what is told of a conversation: never more than `max_tokens`, in order, the newest turn always among it.
 
     Args:
         turns: all of them, the oldest first.
@@ -119,7 +119,7 @@ def bounded(turns: Sequence[ConversationTurn], management: Rules) -> list[Conver
 
 
 def _newest(turns: Sequence[ConversationTurn], most: int) -> list[ConversationTurn]:
-    """Give the newest turns that fit together; a newest one that does not fit alone is cut."""
+    """Return the newest turns that fit together; a newest one that does not fit alone is cut."""
     kept: list[ConversationTurn] = []
     left = most
     for turn in reversed(turns):

@@ -1,6 +1,6 @@
 """What one decision builds up: the scopes it has read or opened, the work it makes, the story it tells.
 
-Everything here is pure. What must be asked of user code or of the rows is *yielded* (`CallUserCode`, `ReadScope`) and answered by whoever runs
+Everything here is pure. What must be asked of user code or of the rows is *yielded* (`CallUserCode`, `ReadScope`) and answered by the one who runs
 the decision; the same answers give the same decision, so a replay needs neither.
 """
 
@@ -261,7 +261,7 @@ class DecisionBuilder:
         self.events.append(Event(name, data, level))
 
     def decision(self) -> Decision:
-        """Give what was decided."""
+        """Return what was decided."""
         return Decision(
             notice=self.notice,
             close=self.close,

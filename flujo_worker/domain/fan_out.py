@@ -59,7 +59,7 @@ def fan_out(
 
 
 def join(draft: DecisionBuilder, container: ScopeState, node: Node) -> Steps:
-    """All branches are closed: merge in declared order, and go on."""
+    """All branches are closed: merge in declared order, and continue."""
     rows = yield ReadScope(container.address, children=True)
     container.code = tuple(sorted({each for row in rows for each in row.metadata.get(CODE, ())})) or container.code
     yield from _settle(draft, container, node, rows)

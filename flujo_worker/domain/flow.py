@@ -1,4 +1,4 @@
-"""What holds for every node: how a sequence goes on, and how a scope that closes tells the one above it.
+"""What holds for every node: how a sequence continues, and how a scope that closes tells the one above it.
 
 A close climbs within one decision up to the nearest fan-out and stops there: a branch never writes its parent.
 """
@@ -156,7 +156,7 @@ def _leave(draft: DecisionBuilder, container: ScopeState, metadata: Mapping[str,
 
 
 def _closed(draft: DecisionBuilder, scope: ScopeState) -> Steps:
-    """Tell whoever stands above: the join, once all branches are closed, or the container, at once."""
+    """Tell whoever is above: the join, once all branches are closed, or the container, at once."""
     node = draft.container(scope)
     if node.is_fan_out:
         failed = scope.status == "failed"

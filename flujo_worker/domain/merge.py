@@ -45,7 +45,7 @@ def merge(
     fields: Mapping[str, Collection[str]] | None = None,
     last_wins: Collection[str] = (),
 ) -> Tree:
-    """Give `base` with what all branches changed.
+    """Return `base` with what all branches changed.
 
     Args:
         base: the context that every branch began with; None where there is none.

@@ -6,12 +6,12 @@ out shares the parts that stay as they are.
 
 A patch holds the changed places alone, as `[act, change]`, so it can be stored and sent like any value:
 
-    put      the tree that stands there now         new      the same, where nothing stood before
-    gone     nothing stands there any more          add      how much an integer grew
+    put      the tree that is there now         new      the same, where nothing stood before
+    gone     nothing is there any more          add      how much an integer grew
     append   what a list has at its end besides     members  what a set has besides, what it has no more
     fields   per section, the patch of each name that changed
 
-A record is what has names inside: a mapping, a model, a dataclass. Its names stand in sections: `v` the keys or fields; for a model
+A record is what has names inside: a mapping, a model, a dataclass. Its names are in sections: `v` the keys or fields; for a model
 also `x` its extra fields and `s` those that were set. A key that is not plain text is named by `$` and its JSON.
 """
 
@@ -37,7 +37,7 @@ _LARGEST: Final = 2**64 - 1
 
 
 def diff(before: Tree, after: Tree) -> Patch | None:
-    """Give what leads from `before` to `after`; None when they are equal.
+    """Return what leads from `before` to `after`; None when they are equal.
 
     Integers give how much they grew, lists that only grew at their end what was appended, sets what came and went, records of one
     class a patch for each name; all else that differs is replaced. Booleans are not integers, and 1 is not 1.0. The order of a
@@ -61,7 +61,7 @@ def diff(before: Tree, after: Tree) -> Patch | None:
 
 
 def apply(base: Tree, patch: Patch | None) -> Tree:
-    """Give `base` with the patch's changes: `apply(before, diff(before, after))` equals `after`.
+    """Return `base` with the patch's changes: `apply(before, diff(before, after))` equals `after`.
 
     Args:
         base: the tree that the patch was made from, or one of the same shape in the places that the patch names.
@@ -113,7 +113,7 @@ def _shape(tree: Tree) -> str | None:
 
 
 def opened(record: Tree) -> Sections:
-    """Give the names of a record by section. The sections are for reading: they may be the record's own."""
+    """Return the names of a record by section. The sections are for reading: they may be the record's own."""
     tag = record.get(_TAG, _MAP)
     if tag == _MAP:
         return {"v": _named(record)}
@@ -125,7 +125,7 @@ def opened(record: Tree) -> Sections:
 
 
 def closed(record: Tree, sections: Sections) -> Tree:
-    """Give a record of the same class with these names: the inverse of `opened`, written as `encode` writes it."""
+    """Return a record of the same class with these names: the inverse of `opened`, written as `encode` writes it."""
     tag = record.get(_TAG, _MAP)
     if tag == _MAP:
         return _mapping(sections["v"])
@@ -219,7 +219,7 @@ def members(items: Iterable[Tree]) -> dict[bytes, Tree]:
 
 
 def empty_like(tree: Tree) -> Tree | None:
-    """Give the empty mapping, list or set that `tree` could have grown from; None for what does not grow."""
+    """Return the empty mapping, list or set that `tree` could have grown from; None for what does not grow."""
     if type(tree) is list:
         return []
     if tag := _set_tag(tree):

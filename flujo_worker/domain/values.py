@@ -74,7 +74,7 @@ class CreateScope:
         name: what it is called in results: the node's, branch's, path's or state's name, or `loop#3`.
         place: its place among its siblings, from 0 in declared order; iterations count from 1.
         output: its input, as long as nothing in it has given an output.
-        lanes: the fan-outs it stands in, outermost first, with its lane in each.
+        lanes: the fan-outs it is in, outermost first, with its lane in each.
         waiting: a fan-out that waits for its branches.
     """
 
@@ -103,7 +103,7 @@ class NextAttempt:
         version, input, context, lanes, code: of its scope, as this decision leaves it.
         question: what a person is asked: the row is paused until the answer comes, or for `delay_s` seconds if that is not 0.
         fault: why a question could not be asked: the row is failed from the start, so that the history has it.
-        claimed_by: the worker that is to have it from the start, if that is alive and the run may go on.
+        claimed_by: the worker that is to have it from the start, if that is alive and the run may continue.
     """
 
     address: str
@@ -129,7 +129,7 @@ class NextAttempt:
         return not (self.held or self.delay_s or self.question or self.fault)
 
     def key_in(self, run: str) -> str:
-        """Give the key of its row in a run."""
+        """Return the key of its row in a run."""
         return str(AttemptKey(run, self.address, self.step, self.number, self.kind))
 
     @property
@@ -151,7 +151,7 @@ class StepCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class ChildRun:
-    """A run that begins as a step of this one; what stands in its ticket is its own, the rest it has from this one.
+    """A run that begins as a step of this one; what is in its ticket is its own, the rest it has from this one.
 
     Attributes:
         ticket: what its messages carry.

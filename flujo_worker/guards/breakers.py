@@ -1,4 +1,4 @@
-"""The circuit breakers of all models, as attempts ask them and tell them. What is decided stands in `domain/breaker.py`."""
+"""The circuit breakers of all models, as attempts ask them and tell them. What is decided is in `domain/breaker.py`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Where breakers are kept: each under a name, changed as a whole or not at all, by a clock that all who change it share.
 
-In: a name and a pure act; out: what stood there before the act and after it. What cannot be reached is None, never an error: a
+In: a name and a pure act; out: what was there before the act and after it. What cannot be reached is None, never an error: a
 breaker that nobody can ask counts as closed.
 """
 

@@ -1,7 +1,7 @@
 """The other worker processes of this very machine: one that is gone is seen at once, where its lease would tell seconds later.
 
 It must never call a process dead that may live: one of another machine, of a container beside this one, or whose pid is in use again is
-left to its lease. In: who stands in the store as at work; out: the end of those whose process is gone (ADR 10).
+left to its lease. In: who is in the store as at work; out: the end of those whose process is gone (ADR 10).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Neighbours:
     Args:
         leases: who is alive.
         host: this machine's name, as its workers have it.
-        place: what `machine` gives; it stands in the ids of its workers.
+        place: what `machine` gives; it is in the ids of its workers.
         max_lost: how often an attempt may be lost.
     """
 

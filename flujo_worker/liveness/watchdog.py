@@ -27,7 +27,7 @@ LATE_S = 1.0
 
 @dataclass(slots=True)
 class Steps:
-    """What the process does when its watchdog barks, or an operator calls. Replaced by whoever runs the process.
+    """What the process does when its watchdog barks, or an operator calls. Replaced by the one who runs the process.
 
     Attributes:
         pause: take no more messages.
@@ -63,7 +63,7 @@ class Watchdog:
 
     @property
     def left_behind(self) -> int:
-        """How many calls, coroutines and threads together, go on though their time and their grace are over."""
+        """How many calls, coroutines and threads together, continue though their time and their grace are over."""
         return self._loop.left_behind + self._threads.left_behind(self._grace_s)
 
     def start(self) -> None:

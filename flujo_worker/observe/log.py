@@ -170,7 +170,7 @@ def filling_of(section: TemplateSettings, **place: str) -> Filling:
 
     Args:
         section: says what becomes of names that are missing, and whether each template that was resolved is told.
-        place: stands in what is told.
+        place: appears in the event.
     """
 
     def on_missing(name: str) -> None:

@@ -24,7 +24,7 @@ _CHATTY = (
 
 
 class StepStdout:
-    """Standard output: what an attempt prints becomes lines of its own, everything else goes on as it was.
+    """Standard output: what an attempt prints becomes lines of its own, everything else continues as it was.
 
     Args:
         beneath: where everything else goes.

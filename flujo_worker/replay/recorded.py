@@ -55,7 +55,7 @@ class Answers:
         self._left = list(recorded)
 
     def answer(self, ticket: RunHeader, call: CallUserCode, replies: Replies = tuple) -> Any:  # noqa: ARG002 - the evaluator's signature
-        """Give the recorded answer.
+        """Return the recorded answer.
 
         Raises:
             UserCodeFailed: user code refused then.
@@ -93,7 +93,7 @@ class RecordedStore(MemoryStore):
         self._unclaimed: list[StoredAttempt] = []
 
     def row(self, key: str) -> StoredAttempt | None:
-        """Give a work row."""
+        """Return a work row."""
         return self._attempts.get(key)
 
     def claim_all(self, keys: Container[str], worker: str) -> list[str]:

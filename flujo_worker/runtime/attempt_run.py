@@ -65,7 +65,7 @@ class Work:
         resources: what the pipeline names as its resources, not open yet.
         reply: the question this attempt waited with, and its answer; None for work that asks nobody.
         replies: reads what was asked and answered at this step so far.
-        conversation: the rules of the conversational loop that it stands in; None outside of one.
+        conversation: the rules of the conversational loop that it is in; None outside of one.
     """
 
     step: Step
@@ -113,7 +113,7 @@ class AttemptRun:
         questions: how often a tool's agent has asked a person the same.
         replies: the answers that a tool's agent was given, each with its value.
         pause: the question that nobody has answered yet, and `paused_in` the tool it came up in.
-        left_in_thread: sync code was cancelled while it ran in a thread, where it goes on.
+        left_in_thread: sync code was cancelled while it ran in a thread, where it continues.
     """
 
     info: AttemptInfo | None = None
@@ -150,11 +150,11 @@ class AttemptRun:
         self._charges[id(error)] = error, usage
 
     def charged(self, error: BaseException) -> Usage:
-        """Give what the call had spent that failed with this error."""
+        """Return what the call had spent that failed with this error."""
         return self._charges.get(id(error), (error, NO_USAGE))[1]
 
     def take(self, error: BaseException) -> Usage:
-        """Give what the call had spent that failed with this error, and forget it: it must not count twice."""
+        """Return what the call had spent that failed with this error, and forget it: it must not count twice."""
         return self._charges.pop(id(error), (error, NO_USAGE))[1]
 
     def failed(self, error: BaseException) -> StageError:
@@ -207,7 +207,7 @@ def charge(error: BaseException, usage: Usage) -> None:
 
 
 def take_charge(error: BaseException) -> Usage:
-    """Give what a call had spent that failed with this error, for whoever made the call and adds it up; see `AttemptRun.take`."""
+    """Return what a call had spent that failed with this error, for whoever made the call and adds it up; see `AttemptRun.take`."""
     run = current_run()
     return NO_USAGE if run is None else run.take(error)
 

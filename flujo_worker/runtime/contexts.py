@@ -45,7 +45,7 @@ class ContextManager:
 
     @staticmethod
     def isolate_context(context: T) -> T:
-        """Give an equal context that shares nothing mutable with this one, made the way a message makes it.
+        """Return an equal context that shares nothing mutable with this one, made the way a message makes it.
 
         Private attributes start from their defaults.
 
@@ -57,7 +57,7 @@ class ContextManager:
 
     @staticmethod
     def merge_context_updates(main: T, branch: T | None, base: T | None = None) -> T:
-        """Give a new context with the updates of `branch` merged into `main`, checked once by its model.
+        """Return a new context with the updates of `branch` merged into `main`, checked once by its model.
 
         With `base`, the context that both began with, it is the merge of a fan-out under `context_update`. Without it nobody
         knows who changed what: mappings and models are looked into, lists get what they lack, sets join, and all else that the
@@ -76,7 +76,7 @@ class ContextManager:
 
     @staticmethod
     def accumulate_loop_context(current: T, iteration: T | None) -> T:
-        """Give the context that the next iteration begins with: this one's, on the scratchpad so far.
+        """Return the context that the next iteration begins with: this one's, on the scratchpad so far.
 
         Call it for iterations that succeeded. Keys of `scratchpad` that the iteration lacks are kept.
 
@@ -162,7 +162,7 @@ def _overlaid_names(ours: Tree, theirs: Tree) -> Tree:
 
 
 def _missing(ours: list[Tree], theirs: list[Tree]) -> list[Tree]:
-    """Give the items that occur more often in `theirs`, in their order, as often as they do."""
+    """Return the items that occur more often in `theirs`, in their order, as often as they do."""
     left = Counter(map(dumps, ours))
     missing = []
     for item in theirs:

@@ -17,7 +17,7 @@ _SHOWN_MEMBERS = 5
 
 
 def message_of(error: BaseException, timeout_s: float | None) -> str:
-    """Give an error's message, without secrets and of bounded length.
+    """Return an error's message, without secrets and of bounded length.
 
     Args:
         error: any exception.

@@ -86,7 +86,7 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def _definitions(node: ast.AST, above: str) -> Iterator[tuple[str, ast.AST | None]]:
-    """Give every function and class by its qualified name; one that is defined twice, as in an `if`, is None."""
+    """Return every function and class by its qualified name; one that is defined twice, as in an `if`, is None."""
     seen: set[str] = set()
     for each in _statements(node):
         if isinstance(each, _DEFINITIONS):
@@ -97,7 +97,7 @@ def _definitions(node: ast.AST, above: str) -> Iterator[tuple[str, ast.AST | Non
 
 
 def _statements(node: ast.AST) -> Iterator[ast.AST]:
-    """Give the statements of a body, those in its `if`, `try` and `with` included."""
+    """Return the statements of a body, those in its `if`, `try` and `with` included."""
     for each in ast.iter_child_nodes(node):
         if isinstance(each, ast.stmt | ast.excepthandler):
             yield each
@@ -106,7 +106,7 @@ def _statements(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _names(module: ast.Module) -> Iterator[tuple[str, ast.AST]]:
-    """Give what a module defines and assigns."""
+    """Return what a module defines and assigns."""
     for each in _statements(module):
         if isinstance(each, _DEFINITIONS):
             yield each.name, each
@@ -129,7 +129,7 @@ def _normalised(node: Any) -> str:
 
 
 def _bytecode(code: CodeType) -> str:
-    """Write what code does. Its docstring stands first among its constants, and every function has that place."""
+    """Write what code does. Its docstring is first among its constants, and every function has that place."""
     consts = list(map(_constant, code.co_consts))
     named = bool(code.co_flags & inspect.CO_NEWLOCALS) and code.co_name != "<lambda>"
     told = consts[1:] if named and code.co_consts and isinstance(code.co_consts[0], str) else consts

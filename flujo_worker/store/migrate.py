@@ -114,7 +114,7 @@ def _all_waiting(pending: Sequence[Migration], workers: Sequence[str]) -> Sequen
     """Return the rest if it can wait; what this code needs comes after it otherwise, and nothing is applied."""
     if any(not each.after for each in pending):
         raise SchemaVersionError(
-            f"migration {pending[0]} needs code that knows schema {pending[0].after}, and older workers are alive: "
+            f"migration {pending[0]} needs code that knows schema {pending[0].after}, but older workers are alive: "
             + ", ".join(workers),
             suggestion="upgrade them to the release before this one first, or stop them; `flujo migrate --ignore-workers` breaks them",
         )

@@ -150,7 +150,7 @@ def _lanes(text: str) -> dict[str, int]:
 def _texts(text: str | None) -> tuple[str, ...]:
     read = [] if text is None else orjson.loads(text)
     if not isinstance(read, list) or not all(isinstance(each, str) for each in read):
-        raise TypeError("versions of code that are no list of texts")
+        raise TypeError("versions of code that are not a list of texts")
     return tuple(read)
 
 

@@ -81,7 +81,7 @@ class CodeVersions:
             try:
                 version = CodeVersion.of(dict(self._parts(entry, path)))
             except Exception:
-                logger.info("the code of step '%s' cannot be told", path, exc_info=True)
+                logger.info("the code of step '%s' could not be determined", path, exc_info=True)
                 return None
             found = _Known(step, version, is_revisited(entry.plan, path))
             self._ledger.store_code([version])
@@ -89,7 +89,7 @@ class CodeVersions:
         return self._known(found, before) or self._compared(found, before)
 
     def fits(self, entry: LoadedPipeline, awaited: AwaitedCode) -> bool:
-        """Tell whether a step would go on with a conversation with no other code than before."""
+        """Tell whether a step would continue with a conversation with no other code than before."""
         found = self.find(entry, awaited.path, awaited.conversation)
         return found is None or not found.changed
 
@@ -122,7 +122,7 @@ class CodeVersions:
 
 
 def _around_agent(step: Step) -> Iterator[tuple[str, Any]]:
-    """Give what a prompt and an output pass through."""
+    """Return what a prompt and an output pass through."""
     yield from (("processor", each) for each in step.processors.prompt_processors)
     yield from (("processor", each) for each in step.processors.output_processors)
     yield from (("plugin", each[0] if isinstance(each, tuple) else each) for each in step.plugins)
@@ -130,7 +130,7 @@ def _around_agent(step: Step) -> Iterator[tuple[str, Any]]:
 
 
 def _containers(entry: LoadedPipeline, path: str) -> Iterator[tuple[str, Step]]:
-    """Give a step, for a router's has functions too, and the containers around it: merging its attempt may ask their functions."""
+    """Return a step, for a router's has functions too, and the containers around it: merging its attempt may ask their functions."""
     names = path.split("/")
     places = ("/".join(names[:end]) for end in range(len(names), 0, -1))
     return ((place, entry.steps[place]) for place in places if place in entry.steps)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _KEPT = ("step_outputs",)
 _PER_RUN = ("run_id", "initial_prompt", "status", "import_artifacts", *TASK_FIELDS)
 _OF_A_CONTEXT = ("command_log",)
-"""What an import with a context of its own keeps to itself: an agentic loop around it goes on with its own turns."""
+"""What an import with a context of its own keeps to itself: an agentic loop around it continues with its own turns."""
 
 
 def patch(question: UserCodeCall) -> Packed | None:

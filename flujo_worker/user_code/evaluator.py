@@ -17,6 +17,7 @@ from flujo_worker.observe.log import filling_of
 from flujo_worker.runtime.fault_text import message_of
 from flujo_worker.runtime.faults import fault_of
 from flujo_worker.user_code import cache, contexts, functions, people
+from flujo_worker.user_code.context_migrations import ContextMigrations, of_branches
 from flujo_worker.user_code.question import UserCodeCall, UserCodeRuntime, fetched
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from flujo_worker.domain.values import CacheEntry
     from flujo_worker.event_loop import Loop
     from flujo_worker.ports import Ledger, Replies
-    from flujo_worker.user_code.code_registry import CodeRegistry
+    from flujo_worker.user_code.code_registry import CodeRegistry, LoadedPipeline
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +62,7 @@ ROLES: dict[str, Callable[[UserCodeCall], Any]] = {
     "pause": people.pause,
 }
 """Who answers what `decide` may ask."""
+_OF_BRANCHES = ("patch", "join")
 
 
 def user_code_runtime(settings: Settings, loop: Loop, threads: Executor, results: CacheBackend) -> UserCodeRuntime:
@@ -89,6 +91,7 @@ class Evaluator:
 
     def __init__(self, ledger: Ledger, catalog: CodeRegistry, bench: UserCodeRuntime) -> None:
         self._ledger, self.catalog, self._bench = ledger, catalog, bench
+        self.migrations = ContextMigrations(ledger, bench)
 
     def answer(self, ticket: RunHeader, call: CallUserCode, replies: Replies = tuple) -> Any:
         """Answer one question.
@@ -101,14 +104,16 @@ class Evaluator:
         Raises:
             UserCodePaused: user code asks a person first.
             UserCodeFailed: user code raised, took too long, or gave what cannot travel.
-            CodeMismatch: this worker has not the code the run was started with.
+            CodeMismatch: this worker has not the code the run was started with, or a context does not fit its models.
         """
-        step = self.catalog.entry(ticket.reference, ticket.fingerprint).steps[call.path]
-        bench = self._bench_of(ticket)
+        entry = self.catalog.entry(ticket.reference, ticket.fingerprint)
+        step, values, bench = entry.steps[call.path], self._fetched(call.values), self._bench_of(ticket)
+        if not self.migrations.are_needless(entry):
+            values = tuple(self._fitting(entry, ticket, call.role, each) for each in values)
         filling = filling_of(bench.template, step=call.path.rpartition("/")[2], of=call.role)
         try:
             with filling_by(filling):
-                asked = UserCodeCall(step, self._fetched(call.values), call.data, bench, partial(_reply, call, replies))
+                asked = UserCodeCall(step, values, call.data, bench, partial(_reply, call, replies))
                 return ROLES[call.role](asked)
         except StoreError:
             raise
@@ -134,6 +139,13 @@ class Evaluator:
         except Exception as error:
             logger.exception("the result of '%s' was not stored", entry.path)
             return cache.not_stored(entry.path.rpartition("/")[2], type(error).__name__)
+
+    def _fitting(self, entry: LoadedPipeline, ticket: RunHeader, role: str, packed: Packed | None) -> Packed | None:
+        """Migrate a context, if it needs that. Changes of branches are told by fields, so they cannot be."""
+        migrated = self.migrations.migrate(entry, ticket, packed)
+        if migrated is not None and role in _OF_BRANCHES:
+            raise of_branches(migrated)
+        return packed if migrated is None else migrated.context
 
     def _fetched(self, values: tuple[Packed | None, ...]) -> tuple[Packed | None, ...]:
         found = fetched(self._ledger, values)

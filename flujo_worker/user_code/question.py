@@ -198,7 +198,7 @@ def checked(context: Any) -> Any:
         fail_fast(model, values, by_name=True)
         return model.model_validate(values, by_name=True)
     except pydantic.ValidationError as error:
-        raise ContextMergeError(f"the merged context does not fit {model.__name__}: {_places(error)}") from None
+        raise ContextMergeError(f"the merged context does not fit {model.__name__}: {places_of(error)}") from None
 
 
 def put(place: Any, name: str, value: Any) -> None:
@@ -218,10 +218,11 @@ def put(place: Any, name: str, value: Any) -> None:
             fail_fast_assignment(place, name, value)
         setattr(place, name, value)
     except pydantic.ValidationError as error:
-        raise ContextMergeError(f"{type(place).__name__} does not accept it: {_places(error)}") from None
+        raise ContextMergeError(f"{type(place).__name__} does not accept it: {places_of(error)}") from None
 
 
-def _places(error: pydantic.ValidationError) -> str:
+def places_of(error: pydantic.ValidationError) -> str:
+    """Name the places that do not fit, without their values."""
     return "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
 
 

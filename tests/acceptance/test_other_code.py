@@ -203,3 +203,61 @@ def test_a_pipeline_may_have_its_runs_wait_for_the_code_of_their_conversation(se
         wait_until(lambda: run.status() == "paused", what=site.log)
         assert site.told(run.id, "code.changed") == []
         run.cancel()
+
+
+ORDERS = """
+from pydantic import BaseModel
+
+from flujo_client import HumanInTheLoopStep, Pipeline, Step
+
+
+class Order(BaseModel):
+    FIELD
+
+
+def read(data, *, context):
+    return context.model_dump()
+
+
+pipeline = Pipeline(
+    [HumanInTheLoopStep("ask", "Go on?"), Step("read", read)],
+    version=VERSION,
+    context_model=Order,
+    context_migrations=MIGRATIONS,
+)
+"""
+
+
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_a_changed_context_model_waits_for_its_migration(services, tmp_path, version):
+    """A run whose context has a removed field is parked with the reason; the deploy that brings a function carries it on by itself.
+
+    So it does under a new version, which is another plan.
+    """
+
+    def folder(name, field, migrations="{}", version="1"):
+        (tmp_path / name).mkdir()
+        source = ORDERS.replace("FIELD", field).replace("MIGRATIONS", migrations).replace("VERSION", repr(version))
+        (tmp_path / name / "orders_app.py").write_text(source)
+        return os.pathsep.join([str(tmp_path / name), str(STEPS)])
+
+    with Site(services, tmp_path, worker=BRISK) as site:
+        old = folder("old", "price: int = 3")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.syspath_prepend(old.partition(os.pathsep)[0])
+            run = site.client.enqueue("orders_app:pipeline", "in")
+        sys.modules.pop("orders_app")
+        fleet = site.workers(code=old)
+        wait_until(lambda: run.status() == "paused", what=site.log)
+        fleet.kill()
+
+        lacking = site.workers(code=folder("lacking", "cents: int = 0"))
+        run.resume("yes")
+        wait_until(lambda: run.status() == "parked", what=site.log)
+        assert "field 'price' was removed" in run.record().reason
+        lacking.kill()
+
+        site.workers(code=folder("new", "cents: int = 0", "{'1': lambda old: {'cents': old['price'] * 100}}", version))
+        assert run.result(timeout=60).output == {"cents": 300}, site.log()
+        [told] = site.told(run.id, "context.migrated")
+        assert told["data"] == {"migration": "1", "changes": ["field 'price' was removed"]}

@@ -20,6 +20,7 @@ from flujo_client.gateway import health, requests
 from flujo_client.gateway.stats import stats
 from flujo_client.health.facts import HealthQuery
 from flujo_worker.domain.budget import Amount, Reservation
+from flujo_worker.domain.retention import KeepRule
 from flujo_worker.ports import BrokerSnapshot
 from flujo_worker.store.postgres.loop_connection import LoopConnection
 from flujo_worker.store.postgres.statements import CLIENT, HOME, statement, types
@@ -43,6 +44,7 @@ HOT: Final = frozenset(
         "scope children envelopes aborted_among signal_join live_join mark_sent",  # what merges ask, and publishing
         "renew release_unowned neighbours",  # leases
         "begin_sweep runs_to_stop orphaned_children poisoned aborted missed_joins stranded parked expire_questions queues due",
+        "begin_pruning hold_aged_runs prune_runs prune_budgets",  # retention
         "record record_many run runs statuses attempts backlog approvals budgets_in_use stats machine",  # clients
     )
     for name in names.split()
@@ -264,6 +266,8 @@ def _lease_and_sweep(world: World) -> None:
     heads = dict.fromkeys(store.queues())
     store.due(BrokerSnapshot(store.epoch_start("e"), heads), may_judge=True, max_lost=MAX_LOST, limit=200)
     assert world.commit(decided(new, succeeded(), fence=fence)) == "merged"
+    assert store.begin_pruning(0.0)
+    assert len(store.prune_runs([KeepRule("succeeded", 3_600.0)], 5)) == 5
 
 
 def _read(world: World) -> None:

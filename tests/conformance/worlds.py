@@ -51,13 +51,13 @@ ROUNDS = int(os.environ.get("FLUJO_RACE_ROUNDS", "6"))
 """How often a race is run. The fixture `race` lets each act lead once, which takes as many rounds as there are acts; then it draws. `make races` looks for what is rare."""
 MAX_LOST = 2
 LEASE_S = 30.0
-_TABLES = "runs scopes attempts contexts budgets reservations spends workers events inputs blobs broker_epochs hook_calls pipelines"
+_TABLES = "runs scopes attempts contexts budgets reservations spends workers events inputs blobs code context_fields broker_epochs hook_calls pipelines"
 _AGES = {
     "workers": "lease_until",
     "attempts": "available_at sent_at started_at",
     "scopes": "opened_at closed_at",
     "runs": "deadline_at ended_at",
-    "sweeps": "swept_at live_since looked_at",
+    "sweeps": "swept_at live_since looked_at pruned_at",
     "broker_epochs": "started_at",
 }
 
@@ -130,7 +130,7 @@ class Postgres:
         """Forget everything."""
         for table in _TABLES.split():
             self._connection.execute(f"DELETE FROM flujo_{table}")
-        self._connection.execute("UPDATE flujo_sweeps SET swept_at = '-infinity'")
+        self._connection.execute("UPDATE flujo_sweeps SET swept_at = '-infinity', pruned_at = '-infinity'")
 
     def close(self) -> None:
         self._connection.close()

@@ -16,6 +16,7 @@ from acceptance_pipelines import visit
 from flujo_client import Pipeline, Step
 
 moving = Pipeline([{steps}], on_change="park")
+pinned = Pipeline([{steps}], on_change="pin")
 other = Pipeline([Step("other", visit)])
 """
 
@@ -48,8 +49,8 @@ def flujo(site):
     """Call `flujo runs …`; what it printed and how it ended."""
     environment = {**site.settings.as_environment(), "FLUJO_INPUT": None}
 
-    def call(*arguments, code=0):
-        told = CliRunner().invoke(cli, ["runs", *arguments], env=environment, input="")
+    def call(*arguments, code=0, group="runs"):
+        told = CliRunner().invoke(cli, [group, *arguments], env=environment, input="")
         assert told.exit_code == code, told.output
         return told
 
@@ -119,3 +120,34 @@ def test_the_plan_of_another_pipeline_is_refused(site, deploy, flujo):
     to = site.client.get_run(other).record().fingerprint
     told = flujo("upgrade", run, "--to", to, code=1)
     assert "that plan is of another pipeline than 'upgrading:moving'" in told.stdout
+
+
+def test_a_pinned_run_waits_for_its_build_and_status_says_which(site, deploy, flujo, tmp_path):
+    [first] = deploy("a", name="pinned")
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "upgrading.py").write_text((tmp_path / "upgrading.py").read_text())
+    old = f"{tmp_path / 'old'}:{STEPS}"
+    blue = site.workers(code=old, arguments=["--build", "blue"])
+    site.client.get_run(first).result(timeout=60)
+    blue.kill()
+    [second] = deploy("a", name="pinned")
+    deploy("a", "b", name="pinned")
+    site.workers(code=f"{tmp_path}:{STEPS}", arguments=["--build", "green"])
+    wait_until(lambda: site.client.get_run(second).status() == "parked", what=site.log)
+    assert "it is pinned to the code it was started with" in site.client.get_run(second).record().reason
+
+    def parked():
+        [plan] = json.loads(flujo("--json", group="status").stdout)["parked"]
+        return None if plan["is_live"] else plan  # until the lease of the one that was killed is over
+
+    plan = wait_until(parked, what=site.log)
+    told = {name: plan[name] for name in ("reference", "build", "runs", "is_pinned", "is_live")}
+    assert told == {"reference": "upgrading:pinned", "build": "blue", "runs": 1, "is_pinned": True, "is_live": False}
+    assert "no live worker is known to have that code" in " ".join(flujo(group="status").stdout.split())
+
+    site.workers(code=old, arguments=["--build", "blue"])
+    assert site.client.get_run(second).result(timeout=60).output == ["a"]
+
+
+def test_a_build_s_name_is_checked(flujo):
+    assert "the first a letter or a digit" in flujo("--build", "a b", group="worker", code=2).stderr

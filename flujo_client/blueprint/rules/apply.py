@@ -29,7 +29,7 @@ def apply_rules(source: Source, document: Any, *, allowed: Sequence[str], is_par
     Args:
         source: gives findings their places.
         document: what is asked about.
-        allowed: import prefixes that a context's model may stand under.
+        allowed: import prefixes that a context's model may be under.
         is_part: it is imported, so that its context may come from elsewhere.
     """
     for doc in _documents(document, (), source.data, tuple(allowed), is_part=is_part):
@@ -48,7 +48,7 @@ def apply_rules(source: Source, document: Any, *, allowed: Sequence[str], is_par
 def _documents(
     document: Any, path: Path, written: Any, allowed: tuple[str, ...], *, is_part: bool
 ) -> Iterator[DocumentIndex]:
-    """Give a document and those written out under its `imports`; what an import brings from a file is asked about there."""
+    """Return a document and those written out under its `imports`; what an import brings from a file is asked about there."""
     if not isinstance(document, Mapping) or not isinstance(written, Mapping):
         return
     yield DocumentIndex(document, path, fields_of(document, allowed), is_part)

@@ -34,9 +34,9 @@ class StepNode:
 
     Attributes:
         data: its keys.
-        path: where it stands in the document.
-        above: the step it stands in.
-        body: the path of the body it stands in; `index` is its place there.
+        path: where it is in the document.
+        above: the step it is in.
+        body: the path of the body it is in; `index` is its place there.
         how: how the bodies beside this one are run: in a `row` (the document's own), `side` by side, one by `choice`, `again` and
             again, as a `state`, `instead` of what failed, or `inside` a cache.
     """
@@ -73,7 +73,7 @@ class StepNode:
         return found if isinstance(found, Mapping) else NO
 
     def around(self) -> Iterator[StepNode]:
-        """Give it and the steps it stands in, the innermost first."""
+        """Return it and the steps it is in, the innermost first."""
         here: StepNode | None = self
         while here is not None:
             yield here
@@ -85,7 +85,7 @@ class TextNode:
     """An expression or template at its place.
 
     Attributes:
-        at: the step it is read at; `after` says whether what stands in the step has run by then.
+        at: the step it is read at; `after` says whether what is in the step has run by then.
         names: the paths that it reads, as `Expression.names`.
     """
 
@@ -97,7 +97,7 @@ class TextNode:
 
 
 def reach(value: Any, pattern: tuple[str, ...], path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Give what stands under a path in which `*` is any key or index."""
+    """Return what is under a path in which `*` is any key or index."""
     if not pattern:
         yield path, value
         return
@@ -110,7 +110,7 @@ def reach(value: Any, pattern: tuple[str, ...], path: Path = ()) -> Iterator[tup
 
 
 def texts_in(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
-    """Give every text in a value."""
+    """Return every text in a value."""
     if isinstance(value, str):
         yield path, value
     for key, each in _items(value):
@@ -118,7 +118,7 @@ def texts_in(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
 
 
 def bodies_of(step: StepNode) -> Iterator[tuple[Path, Any, str]]:
-    """Give the bodies that a step runs: where, what, and how those beside it are run."""
+    """Return the bodies that a step runs: where, what, and how those beside it are run."""
     for key in step.key_paths:
         if isinstance(key.shape, BodyShape | StepShape):
             for path, body in reach(step.data, key.path, step.path):
@@ -148,7 +148,7 @@ class DocumentIndex:
 
     Attributes:
         document: with everything in it that it names by file.
-        path: where it stands in its file: nowhere deeper, unless it is written out under `imports`.
+        path: where it is in its file: nowhere deeper, unless it is written out under `imports`.
         context: the fields of its context; None: it has no context.
         is_part: whether it is imported, so that its context may come from elsewhere.
     """
@@ -197,7 +197,7 @@ class DocumentIndex:
         return frozenset(self.by_name if ("steps",) in paths else (names[1] for names in paths))
 
     def within(self, path: Path) -> Sequence[StepNode]:
-        """Give the steps that stand at a path or below it, a container before what it holds."""
+        """Return the steps that are at a path or below it, a container before what it holds."""
         begin, end = self._spans.get(path, (0, 0))
         return self.steps[begin:end]
 
@@ -215,7 +215,7 @@ class DocumentIndex:
         return self._rows.get((step.body, step.index - 1))
 
     def context_at(self, step: StepNode) -> Fields | None:
-        """Give the fields of the context that a step runs in."""
+        """Return the fields of the context that a step runs in."""
         return self.context if search_of(step) is None else UNKNOWN
 
     def agent(self, step: StepNode) -> tuple[Path, Data] | None:
@@ -254,7 +254,7 @@ def search_of(step: StepNode) -> StepNode | None:
 
 
 def agents_of(doc: DocumentIndex) -> Iterator[tuple[Path, Data]]:
-    """Give the entries of a document, and those that stand on its steps."""
+    """Return the entries of a document, and those that are on its steps."""
     for name in doc.table("agents"):
         if found := doc.entry(f"agents.{name}", ()):
             yield found

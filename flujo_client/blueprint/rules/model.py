@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Fields:
-    """What may stand in a context.
+    """What may be in a context.
 
     Attributes:
         called: its model's name.

@@ -79,7 +79,7 @@ def in_place(source: Source, places: Places, found: Check) -> Finding:
 
 
 def rule_of(sentence: str) -> str:
-    """Give the rule that a sentence of the pipeline's check is told under."""
+    """Return the rule that a sentence of the pipeline's check is told under."""
     return next((rule for begins, rule in _OPTIONS if re.match(begins, sentence)), "Y-PIPELINE")
 
 

@@ -21,23 +21,23 @@ TEXT: Final[Data] = {"type": "string"}
 
 
 def schema_of(doc: DocumentIndex, step: StepNode) -> Data | None:
-    """Give the schema that a step's output surely fits."""
+    """Return the schema that a step's output surely fits."""
     return step.kind.output_schema(doc, step) if step.kind else None
 
 
 def wrapped_schema(doc: DocumentIndex, step: StepNode) -> Data | None:
-    """Give the schema of the step in a cache."""
+    """Return the schema of the step in a cache."""
     wrapped = next(iter(doc.within((*step.path, "wrapped_step"))), None)
     return None if wrapped is None else schema_of(doc, wrapped)
 
 
 def input_schema(_: DocumentIndex, step: StepNode) -> Data | None:
-    """Give the schema of the answer that a question takes."""
+    """Return the schema of the answer that a question takes."""
     return _schema(step.data.get("input_schema"))
 
 
 def answer_schema(doc: DocumentIndex, step: StepNode) -> Data | None:
-    """Give the schema of what a step's agent answers."""
+    """Return the schema of what a step's agent answers."""
     if _REPLACE & step.data.keys() or is_background(step):
         return None
     own = step.data.get("output_schema")
@@ -55,12 +55,12 @@ _REPLACE: Final = frozenset({"output_processors", "plugins", "fallback"})
 
 
 def is_background(step: StepNode) -> bool:
-    """Tell whether the pipeline goes on without a step's output, with its input."""
+    """Tell whether the pipeline continues without a step's output, with its input."""
     return step.table("config").get("execution_mode") == "background"
 
 
 def properties(schema: Data | None) -> Data | None:
-    """Give the properties of what a schema describes, if it describes an object and each of them."""
+    """Return the properties of what a schema describes, if it describes an object and each of them."""
     if schema is None or schema.get("type") != "object" or any(key in schema for key in _OPEN):
         return None
     found = schema.get("properties")
@@ -81,7 +81,7 @@ def type_of(schema: Data | None) -> str | None:
 
 
 def writes(doc: DocumentIndex, step: StepNode) -> Iterator[str | None]:
-    """Give the dotted paths of the context that a step itself writes; None where it may write any."""
+    """Return the dotted paths of the context that a step itself writes; None where it may write any."""
     if "sink_to" in step.data:
         yield str(step.data["sink_to"])
     if step.data.get("updates_context") is True:
@@ -93,13 +93,13 @@ def writes(doc: DocumentIndex, step: StepNode) -> Iterator[str | None]:
 
 
 def written_by_function(doc: DocumentIndex, step: StepNode) -> Iterator[str | None]:
-    """Give None if a step's agent is a function, for that may change the context it is given."""
+    """Return None if a step's agent is a function, for that may change the context it is given."""
     if doc.agent(step) is None:
         yield None
 
 
 def changed(step: StepNode) -> Iterator[tuple[Path, Any]]:
-    """Give the targets of the changes of the context that a loop or a map makes by itself, with their places."""
+    """Return the targets of the changes of the context that a loop or a map makes by itself, with their places."""
     own_table = None if step.kind is None else step.kind.init_table
     for table in (INIT, STATE) if own_table is not None else ():
         for operation in ("set", "append", "merge"):

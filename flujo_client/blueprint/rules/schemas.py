@@ -61,7 +61,7 @@ def _schemas(doc: DocumentIndex) -> Iterator[tuple[Path, Data, bool]]:
 
 
 def _inside(schema: Data, path: Path) -> Iterator[tuple[Path, Data]]:
-    """Give a schema and those in it."""
+    """Return a schema and those in it."""
     yield path, schema
     for key, value in schema.items():
         named = value.items() if isinstance(value, Mapping) else ()

@@ -1,6 +1,6 @@
 """Plain data as text that stays in its place: JSON for a fenced block, Markdown lists, lines and paragraphs.
 
-Data comes from models and strangers: whatever it holds, it must neither end the block that it stands in nor begin another one.
+Data comes from models and strangers: whatever it holds, it must neither end the block that it is in nor begin another one.
 In: plain data. Out: text. Nothing is lost: what cannot be shown as it is, is shown as JSON.
 """
 
@@ -24,7 +24,7 @@ _SECTION: Final = re.compile(r"(?m)^( {0,3})(#{1,6}(?=\s|$)|`{3,}|~{3,}|(?:[-*_=
 
 
 def as_json(value: Any, indent: int | None = 2) -> str:
-    """Write JSON that cannot end a fenced block: rows of three backticks or tildes, which only stand in texts, are escaped."""
+    """Write JSON that cannot end a fenced block: rows of three backticks or tildes, which occur only in texts, are escaped."""
     text = json.dumps(value, ensure_ascii=False, indent=indent, default=_made).translate(_BREAKS)
     return _FENCES.sub(lambda fence: f"\\u{ord(fence[0][0]):04x}" * len(fence[0]), text)
 

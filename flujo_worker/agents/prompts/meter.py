@@ -70,7 +70,7 @@ def note_missing(name: str) -> None:
 
 @contextmanager
 def metered(chars: int, seconds: float) -> Iterator[Meter]:
-    """Give everything inside one meter."""
+    """Return everything inside one meter."""
     meter = Meter(chars, time.monotonic() + seconds)
     token = _meter.set(meter)
     try:

@@ -25,7 +25,7 @@ class BudgetsInMemory(TreeInMemory):
             return dict(self._budgets)
 
     def _reserve(self, key: str, to_reserve: Sequence[Reservation]) -> Fault | None:
-        """Set aside all that is asked for or nothing; why not. What the attempt holds already, it goes on with."""
+        """Set aside all that is asked for or nothing; why not. What the attempt holds already, it continues with."""
         rows = self._reservations.setdefault(key, {})
         if not to_reserve or any(row.is_held for row in rows.values()):
             return None

@@ -61,7 +61,7 @@ class PlanMovesInMemory(Tables):
                 scope.version += scope.is_open
             self._move_attempts(move)
             level, data = story_of(move)
-            self._add_event(move.state.run, move.mine, "run.carried_on", level, data)
+            self._add_event(move.state.run, None, "run.carried_on", level, data)
             return "moved"
 
     def adopt_plan(self, reference: str, plan: Plan, worker: str | None) -> None:  # noqa: ARG002 - plans know no reference here
@@ -69,6 +69,10 @@ class PlanMovesInMemory(Tables):
             started = self._clock() if worker is None else self._started.get(worker, self._clock())
             self._plans[plan.fingerprint] = plan
             self._since[plan.fingerprint] = max(started, self._since.get(plan.fingerprint, started))
+
+    def note_build(self, fingerprint: str, build: str) -> None:
+        with self._lock:
+            self._builds[fingerprint] = build
 
     def _move_attempts(self, move: PlanMove) -> None:
         moved = {each.key: each for each in move.attempts}

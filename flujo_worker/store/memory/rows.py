@@ -93,7 +93,7 @@ class StoredRun:
         self.reason, self.fault, self.output, self.ended_at = end.reason, end.fault, end.output, now
 
     def record(self, context: Packed | None, spent: Sequence[Usage]) -> RunRecord:
-        """Give the row as clients read it."""
+        """Return the row as clients read it."""
         tokens, cost = totals(spent)
         return RunRecord(
             id=self.ticket.run,
@@ -127,7 +127,7 @@ class StoredRun:
         )
 
     def child_row(self, context: Packed | None) -> ChildRunRow | None:
-        """Give the row as its parent's join reads it; None for a run that nobody waits for."""
+        """Return the row as its parent's join reads it; None for a run that nobody waits for."""
         parent, at = self.parent or (None, None)
         if parent is None or at is None:
             return None
@@ -208,7 +208,7 @@ class StoredScope:
         self.context = self.context if self.parent is None else None
 
     def row(self, *, context: bool = True) -> ScopeRow:
-        """Give the row as deciding reads it."""
+        """Return the row as deciding reads it."""
         return ScopeRow(
             address=self.address,
             parent=self.parent,
@@ -228,7 +228,7 @@ class StoredScope:
         )
 
     def record(self, spent: Sequence[Usage]) -> ScopeRecord:
-        """Give the row as clients read it, with what the child run that was begun here has spent."""
+        """Return the row as clients read it, with what the child run that was begun here has spent."""
         tokens, cost = totals(spent)
         return ScopeRecord(
             address=self.address,
@@ -327,7 +327,7 @@ class StoredAttempt:
         self.reason, self.ended_at = reason, now
 
     def notice(self, made: int) -> NoticeRecord:
-        """Give the row as a replay reads it."""
+        """Return the row as a replay reads it."""
         return NoticeRecord(
             made=made,
             key=str(self.key),
@@ -343,7 +343,7 @@ class StoredAttempt:
         )
 
     def approval(self, pipeline: str, run_status: str, now: float) -> Approval:
-        """Give the row as clients read its question."""
+        """Return the row as clients read its question."""
         question, answer = self.question or {}, self.answer
         is_open = self.status == "paused"
         is_over = is_open and self.available_at <= now
@@ -367,7 +367,7 @@ class StoredAttempt:
         )
 
     def record(self, spent: Sequence[Usage], reserved: Collection[StoredReservation] = ()) -> AttemptRecord:
-        """Give the row as clients read it."""
+        """Return the row as clients read it."""
         tokens, cost = totals(spent)
         return AttemptRecord(
             key=str(self.key),

@@ -25,9 +25,11 @@ from flujo_worker.ports import (
     ignore,
     publish_nothing,
 )
+from flujo_worker.store.memory.code import CodeInMemory
 from flujo_worker.store.memory.forks import ForksInMemory
 from flujo_worker.store.memory.hook_calls import HookCallsInMemory
 from flujo_worker.store.memory.plan_moves import PlanMovesInMemory
+from flujo_worker.store.memory.retention import RetentionInMemory
 from flujo_worker.store.memory.rows import StoredAttempt, StoredRun, StoredScope
 from flujo_worker.store.shared_rules import GRACE_S, fairly
 
@@ -53,7 +55,7 @@ GONE_AFTER_S = 5.0
 MAX_DOUBLINGS = 5
 
 
-class MemoryStore(ForksInMemory, HookCallsInMemory, PlanMovesInMemory):
+class MemoryStore(ForksInMemory, HookCallsInMemory, PlanMovesInMemory, CodeInMemory, RetentionInMemory):
     """Everything Postgres would remember, in dictionaries.
 
     Args:

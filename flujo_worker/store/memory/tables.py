@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.plan import Plan
     from flujo_client.serial import Packed
     from flujo_worker.domain.budget import Budget
+    from flujo_worker.domain.context_change import Fields
     from flujo_worker.ports import Member
 
 
@@ -52,9 +53,11 @@ class Tables:
         self._members: dict[str, Member] = {}
         self._blobs: dict[str, Packed] = {}
         self._plans: dict[str, Plan] = {}
+        self._builds: dict[str, str] = {}
         self._since: dict[str, float] = {}
         self._started: dict[str, float] = {}
         self._code: dict[str, CodeVersion] = {}
+        self._context_fields: dict[str, dict[str, Fields]] = {}
         self._epochs: dict[str, float] = {}
         self._spends: dict[ClaimId, Usage] = {}
         self._budgets: dict[str, Budget] = {}
@@ -63,7 +66,7 @@ class Tables:
         self._last_event = 0
         self._corrections: list[CorrectionRecord] = []
         self._owed: dict[tuple[str, str, str], Taken] = {}
-        self._swept_at = float("-inf")
+        self._swept_at = self._pruned_at = float("-inf")
 
     def _run(self, run_id: str) -> StoredRun:
         if run_id not in self._runs:

@@ -141,7 +141,7 @@ class TreeInMemory(Tables):
         return max(closed or ended, default=scope.opened_at)
 
     def _take(self, run: str, fan_out: str, lane: int) -> str | None:
-        """Give the lane to the next branch that is held; tell its first attempt's key."""
+        """Return the lane to the next branch that is held; tell its first attempt's key."""
         for scope in self._children_of(run, fan_out):
             held = next((row for row in self._rows_at[run, scope.address] if row.is_held), None)
             if scope.is_open and held is not None:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 def bind_decision(decision: Decision) -> dict[str, Any]:
-    """Give the parameters of `conclude.sql`."""
+    """Return the parameters of `conclude.sql`."""
     run, grace = decision.notice.envelope.ticket.run, grace_s(published(decision))
     held = held_branches(decision)
     return {
@@ -66,7 +66,7 @@ def bind_decision(decision: Decision) -> dict[str, Any]:
 
 
 def bind_lane_left(decision: Decision, left: SlotReleased) -> dict[str, Any]:
-    """Give the parameters of `leave_lane.sql`."""
+    """Return the parameters of `leave_lane.sql`."""
     return {
         "run": decision.notice.envelope.ticket.run,
         "fan_out": left.fan_out,
@@ -78,13 +78,13 @@ def bind_lane_left(decision: Decision, left: SlotReleased) -> dict[str, Any]:
 
 
 def bind_corrections(notices: Sequence[AttemptReport]) -> dict[str, Any]:
-    """Give the parameters of `record_corrections.sql`."""
+    """Return the parameters of `record_corrections.sql`."""
     rows = [[correction(each) for each in notice.outcome.corrections] for notice in notices]
     return {"key": [each.envelope.key for each in notices], **placed("correction", NewCorrection, rows)}
 
 
 def bind_settlement(notice: AttemptReport) -> dict[str, Any]:
-    """Give the parameters of `settle.sql` for an outcome that is merged. A lost attempt may have spent, and keeps what it holds."""
+    """Return the parameters of `settle.sql` for an outcome that is merged. A lost attempt may have spent, and keeps what it holds."""
     envelope, outcome = notice.envelope, notice.outcome
     return {
         **bind_spend(envelope.ticket.run, envelope.key, notice.fence, outcome.usage, notice.claimed_at),
@@ -93,14 +93,14 @@ def bind_settlement(notice: AttemptReport) -> dict[str, Any]:
 
 
 def bind_spend(run: str, key: str, fence: int, usage: Usage, claimed_at: int | None) -> dict[str, Any]:
-    """Give the parameters of `settle.sql` for an outcome that is not merged."""
+    """Return the parameters of `settle.sql` for an outcome that is not merged."""
     spent_usd = Amount.of(usage).usd
     claim = {"run": run, "key": key, "fence": fence, "claimed_at": claimed_at}
     return {**claim, "releases": True, "spent_usd": spent_usd, **bind_usage(usage)}
 
 
 def bind_usage(usage: Usage) -> dict[str, Any]:
-    """Give the parameters that record what was spent."""
+    """Return the parameters that record what was spent."""
     return {
         "spends": not usage.is_nothing,
         "input_tokens": usage.input_tokens,
@@ -111,7 +111,7 @@ def bind_usage(usage: Usage) -> dict[str, Any]:
 
 
 def told(decision: Decision) -> Sequence[Event]:
-    """Give the lines that a decision adds to the story."""
+    """Return the lines that a decision adds to the story."""
     return (*decision.notice.outcome.events, *decision.events)
 
 
@@ -123,7 +123,7 @@ def _bind_branch_end(end: BranchClosed | None) -> dict[str, Any]:
 
 
 def columns(prefix: str, kind: type[DataclassInstance], rows: Sequence[DataclassInstance]) -> dict[str, list[Any]]:
-    """Give one array for each field of the rows' class, all empty when there is no row."""
+    """Return one array for each field of the rows' class, all empty when there is no row."""
     return {name: [value(row) for row in rows] for name, value in _parameters(prefix, kind)}
 
 
@@ -136,16 +136,16 @@ def _parameters(prefix: str, kind: type[DataclassInstance]) -> list[tuple[str, C
 def placed(
     prefix: str, kind: type[DataclassInstance], decisions: Sequence[Sequence[DataclassInstance]]
 ) -> dict[str, list[Any]]:
-    """Give such arrays of the rows of several decisions; `<prefix>_of` has the number of each row's decision, from 1."""
+    """Return such arrays of the rows of several decisions; `<prefix>_of` has the number of each row's decision, from 1."""
     of = [number for number, rows in enumerate(decisions, 1) for _ in rows]
     return {f"{prefix}_of": of, **columns(prefix, kind, [row for rows in decisions for row in rows])}
 
 
 def _named(prefix: str, kind: type[DataclassInstance], row: DataclassInstance | None) -> dict[str, Any]:
-    """Give one parameter for each field of a row's class, all None when there is no row."""
+    """Return one parameter for each field of a row's class, all None when there is no row."""
     return {f"{prefix}_{each.name}": None if row is None else getattr(row, each.name) for each in fields(kind)}
 
 
 def _fields(kind: type[DataclassInstance], row: DataclassInstance) -> dict[str, Any]:
-    """Give the fields of a row under their own names."""
+    """Return the fields of a row under their own names."""
     return {each.name: getattr(row, each.name) for each in fields(kind)}

@@ -46,7 +46,7 @@ class Recent:
                     self._let_go(self._blobs.popitem(last=False)[1])
 
     def find(self, digests: Collection[str]) -> dict[str, Packed]:
-        """Give those that are remembered."""
+        """Return those that are remembered."""
         with self._lock:
             found = {digest: self._blobs[digest] for digest in digests if digest in self._blobs}
             for digest in found:
@@ -54,7 +54,7 @@ class Recent:
             return found
 
     def find_parts(self, keys: Collection[str]) -> dict[str, Packed]:
-        """Give what remembered blobs have as parts, by the key that it is stored under."""
+        """Return what remembered blobs have as parts, by the key that it is stored under."""
         with self._lock:
             return {key: self._parts[key] for key in keys if key in self._parts}
 
@@ -87,7 +87,7 @@ def _weight(blob: Packed) -> int:
 
 class _Rows(Protocol):
     def __call__(self, name: str, parameters: dict[str, Any], *, binary: bool = False) -> list[dict[str, Any]]:
-        """Give the rows of a statement."""
+        """Return the rows of a statement."""
 
 
 class Blobs:
@@ -117,7 +117,7 @@ class Blobs:
         return {row["digest"] for row in self._rows("store_blobs", parameters)}
 
     def fetch(self, digests: Collection[str]) -> dict[str, Packed]:
-        """Give the values that are there and fit their digests."""
+        """Return the values that are there and fit their digests."""
         found = self._recent.find(digests)
         bodies = self._bodies(set(digests) - found.keys())
         manifests = [manifest for digest, body in bodies.items() if (manifest := _manifest(digest, body)) is not None]

@@ -27,7 +27,7 @@ class BudgetNotOpened(Exception):
 
 
 def bind_opening(to_reserve: Sequence[Reservation]) -> dict[str, Any]:
-    """Give the parameters of `open_budgets.sql`."""
+    """Return the parameters of `open_budgets.sql`."""
     return {
         "scopes": [each.scope for each in to_reserve],
         "limits_usd": [None if each.limit_usd is None else str(each.limit_usd) for each in to_reserve],
@@ -36,7 +36,7 @@ def bind_opening(to_reserve: Sequence[Reservation]) -> dict[str, Any]:
 
 
 def bind_reservations(to_reserve: Sequence[Reservation]) -> dict[str, Any]:
-    """Give the parameters by which `claim_limited.sql` reserves."""
+    """Return the parameters by which `claim_limited.sql` reserves."""
     return {
         "scopes": [each.scope for each in to_reserve],
         "usd": [each.requested.usd for each in to_reserve],

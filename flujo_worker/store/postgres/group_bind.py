@@ -52,12 +52,12 @@ MERGES: Final = ("conclude_many", "conclude", "record_corrections")
 
 
 def call_claims(requests: Sequence[ClaimRequest]) -> list[Call]:
-    """Give what claims a group."""
+    """Return what claims a group."""
     return [("claim_many", bind_claims(requests))]
 
 
 def bind_claims(requests: Sequence[ClaimRequest]) -> dict[str, Any]:
-    """Give the parameters of `claim_many.sql`."""
+    """Return the parameters of `claim_many.sql`."""
     return {
         "key": [each.key for each in requests],
         "worker": [each.worker for each in requests],
@@ -70,7 +70,7 @@ def bind_claims(requests: Sequence[ClaimRequest]) -> dict[str, Any]:
 
 
 def read_claims(requests: Sequence[ClaimRequest], answers: Sequence[Sequence[Row]]) -> list[Claim | None]:
-    """Give the claims that were granted, in the order of the requests."""
+    """Return the claims that were granted, in the order of the requests."""
     granted = {
         key: Claim(int(fence or 0), aborted=aborted == b"t", claimed_at=int(at or 0))
         for key, fence, at, aborted in answers[0]
@@ -91,13 +91,13 @@ def is_mergeable_alone(decision: Decision) -> bool:
 
 
 def size(decision: Decision) -> int:
-    """Give the bytes of the values that a merge writes."""
+    """Return the bytes of the values that a merge writes."""
     values = (decision.notice.outcome.output, decision.move.output, decision.move.context, decision.move.patch)
     return sum(len(each.stored) for each in values if each is not None)
 
 
 def call_merges(decisions: Sequence[Decision]) -> list[Call]:
-    """Give what merges a group, or one decision that goes in none."""
+    """Return what merges a group, or one decision that goes in none."""
     first = decisions[0]
     if is_groupable(first):
         call: Call = ("conclude_many", bind_merges(decisions) | bind_spends(decisions))
@@ -107,20 +107,20 @@ def call_merges(decisions: Sequence[Decision]) -> list[Call]:
 
 
 def call_corrections(decisions: Sequence[Decision]) -> list[Call]:
-    """Give what keeps the corrections of a group. Who repairs nothing never touches the ledger."""
+    """Return what keeps the corrections of a group. Who repairs nothing never touches the ledger."""
     notices = [each.notice for each in decisions]
     repairs = any(each.outcome.corrections for each in notices)
     return [("record_corrections", bind_corrections(notices))] if repairs else []
 
 
 def bind_spends(decisions: Sequence[Decision]) -> dict[str, Any]:
-    """Give the parameters that record what was spent."""
+    """Return the parameters that record what was spent."""
     usages = [each.notice.outcome.usage for each in decisions]
     return placed("spend", NewSpend, [[] if usage.is_nothing else [spend(usage)] for usage in usages])
 
 
 def bind_merges(decisions: Sequence[Decision]) -> dict[str, Any]:
-    """Give the parameters of `conclude_many.sql`, but for what was spent."""
+    """Return the parameters of `conclude_many.sql`, but for what was spent."""
     lanes = [
         (number, each.notice.envelope.ticket.run, end.fan_out)
         for number, each in enumerate(decisions, 1)

@@ -33,7 +33,7 @@ LIMITED_MERGES: Final = ("conclude_many", "record_corrections", "hold_budgets", 
 
 
 def call_limited_claims(requests: Sequence[ClaimRequest]) -> list[Call]:
-    """Give what claims a group and reserves for it. Budgets are opened first, while the group holds nothing else."""
+    """Return what claims a group and reserves for it. Budgets are opened first, while the group holds nothing else."""
     asked = [(number, each) for number, request in enumerate(requests, 1) for each in request.to_reserve]
     budgets = {each.scope: each for _, each in reversed(asked)}
     claims, scopes = bind_claims(requests), sorted(budgets)
@@ -52,7 +52,7 @@ def call_limited_claims(requests: Sequence[ClaimRequest]) -> list[Call]:
 
 
 def read_limited_claims(requests: Sequence[ClaimRequest], answers: Sequence[Sequence[Row]]) -> list[Claim | None]:
-    """Give the claims that were made, in the order of the requests; those that were granted no reservation say why."""
+    """Return the claims that were made, in the order of the requests; those that were granted no reservation say why."""
     _, claimed, _, refused = answers
     faults: dict[int, Fault] = {}
     for row in refused:
@@ -67,7 +67,7 @@ def read_limited_claims(requests: Sequence[ClaimRequest], answers: Sequence[Sequ
 
 
 def call_limited_merges(decisions: Sequence[Decision]) -> list[Call]:
-    """Give what merges a group and settles it. What was spent is recorded by `settle_many.sql`, which must know if it is the first to."""
+    """Return what merges a group and settles it. What was spent is recorded by `settle_many.sql`, which must know if it is the first to."""
     merges, spends = bind_merges(decisions), bind_spends(decisions)
     nothing = placed("spend", NewSpend, [])
     ended = [each.notice.envelope.ticket.run for each in decisions if each.end is not None]

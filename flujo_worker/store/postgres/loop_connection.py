@@ -203,6 +203,6 @@ class LoopConnection:
 
 
 def _parameters(name: str) -> list[tuple[str, Callable[[Any], bytes | None]]]:
-    """Give the parameters of a statement in their order, each with what writes it."""
+    """Return the parameters of a statement in their order, each with what writes it."""
     types_of = types(name)
     return [(each, encoder(types_of[each])) for each in statement(name).names]

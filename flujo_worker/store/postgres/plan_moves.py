@@ -31,6 +31,9 @@ class PlanMovesInPostgres(RetryingPool):
     def adopt_plan(self, reference: str, plan: Plan, worker: str | None) -> None:
         self._do("adopt_plan", _bind_plan(reference, plan, worker))
 
+    def note_build(self, fingerprint: str, build: str) -> None:
+        self._do("note_build", {"fingerprint": fingerprint, "build": build})
+
 
 def _read(connection: psycopg.Connection[dict[str, Any]], run: str) -> RunState | None:
     row = execute(connection, "run_state", {"run": run}, home=CLIENT).fetchone()
@@ -69,7 +72,6 @@ def _bind(move: PlanMove) -> dict[str, Any]:
     return {
         "run": move.state.run,
         "fingerprint": move.plan.fingerprint,
-        "mine": move.mine,
         "keys": [each.key for each in move.attempts],
         "new_keys": [str(each.new) for each in move.attempts],
         "steps": [each.new.step for each in move.attempts],

@@ -1,6 +1,6 @@
 """The SQL statements, one file each, read once.
 
-In a file a parameter is written `%(name)s`, and may stand there several times. Postgres is given numbers: psycopg would turn names into
+In a file a parameter is written `%(name)s`, and may be there several times. Postgres is given numbers: psycopg would turn names into
 numbers too, but remembers that only for short statements, and ours that merges a tree is longer; reading it each time cost a
 millisecond.
 

@@ -56,10 +56,11 @@ from flujo_worker.store.postgres.health import HealthInPostgres
 from flujo_worker.store.postgres.hook_calls import HookCallsInPostgres
 from flujo_worker.store.postgres.make_entities import as_text, shown
 from flujo_worker.store.postgres.plan_moves import PlanMovesInPostgres
+from flujo_worker.store.postgres.retention import RetentionInPostgres
 from flujo_worker.store.postgres.statements import CLIENT, UNDONE, execute
 from flujo_worker.store.postgres.tree import TreeInPostgres, read_envelopes
 from flujo_worker.store.rows import plan_of, reply_of
-from flujo_worker.store.shared_rules import SUSPECT_AFTER
+from flujo_worker.store.shared_rules import MAX_FORKS, SUSPECT_AFTER
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -70,13 +71,14 @@ if TYPE_CHECKING:
     from flujo_client.contract.plan import Plan
     from flujo_client.serial import Packed
     from flujo_worker.domain.budget import Reservation
+    from flujo_worker.domain.context_change import Fields
     from flujo_worker.domain.values import Decision
 
 DAYS_AHEAD = 2, 7
-"""The days from today on for which partitions of events are made, before they come; what falls through stands in the default one."""
+"""The days from today on for which partitions of events are made, before they come; what falls through is in the default one."""
 
 
-class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres, PlanMovesInPostgres):
+class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres, PlanMovesInPostgres, RetentionInPostgres):
     """The worker's way to Postgres.
 
     Args:
@@ -100,6 +102,7 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres, PlanM
             "host": member.host,
             "pid": member.pid,
             "build": member.build,
+            "code_build": member.code_build,
             "slots": member.slots,
             "schema": migrations()[-1].version,
             "lease_s": lease_s,
@@ -215,6 +218,15 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres, PlanM
         awaited = None if code is None else stored_safely(code.to_tree())
         parameters = {"key": key, "fence": fence, "reason": as_text(reason), "parked_for": awaited}
         return bool(self._do("park", parameters))
+
+    def context_fields(self, model: str, digest: str, fields: Fields) -> list[Fields]:
+        parameters = {"model": model, "digest": digest, "fields": stored_safely(dict(fields))}
+        return [orjson.loads(row["fields"]) for row in self._rows("context_fields", parameters)]
+
+    def plans_of_run(self, run: str) -> list[tuple[str, str]]:
+        return [
+            (row["fingerprint"], row["version"]) for row in self._rows("plans_of_run", {"run": run, "most": MAX_FORKS})
+        ]
 
     def store_code(self, versions: Sequence[CodeVersion]) -> None:
         parts = [stored_safely(each.to_tree()) for each in versions]

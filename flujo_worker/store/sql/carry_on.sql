@@ -30,5 +30,5 @@ run AS (
     WHERE id = %(run)s::text
     RETURNING id
 )
-INSERT INTO flujo_events (run_id, attempt, name, level, data)
-SELECT id, %(mine)s::text, 'run.carried_on', %(level)s::text, %(data)s::text::jsonb FROM run;
+INSERT INTO flujo_events (run_id, name, level, data)
+SELECT id, 'run.carried_on', %(level)s::text, %(data)s::text::jsonb FROM run;

@@ -34,6 +34,8 @@ PRECHECK, STRUCTURED, BREAKERS = "test_precheck.py", "test_structured_hint.py", 
 STEP, STORE, SYSTEM = "test_aros_step.py", "test_store_events.py", "test_system_events.py"
 TOOL = "test_agent_tool.py"
 ELSEWHERE = {
+    "code.changed": "test_code_changes.py",
+    "context.migrated": "test_context_migrations.py",
     **dict.fromkeys(["aros.reasoning.precheck.fail", "aros.reasoning.precheck.pass"], PRECHECK),
     **dict.fromkeys(["aros.reasoning.precheck.skipped", "reasoning.validation"], PRECHECK),
     **dict.fromkeys(["aros.soe.enabled", "grammar.applied"], STRUCTURED),

@@ -1,0 +1,48 @@
+"""What is kept for how long. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from flujo_client.config.models import Retention, RunRetention
+
+DAY_S: Final = 86_400.0
+STATUSES: Final = ("succeeded", "failed", "cancelled", "expired")
+
+
+class KeepRule(NamedTuple):
+    """For how long runs that ended so are kept.
+
+    Attributes:
+        status: how they ended.
+        older_s: seconds since their end after which they are deleted; None keeps them forever.
+        pipeline: the name of the pipeline it is for; None: every pipeline without a rule of its own for that status.
+    """
+
+    status: str
+    older_s: float | None
+    pipeline: str | None = None
+
+
+def keep_rules(settings: Retention) -> list[KeepRule]:
+    """Return the rules that settings stand for; none if every run is kept forever."""
+    rules = [*_rules(settings, None)]
+    for pipeline, own in settings.pipeline.items():
+        rules += _rules(own, pipeline)
+    return rules if any(rule.older_s is not None for rule in rules) else []
+
+
+def _rules(settings: Retention | RunRetention, pipeline: str | None) -> Iterator[KeepRule]:
+    for status in STATUSES:
+        days = getattr(settings, f"{status}_days")
+        if days is not None:
+            yield KeepRule(status, days * DAY_S or None, pipeline)
+
+
+def older_s(rules: Sequence[KeepRule], status: str, pipeline: str) -> float | None:
+    """Return after how many seconds a run is deleted; None: never. A rule for the pipeline goes before the rule for all."""
+    ages = {rule.pipeline: rule.older_s for rule in rules if rule.status == status}
+    return ages.get(pipeline, ages.get(None))

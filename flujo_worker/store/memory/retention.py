@@ -1,0 +1,68 @@
+"""Retention in memory: the same families, rules and ages as in Postgres."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flujo_client.address import AttemptKey
+from flujo_worker.domain.retention import older_s
+from flujo_worker.store.memory.tables import Tables
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from flujo_worker.domain.retention import KeepRule
+    from flujo_worker.store.memory.rows import StoredRun
+
+
+class RetentionInMemory(Tables):
+    """The port `Retention`."""
+
+    def begin_pruning(self, every_s: float) -> bool:
+        with self._lock:
+            is_due = self._pruned_at <= self._clock() - every_s
+            if is_due:
+                self._pruned_at = self._clock()
+            return is_due
+
+    def prune_runs(self, rules: Sequence[KeepRule], limit: int) -> list[str]:
+        with self._lock:
+            gone: list[str] = []
+            roots = [run for run in self._runs.values() if run.parent is None]
+            for root in sorted(roots, key=lambda run: run.ended_at or 0.0):
+                family = self._family_from(root)
+                if len(gone) < limit and self._is_aged(root, family, rules):
+                    gone += [run.ticket.run for run in family]
+            self._forget(set(gone))
+            return gone
+
+    def _family_from(self, run: StoredRun) -> list[StoredRun]:
+        children = self._child_runs_of(run.ticket.run)
+        return [run, *(each for child in children for each in self._family_from(child))]
+
+    def _is_aged(self, root: StoredRun, family: Sequence[StoredRun], rules: Sequence[KeepRule]) -> bool:
+        age = older_s(rules, root.status, root.name)
+        if age is None:
+            return False
+        since = self._clock() - age
+        return all(run.ended_at is not None and run.ended_at < since for run in family)
+
+    def _forget(self, runs: set[str]) -> None:
+        for attempt in [key for key, row in self._attempts.items() if row.key.run in runs]:
+            del self._attempts[attempt]
+            self._reservations.pop(attempt, None)
+        for place in [place for place in self._scopes if place[0] in runs]:
+            del self._scopes[place]
+            self._rows_at.pop(place, None)
+            self._children.pop(place, None)
+        for claim in [claim for claim in self._spends if AttemptKey.parse(claim[0]).run in runs]:
+            del self._spends[claim]
+        for context in [context for context in self._contexts if context[0] in runs]:
+            del self._contexts[context]
+        for call in [call for call in self._owed if call[0] in runs]:
+            del self._owed[call]
+        self._events = [event for event in self._events if event.run_id not in runs]
+        self._corrections = [each for each in self._corrections if each.run_id not in runs]
+        for run in runs:
+            del self._runs[run]
+            self._budgets.pop(f"run:{run}", None)

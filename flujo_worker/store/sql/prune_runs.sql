@@ -1,0 +1,21 @@
+-- Delete families of runs that hold_aged_runs.sql holds whole, with all that is theirs but their budgets. This statement sees child runs that were
+-- begun before they were held and after that statement had looked. What is lost with a crash is deleted again, so nobody waits for the disk.
+WITH setting AS (SELECT set_config('synchronous_commit', 'off', true)),
+gone AS MATERIALIZED (
+    SELECT f.id, r.created_at
+    FROM setting CROSS JOIN flujo_runs r CROSS JOIN LATERAL flujo_family(r.id) AS f (id)
+    WHERE r.id = ANY(%(runs)s::text[]) AND r.parent_run IS NULL
+      AND NOT EXISTS (SELECT 1 FROM flujo_family(r.id) AS k (id) WHERE k.id <> ALL(%(runs)s::text[]) OFFSET 0)
+),
+reservations AS (
+    DELETE FROM flujo_reservations v USING gone JOIN flujo_attempts a ON a.run_id = gone.id WHERE v.key = a.key
+),
+scopes AS (DELETE FROM flujo_scopes s USING gone WHERE s.run_id = gone.id),
+attempts AS (DELETE FROM flujo_attempts a USING gone WHERE a.run_id = gone.id),
+contexts AS (DELETE FROM flujo_contexts c USING gone WHERE c.run_id = gone.id),
+spends AS (DELETE FROM flujo_spends s USING gone WHERE s.run_id = gone.id),
+inputs AS (DELETE FROM flujo_inputs i USING gone WHERE i.run_id = gone.id),
+hook_calls AS (DELETE FROM flujo_hook_calls h USING gone WHERE h.run_id = gone.id),
+-- Events are told by workers' clocks; a day is more than those differ.
+events AS (DELETE FROM flujo_events e USING gone WHERE e.run_id = gone.id AND e.at >= gone.created_at - interval '1 day')
+DELETE FROM flujo_runs r USING gone WHERE r.id = gone.id RETURNING r.id;

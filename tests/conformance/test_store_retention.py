@@ -1,0 +1,206 @@
+"""Retention: ended runs go by age, status and pipeline, with all that is theirs, and nothing else goes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import pytest
+from builders import enqueued, failed, pipeline_of, succeeded
+from test_store_background import end, first_of, launching
+from worlds import World, run_of
+
+from flujo_client.contract.outcome import Event
+from flujo_client.errors import RunNotFound
+from flujo_worker.domain.budget import Amount, Reservation
+from flujo_worker.domain.retention import KeepRule
+
+DAY_S = 86_400.0
+A_WEEK = [KeepRule("succeeded", 7 * DAY_S), KeepRule("failed", 30 * DAY_S)]
+OF_A_RUN = "scopes attempts contexts spends events reservations inputs hook_calls correction_ledger"
+
+
+def ended(world, *, name="p", outcome=None, **order):
+    """A run that has just ended; its id."""
+    world.register_worker("w1", lease_s=1e9)
+    pipeline = replace(pipeline_of("a", max_retries=0), name=name)
+    new = world.record(enqueued(pipeline, context={"n": 0}, **order))
+    assert world.conclude(new, outcome or succeeded(), fence=world.claim(new)) == "merged"
+    return run_of(new)
+
+
+def pruned(world, rules=A_WEEK, limit=100):
+    return set(world.store.prune_runs(rules, limit))
+
+
+def is_there(world, run):
+    try:
+        world.run(run)
+    except RunNotFound:
+        return False
+    return True
+
+
+def test_runs_go_when_they_are_old_enough_for_how_they_ended(world):
+    good, bad = ended(world), ended(world, outcome=failed(retryable=False))
+    live = run_of(world.record(enqueued()))
+    world.pass_time(6 * DAY_S)
+    assert pruned(world) == set()
+    world.pass_time(2 * DAY_S)
+    younger = ended(world)
+    assert pruned(world) == {good}
+    world.pass_time(30 * DAY_S)
+    assert pruned(world) == {bad, younger}
+    assert is_there(world, live)
+    assert pruned(world) == set()
+
+
+def test_a_rule_for_a_pipeline_goes_before_the_rule_for_all(world):
+    audit, brief, other = ended(world, name="audit"), ended(world, name="brief"), ended(world, name="other")
+    world.pass_time(DAY_S)
+    rules = [*A_WEEK, KeepRule("succeeded", None, "audit"), KeepRule("succeeded", 3_600.0, "brief")]
+    assert pruned(world, rules) == {brief}
+    world.pass_time(400 * DAY_S)
+    assert pruned(world, rules) == {other}
+    assert is_there(world, audit)
+
+
+def test_without_rules_nothing_goes(world):
+    run = ended(world)
+    world.pass_time(4_000 * DAY_S)
+    assert pruned(world, []) == set()
+    assert is_there(world, run)
+
+
+def test_the_oldest_go_first_and_no_more_than_asked_for(world):
+    runs = []
+    for _ in range(5):
+        runs.append(ended(world))
+        world.pass_time(60.0)
+    world.pass_time(8 * DAY_S)
+    assert [pruned(world, limit=2) for _ in range(4)] == [set(runs[:2]), set(runs[2:4]), set(runs[4:]), set()]
+
+
+def test_its_key_is_free_again(world):
+    old = ended(world, idempotency_key="k", tenant="acme")
+    world.pass_time(8 * DAY_S)
+    assert pruned(world) == {old}
+    again = ended(world, idempotency_key="k", tenant="acme")
+    assert again != old
+    assert is_there(world, again)
+
+
+def launched(world):
+    """A run that has ended, and the first attempt of the run in the background that it left."""
+    world.register_worker("w1", lease_s=1e9)
+    new = world.record(enqueued(pipeline_of("a", "mail")))
+    decision = launching(new.first, fence=world.claim(new))
+    assert world.commit(decision) == "merged"
+    return run_of(new), first_of(world, new, decision)
+
+
+def test_a_family_goes_together_when_the_youngest_of_it_is_old_enough(world):
+    """Never a parent before a child run that is alive, or younger than is kept."""
+    parent, task = launched(world)
+    world.pass_time(60 * DAY_S)
+    assert pruned(world) == set()
+    assert is_there(world, parent)
+    world.store.stop(task.ticket.run, "cancelled", "enough")
+    world.pass_time(6 * DAY_S)
+    assert pruned(world) == set()
+    world.pass_time(2 * DAY_S)
+    assert pruned(world) == {parent, task.ticket.run}
+
+
+def test_a_family_is_never_cut_in_two_by_the_limit(world):
+    families = []
+    for _ in range(3):
+        parent, task = launched(world)
+        end(world, task)
+        families.append({parent, task.ticket.run})
+        world.pass_time(60.0)
+    world.pass_time(8 * DAY_S)
+    gone = [pruned(world, limit=1) for _ in range(4)]
+    assert gone == [*families, set()]
+
+
+def test_a_fleet_takes_one_turn(world):
+    assert world.store.begin_pruning(5.0)
+    assert not world.store.begin_pruning(5.0)
+    world.pass_time(5.0)
+    assert world.store.begin_pruning(5.0)
+
+
+def test_nothing_of_it_stays(postgres):
+    """Every table that has a run's rows; another run's rows stay."""
+    postgres.empty()
+    world = World(postgres)
+    left = ended(world)
+    run = ended(world, limits={"run": "r", "limits": None, "tenant": "", "tenant_limits": None})
+    world.store.note(run, [Event("told", {})])
+    [attempt] = world.attempts(run)
+    budget = Reservation(f"run:{run}", Amount(tokens=20), None, 1_000)
+    reserve_as(postgres, attempt.key, run, budget)
+    postgres.execute(
+        f"UPDATE flujo_runs SET ended_at = now() - interval '8 days', created_at = now() - interval '9 days' WHERE id = '{run}'"
+    )
+    before = {table: rows_of(postgres, table, left) for table in OF_A_RUN.split()}
+    assert rows_of(postgres, "reservations", run) == 1
+    assert pruned(world) == {run}
+    assert {table: rows_of(postgres, table, run) for table in OF_A_RUN.split()} == dict.fromkeys(OF_A_RUN.split(), 0)
+    assert {table: rows_of(postgres, table, left) for table in OF_A_RUN.split()} == before
+    assert world.budgets() == {}
+
+
+def rows_of(postgres, table, run):
+    return postgres.rows(f"SELECT count(*) AS n FROM flujo_{table} WHERE run_id = %(run)s", run=run)[0]["n"]
+
+
+def reserve_as(postgres, key, run, budget):
+    columns = "(key, scope, run_id, usd, tokens, held)"
+    postgres.execute(
+        f"INSERT INTO flujo_reservations {columns} VALUES ('{key}', '{budget.scope}', '{run}', 0, 20, false)"
+    )
+    postgres.execute(f"INSERT INTO flujo_budgets (scope, limit_tokens) VALUES ('{budget.scope}', 1000)")
+
+
+def test_a_run_that_is_being_retried_is_left_for_the_next_time(postgres, held):
+    postgres.empty()
+    world = World(postgres)
+    kept, other = ended(world), ended(world)
+    world.pass_time(8 * DAY_S)
+    held.execute("SELECT id FROM flujo_runs WHERE id = %s FOR KEY SHARE", [kept])
+    assert pruned(world) == {other}
+    held.commit()
+    assert pruned(world) == {kept}
+
+
+def test_a_fork_and_a_deletion_at_once_leave_a_whole_run_or_none(postgres, race, no_deadlock):
+    postgres.empty()
+    world = World(postgres)
+    for _ in range(6):
+        old = ended(world, outcome=failed(retryable=False))
+        new = world.forked(old, "a")
+        world.pass_time(31 * DAY_S)
+        forked, gone = race(partial(world.fork, new), partial(pruned, world))
+        assert (forked is None) <= (old in gone)
+        if forked is not None:
+            assert [row.status for row in world.attempts(forked)] == ["ready"]
+
+
+def test_many_who_delete_at_once_share_the_work(postgres, race, no_deadlock):
+    postgres.empty()
+    world = World(postgres)
+    runs = {ended(world) for _ in range(40)}
+    world.pass_time(8 * DAY_S)
+    gone = [run for _ in range(10) for found in race(*[lambda: world.store.prune_runs(A_WEEK, 7)] * 3) for run in found]
+    assert sorted(gone) == sorted(runs)
+
+
+@pytest.mark.parametrize("status", ["cancelled", "expired"])
+def test_runs_that_were_stopped_have_rules_of_their_own(world, status):
+    run = run_of(world.record(enqueued()))
+    world.store.stop(run, status, "enough")
+    world.pass_time(8 * DAY_S)
+    assert pruned(world) == set()
+    assert pruned(world, [KeepRule(status, DAY_S)]) == {run}

@@ -1,0 +1,110 @@
+"""When ended runs are deleted, and how many at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from flujo_client.config.manager import ConfigManager
+from flujo_client.config.models import Retention
+from flujo_client.errors import SettingsError
+from flujo_worker.domain.retention import DAY_S, KeepRule, keep_rules, older_s
+from flujo_worker.retention import LARGEST, SLOW_S, TURN_S, Pruner
+
+RULES = [KeepRule("succeeded", DAY_S)]
+
+
+def read(text, tmp_path, monkeypatch):
+    (tmp_path / "flujo.toml").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    return ConfigManager().settings().retention
+
+
+def test_nothing_is_deleted_unless_it_is_configured():
+    assert keep_rules(Retention()) == []
+
+
+def test_a_pipeline_has_days_of_its_own(tmp_path, monkeypatch):
+    text = """
+        [retention]
+        succeeded_days = 30
+        failed_days = 90
+        [retention.pipeline.audit]
+        succeeded_days = 0
+        failed_days = 365
+    """
+    rules = keep_rules(read(text, tmp_path, monkeypatch))
+    asked = [("succeeded", "p"), ("failed", "p"), ("cancelled", "p"), ("succeeded", "audit"), ("failed", "audit")]
+    assert [older_s(rules, *each) for each in asked] == [30 * DAY_S, 90 * DAY_S, None, None, 365 * DAY_S]
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("[retention]\nsucceded_days = 3", "succeeded_days"),
+        ("[retention]\nsucceeded_days = -1", "retention.succeeded_days"),
+        ("[retention.pipeline.'bill-*']\nfailed_days = 3", "patterns"),
+    ],
+)
+def test_what_would_delete_other_runs_than_meant_is_refused(tmp_path, monkeypatch, text, named):
+    with pytest.raises(SettingsError, match=named):
+        read(text, tmp_path, monkeypatch)
+
+
+class Shelf:
+    """A store with so many runs to delete; each transaction takes some seconds."""
+
+    def __init__(self, runs, *, seconds=0.0, is_turn=True):
+        self.runs, self.seconds, self.is_turn = runs, seconds, is_turn
+        self.now, self.limits = 0.0, []
+
+    def begin_pruning(self, every_s):
+        return self.is_turn
+
+    def prune_runs(self, rules, limit):
+        assert rules == RULES
+        self.now += self.seconds
+        self.limits.append(limit)
+        gone = min(limit, self.runs)
+        self.runs -= gone
+        return ["run"] * gone
+
+
+def pruner(shelf, *, per_minute=6_000, rules=RULES):
+    return Pruner(shelf, rules, per_minute=per_minute, clock=lambda: shelf.now)
+
+
+def test_no_more_go_in_a_minute_than_the_settings_say():
+    shelf = Shelf(100_000)
+    pruning, gone = pruner(shelf, per_minute=1_200), 0
+    for _ in range(int(60 / TURN_S)):
+        gone += pruning.prune_in_turn()
+        assert pruning.prune_in_turn() == 0
+        shelf.now += TURN_S
+    assert gone == 1_200
+
+
+@pytest.mark.parametrize("nothing_to_do", [{"rules": []}, {"is_turn": False}])
+def test_without_rules_or_a_turn_nothing_is_asked(nothing_to_do):
+    shelf = Shelf(10, is_turn=nothing_to_do.pop("is_turn", True))
+    assert pruner(shelf, **nothing_to_do).prune_in_turn() == 0
+    assert shelf.limits == []
+
+
+def test_a_turn_ends_with_what_there_is_to_delete():
+    shelf = Shelf(60)
+    assert pruner(shelf).prune_in_turn() == 60
+    assert sum(shelf.limits) > 60
+    assert len(shelf.limits) == 2
+
+
+def test_transactions_become_smaller_while_they_are_slow_and_larger_while_they_are_quick():
+    shelf = Shelf(100_000, seconds=2 * SLOW_S)
+    pruning = pruner(shelf, per_minute=60_000)
+    for _ in range(8):
+        pruning.prune_in_turn()
+        shelf.now += TURN_S
+    assert shelf.limits[0] > 10
+    assert shelf.limits[-1] == 1
+    shelf.seconds = 0.0
+    pruning.prune_in_turn()
+    assert max(shelf.limits) == LARGEST
