@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from flujo_worker.errors import Unreadable
 
@@ -92,6 +92,10 @@ class Reply:
 
     question: Mapping[str, Any]
     answer: HumanAnswer | None
+
+
+Replies: TypeAlias = "Callable[[], Sequence[Reply]]"
+"""Reads what people have answered at one place, in the order it was asked."""
 
 
 @dataclass(frozen=True, slots=True)
