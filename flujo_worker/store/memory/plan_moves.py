@@ -51,7 +51,6 @@ class PlanMovesInMemory(Tables):
                 if started is None or started < since:
                     return "older"
             self.adopt_plan(reference, move.plan, move.worker)
-            run.carried_from = run.carried_from or run.ticket.fingerprint
             run.ticket = replace(run.ticket, fingerprint=move.plan.fingerprint)
             run.plan = move.plan
             if run.status == "parked":

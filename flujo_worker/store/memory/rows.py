@@ -62,7 +62,6 @@ class StoredRun:
     note: str | None = None
     ended_by: str | None = None
     forked: tuple[str, str] | None = None
-    carried_from: str | None = None
     awaited: AwaitedCode | None = None
 
     def child(self, begun: ChildRun, now: float) -> StoredRun:

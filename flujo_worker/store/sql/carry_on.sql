@@ -25,7 +25,7 @@ scopes AS (
 ),
 run AS (
     UPDATE flujo_runs
-    SET fingerprint = %(fingerprint)s::text, carried_from = coalesce(carried_from, fingerprint),
+    SET fingerprint = %(fingerprint)s::text,
         parked_for = NULL, status = CASE status WHEN 'parked' THEN 'running' ELSE status END, reason = CASE status WHEN 'parked' THEN NULL ELSE reason END
     WHERE id = %(run)s::text
     RETURNING id
