@@ -4,7 +4,7 @@ A scope's address is a path such as `review/loop#3/legal`; the root scope's is t
 `<sequence>/<node>`, and its children's addresses extend it: iterations and items by `#3`, branches and paths by `/legal`. So a
 child's address always begins with its parent's and is longer.
 
-An attempt's key is `run:address:step:number`, and that is also its Celery task id; work that is no try at a step has the word for
+An attempt's key is `run:address:step:number`, and that is also its Celery task id; work that does not try a step has the word for
 its kind in the number's place, and its number behind that from the second on: `resume`, `resume2`.
 """
 

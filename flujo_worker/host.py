@@ -131,7 +131,7 @@ class Host:
             lease_s=own.lease_s,
             renew_s=own.renew_s,
             on_renewed=self._heartbeat.beat,
-            on_told_to_stop=lambda: self.steps.stop(),  # noqa: PLW0108 - whoever runs the process replaces it
+            on_told_to_stop=lambda: self.steps.stop(),  # noqa: PLW0108 - the code that runs the process replaces it
         )
         changes = CodeChanges(
             self._store,
@@ -222,7 +222,7 @@ class Host:
         self._sender.start()
 
     def start(self) -> None:
-        """Begin, and do what every worker does besides: sweep, tell hooks, tell of itself."""
+        """Begin, and do what else every worker does: sweep, call hooks, announce itself."""
         self.begin()
         self._sweeper.start()
         self._hook_calls.start()
@@ -329,7 +329,7 @@ class Host:
         return LoopEffects(engine, self._store, self._groups, self._threads, self._sender, at_once=at_once)
 
     def sweep(self) -> None:
-        """Sweep now, whoever's turn it is."""
+        """Sweep now, whichever worker's turn it is."""
         self._sweeper.sweep()
 
     def health_check(self) -> None:

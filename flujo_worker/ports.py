@@ -233,7 +233,7 @@ class Ledger(Protocol):
 
         `plan` is what its message names; if its run is another pipeline's, the claim is refused as mismatched and changes nothing;
         if the run has come under another plan since the message was sent, as moved.
-        `fan_outs` are those it stands in, for the answer's `aborted`; `asks` what it reserves, all of it or nothing, in the same
+        `fan_outs` are those it is in, for the answer's `aborted`; `asks` what it reserves, all of it or nothing, in the same
         act. A reservation it holds already is kept instead.
         """
 
@@ -266,14 +266,14 @@ class Ledger(Protocol):
         """Read versions of code by digest; a missing one is left out."""
 
     def defer(self, key: str, fence: int, delay_s: float, event: Event | None = None) -> bool:
-        """Return an attempt back that has called nobody, to be published again after that many seconds; it keeps its number.
+        """Return an attempt that has made no call, to be published again after that many seconds; it keeps its number.
 
         What this claim reserved is given back too. `event` is written once for each attempt, however often it is put off. False: it
         was not running under that fence.
         """
 
     def postpone(self, key: str, delay_s: float) -> None:
-        """Have an attempt whose message is used up, and that nobody has claimed, published again after that many seconds."""
+        """Have an attempt whose message is used up, and that is not claimed, published again after that many seconds."""
 
     def stop(self, run: str, status: Literal["cancelled", "expired", "failed"], reason: str) -> bool:
         """Wind a run down. Once it returns, nothing merges and no live attempt is left. False: it had ended already."""
@@ -285,7 +285,7 @@ class Ledger(Protocol):
         """Read values by digest; a missing one is left out."""
 
     def reply(self, key: str) -> Reply | None:
-        """Read what became of the question that an attempt waited with; None for an attempt that asked nobody."""
+        """Read what became of the question that an attempt waited with; None for an attempt that asked no question."""
 
     def replies(self, run: str, address: str, step: str) -> list[Reply]:
         """Read what was answered at a step of a run, in the order it was asked."""
@@ -359,7 +359,7 @@ class Backlog(Protocol):
     ) -> list[Due]:
         """Mark what is to be published again, publish it, and return it; whoever is `damaged` told of is marked and not published.
 
-        `publish` is called inside the transaction that marks: whoever dies in between only doubles, and if it raises nothing is
+        `publish` is called inside the transaction that marks: a worker that dies in between only doubles, and if it raises nothing is
         marked.
         """
 
@@ -382,7 +382,7 @@ class Backlog(Protocol):
         """Return runs that must be wound down."""
 
     def orphaned_children(self, limit: int) -> list[str]:
-        """Live child runs that nobody waits for any more: their parent is stopped, or has closed what they were begun for."""
+        """Return live child runs that no run waits for any more: their parent is stopped, or has closed what they were begun for."""
 
     def rotate_event_partitions(self, keep_days: int | None) -> None:
         """Make place for the events of the days to come, and drop those of days that are over; None: never."""
@@ -398,7 +398,7 @@ class Backlog(Protocol):
 
 
 class PlanMoves(Protocol):
-    """Runs that go on under changed code (ADR 39)."""
+    """Runs that continue under changed code (ADR 39)."""
 
     def run_state(self, run: str) -> RunState | None:
         """Read where a run stands; None for one that there is not."""
@@ -407,7 +407,7 @@ class PlanMoves(Protocol):
         """Bring a run under another plan with all that is open, or change nothing.
 
         Returns:
-            moved: done. changed: the run stands elsewhere by now. older: the worker was started before the run's plan was taken up.
+            moved: done. changed: the run is elsewhere by now. older: the worker was started before the run's plan was taken up.
         """
 
     def adopt_plan(self, reference: str, plan: Plan, worker: str | None) -> None:
@@ -421,12 +421,12 @@ class PendingHookCalls(Protocol):
     """What hooks are told after a commit. A call is owed from the commit that ended the run or opened the question until it is settled."""
 
     def pending_hook_calls(self, worker: str, limit: int, *, may_judge: bool = True) -> list[PendingHookCall]:
-        """Read the calls that nobody else has: not taken, taken by this worker, or by one whose lease is over if that may be judged."""
+        """Read the calls that no other worker has: not taken, taken by this worker, or by one whose lease is over if that may be judged."""
 
     def take_call(
         self, call: PendingHookCall, worker: str, *, may_judge: bool = True, room: Room = "shared"
     ) -> int | None:
-        """Take a call, and give how many processes it was lost with that ran nothing else; None: somebody else has it, or it is settled."""
+        """Take a call, and return how many processes it was lost with that ran nothing else; None if another worker has it, or it is settled."""
 
     def release_call(self, call: PendingHookCall, worker: str, *, losses: int) -> None:
         """Let go of a call that this worker has taken, and count so many losses as its own."""

@@ -111,7 +111,7 @@ class Sweeper:
         self._thread.join(timeout=5)
 
     def sweep(self) -> int:
-        """Sweep once, whoever's turn it is; return how many messages went out."""
+        """Sweep once, whichever worker's turn it is; return how many messages went out."""
         for run, status in self._store.runs_to_stop(BATCH):
             _safely(f"winding down {run}", partial(self._coordinator.stop, run, status, STOPPED_FOR[status]))
         for run in self._store.orphaned_children(BATCH):
@@ -171,7 +171,7 @@ class Sweeper:
     def _wind_down(self) -> None:
         """Close what a crash left of aborted fan-outs.
 
-        That they are aborted is seen the moment it is committed. Whoever did it is about to wind down and signal too, so the signal is
+        That they are aborted is seen the moment it is committed. The worker that did it is about to wind down and signal too, so the signal is
         left to it, and to `_join` when it is gone: a signal from here would win that race now and then, without anything being wrong.
         """
         for run, fan_out in self._store.aborted(BATCH):
@@ -218,7 +218,7 @@ class Sweeper:
                 _safely(f"unparking {run}", partial(self._unpark_if_fit, run, code, awaited))
 
     def _unpark_if_fit(self, run: str, code: Sequence[str], awaited: AwaitedCode) -> None:
-        """Let a run go on that waits for bodies of functions or for models, if this worker has them. It is asked once: its code stays."""
+        """Let a run continue that waits for bodies of functions or for models, if this worker has them. It is asked once: its code stays."""
         if (run, awaited) in self._unfit:
             return
         try:
@@ -234,7 +234,7 @@ class Sweeper:
         put_bounded(self._unfit, (run, awaited), None, most=MOST_UNFIT)
 
     def _change_code(self, changes: CodeChanges, run: str, plan: Plan) -> None:
-        """Bring a parked run under the code that is here. One that may not go on under it is not asked about again: neither changes."""
+        """Bring a parked run under the code that is here. One that may not continue under it is not asked about again: neither changes."""
         try:
             carried = changes.carry_on(run, plan)
         except Unreadable as error:

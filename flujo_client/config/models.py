@@ -73,7 +73,7 @@ Text = TypeVar("Text")
 
 
 class SecretUrl(Secret[Text]):
-    """A URL that shows its password to nobody who does not ask for `get_secret_value()`."""
+    """A URL that shows its password only through `get_secret_value()`."""
 
     def _display(self) -> str:
         return mask_url(str(self.get_secret_value()))
@@ -139,7 +139,7 @@ _KINDS = {bool: "true or false", int: "a whole number", float: "a number"}
 
 
 def _kind(annotation: Any) -> type | None:
-    """Which of true or false, a whole number and a number this is, if any; None besides it changes nothing."""
+    """Which of true or false, a whole number and a number this is, if any; an additional None changes nothing."""
     for each in (annotation, *get_args(annotation)):
         plain = get_args(each)[0] if get_origin(each) is Annotated else each
         if plain in _KINDS:
@@ -298,7 +298,7 @@ class Agents(Section):
 class TemplateSettings(Section):
     """How prompts are rendered from templates.
 
-    `undefined_variables` says what becomes of a variable that a template uses and nobody gives: empty with a `template.undefined` event,
+    `undefined_variables` says what happens to a variable that a template uses and that has no value: empty with a `template.undefined` event,
     empty, or an error. `log_resolution` has each template that was filled in told as `template.resolved`, with names and no values. `folders`
     are looked through for templates before Flujo's own. A prompt has at most `max_chars` characters and takes at most `max_s` seconds.
     """
@@ -325,12 +325,15 @@ class Aros(Section):
     coercion_tolerant_level: Annotated[int, Field(ge=0, le=2)] = 0
     max_unescape_depth: Annotated[int, Field(ge=0)] = 2
     anyof_strategy: Literal["first-pass"] = "first-pass"
+    max_characters: Annotated[int, Field(ge=1)] = 16_000_000
+    max_steps: Annotated[int, Field(ge=1)] = 250_000
+    max_ms_per_mb: Annotated[float, Field(ge=0)] = 50.0
     enable_reasoning_precheck: bool = False
     correction_ledger_enabled: bool = False
     shadow_mode: bool = False
 
     def table(self) -> dict[str, Any] | None:
-        """Return the section as plain data; None where nobody has written it."""
+        """Return the section as plain data; None where it is not written."""
         return self.model_dump() if self.model_fields_set else None
 
 
@@ -459,7 +462,7 @@ class Health(Section):
 class Log(Section):
     """What is logged and how.
 
-    `redact` names fields whose values are hidden wherever they are told, besides those whose names tell a secret. `prompts` says how much
+    `redact` names fields whose values are hidden everywhere, in addition to those whose names say that they are secret. `prompts` says how much
     of what models are asked and answer becomes events: a preview, all of it, or nothing.
     """
 

@@ -74,7 +74,7 @@ class Envelope:
             answer.
         code: the versions of code that the conversation it is in was held with until now (`flujo_client/contract/code.py`).
         lanes: the fan-outs this work is in, outermost first, each with the lane it runs in: what its part in their chords is
-            derived from. `NO_LANE`: it paused and a sibling runs there now, so it is no part of that chord any more.
+            derived from. `NO_LANE`: it paused and a sibling runs there now, so it is no longer part of that chord.
     """
 
     ticket: RunHeader

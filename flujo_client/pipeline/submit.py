@@ -46,7 +46,7 @@ class ValueLimits:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a caller asks for besides the pipeline and its input."""
+    """The options of a run, apart from the pipeline and its input."""
 
     run_id: str
     context: Mapping[str, Any] | BaseModel | None = None

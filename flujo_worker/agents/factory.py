@@ -247,7 +247,7 @@ def _is_agent_tool(thing: Any) -> bool:
 
 
 def tools_of(agent: Any) -> Iterator[AgentTool]:
-    """Find the agents that this one may call as tools, and those that they may call; of an agent that is not our own nobody knows."""
+    """Find the agents that this one may call as tools, and those that they may call; for an agent that is not our own they are not known."""
     asker = asker_of(agent)
     for tool in asker.agent_tools if isinstance(asker, FlujoAgent) else ():
         yield tool

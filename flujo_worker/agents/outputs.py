@@ -46,7 +46,7 @@ def members(output_type: Any) -> list[Any]:
 
 
 def is_chosen(member: Any) -> bool:
-    """Tell whether the author has said how this output is to be asked for: a marker, a function, something besides JSON."""
+    """Tell whether the author has said how this output is to be asked for: a marker, a function, something other than JSON."""
     return isinstance(member, _MARKERS) or inspect.isroutine(member) or member in _BESIDES
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FREE = ("function", "test")
-"""What the library calls models that are functions of ours: nobody bills them."""
+"""What the library calls models that are functions of ours, which cost nothing."""
 
 _told: set[str] = set()
 
@@ -90,7 +90,7 @@ def usage_of(spent: RunUsage, response: Any = None, asked: str | None = None) ->
 
 
 def _models_of(model: Any) -> list[tuple[str, str, str | None]]:
-    """Name whom a model asks, as (provider, name, address); nobody, where it does not say."""
+    """Name whom a model asks, as (provider, name, address); empty where it does not say."""
     if isinstance(model, str):
         before, _, named = model.rpartition(":")
         return [(before.rpartition("/")[2], named, None)] if before else []

@@ -136,7 +136,7 @@ def expected(own: Schema | None, output: OutputContext) -> Schema | None:
 
 
 def _origin(ctx: RunContext[Any], output: OutputContext) -> Origin:
-    """Say how the output was asked for: one type that is no object under a key, several in an envelope."""
+    """Say how the output was requested: one type that is not an object under a key, several in an envelope."""
     is_whole = not output.has_function and output.output_type is not None
     is_under_key = is_whole and not has_fields(output.output_type)
     return Origin(_finish_reason(ctx), KEY if is_under_key else None, is_whole)

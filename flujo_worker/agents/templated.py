@@ -1,7 +1,7 @@
 """`make_templated_agent_async`: an agent whose system prompt is rendered for each call.
 
 The template sees the pipeline's context, the step's input, and variables of its author's; what it is given is told as `agent.system.vars`.
-What a context holds can come from strangers: it is rendered as data, but into the system prompt, where a model heeds it most. Put there
+What a context holds can come from strangers: it is rendered as data, but into the system prompt, where it influences a model most. Put there
 what you trust.
 """
 
@@ -38,7 +38,7 @@ def make_templated_agent_async(
         model: as for `make_agent_async`.
         template: a template's name, as for `render_template`, if it ends in `.j2`; else the template itself.
         output_type: as for `make_agent_async`.
-        variables: what the template may use besides `context` and `input`; one of these names is hidden by it.
+        variables: what the template may use in addition to `context` and `input`; one of these names is hidden by it.
         options: the other parameters of `make_agent_async`.
     """
     return TemplatedAgent(make_agent_async(model, "", output_type, **options), template, dict(variables or {}))

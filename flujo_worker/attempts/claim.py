@@ -227,7 +227,7 @@ class BreakerGate:
         return True
 
     async def report(self, calls: Sequence[ModelCall]) -> None:
-        """Tell the breakers how the attempt's calls went; the one that let it through, that it called nobody, too."""
+        """Tell the breakers how the attempt's calls went; the one that let it through, also that it made no call."""
         if self._breakers is None:
             return
         by_model: dict[str, list[ModelCall]] = (

@@ -41,7 +41,7 @@ class Prepared:
     migrated: Migrated | None = None
 
     def tell(self) -> None:
-        """Tell of a migration, and warn that a conversation goes on with other code unless the pipeline does not mind."""
+        """Tell of a migration, and warn that a conversation continues with other code unless the pipeline does not mind."""
         if self.migrated is not None:
             emit("context.migrated", migration=self.migrated.key, changes=list(self.migrated.changes))
         if self.code is not None and self.code.changed and self.entry.pipeline.on_body_change != "ignore":
@@ -87,7 +87,7 @@ class Preparation:
     def fits(self, entry: LoadedPipeline, awaited: AwaitedCode, envelope: Envelope | None) -> bool:
         """Tell whether what a run is parked for is here: bodies that fit its conversation, or models and migrations that fit its context."""
         if not awaited.attempt:
-            return self._versions.fits(entry, awaited)
+            return entry.pipeline.on_body_change != "park" or self._versions.fits(entry, awaited)
         if awaited.attempt in self._refused:
             return False
         try:

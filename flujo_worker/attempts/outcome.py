@@ -256,14 +256,14 @@ def _emit_left_behind(error: BaseException) -> None:
 
 def _with_events(outcome: Outcome, story: Story, run: AttemptRun) -> Outcome:
     """Put the attempt's story into its outcome, with what is counted of it."""
-    return replace(outcome, metadata=tally(story), events=story.told(), corrections=tuple(run.corrections))
+    return replace(outcome, metadata=tally(story) | run.notes, events=story.told(), corrections=tuple(run.corrections))
 
 
 async def _perform(policy: Policy, work: Work, run: AttemptRun, filling: Filling) -> Done:
     """Carry out a policy. Whatever it raises is blamed on the place where the attempt was, with what it had spent.
 
     That is everything: a `sys.exit()` of user code would end the event loop, a cancellation of its own the attempt. Only where the attempt
-    itself is cancelled nobody asks any more.
+    itself is cancelled it is no longer asked.
 
     Raises:
         StageError: where it failed, and on what.

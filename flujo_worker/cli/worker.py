@@ -40,7 +40,10 @@ def _build(_ctx: click.Context, _option: click.Parameter, given: str | None) -> 
     help="The pool: Flujo's own, or one of Celery's, such as threads, or prefork for CPU-bound steps.",
 )
 @click.option(
-    "--drain", "drains", is_flag=True, help="Run none: tell live ones to stop in order, and wait until they have."
+    "--drain",
+    "drains",
+    is_flag=True,
+    help="Start no worker: ask live ones to stop in an orderly way, and wait until they have.",
 )
 @click.option(
     "--build", metavar="NAME", callback=_build, help="What you call the code that this worker has, such as a release."
@@ -68,7 +71,7 @@ def command(  # noqa: PLR0913 - one for each option
     if drains:
         ctx.exit(drain(settings, names))
     if names:
-        raise click.UsageError("workers are named for --drain only")
+        raise click.UsageError("worker names are accepted only with --drain")
     follow(parent)
     if concurrency is None and pool == "prefork" and "concurrency" not in settings.worker.model_fields_set:
         concurrency = os.cpu_count()

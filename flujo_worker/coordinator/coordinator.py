@@ -60,7 +60,7 @@ class ConcludeResult:
 
 
 class ScopeClosedMeanwhile(Exception):
-    """A scope above the attempt's is closed: somebody else has concluded it, or the run was stopped."""
+    """A scope above the attempt's is closed: another worker has concluded it, or the run was stopped."""
 
 
 class UserCodeAnswers(Protocol):
@@ -157,7 +157,7 @@ class Coordinator:
             self._signal_parent(run, by="sweeper")
 
     def break_off(self, run: str, error: Exception, *, key: str | None = None, fence: int | None = None) -> bool:
-        """Fail a run that nobody can carry on: what is in its rows cannot be read, or nothing that follows from it can be merged.
+        """Fail a run that no worker can continue: what is in its rows cannot be read, or nothing that follows from it can be merged.
 
         With a fence only if that attempt is still at work under it; tell whether the run was broken off here. Were this process gone
         after the mark, a sweep would wind it down.
@@ -207,7 +207,7 @@ class Coordinator:
         return next(iter(self._store.envelopes([JoinSignal(run, fan_out).key])), None)
 
     def wind_down(self, run: str, fan_out: str, *, by: str) -> None:
-        """Close what nobody runs in an aborted fan-out, and have it joined if that was all."""
+        """Close what does not run in an aborted fan-out, and join it if that was all."""
         self._store.wind_down_branches(run, fan_out)
         self.signal_join(run, fan_out, by=by)
 
@@ -237,7 +237,7 @@ class Coordinator:
         """Let the run that waits for one that has ended, if any, continue."""
         try:
             child = self._store.child_run(run)
-        except Unreadable as error:  # whoever waits for it will be signalled by a sweep, and find the same
+        except Unreadable as error:  # a sweep will signal the run that waits for it, which finds the same
             logger.error("%s", error.message)  # noqa: TRY400 - the finding is all there is
             return
         if child is not None:

@@ -21,7 +21,7 @@ TOLD = 20
 
 @dataclass(frozen=True, slots=True)
 class MovedAttempt:
-    """An open attempt that goes on as another one: at the step that the new plan has in its place, or in another queue."""
+    """An open attempt that continues as another one: at the step that the new plan has in its place, or in another queue."""
 
     key: str
     new: AttemptKey
@@ -61,7 +61,7 @@ def move(
     control_queue: str,
     worker: str | None = None,
 ) -> PlanMove:
-    """Make the move of a run that may go on under a new plan."""
+    """Make the move of a run that may continue under a new plan."""
     changed, where = differences(old, new), Whereabouts(old, state)
     rewrites = any(each.effect != "option" and where.position(each) == "before" for each in changed)
     moved = tuple(_moved(new, state, control_queue))
@@ -82,7 +82,7 @@ def _moved(new: Plan, state: RunState, control_queue: str) -> Iterator[MovedAtte
 
 
 def _key(attempt: AttemptPlace, node: Node, state: RunState) -> AttemptKey:
-    """Return the attempt's key at the step that stands in its place: the same for the same step, or that of the next try there."""
+    """Return the attempt's key at the step that is in its place: the same for the same step, or that of the next try there."""
     kind = "step" if node.spec.performs else "start"
     key = AttemptKey.parse(attempt.key)
     if attempt.kind == "resume" or (attempt.step, attempt.kind) == (node.name, kind):

@@ -149,7 +149,7 @@ def _leave(draft: DecisionBuilder, container: ScopeState, metadata: Mapping[str,
 
 
 def _closed(draft: DecisionBuilder, scope: ScopeState) -> Steps:
-    """Tell whoever is above: the join, once all branches are closed, or the container, at once."""
+    """Tell what is above: the join, once all branches are closed, or the container, at once."""
     node = draft.container(scope)
     if node.is_fan_out:
         failed = scope.status == "failed"

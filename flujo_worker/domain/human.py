@@ -48,7 +48,7 @@ def asks_again(fault: Fault) -> bool:
 
 
 def ask_again(draft: DecisionBuilder, scope: ScopeState, node: Node, fault: Fault) -> Steps:
-    """Ask again: somebody else, or saying why the answer was refused."""
+    """Ask again: another person, or with the reason why the answer was refused."""
     number = draft.notice.envelope.number + 1
     if fault.code == ESCALATES:
         yield from _ask(draft, scope, node, number=number, escalated=True, actor=node.rules["escalate_to"])

@@ -87,7 +87,7 @@ def replay(
 
 
 def _has_place(plan: Plan, notice: NoticeRecord) -> bool:
-    """Tell whether a plan has the place of a notice: a run that goes on under changed code may have left it (ADR 39)."""
+    """Tell whether a plan has the place of a notice: a run that continues under changed code may have left it (ADR 39)."""
     try:
         location = plan.locate(notice.address)
         return notice.kind == "join" or (location.nodes or Nodes()).place_of(notice.step) >= 0

@@ -122,7 +122,7 @@ class ContextMigrations:
         )
 
     def _functions(self, entry: LoadedPipeline, ticket: RunHeader) -> Iterator[tuple[str, Callable[..., Any]]]:
-        """Give the functions that may apply, those for the plan that the run had last first."""
+        """Return the functions that may apply, those for the plan that the run had last first."""
         given: Mapping[str, Any] = entry.pipeline.context_migrations
         if not given:
             return

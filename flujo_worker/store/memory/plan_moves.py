@@ -1,4 +1,4 @@
-"""Runs that go on under changed code: the port `PlanMoves` in memory."""
+"""Runs that continue under changed code: the port `PlanMoves` in memory."""
 
 from __future__ import annotations
 

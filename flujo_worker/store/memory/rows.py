@@ -125,7 +125,7 @@ class StoredRun:
         )
 
     def child_row(self, context: Packed | None) -> ChildRunRow | None:
-        """Return the row as its parent's join reads it; None for a run that nobody waits for."""
+        """Return the row as its parent's join reads it; None for a run that no run waits for."""
         parent, at = self.parent or (None, None)
         if parent is None or at is None:
             return None
@@ -319,7 +319,7 @@ class StoredAttempt:
         return self.is_own_loss and self.losses_alone >= max_lost
 
     def cancel(self, reason: str, now: float) -> None:
-        """Close the attempt, whoever works on it."""
+        """Close the attempt, whichever worker has it."""
         self.move("cancelled")
         self.reason, self.ended_at = reason, now
 

@@ -1,4 +1,4 @@
-"""Runs that go on under changed code: the port `PlanMoves` on Postgres. It decides nothing."""
+"""Runs that continue under changed code: the port `PlanMoves` on Postgres. It decides nothing."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres, PlanM
         url: a libpq connection string.
         pool_max: connections this process may hold.
         prepare: whether statements may be prepared, on connections that have a session of their own.
-        stopping: set when the process is going down, so that nobody waits for Postgres any longer.
+        stopping: set when the process is going down, so that nothing waits for Postgres any longer.
     """
 
     def __init__(self, url: str, *, pool_max: int = 10, prepare: bool = True, stopping: Flag | None = None) -> None:

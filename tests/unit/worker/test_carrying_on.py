@@ -76,7 +76,7 @@ def test_a_policy_parks_what_could_go_on(policy, is_project):
         engine.drain()
         assert engine.store.read_run(run).status == "parked"
         reason = engine.store.read_run(run).reason
-        assert ("pinned to the code it was started with" if policy == "pin" else "step 'c' was added") in reason
+        assert ("pinned to the code that it was started with" if policy == "pin" else "step 'c' was added") in reason
         assert named(engine, run, "run.carried_on") == []
 
 
@@ -129,7 +129,7 @@ def test_a_worker_with_older_code_parks_the_run(engine):
     engine._local.put(new, reference=reference)
     engine.drain()
     assert engine.store.read_run(run).status == "parked"
-    assert "this worker was started before the code that the run goes by" in engine.store.read_run(run).reason
+    assert "this worker was started before the code that the run uses" in engine.store.read_run(run).reason
 
 
 def sweeper(engine):
