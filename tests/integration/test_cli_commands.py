@@ -675,6 +675,20 @@ def test_what_cannot_be_retried_is_refused(flujo, failed):
     assert "retry from one of these: 'upper', 'check'" in done.stderr
 
 
+def test_fork(read, flujo, failed):
+    """A new run of the code that is here, which names the old one; of a step that nobody knows the choices are told."""
+    told = read("runs", "fork", failed, "--from", "check", "--idempotency-key", "once")
+    run = told["id"]
+    assert told == {"id": run, "is_new": True, "forked_from": failed, "from_step": "check"}
+    wait_until(lambda: read("lens", "show", run)["status"] == "failed")
+    assert [step["status"] for step in read("lens", "show", run)["steps"]] == ["succeeded", "failed"]
+    again = flujo("runs", "fork", failed, "--from", "check", "--idempotency-key", "once")
+    assert (again.stdout.strip(), "already forked with this key" in again.stderr) == (run, True)
+
+    refused = flujo("runs", "fork", failed, "--from", "chekc", code=1)
+    assert "one of these: 'upper', 'check'" in refused.stderr
+
+
 def test_a_run_that_no_worker_can_load_is_seen_as_parked(site, flujo, read, tmp_path, monkeypatch):
     """Why a run does not move is told while waiting and in the list (SYS-29)."""
     (tmp_path / "cli_elsewhere.py").write_text(PIPELINES)
