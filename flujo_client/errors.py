@@ -9,6 +9,7 @@ FlujoError                      message, code, suggestion; survives a journey as
 │   ├── MissingAgentError       a step without anything to run
 │   ├── TemplateError           a prompt's template that is missing, wrong, or would grow without end
 │   ├── PricingNotConfiguredError    costs are strict, and a model has no price
+│   ├── FeatureDisabled         the settings turn off what was asked for
 │   ├── SchemaVersionError      the database is older or newer than the code
 │   └── ServiceUnreachable      Postgres or Redis does not answer
 ├── ExecutionError              a run that went wrong
@@ -29,6 +30,7 @@ FlujoError                      message, code, suggestion; survives a journey as
 ├── ContextError
 │   ├── PipelineContextInitializationError   the initial context does not fit its model
 │   └── ContextMergeError       an output that cannot be merged into the context
+│       └── ContextFieldError   a field that the context's model does not have
 ├── ValidationError             a validator refused the output
 │   └── TemplateResolutionError     an expression or a template that the values at hand do not fit; says where in it
 ├── SerializationError          a value that cannot travel; names the path inside it
@@ -146,6 +148,10 @@ class PricingNotConfiguredError(ConfigurationError):
         """Make the error again from what was recorded of it."""
         provider, dot, model = message.partition("'")[2].rstrip("'").partition(".")
         return cls(provider, model) if dot else cls(None, provider)
+
+
+class FeatureDisabled(ConfigurationError):
+    code = "FEATURE_DISABLED"
 
 
 class SchemaVersionError(ConfigurationError):
@@ -269,6 +275,10 @@ class PipelineContextInitializationError(ContextError):
 
 class ContextMergeError(ContextError):
     code = "CONTEXT_MERGE"
+
+
+class ContextFieldError(ContextMergeError):
+    code = "CONTEXT_FIELD"
 
 
 class ValidationError(FlujoError):

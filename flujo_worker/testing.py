@@ -165,7 +165,7 @@ class LocalEngine:
             "aros": self.settings.aros.table(),
             **options,
         }
-        run, tenant = new_run_id(self.now), options.get("tenant", "")
+        run, tenant = options.pop("run_id", None) or new_run_id(self.now), options.get("tenant", "")
         options["limits"] = in_force(
             self.settings.budgets,
             plan,

@@ -12,7 +12,7 @@ from flujo_client.api import approvals
 from flujo_client.api.operations import Enqueued, record_of
 from flujo_client.contract.outcome import Fault
 from flujo_client.contract.records import LIVE_RUN, BackgroundRestart
-from flujo_client.errors import ConfigurationError, ResumeError
+from flujo_client.errors import ConfigurationError, FeatureDisabled, ResumeError
 from flujo_client.gateway import requests
 from flujo_client.gateway.effects import RequestSweep, query
 from flujo_client.pipeline.submit import ValueLimits, by_reference, pack
@@ -165,7 +165,7 @@ def _renamed(context: Packed, task_id: str, before: RunRecord) -> Packed:
 
 def _need_resumability(settings: Settings) -> None:
     if not settings.background_tasks.resumability:
-        raise ConfigurationError(
+        raise FeatureDisabled(
             "resuming background steps is switched off here",
             suggestion="set resumability = true in [background_tasks]",
         )

@@ -74,6 +74,7 @@ class FlujoClient:
         value: Any = None,
         *,
         context: Mapping[str, Any] | BaseModel | None = None,
+        run_id: str | None = None,
         idempotency_key: str | None = None,
         queue: str | None = None,
         priority: int | None = None,
@@ -90,6 +91,7 @@ class FlujoClient:
             pipeline: `"package.module:attribute"`, or the object that is there.
             value: the first step's input.
             context: the run's context: a mapping, or an instance of the pipeline's context model.
+            run_id: an id of your own, of letters, digits, `_`, `-` and `.`; the same id again gives the same run, and is refused for other work.
             idempotency_key: the same key again gives the same run, and is refused for other work.
             queue: the Celery queue of steps that name none.
             priority: 0, served first, to 9.
@@ -105,12 +107,13 @@ class FlujoClient:
         Raises:
             PipelineError, MissingAgentError: all that is wrong with the pipeline.
             SerializationError, PipelineContextInitializationError: input or context cannot be sent.
-            IdempotencyConflict: the key is in use for other work.
+            IdempotencyConflict: the id or the key is in use for other work.
             ServiceUnreachable: Postgres does not answer, or Redis does not and has not within the last second. Nothing was recorded.
             ClientError: `connection` is none that a transaction can be shared with; says what to pass.
         """
         options: EnqueueOptions = {
             "context": context,
+            "run_id": run_id,
             "idempotency_key": idempotency_key,
             "queue": queue,
             "priority": priority,
@@ -234,7 +237,7 @@ class FlujoClient:
         Raises:
             RunNotFound: there is no such run.
             ResumeError: it does not belong to a background step, has succeeded, was started again before (`STARTED_AGAIN`), or continues by itself.
-            ConfigurationError: `[background_tasks]` says that nothing is resumed.
+            FeatureDisabled: `[background_tasks]` says that nothing is resumed.
         """
         return RunHandle(self, self._door.perform(background_runs.resume(self.settings, task_id, new_data)))
 
@@ -249,7 +252,7 @@ class FlujoClient:
 
         Raises:
             RunNotFound: there is no such run.
-            ConfigurationError: `[background_tasks]` says that nothing is resumed.
+            FeatureDisabled: `[background_tasks]` says that nothing is resumed.
         """
         begun = self._door.perform(background_runs.retry_failed(self.settings, parent_run_id, max_retries))
         return [RunHandle(self, each) for each in begun]

@@ -116,7 +116,7 @@ def enqueue(
     """
     connection = options.get("connection")
     found = yield from find_pipeline(settings, pipeline, has_context=options.get("context") is not None)
-    new = new_run_of(settings, found, value, options)
+    new = new_run_of(settings, found, value, options, run_id=options.get("run_id"))
     if connection is None:
         yield PingBroker()
     grace_s = requests.GRACE_S if connection is None else 0.0
@@ -129,9 +129,11 @@ def enqueue(
     return Enqueued(recorded, is_new=True)
 
 
-def new_run_of(settings: Settings, found: FoundPipeline, value: Any, options: RunOptions) -> NewRun:
+def new_run_of(
+    settings: Settings, found: FoundPipeline, value: Any, options: RunOptions, *, run_id: str | None = None
+) -> NewRun:
     """Check a run's input and options, and make the value that is recorded; raises what `new_run` raises."""
-    deadline_s, tenant, run_id = options.get("deadline_s"), options.get("tenant", ""), new_run_id(time.time())
+    deadline_s, tenant, run_id = options.get("deadline_s"), options.get("tenant", ""), run_id or new_run_id(time.time())
     limits = in_force(
         settings.budgets,
         found.plan,
@@ -386,7 +388,8 @@ def _check_unchanged(settings: Settings, pipeline: Pipeline) -> None:
     """Refuse a pipeline that says something else than the blueprint it would travel as; raises PipelineError."""
     reference, text = reference_to(pipeline), str(pipeline.blueprint)
     written = with_reference_options(Pipeline.from_yaml_text(text, allowed=settings.allowed_imports), reference)
-    if compile_plan(written).fingerprint != compile_plan(pipeline).fingerprint:
+    same = [(each.on_body_change, each.context_migrations.keys()) for each in (written, pipeline)]
+    if compile_plan(written).fingerprint != compile_plan(pipeline).fingerprint or same[0] != same[1]:
         raise PipelineError(
             "the pipeline was changed after it was read from its blueprint, so workers would build a different one",
             suggestion="change the blueprint; or use replace(pipeline, blueprint=None) and define it in a module",
@@ -402,14 +405,27 @@ def _known(reference: str, error: FlujoError) -> Operation[FoundPipeline]:
 
 
 def same_run(new: NewRun | NewFork, connection: Any = None) -> Operation[str]:
-    """Find the run that was recorded under a new run's idempotency key; raises IdempotencyConflict if it is other work."""
+    """Find the run that was recorded under a new run's idempotency key or id; raises IdempotencyConflict if it is other work."""
     key, run_id = new.idempotency_key, new.first.ticket.run
+    taken = yield from query(requests.find_by_id(run_id), connection)
+    if taken is not None:
+        if taken != (new.first.ticket.tenant, new.digest):
+            raise id_taken(run_id)
+        return run_id
     if key is None:
         raise ClientError(f"run {run_id} was not recorded")
     run_id, first_digest = yield from query(requests.find_by_key(new.first.ticket.tenant, key), connection)
     if first_digest != new.digest:
         raise key_taken(key, run_id)
     return run_id
+
+
+def id_taken(run_id: str) -> IdempotencyConflict:
+    """Make the error about a run id that is in use for other work."""
+    return IdempotencyConflict(
+        f"run {run_id} exists, and was enqueued with another pipeline, input, context or tenant",
+        suggestion="choose another `run_id` for other work",
+    )
 
 
 def key_taken(key: str, run_id: str) -> IdempotencyConflict:

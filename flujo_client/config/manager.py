@@ -143,6 +143,10 @@ class Settings(Section):
         services = {"database_url": database_url, "broker_url": broker_url, "result_backend_url": own_backend}
         return _checked(self._written() | services, Origins(None, {}, _SECTIONS))
 
+    def with_database(self, database_url: str) -> Settings:
+        """Give a copy that uses this database. Raises SettingsError."""
+        return _checked(self._written() | {"database_url": database_url}, Origins(None, {}, _SECTIONS))
+
     def as_environment(self) -> dict[str, str]:
         """Write everything as variables, **secrets included**, for a child process that shall have the same."""
         return {_VARIABLES[name][0]: text for name, value in _flat(self._written()) if (text := _text(value))}

@@ -325,6 +325,9 @@ class Aros(Section):
     coercion_tolerant_level: Annotated[int, Field(ge=0, le=2)] = 0
     max_unescape_depth: Annotated[int, Field(ge=0)] = 2
     anyof_strategy: Literal["first-pass"] = "first-pass"
+    max_characters: Annotated[int, Field(ge=1)] = 16_000_000
+    max_steps: Annotated[int, Field(ge=1)] = 250_000
+    max_ms_per_mb: Annotated[float, Field(ge=0)] = 50.0
     enable_reasoning_precheck: bool = False
     correction_ledger_enabled: bool = False
     shadow_mode: bool = False

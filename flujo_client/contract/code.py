@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 from flujo_client.serial import digest, storable_text
 
+OnBodyChange: TypeAlias = Literal["ignore", "warn", "park"]
+"""What becomes of a run whose conversation would continue with other code."""
+ON_BODY_CHANGE: Final[tuple[OnBodyChange, ...]] = get_args(OnBodyChange)
 Parts = Mapping[str, tuple[str, ...]]
 DIGEST_LENGTH: Final = 32
 ASKED: Final = ("agent", "prompt", "model", "settings", "output", "tool", "schema")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from flujo_client.errors import ClientError
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from datetime import datetime
@@ -18,6 +20,9 @@ LIVE_RUN = ("queued", "running", "parked", "paused")
 """What a run is as long as it has not ended. `paused` is in no row: it is what a run with a question open is seen as."""
 LIVE_ATTEMPT = ("ready", "queued", "running")
 OPEN_ATTEMPT = (*LIVE_ATTEMPT, "paused")
+RUN_STATUSES = ("queued", "running", "paused", "parked", "succeeded", "failed", "cancelled", "expired")
+_ORIGINAL_STATUSES = {"completed": "succeeded", "unknown": "unknown"}
+"""The statuses that the original calls by another name; no run's status is unknown."""
 SEQUENCE = "sequence"
 CODE = "flujo.code"
 """Where a scope's metadata names the versions of code that the conversation in it was held with; it is not shown there."""
@@ -26,6 +31,16 @@ CODE = "flujo.code"
 def without_code(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return a scope's metadata as people are shown it."""
     return {key: value for key, value in metadata.items() if key != CODE}
+
+
+def read_status(word: str) -> str:
+    """Return the status that a word means, this project's or the original's; raises ClientError for any other word."""
+    if word in RUN_STATUSES:
+        return word
+    if word not in _ORIGINAL_STATUSES:
+        choices = ", ".join((*RUN_STATUSES, *_ORIGINAL_STATUSES))
+        raise ClientError(f"`status` must be one of {choices}, got {word[:40]!r}")
+    return _ORIGINAL_STATUSES[word]
 
 
 @dataclass(frozen=True, slots=True)

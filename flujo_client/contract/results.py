@@ -34,6 +34,11 @@ class StepResult(BaseModel):
     metadata_: dict[str, Any] = Field(default_factory=dict)
     step_history: list[StepResult] = Field(default_factory=list)
 
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The same as `metadata_`."""
+        return self.metadata_
+
 
 def track_parallel_costs(branch_results: Mapping[str, StepResult] | Sequence[StepResult]) -> tuple[float, int]:
     """Sum up what the branches of a fan-out spent that succeeded: US dollars and tokens.
@@ -149,7 +154,6 @@ class PipelineResult(BaseModel, Generic[OutputT, ContextT]):
     output: OutputT = None  # type: ignore[assignment]
     error: Failed | None = None
     pauses: list[Paused] = Field(default_factory=list)
-    trace_tree: Any = None
 
     @property
     def success(self) -> bool:

@@ -28,6 +28,7 @@ from flujo_client.contract.records import (
     RunRecord,
     ScopeRecord,
     WorkerRecord,
+    read_status,
 )
 from flujo_client.errors import ClientError, RunNotFound
 from flujo_client.serial import Manifest, Packed, storable_text, stored
@@ -88,7 +89,7 @@ def statement(name: str, home: str = HOME) -> bytes:
 
 
 def record(new: NewRun, *, grace_s: float = GRACE_S) -> Request[str | None]:
-    """Record a run; the answer is its id, or None when its idempotency key is taken.
+    """Record a run; the answer is its id, or None when its id or its idempotency key is taken.
 
     Args:
         new: the run.
@@ -136,6 +137,11 @@ def find_by_key(tenant: str, key: str) -> Request[tuple[str, str]]:
     )
 
 
+def find_by_id(run_id: str) -> Request[tuple[str, str] | None]:
+    """Find the run under an id: its tenant, and the digest of what it was enqueued with; None where there is none."""
+    return Request("find_by_id", {"run": run_id}, lambda rows: (rows[0]["tenant"], rows[0]["digest"]) if rows else None)
+
+
 def mark_sent(ages: Mapping[str, float]) -> Request[None]:
     """Mark attempts, by key, whose messages have been out for so many seconds."""
     return Request("mark_sent", {"keys": list(ages), "ages": list(ages.values())}, lambda _: None)
@@ -171,7 +177,7 @@ def runs(  # noqa: PLR0913 - one for each filter
         "prefix": prefix,
         "end": end,
         "part": part,
-        "status": status,
+        "status": None if status is None else read_status(status),
         "pipeline": pipeline,
         "tenant": tenant,
         "metadata": None if metadata is None else stored(dict(metadata), path="metadata"),

@@ -48,6 +48,7 @@ class Container(Step):
     updates_context: bool = field(default=False, init=False)
     sink_to: str | None = field(default=None, init=False)
     validate_fields: bool = field(default=False, init=False)
+    strict_validation: bool = field(default=True, init=False)
     queue: str | None = field(default=None, init=False)
     meta: dict[str, Any] = field(default_factory=dict)
     processing: Mapping[str, Any] | None = field(default=None, init=False)

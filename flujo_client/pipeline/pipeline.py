@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, cast
 
+from flujo_client.contract.code import ON_BODY_CHANGE, OnBodyChange
 from flujo_client.contract.parameters import ContextT, OutputT
 from flujo_client.contract.plan import ON_CHANGE, OnChange
 from flujo_client.errors import PipelineError
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from flujo_client.contract.validation import ValidationReport
     from flujo_client.pipeline.nested import ImportStep
 
-OnBodyChange: TypeAlias = Literal["ignore", "warn", "park"]
 StepOutputT = TypeVar("StepOutputT")
 
 
@@ -83,8 +83,8 @@ class Pipeline(Generic[OutputT, ContextT]):
         if self.on_change is not None and self.on_change not in ON_CHANGE:
             choices = ", ".join(map(repr, ON_CHANGE))
             raise PipelineError(f"`on_change` must be one of {choices}, got {str(self.on_change)[:40]!r}")
-        if self.on_body_change not in get_args(OnBodyChange):
-            choices = ", ".join(map(repr, get_args(OnBodyChange)))
+        if self.on_body_change not in ON_BODY_CHANGE:
+            choices = ", ".join(map(repr, ON_BODY_CHANGE))
             raise PipelineError(f"`on_body_change` must be one of {choices}, got {str(self.on_body_change)[:40]!r}")
         _check_migrations(self.context_migrations)
 

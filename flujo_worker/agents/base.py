@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from pydantic import BaseModel
@@ -155,9 +156,13 @@ class PlanGeneratorAgent(BaseAgent):
 
     Where the context has `collected_information`, its items are rendered one after the other, the task before them; else it is
     prompted as every `BaseAgent`.
+
+    Attributes:
+        input_schema: the contract of that context, a JSON Schema's file, for `AgentTool(agent, input_schema=PlanGeneratorAgent.input_schema)`.
     """
 
     user_prompt_template: ClassVar[str] = "agents/plan_generator_user.md.j2"
+    input_schema: ClassVar[Path] = Path(__file__).parent / "contracts" / "plan_generator_input.schema.json"
 
     def _build_user_prompt(self, task: str, context: dict[str, Any] | None) -> str:
         if not context or "collected_information" not in context:

@@ -65,6 +65,8 @@ def layers(text: str, regions: Iterable[tuple[int, int]]) -> list[str]:
     whole = text.strip()
     if whole[:1] == '"' and string_end(whole, 1) == len(whole):
         return _readable([whole])
+    if "\\" not in text:
+        return []
     largest = sorted(regions, key=lambda region: region[0] - region[1])[:MOST_ENCODED]
     return _readable(_literal(text, start, end) for start, end in largest if _ESCAPED.match(text, start))
 

@@ -82,10 +82,10 @@ async def consult_plugins(work: Work, run: AttemptRun, output: Any) -> Any:
 
 
 async def consult_validators(work: Work, run: AttemptRun, output: Any) -> None:
-    """Ask every validator, and name all that refuse.
+    """Ask every validator, and name all that refuse; without `strict_validation` the step's metadata hold what they said.
 
     Raises:
-        ValidationError: at least one refused.
+        ValidationError: at least one refused, and that is to fail the step.
         TypeError: one gave an answer that is not a verdict.
     """
     refused = []
@@ -95,8 +95,13 @@ async def consult_validators(work: Work, run: AttemptRun, output: Any) -> None:
         if not verdict.is_valid:
             name = verdict.validator_name or _name(validator)
             refused.append(f"{name}: {verdict.feedback or 'refused the output'}")
+    if work.step.strict_validation:
+        if refused:
+            raise ValidationError("; ".join(refused))
+        return
+    run.notes["validation_passed"] = not refused
     if refused:
-        raise ValidationError("; ".join(refused))
+        run.notes["validation_feedback"] = "; ".join(refused)
 
 
 async def _called(work: Work, run: AttemptRun, part: Any, data: Any) -> Any:

@@ -87,7 +87,7 @@ class Preparation:
     def fits(self, entry: LoadedPipeline, awaited: AwaitedCode, envelope: Envelope | None) -> bool:
         """Tell whether what a run is parked for is here: bodies that fit its conversation, or models and migrations that fit its context."""
         if not awaited.attempt:
-            return self._versions.fits(entry, awaited)
+            return entry.pipeline.on_body_change != "park" or self._versions.fits(entry, awaited)
         if awaited.attempt in self._refused:
             return False
         try:

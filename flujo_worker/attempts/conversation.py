@@ -18,6 +18,7 @@ from flujo_client.serial import safe_serialize
 from flujo_worker.agents.previews import hidden
 from flujo_worker.domain.conversation import bounded, role_of
 from flujo_worker.runtime.attempt_run import History, in_thread
+from flujo_worker.runtime.write_context import mark
 from flujo_worker.user_code.question import checked, put
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def remember(work: Work, context: Any, reply: Reply, output: Any) -> Any:
 def going_on(context: Any) -> Any:
     """Note in a context that it no longer waits for an answer."""
     if isinstance(context, PipelineContext):
-        context.status, context.pause_message = ContextState.RUNNING, None
+        mark(context, ContextState.RUNNING, None)
     return context
 
 

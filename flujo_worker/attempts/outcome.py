@@ -256,7 +256,7 @@ def _emit_left_behind(error: BaseException) -> None:
 
 def _with_events(outcome: Outcome, story: Story, run: AttemptRun) -> Outcome:
     """Put the attempt's story into its outcome, with what is counted of it."""
-    return replace(outcome, metadata=tally(story), events=story.told(), corrections=tuple(run.corrections))
+    return replace(outcome, metadata=tally(story) | run.notes, events=story.told(), corrections=tuple(run.corrections))
 
 
 async def _perform(policy: Policy, work: Work, run: AttemptRun, filling: Filling) -> Done:

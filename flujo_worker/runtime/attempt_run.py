@@ -113,6 +113,7 @@ class AttemptRun:
         replies: the answers that a tool's agent was given, each with its value.
         pause: the question that has not been answered yet, and `paused_in` the tool it came up in.
         left_in_thread: sync code was cancelled while it ran in a thread, where it continues.
+        notes: what the step's metadata say besides what is counted of its story.
     """
 
     info: AttemptInfo | None = None
@@ -133,6 +134,7 @@ class AttemptRun:
     pause: BaseException | None = None
     paused_in: str | None = None
     left_in_thread: bool = False
+    notes: dict[str, Any] = field(default_factory=dict)
     _charges: dict[int, tuple[BaseException, Usage]] = field(default_factory=dict)
 
     @property

@@ -38,12 +38,15 @@ def versions(tmp_path):
 def run(services, tmp_path, versions):
     """A run of the old code, on a site without workers."""
     with Site(services, tmp_path, worker=BRISK) as site:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.syspath_prepend(versions["old"].partition(os.pathsep)[0])
-            run = site.client.enqueue("moving:pipeline", [])
-            site.parking = site.client.enqueue("moving:parking", [])
-        sys.modules.pop("moving")
-        yield site, run
+        yield site, enqueued(site, versions, "moving:pipeline")
+
+
+def enqueued(site, versions, reference):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(versions["old"].partition(os.pathsep)[0])
+        run = site.client.enqueue(reference, [])
+    sys.modules.pop("moving")
+    return run
 
 
 def test_a_run_goes_on_under_the_code_of_the_workers(run, versions):
@@ -61,7 +64,7 @@ def test_a_run_goes_on_under_the_code_of_the_workers(run, versions):
 
 def test_a_run_waits_for_a_worker_with_its_code(run, versions):
     """M-013, design §3: parked with the reason, not failed; a worker with the right code carries it on, under the same number."""
-    site, run = run[0], run[0].parking
+    site, run = run[0], enqueued(run[0], versions, "moving:parking")
     wrong = site.workers(code=versions["new"])
     wait_until(lambda: run.status() == "parked", what=site.log)
     assert "step 'old' was renamed to 'new'" in run.record().reason
@@ -189,8 +192,9 @@ def turns_of(trace):
     return [step.children for iteration in loop.children for step in iteration.children if step.name == "judge"]
 
 
-def test_a_pipeline_may_have_its_runs_wait_for_the_code_of_their_conversation(services, tmp_path, judges):
-    """The run is parked with the reason, and a worker with the old body carries it on."""
+@pytest.mark.parametrize("policy", ["park", "warn"])
+def test_a_pipeline_may_have_its_runs_wait_for_the_code_of_their_conversation(services, tmp_path, judges, policy):
+    """The run is parked with the reason. A worker with the old body carries it on, or one with another policy."""
     with Site(services, tmp_path, worker=BRISK) as site:
         old = judges("old", judging(TEN, policy="park"))
         run = begun(site, old)
@@ -199,9 +203,9 @@ def test_a_pipeline_may_have_its_runs_wait_for_the_code_of_their_conversation(se
         wait_until(lambda: run.status() == "parked", what=site.log)
         assert "tool judging_app:rate changed" in run.record().reason
         wrong.kill()
-        site.workers(code=old)
+        site.workers(code=old if policy == "park" else judges("warns", judging(HUNDRED, policy=policy)))
         wait_until(lambda: run.status() == "paused", what=site.log)
-        assert site.told(run.id, "code.changed") == []
+        assert len(site.told(run.id, "code.changed")) == (policy == "warn")
         run.cancel()
 
 

@@ -93,6 +93,7 @@ CLIENT = [
     "TreeSearchStep",
     "UsageEstimate",
     "UsageGovernor",
+    "UsageLimitExceededError",
     "UsageLimits",
     "ValidationResult",
     "current_attempt",

@@ -1,6 +1,7 @@
 """`flujo runs diff` and `flujo runs upgrade` on a real Postgres: many runs come under another plan in one command (ADR 39)."""
 
 import json
+import re
 import sys
 
 import pytest
@@ -151,3 +152,17 @@ def test_a_pinned_run_waits_for_its_build_and_status_says_which(site, deploy, fl
 
 def test_a_build_s_name_is_checked(flujo):
     assert "the first a letter or a digit" in flujo("--build", "a b", group="worker", code=2).stderr
+
+
+@pytest.mark.large
+def test_a_thousand_parked_runs_are_upgraded_in_one_command(site, deploy, flujo, monkeypatch):
+    """Each in a transaction of its own; how far it is, is told meanwhile."""
+    monkeypatch.setattr("flujo_worker.cli.upgrade.TOLD_EVERY_S", 0.1)
+    deploy("a", runs=1000)
+    with site.connection() as connection:
+        connection.execute("UPDATE flujo_runs SET status = 'parked', reason = 'other code'")
+    deploy("a", "b")
+    told = flujo("upgrade", "--status", "parked").stderr
+    assert "1000 moved, 0 refused, 0 not needed" in told
+    assert re.search(r"^\d+ of 1000 runs$", told, re.MULTILINE)
+    assert site.rows("SELECT 1 FROM flujo_runs WHERE status = 'parked'") == []

@@ -65,13 +65,15 @@ class MemoryStore(ForksInMemory, HookCallsInMemory, PlanMovesInMemory, CodeInMem
     # what the client does
 
     def record(self, new: NewRun) -> str:
-        """Record a run, or find the one that was recorded under its idempotency key.
+        """Record a run, or find the one that was recorded under its id or its idempotency key.
 
         Raises:
-            IdempotencyConflict: the key stands for other work.
+            IdempotencyConflict: the id or the key stands for other work.
         """
         with self._lock:
-            found = self._under(new.first.ticket.tenant, new.idempotency_key, new.digest)
+            found = self._named(new.first.ticket, new.digest) or self._under(
+                new.first.ticket.tenant, new.idempotency_key, new.digest
+            )
             if found is not None:
                 return found
             ticket, now = new.first.ticket, self._clock()

@@ -7,7 +7,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.address import AttemptKey
-from flujo_client.contract.envelope import Envelope
+from flujo_client.contract.envelope import Envelope, RunHeader
 from flujo_client.contract.records import CODE, CorrectionRecord, EventRecord
 from flujo_client.errors import IdempotencyConflict, RunNotFound
 from flujo_worker.store.memory.rows import (
@@ -121,6 +121,15 @@ class Tables:
         own = [usage for (key, _, _), usage in self._spends.items() if AttemptKey.parse(key).run == run]
         waited_for = [child for child in self._child_runs_of(run) if not child.is_background]
         return own + [usage for child in waited_for for usage in self._spent_by(child.ticket.run)]
+
+    def _named(self, ticket: RunHeader, digest: str) -> str | None:
+        """Return the run that was recorded under an id; raise IdempotencyConflict if it is other work."""
+        run = self._runs.get(ticket.run)
+        if run is None:
+            return None
+        if (run.ticket.tenant, run.digest) != (ticket.tenant, digest):
+            raise IdempotencyConflict(f"run {ticket.run} exists, and is other work")
+        return ticket.run
 
     def _under(self, tenant: str, key: str | None, digest: str) -> str | None:
         """Return the run that was recorded under an idempotency key; raise IdempotencyConflict if it is other work."""

@@ -88,6 +88,7 @@ def test_its_result_is_filled_by_the_same_rules(engine, make):
     assert [each.name for each in result.step_history] == ["before", "box", "after"]
     assert (found.name, found.success, found.attempts) == ("box", True, 1)
     assert found.output == result.output == result.final_pipeline_context.step_outputs["box"]
+    assert (result.final_pipeline_context.title, result.final_pipeline_context.count) == ("wrote in", 1)
     assert "did in" in str(found.output)
     assert found.feedback is None or "fail" not in found.feedback
     assert all(isinstance(key, str) for key in found.metadata_)
@@ -104,7 +105,24 @@ def test_its_children_stand_in_its_history(engine, make):
     for each in every(at(result, "box")):
         assert isinstance(each, StepResult)
         assert (each.success, each.attempts) == (True, 1)
-        assert each.latency_s >= 0
+
+
+@ALL
+def test_its_time_is_that_of_what_ran_in_it(engine, make):
+    """M-283: three seconds pass in the step inside, by the store's clock; each scope around it took them, and its agent's time if it has one."""
+
+    def slow(data, *, context):
+        engine.now += 3.0
+        return work(data, context=context)
+
+    result = engine.run(of(make(body(slow))), "in")
+    around = [
+        each
+        for each in every(at(result, "box"))
+        if each.step_history and any(inner.name == "work" for inner in every(each))
+    ]
+    assert len(around) >= 2
+    assert all(each.latency_s >= 3.0 for each in around)
 
 
 @ALL
