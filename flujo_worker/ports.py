@@ -464,6 +464,18 @@ class Retention(Protocol):
         retry is left for the next time.
         """
 
+    def sweep_blobs(self, limit: int, *, every_s: float, unused_s: float) -> bool:
+        """Take one step of the search for large values that nothing refers to; tell whether there is another step to take now.
+
+        Args:
+            limit: how many runs, or large values, one step looks at.
+            every_s: seconds from the beginning of one search to the next.
+            unused_s: seconds before the search began for which nobody may have stored or shared a value that is deleted.
+        """
+
+    def prune_bookkeeping(self, older_s: float) -> int:
+        """Delete workers whose lease ended, broker epochs before the present one, and tenants' budgets of days, older than that; return how many."""
+
 
 class Store(Leases, Ledger, Tree, Backlog, PlanMoves, PendingHookCalls, Retention, Protocol):
     """All of it, as one object."""
