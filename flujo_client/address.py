@@ -19,6 +19,8 @@ from flujo_client.sizes import MAX_NAME, MAX_RUN_ID
 
 ROOT = ""
 STEP = "step"
+END = "#end"
+"""Behind a container's name: the end of one of its bodies, as the place of work that goes on from there. No node is called so."""
 _NAME = re.compile(rf"[^/:#\x00-\x1f\x7f\ud800-\udfff]{{1,{MAX_NAME}}}")
 _CHILD = re.compile(r"[/#][^/]+")
 _WORD = re.compile(r"([a-z]+)(\d*)")
@@ -49,6 +51,11 @@ class AttemptKey(NamedTuple):
         if word is None:
             raise ValueError(f"'{last}' is neither a number nor a kind of work")
         return cls(run, address, step, int(word[2] or 1), word[1])
+
+
+def is_repeated(address: str) -> bool:
+    """Tell whether a scope stands in an iteration, an item or a turn, of which there may be any number."""
+    return "#" in address
 
 
 def new_run_id(at: float) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from flujo_worker.errors import Unreadable
 
@@ -92,6 +92,10 @@ class Reply:
 
     question: Mapping[str, Any]
     answer: HumanAnswer | None
+
+
+Replies: TypeAlias = "Callable[[], Sequence[Reply]]"
+"""Reads what people have answered at one place, in the order it was asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -459,6 +463,18 @@ class Retention(Protocol):
         run ended says how old. So many runs are deleted, more only to complete the last family. One that somebody is about to
         retry is left for the next time.
         """
+
+    def sweep_blobs(self, limit: int, *, every_s: float, unused_s: float) -> bool:
+        """Take one step of the search for large values that nothing refers to; tell whether there is another step to take now.
+
+        Args:
+            limit: how many runs, or large values, one step looks at.
+            every_s: seconds from the beginning of one search to the next.
+            unused_s: seconds before the search began for which nobody may have stored or shared a value that is deleted.
+        """
+
+    def prune_bookkeeping(self, older_s: float) -> int:
+        """Delete workers whose lease ended, broker epochs before the present one, and tenants' budgets of days, older than that; return how many."""
 
 
 class Store(Leases, Ledger, Tree, Backlog, PlanMoves, PendingHookCalls, Retention, Protocol):

@@ -6,6 +6,8 @@ import logging
 import time
 from typing import TYPE_CHECKING, Final
 
+from flujo_worker.domain.retention import DAY_S
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -59,6 +61,8 @@ class Pruner:
                 break
         if gone:
             logger.info("deleted %d runs that are kept no longer", gone)
+        while self._clock() - now < TURN_S / 5 and self._store.sweep_blobs(LARGEST, every_s=DAY_S, unused_s=DAY_S):
+            pass
         return gone
 
     def _prune(self, limit: int) -> int:

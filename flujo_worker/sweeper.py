@@ -41,6 +41,8 @@ MOST_UNFIT = 100_000
 MOST_KEPT = 100_000
 """Parked runs that a process remembers it cannot move."""
 HOUSEKEEPING_EVERY_S = 3600.0
+BOOKKEEPING_S = 30 * 86_400.0
+"""For how long workers that ended, earlier broker epochs and tenants' budgets of a day are kept."""
 TURN, NO_JUDGES_TURN = 0.8, 2.5
 """How many sweep intervals ago the fleet has to have swept, for one who may call others dead and for one who may not yet."""
 JOIN_OVERDUE_S = 2.0
@@ -250,6 +252,7 @@ class Sweeper:
             _safely(
                 "creating partitions for events", partial(self._store.rotate_event_partitions, self._keep_events_days)
             )
+            _safely("deleting old workers", partial(self._store.prune_bookkeeping, BOOKKEEPING_S))
 
     def _patience(self) -> float:
         """Leave the turn to those who may judge: a sweep by one who may not would find no worker lost."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from flujo_client.address import new_run_id
 from flujo_client.api.hold import hold
+from flujo_client.config.run_settings import RunSettings
 from flujo_client.contract.approval import OPEN
 from flujo_client.contract.approval_token import signed
 from flujo_client.contract.read import read_result, references
@@ -155,6 +156,7 @@ def new_run_of(
         metadata=options.get("metadata") or {},
         trace_parent=options.get("trace_parent"),
         aros=settings.aros.table(),
+        settings=RunSettings.of(settings).table(),
     )
     return new_run(
         found.plan,

@@ -425,12 +425,14 @@ class Cost(Section):
 
     `providers` maps a provider and a model to prices that go before the known ones; `estimators` maps names and patterns of models
     to what one attempt reserves. `estimation_strategy` "historical" expects what attempts at the same step have cost, by `historical`,
-    before it looks at models. `strict` refuses a model without a price.
+    before it looks at models. `default_output_tokens` are reserved for a model's output if no `max_tokens` bounds it and no earlier
+    attempts tell its usual length. `strict` refuses a model without a price.
     """
 
     strict: bool = False
     estimation_strategy: Literal["heuristic", "historical"] = "heuristic"
     historical: Annotated[Historical | None, BeforeValidator(_table)] = None
+    default_output_tokens: Count = 1000
     providers: Annotated[dict[str, dict[str, ModelPrice]], BeforeValidator(_table)] = Field(default_factory=dict)
     estimators: Annotated[dict[str, UsageEstimate], BeforeValidator(_table)] = Field(default_factory=dict)
 

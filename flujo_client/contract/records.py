@@ -68,6 +68,7 @@ class RunRecord:
     Attributes:
         parent_run: the run it is a step of.
         limits: what it may spend with all runs of its tree, as `UsageLimits` is written; None without such limits.
+        aros, settings: the project's `[aros]`, and its other settings that differ from the defaults, as they were when it was enqueued.
         is_background: that run does not wait for it.
         retry_of: the run in the background that it starts again, and `retries` how many were started again before it, itself included.
         forked_from: the run it was forked from by a retry, at the step `from_step`.
@@ -93,6 +94,8 @@ class RunRecord:
     cancel_requested_at: datetime | None = None
     parent_run: str | None = None
     limits: dict[str, Any] | None = None
+    aros: Mapping[str, Any] | None = None
+    settings: Mapping[str, Any] | None = None
     is_background: bool = False
     retry_of: str | None = None
     retries: int = 0
@@ -144,7 +147,7 @@ class BackgroundRestart:
 
 @dataclass(frozen=True, slots=True)
 class ScopeRecord:
-    """One row of `flujo_scopes`, without its context.
+    """One row of `flujo_scopes`.
 
     Attributes:
         kind: `sequence` for what runs nodes in order, else the container's kind.
@@ -152,6 +155,7 @@ class ScopeRecord:
         name: what it is called in results; None for the root.
         place: its place among its siblings.
         output: its input, as long as it is open; its result once it has succeeded.
+        context: the one that it left, if it has succeeded and keeps one; the root's is the run's.
         lanes: the fan-outs it is in, by address, with its lane in each.
         tokens, cost_usd: what the child run that was begun here has spent, with its own child runs.
     """
@@ -165,6 +169,7 @@ class ScopeRecord:
     name: str | None = None
     place: int = 0
     output: Packed | None = None
+    context: Packed | None = None
     fault: Fault | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
     closed_at: datetime | None = None

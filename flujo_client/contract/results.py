@@ -18,7 +18,13 @@ E = TypeVar("E", bound=BaseException)
 
 
 class StepResult(BaseModel):
-    """What came of one step over all its attempts."""
+    """What came of one step over all its attempts.
+
+    Attributes:
+        branch_context: of a container that succeeded, the context that it left to what came after it; of a branch or a path in its
+            `step_history`, the branch's own, before it was merged. None of a plain step, which has no context of its own, of what
+            failed, and of whatever ran in an iteration or for an item.
+    """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 

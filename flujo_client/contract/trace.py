@@ -106,6 +106,7 @@ def build_trace(
             from_step=run.from_step,
             tokens=run.tokens,
             cost_usd=run.cost_usd,
+            settings={**({} if run.aros is None else {"aros": dict(run.aros)}), **(run.settings or {})},
         )
         | _initial(run)
         | _contract(run, hidden),

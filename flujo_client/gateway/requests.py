@@ -118,7 +118,7 @@ def record_many(news: Sequence[NewRun], read: Callable[[list[Row]], T_co], *, gr
     blobs = {blob.digest: bytes(blob) for new in news for blob in new.blobs}
     one = news[0]
     parameters = {name: [row[name] for row in each] for name in _OF_EACH_RUN} | {
-        **{name: each[0][name] for name in ("address", "step", "kind", "aros")},
+        **{name: each[0][name] for name in ("address", "step", "kind", "aros", "settings")},
         **bind_pipeline(one),
         "idempotency_key": [new.idempotency_key for new in news],
         "digest": [new.digest for new in news],
@@ -404,6 +404,7 @@ def bind_first(first: Envelope, blobs: Sequence[Packed]) -> dict[str, Any]:
         "trace_parent": ticket.trace_parent,
         "deadline": ticket.deadline,
         "aros": None if ticket.aros is None else stored(dict(ticket.aros), path="aros"),
+        "settings": None if ticket.settings is None else stored(dict(ticket.settings), path="settings"),
         "key": first.key,
         "address": first.address,
         "step": first.step,

@@ -41,7 +41,8 @@ class StepConfig(BaseModel):
         temperature, top_k, top_p, max_tokens: model options, given to agents that take them.
         preserve_fallback_diagnostics: let the feedback of a fallback that succeeded say why it was needed.
         execution_mode: `background`: the step runs as a run of its own, and the pipeline continues at once, with the step's input.
-        expected_cost_usd, expected_tokens: what an attempt under limits reserves; `max_tokens` counts where no tokens are named.
+        expected_cost_usd, expected_tokens: what an attempt under limits reserves; where one is missing, its model's price, its prompt and
+            `max_tokens` tell.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)

@@ -65,6 +65,10 @@ class BaseAgent(Front):
     def __flujo_identity__(self) -> dict[str, Any]:
         return {**identify(type(self)), "template": self.user_prompt_template, "target": identify(self.agent)}
 
+    def __flujo_prompt__(self, task: Any, context: Any) -> str:
+        """Estimate the user's message from the template; `_build_user_prompt` may be user code, which runs in attempts only."""
+        return rendered(self.user_prompt_template, text_of(task), as_mapping(context))
+
     async def run(  # noqa: PLR0913 - a step passes on only what is named
         self,
         task: Any,

@@ -130,6 +130,11 @@ class FlujoAgent:
         )
 
     @property
+    def model_options(self) -> Mapping[str, Any]:
+        """Its own `temperature`, `top_p`, `top_k` and `max_tokens`, those that are set."""
+        return self._model_options
+
+    @property
     def deps_type(self) -> Any:
         """The type of the deps that its tools want; None if they want none."""
         return self._options.get("deps_type")

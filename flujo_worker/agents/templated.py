@@ -13,7 +13,7 @@ from flujo_client.pipeline.identity import identify
 from flujo_client.serial import digest, safe_serialize
 from flujo_worker.agents.base import as_mapping
 from flujo_worker.agents.factory import Front, make_agent_async
-from flujo_worker.agents.previews import emit_variables, whole
+from flujo_worker.agents.previews import emit_variables, text_of, whole
 from flujo_worker.runtime.attempt_run import in_thread
 
 if TYPE_CHECKING:
@@ -55,6 +55,10 @@ class TemplatedAgent(Front):
     def __flujo_identity__(self) -> dict[str, Any]:
         prompt = digest(safe_serialize([self.template, self.variables]))
         return {"templated": prompt, "target": identify(self.agent)}
+
+    def __flujo_prompt__(self, data: Any, context: Any) -> str:
+        """Render the system prompt, and write the input after it; to estimate what a call costs."""
+        return f"{self._rendered(data, context)[1]}\n\n{text_of(data)}"
 
     async def run(  # noqa: PLR0913 - a step passes on only what is named
         self,

@@ -41,12 +41,16 @@ async def history_of(work: Work, context: Any) -> History | None:
     return await in_thread(lambda: _history(context, rules))
 
 
-def _history(context: Any, rules: Rules) -> History | None:
+def history_text(context: Any, rules: Rules) -> str | None:
+    """Write what was said so far; None before the first turn."""
     turns = list(_turns(context))
-    if not turns:
-        return None
     filling = Filling() if rules["template"] == DEFAULT_TEMPLATE else current_filling()
-    return History(_filled(turns, rules, filling), _filled(_shown(turns, rules), rules, Filling()))
+    return _filled(turns, rules, filling) if turns else None
+
+
+def _history(context: Any, rules: Rules) -> History | None:
+    text = history_text(context, rules)
+    return None if text is None else History(text, _filled(_shown(list(_turns(context)), rules), rules, Filling()))
 
 
 def _shown(turns: Sequence[ConversationTurn], rules: Rules) -> list[ConversationTurn]:

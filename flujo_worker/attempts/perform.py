@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from flujo_client.attempt_info import AttemptInfo, performing
+from flujo_client.config.run_settings import RunSettings, settings_of
 from flujo_client.contract.outcome import NO_USAGE, Event, Outcome
 from flujo_client.redact import redact
 from flujo_worker import failpoints
@@ -95,7 +96,7 @@ class Attempts:
         self.preparation = Preparation(ledger, hooks, settings.template, effects)
         self._claims = Claims(ledger, lease, hooks.catalog, threads, settings, effects)
         self._outcomes = Outcomes(ledger, lease, loop, threads, hooks, settings, effects)
-        self._call_settings = CallSettings(settings.cost, settings.template, settings.log.prompts)
+        self._own, self._prompts = RunSettings.of(settings), settings.log.prompts
 
     async def deliver(self, envelope: Envelope) -> DeliveryResult:
         """Perform one attempt, or refuse the delivery; say which.
@@ -182,7 +183,7 @@ class Attempts:
             return await self._conclude(AttemptReport(envelope, held.fence or 0, unperformed, held.claimed_at), started)
         if reply is not None and reply.answer is None:  # a copy that came too early: it may be answered by now
             reply = await self._effects.call(self._claims.reply, envelope)
-        return await self._carry_out(Claimed(envelope, held, reply, time.monotonic()), wanted.calls)
+        return await self._carry_out(Claimed(envelope, held, reply, time.monotonic(), wanted.inline), wanted.calls)
 
     async def _refused(self, envelope: Envelope, claim: Claim) -> DeliveryResult:
         logger.info("attempt %s not claimed: %s", envelope.key, claim.refusal)
@@ -203,7 +204,10 @@ class Attempts:
         guard = self._guard(claimed, entry)
         if await guard.holds_back(fence):
             return DeliveryResult("waiting")
-        run = AttemptRun(_info(envelope), self._call_settings)
+        own = settings_of(envelope.ticket.settings, self._own)
+        run = AttemptRun(
+            _info(envelope), CallSettings(own.cost, own.template, self._prompts, own.agents.agent_timeout_s)
+        )
         with collecting_events(envelope, worker=self._lease.worker) as story, performing(run):
             if held.is_limited:
                 emit_reservations(calls)
@@ -287,10 +291,12 @@ class Attempts:
 
     def _guard(self, claimed: Claimed, entry: LoadedPipeline) -> BreakerGate:
         envelope, agent = claimed.envelope, None
-        if self._breakers is not None and performs_step(envelope, claimed.reply):
+        wanted = settings_of(envelope.ticket.settings, self._own).breakers
+        breakers = None if self._breakers is None else self._breakers.for_run(wanted)
+        if breakers is not None and performs_step(envelope, claimed.reply):
             with suppress(Exception):  # an agent that is not found shows when the attempt needs it
                 agent = self.catalog.agent(entry.steps[entry.node_of(envelope).path].agent)
-        return BreakerGate(self._breakers, self._ledger, envelope, agent, self._effects)
+        return BreakerGate(breakers, self._ledger, envelope, agent, self._effects)
 
 
 def _unperformed(claim: Claim, wanted: ClaimRequest, started: float) -> Outcome | None:

@@ -73,9 +73,10 @@ def move(
 def _moved(new: Plan, state: RunState, control_queue: str) -> Iterator[MovedAttempt]:
     cursors = {scope.address: scope.cursor for scope in state.scopes}
     for attempt in state.open_attempts:
-        if attempt.kind == "join":
+        nodes, cursor = new.locate(attempt.address).nodes or (), cursors[attempt.address]
+        if attempt.kind == "join" or cursor >= len(nodes):  # at a container, or at the end of one's body
             continue
-        node = (new.locate(attempt.address).nodes or ())[cursors[attempt.address]]
+        node = nodes[cursor]
         key = _key(attempt, node, state)
         queue = control_queue if key.kind == "start" else node.queue or state.queue
         yield MovedAttempt(attempt.key, key, queue)

@@ -46,7 +46,7 @@ class UpdateScope:
     Attributes:
         version: the scope's, as it was read; the commit is refused if it is another by then.
         merges: raises the version.
-        drops_context: a scope that closes hands its context up and keeps none.
+        drops_context: a scope that closes hands its context up, and keeps none that no result tells.
         patch: what a branch that succeeded changed in its context.
     """
 
@@ -345,3 +345,17 @@ class UserCodeFailed(Exception):
     def __init__(self, fault: Fault) -> None:
         super().__init__(fault.message)
         self.fault = fault
+
+
+class UserCodePaused(Exception):
+    """A question to user code that a person has to answer something for first: it raised a pause.
+
+    Attributes:
+        message: what the person is asked.
+        fault: what it is where nobody can be asked.
+        role, path: which code asks.
+    """
+
+    def __init__(self, message: str, fault: Fault, call: CallUserCode) -> None:
+        super().__init__(message)
+        self.message, self.fault, self.role, self.path = message, fault, call.role, call.path

@@ -12,6 +12,7 @@ from heapq import heappop, heappush
 from math import inf
 from typing import TYPE_CHECKING
 
+from flujo_client.address import END
 from flujo_client.contract.envelope import Envelope, RunHeader
 from flujo_client.contract.outcome import Outcome
 from flujo_client.contract.plan import Backoff, Nodes
@@ -90,7 +91,8 @@ def _has_place(plan: Plan, notice: NoticeRecord) -> bool:
     """Tell whether a plan has the place of a notice: a run that continues under changed code may have left it (ADR 39)."""
     try:
         location = plan.locate(notice.address)
-        return notice.kind == "join" or (location.nodes or Nodes()).place_of(notice.step) >= 0
+        is_at_node = location.nodes is not None and not notice.step.endswith(END)
+        return not is_at_node or (location.nodes or Nodes()).place_of(notice.step) >= 0
     except KeyError:
         return False
 

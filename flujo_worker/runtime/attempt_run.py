@@ -85,11 +85,12 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class CallSettings:
-    """The project's settings for what is called in an attempt: prices, templates, and how much of prompts and answers is told."""
+    """The project's settings for what is called in an attempt: prices, templates, how much of prompts and answers is told, and seconds."""
 
     cost: Cost = field(default_factory=Cost)
     template: TemplateSettings = field(default_factory=TemplateSettings)
     prompts: str = "off"
+    agent_timeout_s: float = 60.0
 
 
 @dataclass(slots=True)

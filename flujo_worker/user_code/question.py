@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from flujo_worker.ports import Ledger
 
 
+RESUME_INPUT = "resume_input"
+"""The parameter by which user code gets a person's answer to the pause that it raised."""
+
+
 @dataclass(frozen=True, slots=True)
 class UserCodeRuntime:
     """Where user code runs, and its bounds.
@@ -90,12 +94,14 @@ class UserCodeCall:
         step: the live step that is asked.
         values: its packed arguments, with nothing left to fetch.
         data: its plain arguments.
+        reply: reads what a person has answered to a pause that the same code raised before; None if nobody has.
     """
 
     step: Any
     values: tuple[Packed | None, ...]
     data: dict[str, Any]
     bench: UserCodeRuntime
+    reply: Callable[[], Packed | None] = lambda: None
 
     def tree(self, place: int) -> Any:
         """Return an argument as a tree."""
@@ -133,8 +139,11 @@ class UserCodeCall:
     def call_function(self, function: Callable[..., Any], *given: Any, **optional: Any) -> Any:
         """Call a user function; raises TimeoutError when it takes too long."""
         taken = accepted_kwargs(
-            function, dict.fromkeys(optional, True)
+            function, dict.fromkeys((*optional, RESUME_INPUT), True)
         )  # by name alone: a loop's own input may be None
+        if RESUME_INPUT in taken:
+            reply = self.reply()
+            taken.pop(RESUME_INPUT) if reply is None else optional.update({RESUME_INPUT: self.live(reply)})
         return self.bench.call(function, partial(function, *given, **{name: optional[name] for name in taken}))
 
 

@@ -7,8 +7,8 @@ from functools import partial
 
 import pytest
 from builders import enqueued, failed, pipeline_of, succeeded
-from test_store_background import end, first_of, launching
-from worlds import World, run_of
+from test_store_background import again, end, first_of, launching
+from worlds import Postgres, World, run_of
 
 from flujo_client.contract.outcome import Event
 from flujo_client.errors import RunNotFound
@@ -35,10 +35,9 @@ def pruned(world, rules=A_WEEK, limit=100):
 
 def is_there(world, run):
     try:
-        world.run(run)
+        return world.run(run) is not None
     except RunNotFound:
         return False
-    return True
 
 
 def test_runs_go_when_they_are_old_enough_for_how_they_ended(world):
@@ -188,6 +187,39 @@ def test_a_fork_and_a_deletion_at_once_leave_a_whole_run_or_none(postgres, race,
             assert [row.status for row in world.attempts(forked)] == ["ready"]
 
 
+def background_failure(world):
+    """A run that succeeded, and the run in the background that it left and that failed."""
+    parent, task = launched(world)
+    end(world, task, "failed")
+    return parent, task
+
+
+def test_a_family_stays_whole_while_one_of_it_is_being_started_again(postgres, held):
+    postgres.empty()
+    world = World(postgres)
+    parent, task = background_failure(world)
+    world.pass_time(8 * DAY_S)
+    held.execute("SELECT id FROM flujo_runs WHERE id = %s FOR KEY SHARE", [task.ticket.run])
+    assert pruned(world) == set()
+    held.commit()
+    assert pruned(world) == {parent, task.ticket.run}
+
+
+def test_starting_again_and_a_deletion_at_once_leave_the_whole_family_or_none(
+    postgres, race, no_deadlock, database_url
+):
+    postgres.empty()
+    world, client = World(postgres), Postgres(postgres.store, database_url)
+    for _ in range(6):
+        parent, task = background_failure(world)
+        world.pass_time(31 * DAY_S)
+        new, gone = race(lambda: client.ask(again(task)), lambda: pruned(world))  # noqa: B023 - called at once
+        left = {run for run in (parent, task.ticket.run, f"{task.ticket.run}2") if is_there(world, run)}
+        assert left == (set() if gone else {parent, task.ticket.run, new})
+        postgres.empty()
+    client.close()
+
+
 def test_many_who_delete_at_once_share_the_work(postgres, race, no_deadlock):
     postgres.empty()
     world = World(postgres)
@@ -195,6 +227,35 @@ def test_many_who_delete_at_once_share_the_work(postgres, race, no_deadlock):
     world.pass_time(8 * DAY_S)
     gone = [run for _ in range(10) for found in race(*[lambda: world.store.prune_runs(A_WEEK, 7)] * 3) for run in found]
     assert sorted(gone) == sorted(runs)
+
+
+def test_what_the_past_of_the_fleet_left_goes_after_its_time(world):
+    """Workers that ended, epochs of the broker before the present one, and tenants' budgets by the day; nothing that is in use."""
+    world.register_worker("old", lease_s=30.0)
+    world.store.epoch_start("first")
+    world.pass_time(31 * DAY_S)
+    assert world.store.prune_bookkeeping(60 * DAY_S) == 0
+    world.register_worker("new")
+    second = world.store.epoch_start("second")
+    assert world.store.prune_bookkeeping(30 * DAY_S) == 3
+    world.pass_time(31 * DAY_S)
+    assert world.store.prune_bookkeeping(30 * DAY_S) == 1
+    assert world.store.epoch_start("second") == pytest.approx(second - 31 * DAY_S if is_aged(world) else second)
+    assert world.store.prune_bookkeeping(30 * DAY_S) == 0
+
+
+def is_aged(world):
+    """Whether time passes there by making everything older."""
+    return isinstance(world.setting, Postgres)
+
+
+def test_a_tenants_budget_goes_when_its_day_is_long_over(world):
+    new = world.record(enqueued())
+    days = ["2020-01-01", "2999-01-01"]
+    reserved = [Reservation(f"tenant:acme:{day}", Amount(tokens=1), None, 1_000) for day in days]
+    world.store.claim(new.first.key, "w1", max_lost=2, to_reserve=reserved)
+    world.store.prune_bookkeeping(30 * DAY_S)
+    assert set(world.budgets()) == {"tenant:acme:2999-01-01"}
 
 
 @pytest.mark.parametrize("status", ["cancelled", "expired"])

@@ -57,8 +57,9 @@ _AGES = {
     "attempts": "available_at sent_at started_at",
     "scopes": "opened_at closed_at",
     "runs": "deadline_at ended_at",
-    "sweeps": "swept_at live_since looked_at pruned_at",
+    "sweeps": "swept_at live_since looked_at pruned_at marking_since",
     "broker_epochs": "started_at",
+    "blobs": "touched_at",
 }
 
 
@@ -130,7 +131,9 @@ class Postgres:
         """Forget everything."""
         for table in _TABLES.split():
             self._connection.execute(f"DELETE FROM flujo_{table}")
-        self._connection.execute("UPDATE flujo_sweeps SET swept_at = '-infinity', pruned_at = '-infinity'")
+        self._connection.execute(
+            "UPDATE flujo_sweeps SET swept_at = '-infinity', pruned_at = '-infinity', marking_since = '-infinity', marked_to = NULL, swept_to = NULL"
+        )
 
     def close(self) -> None:
         self._connection.close()

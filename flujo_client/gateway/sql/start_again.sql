@@ -1,15 +1,17 @@
 -- A run in the background that did not succeed is started again, as a run of its own with all that it had but what is given here. Nothing
--- at all when it was before: the new run's id is derived, and one run can be started again once.
+-- at all when it was before: the new run's id is derived, and one run can be started again once. It is held, so
+-- that it is not deleted at the same moment.
 WITH old AS (
     SELECT r.* FROM flujo_runs r
     WHERE r.id = %(run)s::text AND r.parent_run IS NOT NULL AND r.parent_address IS NULL AND r.status IN ('failed', 'cancelled', 'expired')
+    FOR KEY SHARE
 ),
 new AS (
-    INSERT INTO flujo_runs (id, fingerprint, reference, name, input, limits, tenant, queue, priority, digest, trace_parent, aros, root,
+    INSERT INTO flujo_runs (id, fingerprint, reference, name, input, limits, tenant, queue, priority, digest, trace_parent, aros, settings, root,
                             parent_run, launched_with, retry_of, retries)
     SELECT %(new)s::text, o.fingerprint, o.reference, o.name, coalesce(%(input)s::bytea, o.input),
            o.limits || jsonb_build_object('run', %(new)s::text), o.tenant, o.queue, o.priority, coalesce(%(digest)s::text, o.digest),
-           o.trace_parent, o.aros, o.root, o.parent_run, %(context)s::bytea, o.id, o.retries + 1
+           o.trace_parent, o.aros, o.settings, o.root, o.parent_run, %(context)s::bytea, o.id, o.retries + 1
     FROM old o
     ON CONFLICT DO NOTHING
     RETURNING id, reference, parent_run, root, input, launched_with, retry_of

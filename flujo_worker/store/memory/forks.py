@@ -53,7 +53,7 @@ class ForksInMemory(LedgerInMemory):
             if found is not None or old is None or (old.status in LIVE_RUN and not new.of_live):
                 return found
             step, metadata = new.first.step, dict(new.metadata)
-            self._blobs |= {blob.digest: blob for blob in new.blobs}
+            self._keep(new.blobs)
             self._plans[new.plan.fingerprint] = new.plan
             self._runs[ticket.run] = StoredRun(
                 ticket,

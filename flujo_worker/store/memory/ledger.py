@@ -172,7 +172,7 @@ class LedgerInMemory(BudgetsInMemory):
 
     def store_blobs(self, blobs: Sequence[Packed]) -> None:
         with self._lock:
-            self._blobs |= {blob.digest: blob for blob in blobs}
+            self._keep(blobs)
 
     def fetch(self, digests: Collection[str]) -> dict[str, Packed]:
         with self._lock:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
 
 from flujo_client.address import AttemptKey
 from flujo_worker.domain.retention import older_s
 from flujo_worker.store.memory.tables import Tables
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
+    from flujo_client.serial import Packed
     from flujo_worker.domain.retention import KeepRule
     from flujo_worker.store.memory.rows import StoredRun
+
+_TENANT_DAY: Final = re.compile(r"tenant:.*:\d{4}-\d\d-\d\d")
 
 
 class RetentionInMemory(Tables):
@@ -35,6 +40,43 @@ class RetentionInMemory(Tables):
                     gone += [run.ticket.run for run in family]
             self._forget(set(gone))
             return gone
+
+    def sweep_blobs(self, limit: int, *, every_s: float, unused_s: float) -> bool:  # noqa: ARG002 - one step does it all
+        with self._lock:
+            now = self._clock()
+            if self._marked_at < now - every_s:
+                self._marked_at = now
+                used = {value.digest for value in self._values() if value is not None and value.is_reference}
+                for digest in [each for each in self._blobs if each not in used]:
+                    if self._touched[digest] < now - unused_s:
+                        del self._blobs[digest], self._touched[digest]
+            return False
+
+    def prune_bookkeeping(self, older_s: float) -> int:
+        with self._lock:
+            since = self._clock() - older_s
+            workers = [worker for worker, until in self._leases.items() if until < since]
+            newest = max(self._epochs.values(), default=0.0)
+            epochs = [epoch for epoch, start in self._epochs.items() if start < min(since, newest)]
+            day = f"{datetime.fromtimestamp(since, UTC):%Y-%m-%d}"
+            budgets = [scope for scope in self._budgets if _TENANT_DAY.fullmatch(scope) and scope[-10:] < day]
+            for worker in workers:
+                del self._leases[worker]
+                self._members.pop(worker, None)
+            for epoch in epochs:
+                del self._epochs[epoch]
+            for scope in budgets:
+                del self._budgets[scope]
+            return len(workers) + len(epochs) + len(budgets)
+
+    def _values(self) -> Iterator[Packed | None]:
+        for run in self._runs.values():
+            yield from (run.input, run.output, run.launched_with)
+        for scope in self._scopes.values():
+            yield from (scope.output, scope.context, scope.patch)
+        for row in self._attempts.values():
+            yield from (row.output, row.answer and row.answer.value)
+        yield from self._contexts.values()
 
     def _family_from(self, run: StoredRun) -> list[StoredRun]:
         children = self._child_runs_of(run.ticket.run)

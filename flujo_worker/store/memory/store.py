@@ -77,7 +77,7 @@ class MemoryStore(ForksInMemory, HookCallsInMemory, PlanMovesInMemory, CodeInMem
             if found is not None:
                 return found
             ticket, now = new.first.ticket, self._clock()
-            self._blobs |= {blob.digest: blob for blob in new.blobs}
+            self._keep(new.blobs)
             self._plans[new.plan.fingerprint] = new.plan
             self._since.setdefault(new.plan.fingerprint, now)
             self._runs[ticket.run] = StoredRun(

@@ -21,7 +21,7 @@ from flujo_worker.store.memory.rows import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from flujo_client.contract.approval import Approval
     from flujo_client.contract.code import CodeVersion
@@ -52,6 +52,7 @@ class Tables:
         self._leases: dict[str, float] = {}
         self._members: dict[str, Member] = {}
         self._blobs: dict[str, Packed] = {}
+        self._touched: dict[str, float] = {}
         self._plans: dict[str, Plan] = {}
         self._builds: dict[str, str] = {}
         self._since: dict[str, float] = {}
@@ -66,7 +67,7 @@ class Tables:
         self._last_event = 0
         self._corrections: list[CorrectionRecord] = []
         self._owed: dict[tuple[str, str, str], Taken] = {}
-        self._swept_at = self._pruned_at = float("-inf")
+        self._swept_at = self._pruned_at = self._marked_at = float("-inf")
 
     def _run(self, run_id: str) -> StoredRun:
         if run_id not in self._runs:
@@ -88,6 +89,11 @@ class Tables:
         """Hooks are to be told, in a pipeline that has any."""
         if self._runs[run].plan.hooks:
             self._owed.setdefault((run, payload, attempt), Taken())
+
+    def _keep(self, blobs: Iterable[Packed]) -> None:
+        """Store large values; those that are there are touched."""
+        for blob in blobs:
+            self._blobs[blob.digest], self._touched[blob.digest] = blob, self._clock()
 
     def _attempts_of(self, run: str) -> Iterator[StoredAttempt]:
         return (row for row in self._attempts.values() if row.key.run == run)

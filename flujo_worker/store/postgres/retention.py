@@ -26,13 +26,32 @@ class RetentionInPostgres(RetryingPool):
 
         def prune(connection: psycopg.Connection[dict[str, Any]]) -> list[str]:
             with connection.transaction():
-                held = _ids(execute(connection, "hold_aged_runs", parameters))
-                gone = _ids(execute(connection, "prune_runs", {"runs": held})) if held else []
-                if gone:
-                    execute(connection, "prune_budgets", {"runs": gone})
+                held = {"runs": _ids(execute(connection, "hold_aged_runs", parameters))}
+                if not held["runs"] or _missed(execute(connection, "mark_blobs", held)):
+                    return []
+                gone = _ids(execute(connection, "prune_runs", held))
+                execute(connection, "prune_budgets", {"runs": gone})
                 return gone
 
         return self._with_retry(prune)
+
+    def sweep_blobs(self, limit: int, *, every_s: float, unused_s: float) -> bool:
+        self._do("begin_marking", {"every_s": every_s, "unused_s": unused_s})
+        rows = self._rows("marked_to", {"limit": limit})
+        if not rows:
+            return False
+        [search] = rows
+        if search["marked_to"] is None:
+            [swept] = self._rows("sweep_blobs", {"limit": limit, "unused_s": unused_s})
+            return bool(swept["looked_at"])
+        if any(row["missed"] for row in self._rows("mark_blobs", {"runs": search["runs"]})):
+            return False
+        to = search["runs"][-1] if search["runs"] else None
+        self._do("advance_marking", {"since": search["since"], "from": search["marked_to"], "to": to})
+        return True
+
+    def prune_bookkeeping(self, older_s: float) -> int:
+        return int(self._rows("prune_bookkeeping", {"older_s": older_s})[0]["gone"])
 
 
 def _bind(rules: Sequence[KeepRule]) -> dict[str, Any]:
@@ -45,3 +64,8 @@ def _bind(rules: Sequence[KeepRule]) -> dict[str, Any]:
 
 def _ids(cursor: psycopg.Cursor[dict[str, Any]]) -> list[str]:
     return [row["id"] for row in cursor.fetchall()]
+
+
+def _missed(cursor: psycopg.Cursor[dict[str, Any]]) -> int:
+    """How many large values could not be marked: what a fork took over must not be unused once its first run is gone."""
+    return sum(row["missed"] for row in cursor.fetchall())

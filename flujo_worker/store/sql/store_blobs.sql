@@ -1,11 +1,15 @@
 -- Values by digest, parts by key; what is there already is touched. Those that share parts are stored only if these are all there: the missing are given.
 -- In order of their digests, so that two who store the same do not wait for each other.
-WITH missing AS (
-    SELECT digest FROM unnest(%(shared)s::text[]) AS s (digest) EXCEPT SELECT digest FROM flujo_blobs WHERE digest = ANY(%(shared)s::text[])
-),
-touched AS (
+-- One that was not touched lately may be deleted at this moment, so it is there only if it could be touched.
+WITH touched AS (
     UPDATE flujo_blobs SET touched_at = now()
     WHERE digest = ANY(%(shared)s::text[]) AND touched_at < now() - interval '10 minutes'
+    RETURNING digest
+),
+missing AS (
+    SELECT digest FROM unnest(%(shared)s::text[]) AS s (digest)
+    EXCEPT SELECT digest FROM touched
+    EXCEPT SELECT digest FROM flujo_blobs WHERE digest = ANY(%(shared)s::text[]) AND touched_at >= now() - interval '10 minutes'
 ),
 stored AS (
     INSERT INTO flujo_blobs (digest, body)

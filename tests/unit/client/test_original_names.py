@@ -13,6 +13,7 @@ from flujo_client.errors import (
     ContextFieldError,
     ContextMergeError,
     FeatureDisabled,
+    IdempotencyConflict,
     MissingAgentError,
     PipelineError,
 )
@@ -175,3 +176,16 @@ def test_what_the_settings_turn_off_is_an_error_of_its_own():
     settings = Settings(background_tasks={"resumability": False})
     with pytest.raises(FeatureDisabled, match="resumability = true"):
         next(background_runs.resume(settings, "run_1"))
+
+
+def test_the_engine_for_tests_takes_run_ids_as_the_client_does():
+    """§2.1 `run_id`: the same id is the same run, and is refused for other work or another tenant's."""
+    with LocalEngine() as engine:
+        assert engine.run(doubling, 1, run_id="of-mine").run_id == "of-mine"
+        assert engine.run(doubling, 1, run_id="of-mine").output == 2
+        assert len(engine.history("of-mine")) == 1
+        for value, tenant in ((2, ""), (1, "somebody else")):
+            with pytest.raises(IdempotencyConflict, match="of-mine"):
+                engine.run(doubling, value, run_id="of-mine", tenant=tenant)
+        with pytest.raises(ConfigurationError, match="run id"):
+            engine.run(doubling, 1, run_id="not: an id")

@@ -54,6 +54,7 @@ CONTAINERS = {
         "box", states={"a": body}, start_state="a", end_states=["a"], transitions=[]
     ),
 }
+REPEATING = {"loop", "loop to its maximum", "refinement", "map", "parallel map", "machine"}
 ALL = pytest.mark.parametrize("make", CONTAINERS.values(), ids=CONTAINERS.keys())
 
 
@@ -141,6 +142,58 @@ def test_what_was_written_inside_is_seen_after_it(engine, make):
     result = engine.run(of(make(body()), after), "in")
 
     assert result.output == ("wrote in", 1)
+
+
+@ALL
+def test_its_result_has_the_context_that_it_left(engine, make):
+    """M-283, M-444, M-460: that the next step began with, whatever that writes; a plain step has none of its own."""
+
+    def overwrite(data, *, context):
+        context.title = "written later"
+
+    result = engine.run(of(step("before"), make(body()), step("after", overwrite)), "in")
+    before, box, after = result.step_history
+
+    assert type(box.branch_context) is Work
+    assert (box.branch_context.title, box.branch_context.count) == ("wrote in", 1)
+    assert "after" not in box.branch_context.step_outputs
+    assert box.branch_context.step_outputs["box"] == box.output
+    assert (before.branch_context, after.branch_context) == (None, None)
+
+
+@pytest.mark.parametrize("kind", CONTAINERS)
+def test_what_stands_in_it_has_its_context_too_where_it_stands_once(engine, kind):
+    """M-283: of iterations, items and turns none is kept, for there may be any number."""
+    inner = Step.parallel("inner", {"only": body()}, ignore_branch_names=True)
+    result = engine.run(of(CONTAINERS[kind](Pipeline([inner]))), "in")
+    [child] = at(result, "box").step_history
+    counts = [each.branch_context and each.branch_context.count for each in (child, at(child, "inner"))]
+
+    assert counts == ([None, None] if kind in REPEATING else [1, 1])
+
+
+@ALL
+def test_what_failed_has_no_context(engine, make):
+    result = engine.run(of(make(body(fails))), "in")
+    assert {each.branch_context for each in every(at(result, "box"))} == {None}
+
+
+def test_a_branch_has_its_own_context_before_the_merge(engine):
+    """M-440, M-444."""
+
+    def writer(name):
+        def write(data, *, context):
+            context.title, context.count = name, context.count + 1
+
+        return step("write", write)
+
+    fan = Step.parallel("fan", {"a": writer("a"), "b": writer("b")}, merge_strategy="overwrite")
+    found = at(engine.run(of(fan), "in"), "fan")
+    assert [(each.name, each.branch_context.title, each.branch_context.count) for each in found.step_history] == [
+        ("a", "a", 1),
+        ("b", "b", 1),
+    ]
+    assert found.branch_context.title == "b"
 
 
 @ALL

@@ -56,6 +56,7 @@ class Shelf:
     def __init__(self, runs, *, seconds=0.0, is_turn=True):
         self.runs, self.seconds, self.is_turn = runs, seconds, is_turn
         self.now, self.limits = 0.0, []
+        self.searched, self.steps = 0, 0
 
     def begin_pruning(self, every_s):
         return self.is_turn
@@ -67,6 +68,12 @@ class Shelf:
         gone = min(limit, self.runs)
         self.runs -= gone
         return ["run"] * gone
+
+    def sweep_blobs(self, limit, *, every_s, unused_s):
+        assert (every_s, unused_s) == (DAY_S, DAY_S)
+        self.searched += 1
+        self.now += self.seconds
+        return self.searched < self.steps
 
 
 def pruner(shelf, *, per_minute=6_000, rules=RULES):
@@ -108,3 +115,17 @@ def test_transactions_become_smaller_while_they_are_slow_and_larger_while_they_a
     shelf.seconds = 0.0
     pruning.prune_in_turn()
     assert max(shelf.limits) == LARGEST
+
+
+def test_what_is_left_of_a_turn_searches_for_unused_values():
+    shelf = Shelf(10)
+    shelf.steps = 7
+    pruner(shelf).prune_in_turn()
+    assert shelf.searched == 7
+
+
+def test_a_turn_is_short_however_much_there_is_to_search():
+    shelf = Shelf(0, seconds=0.3)
+    shelf.steps = 1_000
+    pruner(shelf).prune_in_turn()
+    assert shelf.now <= TURN_S / 5 + 0.3

@@ -1,0 +1,14 @@
+-- Delete what only the fleet's past needs: workers whose lease is long over, broker epochs before the present one, tenants' budgets of days long gone.
+-- `tenant:` is where an index scan begins; the rest of the condition is about what follows it.
+WITH setting AS (SELECT now() - make_interval(secs => %(older_s)s::float8) AS since),
+workers AS (DELETE FROM flujo_workers w USING setting WHERE w.lease_until < setting.since RETURNING 1),
+epochs AS (
+    DELETE FROM flujo_broker_epochs e USING setting
+    WHERE e.started_at < setting.since AND e.started_at < (SELECT max(started_at) FROM flujo_broker_epochs) RETURNING 1
+),
+budgets AS (
+    DELETE FROM flujo_budgets b USING setting
+    WHERE b.scope >= 'tenant:' AND b.scope ~ '^tenant:.*:\d{4}-\d\d-\d\d$'
+      AND right(b.scope, 10) < to_char(setting.since AT TIME ZONE 'UTC', 'YYYY-MM-DD') RETURNING 1
+)
+SELECT (SELECT count(*) FROM workers) + (SELECT count(*) FROM epochs) + (SELECT count(*) FROM budgets) AS gone;
