@@ -15,7 +15,7 @@ TEST_PROCESSES ?= 4
 SIDE_BY_SIDE := -n $(TEST_PROCESSES) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help lock demo test test-pools test-fast laws check lint types imports bench bench-compare bench-peers bench-flame bench-aros bench-client bench-growth bench-recovery races chaos docs pages release-check clean
+.PHONY: help lock demo test test-pools test-fast coverage laws check lint types imports bench bench-compare bench-peers bench-flame bench-aros bench-client bench-growth bench-recovery races chaos docs pages release-check clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -55,6 +55,11 @@ test-fast: $(STAMP) ## the tests that need no services, without the greatest siz
 	@$(ALONE) $(BIN)/python -m pytest -q -n auto --dist worksteal --hypothesis-profile fast \
 		-m "not services and not acceptance and not large and not pages and not release and not chaos" \
 		tests/unit tests/aros tests/laws tests/conformance tests/architecture
+
+coverage: $(STAMP) ## which lines and branches the unit tests and those of AROS run: a table, and htmlcov/
+	@$(ALONE) $(BIN)/python -m pytest -q -n auto --dist worksteal --hypothesis-profile fast \
+		-m "not services and not acceptance and not large and not pages and not release and not chaos" \
+		--cov --cov-report=term:skip-covered --cov-report=html tests/unit tests/aros
 
 laws: $(STAMP) ## search for what breaks the laws, at 2000 random examples of each
 	@$(ALONE) FLUJO_EXAMPLES=2000 \
@@ -118,4 +123,4 @@ chaos: $(STAMP) ## kill, flush and double at random for a while
 	@$(ALONE) $(BIN)/python -m pytest -q -m chaos
 
 clean: ## remove what the targets made
-	@rm -rf $(VENV) .flujo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .cache site
+	@rm -rf $(VENV) .flujo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .cache .coverage* htmlcov site

@@ -84,7 +84,7 @@ plan_generator = PlanGeneratorAgent(
 run_plan_generator = AgentTool(
     plan_generator,
     description="Writes a crawl plan from what the other agents have found out.",
-    input_schema=CONTRACTS / "input.schema.json",
+    input_schema=PlanGeneratorAgent.input_schema,
     output_schema=CONTRACTS / "output.schema.json",
 )
 

@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from flujo_client.api.bulk import RunRequest
     from flujo_client.api.client import AsyncFlujoClient, FlujoClient
     from flujo_client.api.handle import AsyncRunHandle, RunHandle
+    from flujo_client.api.recipes import run_agentic_loop_pipeline, run_default_pipeline
     from flujo_client.api.registry import PipelineRegistry
-    from flujo_client.api.runner import Flujo, TaskClient, run_agentic_loop_pipeline, run_default_pipeline
+    from flujo_client.api.runner import Flujo
+    from flujo_client.api.task_client import TaskClient
     from flujo_client.attempt_info import AttemptInfo, current_attempt
     from flujo_client.config.manager import ConfigManager, Settings
     from flujo_client.contract.approval import Approval
@@ -53,7 +55,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.search import EvaluatorInput, ProposerInput, TreeSearchResult
     from flujo_client.contract.trace import TraceNode
     from flujo_client.contract.verdict import PluginOutcome, ValidationResult, validator
-    from flujo_client.errors import FlujoError, NonRetryableError
+    from flujo_client.errors import FlujoError, NonRetryableError, UsageLimitExceededError
     from flujo_client.pipeline.agentic_loop import AgenticLoopStep, make_agentic_loop_pipeline
     from flujo_client.pipeline.backend import CacheBackend, InMemoryCache
     from flujo_client.pipeline.cache import CacheStep
@@ -141,13 +143,14 @@ _HOME = {
     "StepConfig": "pipeline.step",
     "StepResult": "contract.results",
     "Success": "contract.results",
-    "TaskClient": "api.runner",
+    "TaskClient": "api.task_client",
     "TraceNode": "contract.trace",
     "Transition": "pipeline.machine",
     "TreeSearchResult": "contract.search",
     "TreeSearchStep": "pipeline.tree_search",
     "UsageEstimate": "contract.limits",
     "UsageGovernor": "contract.limits",
+    "UsageLimitExceededError": "errors",
     "UsageLimits": "contract.limits",
     "ValidationResult": "contract.verdict",
     "current_attempt": "attempt_info",
@@ -155,8 +158,8 @@ _HOME = {
     "make_default_pipeline": "pipeline.checklist_pipeline",
     "register_custom_deserializer": "serial",
     "register_custom_serializer": "serial",
-    "run_agentic_loop_pipeline": "api.runner",
-    "run_default_pipeline": "api.runner",
+    "run_agentic_loop_pipeline": "api.recipes",
+    "run_default_pipeline": "api.recipes",
     "safe_deserialize": "contract.deserialize",
     "safe_serialize": "serial",
     "step": "pipeline.step",
@@ -235,6 +238,7 @@ __all__ = [
     "TreeSearchStep",
     "UsageEstimate",
     "UsageGovernor",
+    "UsageLimitExceededError",
     "UsageLimits",
     "ValidationResult",
     "current_attempt",

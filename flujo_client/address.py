@@ -4,7 +4,7 @@ A scope's address is a path such as `review/loop#3/legal`; the root scope's is t
 `<sequence>/<node>`, and its children's addresses extend it: iterations and items by `#3`, branches and paths by `/legal`. So a
 child's address always begins with its parent's and is longer.
 
-An attempt's key is `run:address:step:number`, and that is also its Celery task id; work that is no try at a step has the word for
+An attempt's key is `run:address:step:number`, and that is also its Celery task id; work that does not try a step has the word for
 its kind in the number's place, and its number behind that from the second on: `resume`, `resume2`.
 """
 
@@ -19,6 +19,8 @@ from flujo_client.sizes import MAX_NAME, MAX_RUN_ID
 
 ROOT = ""
 STEP = "step"
+END = "#end"
+"""Behind a container's name: the end of one of its bodies, as the place of work that goes on from there. No node is called so."""
 _NAME = re.compile(rf"[^/:#\x00-\x1f\x7f\ud800-\udfff]{{1,{MAX_NAME}}}")
 _CHILD = re.compile(r"[/#][^/]+")
 _WORD = re.compile(r"([a-z]+)(\d*)")
@@ -49,6 +51,11 @@ class AttemptKey(NamedTuple):
         if word is None:
             raise ValueError(f"'{last}' is neither a number nor a kind of work")
         return cls(run, address, step, int(word[2] or 1), word[1])
+
+
+def is_repeated(address: str) -> bool:
+    """Tell whether a scope stands in an iteration, an item or a turn, of which there may be any number."""
+    return "#" in address
 
 
 def new_run_id(at: float) -> str:

@@ -9,26 +9,28 @@ FlujoError                      message, code, suggestion; survives a journey as
 │   ├── MissingAgentError       a step without anything to run
 │   ├── TemplateError           a prompt's template that is missing, wrong, or would grow without end
 │   ├── PricingNotConfiguredError    costs are strict, and a model has no price
+│   ├── FeatureDisabled         the settings turn off what was asked for
 │   ├── SchemaVersionError      the database is older or newer than the code
 │   └── ServiceUnreachable      Postgres or Redis does not answer
 ├── ExecutionError              a run that went wrong
-│   ├── AgentError              an agent raised, ran out of time, or gave what nobody asked for
+│   ├── AgentError              an agent raised, ran out of time, or gave what was not asked for
 │   │   └── AgentIOValidationError   a model's output that cannot be made to hold under its schema; names place and rule
 │   ├── PluginError             a plugin refused the output
-│   ├── RunFailed / RunCancelled / RunExpired   how a run ended, for whoever waits for its result
+│   ├── RunFailed / RunCancelled / RunExpired   how a run ended, raised where its result is awaited
 │   ├── UsageLimitExceededError      a budget is used up; the partial result is on it
 │   ├── NonRetryableError       raise it in an agent: do not try this again
 │   ├── ResumeError             a run that cannot be gone on with in this way
 │   ├── HumanInputError         a person's answer that does not fit, or that did not come in time
 │   └── StepInvocationError     a step was called as if it were a function
 ├── ControlFlowError            passes through every layer untouched
-│   ├── PausedException         ask a person, and wait: raised in a step, and for whoever asks for the result meanwhile
+│   ├── PausedException         ask a person, and wait: raised in a step, and where the result is read meanwhile
 │   ├── PipelineAbortSignal     stop this run now
 │   ├── InfiniteRedirectError   a plugin sent the work to an agent that had been tried already
 │   └── InfiniteFallbackError   a step that is, through fallbacks, its own fallback
 ├── ContextError
 │   ├── PipelineContextInitializationError   the initial context does not fit its model
 │   └── ContextMergeError       an output that cannot be merged into the context
+│       └── ContextFieldError   a field that the context's model does not have
 ├── ValidationError             a validator refused the output
 │   └── TemplateResolutionError     an expression or a template that the values at hand do not fit; says where in it
 ├── SerializationError          a value that cannot travel; names the path inside it
@@ -148,6 +150,10 @@ class PricingNotConfiguredError(ConfigurationError):
         return cls(provider, model) if dot else cls(None, provider)
 
 
+class FeatureDisabled(ConfigurationError):
+    code = "FEATURE_DISABLED"
+
+
 class SchemaVersionError(ConfigurationError):
     code = "SCHEMA_VERSION"
 
@@ -235,9 +241,9 @@ class ControlFlowError(FlujoError):
 
 
 class PausedException(ControlFlowError):
-    """A run waits for a person. Raise it in a step to ask somebody: the message is the question, and the answer the step's output.
+    """A run waits for a person. Raise it in a step to ask a person: the message is the question, and the answer the step's output.
 
-    For whoever asks for a paused run's result, `result` is what there is of it.
+    When it is raised for a paused run's result, `result` is what exists of it.
     """
 
     code = "PAUSED"
@@ -269,6 +275,10 @@ class PipelineContextInitializationError(ContextError):
 
 class ContextMergeError(ContextError):
     code = "CONTEXT_MERGE"
+
+
+class ContextFieldError(ContextMergeError):
+    code = "CONTEXT_FIELD"
 
 
 class ValidationError(FlujoError):

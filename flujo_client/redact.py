@@ -1,6 +1,6 @@
 """What looks like a secret, taken out of what is told: providers' keys, headers, passwords in URLs and behind their names.
 
-It cannot know every secret, and in doubt hides more; it takes time in proportion to the text, whatever the text. Doing it twice changes nothing. Which fields a project hides besides is said once
+It cannot know every secret, and in doubt hides more; it takes time in proportion to the text, whatever the text. Doing it twice changes nothing. Which other fields a project hides is set once
 for the process.
 """
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 PREVIEW = 200
-"""Characters of a preview, where nobody asks for more."""
+"""Characters of a preview, unless more are requested."""
 _AROUND = 256
 _HIDDEN = "***"
 _OTHER_KEYS = "PRIMARY FOREIGN UNIQUE IDEMPOTENCY PARTITION SORT CACHE GROUP ROUTING PUBLIC SHARD HASH RANGE ROW INDEX LOOKUP DEDUP OBJECT MAP"
@@ -150,7 +150,7 @@ _PLURAL = re.compile(r"(?i)(?<!s)s$")
 _SIGNS = "pass", "pwd", "secret", "key", "cookie", "credential", "token"
 _SECRET_IN_QUERY = re.compile(r"(?i)([?&](?:\w*password|passwd|pwd|secret|token|api_?key)=)[^&#]*")
 _NO_PORT = re.compile(r"(?s)^([^:/?\[]*:)(?!\d*(?:[/?,]|$))[^/?]*")
-"""What is in a port's place and is no number: the password of a URL that lacks its host."""
+"""What is in a port's place and is not a number: the password of a URL that lacks its host."""
 _fields: set[str] = set()
 _in_text: list[re.Pattern[str]] = []
 """Finds the hidden fields in a text, behind their names: a prompt shows them as JSON or as a list."""
@@ -201,7 +201,7 @@ def redact_tree(tree: Any, name: object = "", *, hidden: Iterable[str] | None = 
     Args:
         tree: plain data.
         name: what it is under.
-        hidden: the fields to hide besides; the process's when None.
+        hidden: further fields to hide; the process's when None.
     """
     return _redacted(tree, name, _fields if hidden is None else {each.casefold() for each in hidden})
 

@@ -1,7 +1,7 @@
 """The user's part of a traceback, as text: from their code inward, as Python shows it, bounded, without secrets and without locals.
 
 Frames of Flujo, Celery, asyncio and pydantic-ai are left out, but for the innermost, where the error was raised. Model classes of
-pydantic-ai call providers' clients, so what such a class calls is no code of the user's either. An error that no code of the user's
+pydantic-ai call providers' clients, so what such a class calls is not the user's code either. An error that no code of the user's
 took part in has no traceback here. Reads source lines from their files, and nothing else.
 """
 
@@ -32,7 +32,7 @@ _MACHINERY: Final = frozenset({
     "pydantic_ai",
     "pydantic_graph",
 })  # fmt: skip
-"""Packages whose frames say nothing to whoever wrote the step; nor does what they call of the standard library."""
+"""Packages whose frames say nothing to the author of the step; nor does what they call of the standard library."""
 _MODELS: Final = ("pydantic_ai.models.", "pydantic_ai.providers.")
 _CALL_USERS: Final = ("pydantic_ai.models.function", "pydantic_ai.models.test")
 _HEADER: Final = "Traceback (most recent call last):\n"

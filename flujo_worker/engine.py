@@ -67,7 +67,7 @@ class Engine:
         self._thread.start()
 
     def begin(self, work: Coroutine[Any, Any, object]) -> None:
-        """Carry out work that nobody waits for. Called on the loop."""
+        """Do work that nothing waits for. Called on the loop."""
         self._tasks.add(self.loop.create_task(self._carried(work)))
 
     async def _carried(self, work: Coroutine[Any, Any, object]) -> None:
@@ -77,7 +77,7 @@ class Engine:
             self._tasks.discard(cast("asyncio.Task[Any]", asyncio.current_task()))
 
     def drop(self) -> None:
-        """Work no more on what nobody waits for."""
+        """Stop work that nothing waits for."""
         self.inbox.put(self._cancel_tasks)
 
     def _cancel_tasks(self) -> None:
@@ -85,7 +85,7 @@ class Engine:
             task.cancel()
 
     def carries_one(self) -> bool:
-        """Tell whether there is just one such work under way, so that nobody else can ask for what it asks for."""
+        """Tell whether there is just one such work under way, so that no other one can ask for what it asks for."""
         return len(self._tasks) == 1
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -147,7 +147,7 @@ class Gathering(Generic[T, R]):
 
 
 class Taker:
-    """Whoever takes messages beside the consumer: nobody, unless a pool says otherwise."""
+    """What takes messages beside the consumer: nothing, unless a pool says otherwise."""
 
     def wants(self, kind: AttemptKind, queue: str) -> bool:  # noqa: ARG002 - for those who do
         """Tell whether the process may carry out one more attempt of this kind from this queue."""
@@ -170,7 +170,7 @@ class LoopEffects:
         at_once: how many the store is asked for one by one at the same time; more would wait for its connections, each in a thread.
 
     Attributes:
-        taker: takes the next message at once, where nothing else is under way; nobody until the process consumes.
+        taker: takes the next message at once, where nothing else is under way; None until the process consumes.
     """
 
     def __init__(

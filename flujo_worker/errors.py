@@ -2,7 +2,7 @@
 
 WorkerError
 ├── StoreError              Postgres said no, or did not answer
-├── Unreadable              a row of ours is missing, or holds what nobody can read; its run is failed
+├── Unreadable              a row of ours is missing, or cannot be read; its run is failed
 ├── DispatchError           a message could not be published
 ├── StepFailed              what Celery's listeners are told of an attempt that failed
 ├── WireError               a message that is not ours, is not signed, or does not fit its own headers

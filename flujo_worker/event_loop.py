@@ -1,6 +1,6 @@
 """One event loop per process, in a thread of its own. Agents and their clients live on it; Celery's threads wait for it.
 
-User code that ignores its cancellation is left behind: whoever waits for it gets a timeout, and the coroutine continues without effect.
+User code that ignores its cancellation is left behind: its caller gets a timeout, and the coroutine continues without effect.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def is_async(function: Any) -> bool:
 
 
 def is_cancelled() -> bool:
-    """Tell whether somebody has cancelled the task that runs here, and it has not ended yet."""
+    """Tell whether other code has cancelled the task that runs here, and it has not ended yet."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
@@ -48,7 +48,7 @@ class within:  # noqa: N801 - used as asyncio.timeout is
 
     Args:
         seconds: how long the block may take.
-        left: makes the error that whoever waits for the coroutine gets when the block is left behind; a TimeoutError without it.
+        left: makes the error that the coroutine's caller gets when the block is left behind; a TimeoutError without it.
 
     Raises:
         TimeoutError: the block was cancelled, or ended too late.
@@ -106,13 +106,13 @@ class Inbox:
 
 
 class CallFuture(Future[T]):
-    """What whoever waits for a coroutine gets; `blocked_at` is where it was when it was found to block the loop, if it was."""
+    """What the caller of a coroutine gets; `blocked_at` is where it was when it was found to block the loop, if it was."""
 
     blocked_at: Place | None = None
 
 
 class _Call:
-    """A coroutine on the loop, and the future of whoever waits for it."""
+    """A coroutine on the loop, and its caller's future."""
 
     def __init__(self, name: str, late: Callable[[asyncio.Task[Any]], object]) -> None:
         self.name, self.future, self._late = name, CallFuture[Any](), late
@@ -129,7 +129,7 @@ class _Call:
                 self.task.cancel()
 
     def end(self, task: asyncio.Task[Any]) -> None:
-        """Hand on what came of it. If nobody waits any more, that goes nowhere but to `late`."""
+        """Hand on its result. If no caller waits any more, it goes only to `late`."""
         error = None if task.cancelled() else task.exception()
         if self.future.done():
             self._late(task)
@@ -143,14 +143,14 @@ class _Call:
                 self.future.set_result(task.result())
 
     def is_overdue(self, now: float, grace_s: float) -> bool:
-        """Tell whether it ought to have ended a grace time ago; note since when nobody waits for it."""
+        """Tell whether it ought to have ended a grace time ago; note since when no caller waits for it."""
         if self.future.done() and self.dropped_at is None:
             self.dropped_at = now
         since = [each.ends_at for each in tuple(self.limits)] if self.dropped_at is None else [self.dropped_at]
         return any(now > each + grace_s for each in since)
 
     def leave(self, why: str, place: Place) -> None:
-        """Give whoever waits the timeout of the outermost block that is over."""
+        """Give the caller the timeout of the outermost block that is over."""
         self.is_left = True
         limit = min(tuple(self.limits), key=lambda each: each.ends_at, default=None)
         if limit is not None:
@@ -188,7 +188,7 @@ class Loop:
         Args:
             work: the coroutine.
             name: what it is called in warnings.
-            late: called on the loop with a task that ended when nobody waited for it any more.
+            late: called on the loop with a task that ended when no caller waited for it any more.
         """
         call = _Call(name, late)
         self._calls[call] = None
@@ -234,7 +234,7 @@ class Loop:
         return left
 
     def blame(self) -> tuple[str, Place]:
-        """Find the call that blocks the loop, and tell whoever waits for it; give its name and the place that it is at."""
+        """Find the call that blocks the loop, and tell its caller; return its name and the place that it is at."""
         task, place = asyncio.current_task(self._loop), self._place()
         call = next((each for each in tuple(self._calls) if task is not None and each.task is task), None)
         if call is None:
@@ -253,7 +253,7 @@ class Loop:
         return place_of(task.get_coro())
 
     def give_up(self) -> None:
-        """Let go whoever waits for this loop: it is blocked for good."""
+        """Release the callers that wait for this loop, which is blocked for good."""
         self.is_given_up = True
         for call in tuple(self._calls):
             call.future.cancel()

@@ -1,6 +1,6 @@
 """Tells hooks what was committed: that a run has ended, and that a question is open (ADR 22).
 
-The commit has left a row for each, so nothing is lost with a process: whoever is alive and has the code takes it, calls the hooks and
+The commit has left a row for each, so nothing is lost with a process: a live worker that has the code takes it, calls the hooks and
 settles it. At least once, for who dies in between is followed by another. What a hook raises here cannot change an end; an abort at a
 question ends its run. Every worker process has one of these: it looks once in a while, and at once when this process has committed.
 """
@@ -85,7 +85,7 @@ class HookDelivery:
         return [each for each in pending if self._is_fit(each)]
 
     def carry_out(self, call: PendingHookCall) -> bool:
-        """Take a call, tell the hooks, and settle it; False: somebody else has it, or it waits.
+        """Take a call, tell the hooks, and settle it; False: another worker has it, or it waits.
 
         One that was lost twice is made where nothing else dies with it, and where it pays for no death but its own (ADR 13).
         """

@@ -104,7 +104,8 @@ class Host:
         self._post = RedisPublisher(settings, app)
         self._sender = Sender(self._post, self._store)
         self._loop, self._threads, self._results = Loop(), Threads("flujo-user"), RedisCache(settings)
-        catalog = CodeRegistry(settings.allowed_imports, self._store.plan)
+        self._build = own.build
+        catalog = CodeRegistry(settings.allowed_imports, self._store.plan, self._note_build)
         bench = user_code_runtime(settings, self._loop, self._threads, self._results)
         hooks = HookCaller(catalog, bench, strict=settings.hooks.strict)
         hooks_due = threading.Event()
@@ -123,14 +124,14 @@ class Host:
         )
         self._heartbeat = Heartbeat(own.heartbeat_file)
         self._slots, self._consumes = slots or own.concurrency, list(consumes)
-        member = _this_process(0 if is_child else self._slots, place)
+        member = _this_process(0 if is_child else self._slots, place, own.build)
         self._lease = Lease(
             self._store,
             member,
             lease_s=own.lease_s,
             renew_s=own.renew_s,
             on_renewed=self._heartbeat.beat,
-            on_told_to_stop=lambda: self.steps.stop(),  # noqa: PLW0108 - whoever runs the process replaces it
+            on_told_to_stop=lambda: self.steps.stop(),  # noqa: PLW0108 - the code that runs the process replaces it
         )
         changes = CodeChanges(
             self._store,
@@ -171,7 +172,7 @@ class Host:
             max_lost=own.max_lost,
             control_queue=own.control_queue,
             keep_events_days=settings.events.keep_days or None,
-            fits=self._attempts.code.fits,
+            fits=self._attempts.preparation.fits,
             may_load=trials.may_load,
             look_beside=neighbours.bury,
             prune=Pruner(
@@ -208,6 +209,10 @@ class Host:
         """Seconds since the lease was last renewed."""
         return self._lease.silent_s
 
+    def _note_build(self, fingerprint: str) -> None:
+        if self._build is not None:
+            self._store.note_build(fingerprint, self._build)
+
     def begin(self) -> None:
         """Take a lease, and begin to mark what is sent: all that an attempt needs."""
         capture_step_output()
@@ -217,7 +222,7 @@ class Host:
         self._sender.start()
 
     def start(self) -> None:
-        """Begin, and do what every worker does besides: sweep, tell hooks, tell of itself."""
+        """Begin, and do what else every worker does: sweep, call hooks, announce itself."""
         self.begin()
         self._sweeper.start()
         self._hook_calls.start()
@@ -324,7 +329,7 @@ class Host:
         return LoopEffects(engine, self._store, self._groups, self._threads, self._sender, at_once=at_once)
 
     def sweep(self) -> None:
-        """Sweep now, whoever's turn it is."""
+        """Sweep now, whichever worker's turn it is."""
         self._sweeper.sweep()
 
     def health_check(self) -> None:
@@ -332,10 +337,15 @@ class Host:
         self._health.check()
 
 
-def _this_process(slots: int, place: str) -> Member:
+def _this_process(slots: int, place: str, code_build: str | None) -> Member:
     host = socket.gethostname()
     return Member(
-        f"{host}-{os.getpid()}-{place or 'elsewhere'}-{secrets.token_hex(3)}", host, os.getpid(), _build(), slots
+        f"{host}-{os.getpid()}-{place or 'elsewhere'}-{secrets.token_hex(3)}",
+        host,
+        os.getpid(),
+        _build(),
+        slots,
+        code_build,
     )
 
 

@@ -14,8 +14,8 @@ from flujo_worker.user_code.code_registry import CodeMismatch, CodeRegistry
 
 
 def main(reference: str, fingerprint: str, seconds: int) -> None:
-    """Load it. That it cannot be loaded is no harm: whoever asked finds that out too, and with the reason."""
-    signal.alarm(seconds)  # ends this process even if nobody is left to do so, and nothing in it can
+    """Load it. A failure does no harm: the caller meets it too, with the reason."""
+    signal.alarm(seconds)  # ends this process even if no other process is left to do so, and nothing in it can
     settings = ConfigManager().settings()
     store = PostgresStore(settings.database(), pool_max=1).open()
     with suppress(CodeMismatch, Unreadable):

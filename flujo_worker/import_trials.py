@@ -1,7 +1,7 @@
-"""Tells whether the code of a run can be loaded without harm to whoever loads it, where no attempt pays for its death (ADR 13).
+"""Tells whether the code of a run can be loaded without harm to the process that loads it, where no attempt pays for its death (ADR 13).
 
 A module may end its process when it is imported, or never end its import. What is to load it outside an attempt asks here first: the
-sweeper, which would be killed or held for all runs, and whoever calls hooks. It is loaded in a process of its own first. Nobody waits for
+sweeper, which would be killed or held for all runs, and the callers of hooks. It is loaded in a process of its own first. Nothing waits for
 that: until it has ended, the answer is no.
 """
 

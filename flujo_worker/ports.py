@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from flujo_worker.errors import Unreadable
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from flujo_client.serial import Packed
     from flujo_worker.domain.budget import Reservation
     from flujo_worker.domain.carry_on import PlanMove
+    from flujo_worker.domain.context_change import Fields
     from flujo_worker.domain.retention import KeepRule
     from flujo_worker.domain.values import ChildRunRow, Decision, ScopeRow
 
@@ -93,6 +94,10 @@ class Reply:
     answer: HumanAnswer | None
 
 
+Replies: TypeAlias = "Callable[[], Sequence[Reply]]"
+"""Reads what people have answered at one place, in the order it was asked."""
+
+
 @dataclass(frozen=True, slots=True)
 class PendingHookCall:
     """What hooks are still to be told: that a run has ended, or that a question of it is open (ADR 22).
@@ -126,13 +131,14 @@ class Records:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One worker process in one incarnation."""
+    """One worker process in one incarnation: `build` is Flujo's version, `code_build` the user's name for the code that it has."""
 
     id: str
     host: str
     pid: int
     build: str
     slots: int
+    code_build: str | None = None
 
 
 class Renewal(NamedTuple):
@@ -231,7 +237,7 @@ class Ledger(Protocol):
 
         `plan` is what its message names; if its run is another pipeline's, the claim is refused as mismatched and changes nothing;
         if the run has come under another plan since the message was sent, as moved.
-        `fan_outs` are those it stands in, for the answer's `aborted`; `asks` what it reserves, all of it or nothing, in the same
+        `fan_outs` are those it is in, for the answer's `aborted`; `asks` what it reserves, all of it or nothing, in the same
         act. A reservation it holds already is kept instead.
         """
 
@@ -251,6 +257,12 @@ class Ledger(Protocol):
     def park(self, key: str, fence: int, reason: str, *, code: AwaitedCode | None = None) -> bool:
         """Let the run wait for a worker that can carry it on; the attempt goes back. `code`: it waits for bodies, not for its plan."""
 
+    def context_fields(self, model: str, digest: str, fields: Fields) -> list[Fields]:
+        """Record the fields that a context model has, under their digest, and read those that it had before."""
+
+    def plans_of_run(self, run: str) -> list[tuple[str, str]]:
+        """Read the fingerprints and versions of the plans that a run went by: the present one, then the others, the latest first; then those of the run it was forked from."""
+
     def store_code(self, versions: Sequence[CodeVersion]) -> None:
         """Store versions of code by digest."""
 
@@ -258,14 +270,14 @@ class Ledger(Protocol):
         """Read versions of code by digest; a missing one is left out."""
 
     def defer(self, key: str, fence: int, delay_s: float, event: Event | None = None) -> bool:
-        """Return an attempt back that has called nobody, to be published again after that many seconds; it keeps its number.
+        """Return an attempt that has made no call, to be published again after that many seconds; it keeps its number.
 
         What this claim reserved is given back too. `event` is written once for each attempt, however often it is put off. False: it
         was not running under that fence.
         """
 
     def postpone(self, key: str, delay_s: float) -> None:
-        """Have an attempt whose message is used up, and that nobody has claimed, published again after that many seconds."""
+        """Have an attempt whose message is used up, and that is not claimed, published again after that many seconds."""
 
     def stop(self, run: str, status: Literal["cancelled", "expired", "failed"], reason: str) -> bool:
         """Wind a run down. Once it returns, nothing merges and no live attempt is left. False: it had ended already."""
@@ -277,7 +289,7 @@ class Ledger(Protocol):
         """Read values by digest; a missing one is left out."""
 
     def reply(self, key: str) -> Reply | None:
-        """Read what became of the question that an attempt waited with; None for an attempt that asked nobody."""
+        """Read what became of the question that an attempt waited with; None for an attempt that asked no question."""
 
     def replies(self, run: str, address: str, step: str) -> list[Reply]:
         """Read what was answered at a step of a run, in the order it was asked."""
@@ -351,7 +363,7 @@ class Backlog(Protocol):
     ) -> list[Due]:
         """Mark what is to be published again, publish it, and return it; whoever is `damaged` told of is marked and not published.
 
-        `publish` is called inside the transaction that marks: whoever dies in between only doubles, and if it raises nothing is
+        `publish` is called inside the transaction that marks: a worker that dies in between only doubles, and if it raises nothing is
         marked.
         """
 
@@ -374,7 +386,7 @@ class Backlog(Protocol):
         """Return runs that must be wound down."""
 
     def orphaned_children(self, limit: int) -> list[str]:
-        """Live child runs that nobody waits for any more: their parent is stopped, or has closed what they were begun for."""
+        """Return live child runs that no run waits for any more: their parent is stopped, or has closed what they were begun for."""
 
     def rotate_event_partitions(self, keep_days: int | None) -> None:
         """Make place for the events of the days to come, and drop those of days that are over; None: never."""
@@ -390,7 +402,7 @@ class Backlog(Protocol):
 
 
 class PlanMoves(Protocol):
-    """Runs that go on under changed code (ADR 39)."""
+    """Runs that continue under changed code (ADR 39)."""
 
     def run_state(self, run: str) -> RunState | None:
         """Read where a run stands; None for one that there is not."""
@@ -399,23 +411,26 @@ class PlanMoves(Protocol):
         """Bring a run under another plan with all that is open, or change nothing.
 
         Returns:
-            moved: done. changed: the run stands elsewhere by now. older: the worker was started before the run's plan was taken up.
+            moved: done. changed: the run is elsewhere by now. older: the worker was started before the run's plan was taken up.
         """
 
     def adopt_plan(self, reference: str, plan: Plan, worker: str | None) -> None:
         """Keep a plan whose code a worker has, though no run goes by it yet."""
+
+    def note_build(self, fingerprint: str, build: str) -> None:
+        """Write down which build of the user's code a plan belongs to; the last one that says so counts."""
 
 
 class PendingHookCalls(Protocol):
     """What hooks are told after a commit. A call is owed from the commit that ended the run or opened the question until it is settled."""
 
     def pending_hook_calls(self, worker: str, limit: int, *, may_judge: bool = True) -> list[PendingHookCall]:
-        """Read the calls that nobody else has: not taken, taken by this worker, or by one whose lease is over if that may be judged."""
+        """Read the calls that no other worker has: not taken, taken by this worker, or by one whose lease is over if that may be judged."""
 
     def take_call(
         self, call: PendingHookCall, worker: str, *, may_judge: bool = True, room: Room = "shared"
     ) -> int | None:
-        """Take a call, and give how many processes it was lost with that ran nothing else; None: somebody else has it, or it is settled."""
+        """Take a call, and return how many processes it was lost with that ran nothing else; None if another worker has it, or it is settled."""
 
     def release_call(self, call: PendingHookCall, worker: str, *, losses: int) -> None:
         """Let go of a call that this worker has taken, and count so many losses as its own."""

@@ -85,7 +85,7 @@ class Quarantine:
         return message is not None
 
     def stop(self) -> None:
-        """End the processes; what they work on is free at once, and nobody's fault."""
+        """End the processes; what they work on is free at once, without blame."""
         self._is_stopping = True
         for process in list(self._running):
             process.stop()

@@ -41,7 +41,7 @@ ORPHAN_LEASES = 5
 
 def main(channel: socket.socket, order: dict[str, Any]) -> None:
     """Do the work of an order."""
-    for number in (signal.SIGTERM, signal.SIGINT):  # whoever started this process decides when it ends
+    for number in (signal.SIGTERM, signal.SIGINT):  # the process that started this one decides when it ends
         signal.signal(number, lambda *_: None)
     line = _Line(channel)
     try:

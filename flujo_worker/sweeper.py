@@ -11,7 +11,6 @@ import logging
 import random
 import threading
 import time
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -37,6 +36,8 @@ logger = logging.getLogger(__name__)
 BATCH = 200
 STOPPED_FOR = {"cancelled": "cancel requested", "expired": "deadline passed", "failed": "usage limit exceeded"}
 UNPARK_EVERY_S = 5.0
+MOST_UNFIT = 100_000
+"""Runs that wait for other bodies, or for other models, which a process remembers."""
 MOST_KEPT = 100_000
 """Parked runs that a process remembers it cannot move."""
 HOUSEKEEPING_EVERY_S = 3600.0
@@ -66,7 +67,7 @@ class Sweeper:
         control_queue: where join signals wait.
         keep_events_days: for how many days events are kept; None: for ever.
         may_load: tells whether code can be loaded without harm to this process.
-        fits: tells whether a pipeline here has the bodies that a run waits for.
+        fits: tells whether a pipeline here has the bodies or models that a run waits for, by the attempt that waits.
         look_beside: looks for processes of this machine that are gone, before each turn to sweep.
         prune: deletes a little of what is kept no longer, after each sweep.
     """
@@ -86,7 +87,7 @@ class Sweeper:
         control_queue: str = CONTROL_QUEUE,
         keep_events_days: int | None = None,
         may_load: Callable[[str, str], bool] = lambda *_: True,
-        fits: Callable[[LoadedPipeline, AwaitedCode], bool] = lambda *_: True,
+        fits: Callable[[LoadedPipeline, AwaitedCode, Envelope | None], bool] = lambda *_: True,
         look_beside: Callable[[], object] = lambda: None,
         prune: Callable[[], object] = lambda: None,
     ) -> None:
@@ -97,7 +98,7 @@ class Sweeper:
         self._every_s, self._max_lost = every_s, max_lost
         self._unparked_at = self._housekept_at = float("-inf")
         self._keep_events_days, self._look_beside, self._may_load = keep_events_days, look_beside, may_load
-        self._fits, self._prune = fits, prune
+        self._fits, self._prune, self._unfit = fits, prune, dict[object, None]()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._sweep_forever, name="flujo-sweeper", daemon=True)
 
@@ -112,7 +113,7 @@ class Sweeper:
         self._thread.join(timeout=5)
 
     def sweep(self) -> int:
-        """Sweep once, whoever's turn it is; return how many messages went out."""
+        """Sweep once, whichever worker's turn it is; return how many messages went out."""
         for run, status in self._store.runs_to_stop(BATCH):
             _safely(f"winding down {run}", partial(self._coordinator.stop, run, status, STOPPED_FOR[status]))
         for run in self._store.orphaned_children(BATCH):
@@ -172,7 +173,7 @@ class Sweeper:
     def _wind_down(self) -> None:
         """Close what a crash left of aborted fan-outs.
 
-        That they are aborted is seen the moment it is committed. Whoever did it is about to wind down and signal too, so the signal is
+        That they are aborted is seen the moment it is committed. The worker that did it is about to wind down and signal too, so the signal is
         left to it, and to `_join` when it is gone: a signal from here would win that race now and then, without anything being wrong.
         """
         for run, fan_out in self._store.aborted(BATCH):
@@ -219,13 +220,23 @@ class Sweeper:
                 _safely(f"unparking {run}", partial(self._unpark_if_fit, run, code, awaited))
 
     def _unpark_if_fit(self, run: str, code: Sequence[str], awaited: AwaitedCode) -> None:
-        """Let a run continue that waits for bodies of functions, if this worker has them."""
-        with suppress(CodeMismatch):
-            if self._fits(self._catalog.entry(*code), awaited):
+        """Let a run continue that waits for bodies of functions or for models, if this worker has them. It is asked once: its code stays."""
+        if (run, awaited) in self._unfit:
+            return
+        try:
+            entry = self._catalog.entry(*code)
+        except CodeMismatch as finding:
+            if finding.loaded is not None and self._changes is not None:
+                self._change_code(self._changes, run, finding.loaded.plan)
+        else:
+            waiting = self._store.envelopes([awaited.attempt]) if awaited.attempt else []
+            if self._fits(entry, awaited, next(iter(waiting), None)):
                 self._store.unpark(run)
+                return
+        put_bounded(self._unfit, (run, awaited), None, most=MOST_UNFIT)
 
     def _change_code(self, changes: CodeChanges, run: str, plan: Plan) -> None:
-        """Bring a parked run under the code that is here. One that may not go on under it is not asked about again: neither changes."""
+        """Bring a parked run under the code that is here. One that may not continue under it is not asked about again: neither changes."""
         try:
             carried = changes.carry_on(run, plan)
         except Unreadable as error:

@@ -4,7 +4,7 @@ Their names are few and constant, because an unknown name in a header hangs its 
 for each lane is its part: the last. All others leave the chord, and Celery acknowledges them without counting a part.
 
 A task whose attempt failed raises `StepFailed`: that is how Celery's events, signals and instrumentations learn of it. What follows from
-the failure is committed by then. The pool leaves the tracer out where nobody listens, and then nothing is raised.
+the failure is committed by then. The pool leaves the tracer out where nothing listens, and then nothing is raised.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def add(app: Celery, host: Callable[[], Host], refusals: Refusals) -> None:
 def _deliver(task: Any, carry_out: Callable[[], DeliveryResult], refusals: Refusals) -> None:
     """Carry out a delivery; one that does not count as a part of its chord is none of the chord's any more when it returns.
 
-    A message that is refused is recorded, and no part. An error is no part either: it would fail the chord for good, while the
+    A message that is refused is recorded, and is not a part. Neither is an error: it would fail the chord for good, while the
     sweeper has the work done by another delivery. It raises Ignore, as Celery means it; what goes well does not, for that costs
     fifty times as much, in copies of the traceback.
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 from flujo_client.address import new_run_id
 from flujo_client.api.retry import order_of
 from flujo_client.config.manager import Settings
+from flujo_client.config.run_settings import RunSettings
 from flujo_client.contract.approval import OPEN, check_answer, choose, closed
 from flujo_client.contract.envelope import CONTROL_QUEUE, TASK_JOIN, Envelope
 from flujo_client.contract.join_signal import JoinSignal
@@ -163,9 +164,10 @@ class LocalEngine:
             "context": context,
             "context_model": pipeline.context_model,
             "aros": self.settings.aros.table(),
+            "settings": RunSettings.of(self.settings).table(),
             **options,
         }
-        run, tenant = new_run_id(self.now), options.get("tenant", "")
+        run, tenant = options.pop("run_id", None) or new_run_id(self.now), options.get("tenant", "")
         options["limits"] = in_force(
             self.settings.budgets,
             plan,

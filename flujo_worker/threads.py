@@ -29,7 +29,7 @@ T = TypeVar("T")
 def carried(call: Callable[[], T]) -> Callable[[], T]:
     """Make a user's call ready for another thread: with this context's variables, and without StopIteration.
 
-    A future of asyncio does not take that one, and whoever waits for it would wait for ever.
+    A future of asyncio does not take that one, and a caller that waits for it would wait for ever.
     """
     return partial(contextvars.copy_context().run, _plain, call)
 
@@ -42,7 +42,7 @@ def _plain(call: Callable[[], T]) -> T:
 
 
 class _TrackedFuture(Future[T]):
-    """A call's future, which keeps since when nobody wants its result any more."""
+    """A call's future, which keeps since when its result is no longer wanted."""
 
     dropped_at: float | None = None
 
@@ -72,11 +72,11 @@ class Threads(Executor):
         return future
 
     def left_behind(self, grace_s: float) -> int:
-        """Count the calls that continue though nobody has wanted their result for a grace time."""
+        """Count the calls that continue though their result has not been wanted for a grace time."""
         since = time.monotonic() - grace_s
         return sum(each.dropped_at is not None and each.dropped_at < since for each in tuple(self._at_work))
 
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002 - Executor's signature; nobody is waited for
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002 - Executor's signature; it waits for no one
         """Let the idle threads go; one that is still at work goes when it is done."""
         self._is_closed = True
         while self._idle:
@@ -94,7 +94,7 @@ class Threads(Executor):
         while (work := self._next(inbox)) is not None:
             _call(*work)
             self._at_work.pop(work[0], None)
-            del work  # an idle thread must hold nobody's values
+            del work  # an idle thread must hold no values
             if self._is_closed:
                 return
             self._idle.append(inbox)
@@ -107,7 +107,7 @@ class Threads(Executor):
             pass
         try:
             self._idle.remove(inbox)
-        except ValueError:  # somebody has just taken it
+        except ValueError:  # another thread has just taken it
             return inbox.get()
         return None
 
@@ -117,7 +117,7 @@ def _call(future: Future[Any], call: Callable[[], Any]) -> None:
         return
     try:
         given = call()
-    except BaseException as error:  # noqa: BLE001 - whatever it is, it is for whoever waits
+    except BaseException as error:  # noqa: BLE001 - whatever it is, it is for the waiting caller
         future.set_exception(error)
     else:
         future.set_result(given)

@@ -49,7 +49,7 @@ def resume(  # noqa: PLR0913 - the seed's signature
 
     Raises:
         RunNotFound: there is no such run.
-        ResumeError: there is no such question open; it was answered by somebody else; or the answer does not fit.
+        ResumeError: there is no such question open; it was answered by someone else; or the answer does not fit.
     """
     status = yield from status_of(run_id)
     approvals = yield from query(requests.questions(run_id))

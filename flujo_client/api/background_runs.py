@@ -12,7 +12,7 @@ from flujo_client.api import approvals
 from flujo_client.api.operations import Enqueued, record_of
 from flujo_client.contract.outcome import Fault
 from flujo_client.contract.records import LIVE_RUN, BackgroundRestart
-from flujo_client.errors import ConfigurationError, ResumeError
+from flujo_client.errors import ConfigurationError, FeatureDisabled, ResumeError
 from flujo_client.gateway import requests
 from flujo_client.gateway.effects import RequestSweep, query
 from flujo_client.pipeline.submit import ValueLimits, by_reference, pack
@@ -30,7 +30,7 @@ AGAIN = "again"
 
 
 def failed(parent_run_id: str | None, hours_back: float) -> requests.Request[list[RunRecord]]:
-    """Ask for the failed runs in the background that nobody has started again, newest first."""
+    """List the failed background runs that have not been started again, newest first."""
     return requests.runs(
         status="failed",
         parent=parent_run_id,
@@ -115,7 +115,7 @@ def _started_by_hand(settings: Settings, task: RunRecord, new_data: Any) -> Oper
 
 
 def _start_again(settings: Settings, task: RunRecord, new_data: Any, *, wait_s: float) -> Operation[str | None]:
-    """Start it again with the context it began with; the answer is None if somebody else has done so."""
+    """Start it again with the context it began with; the answer is None if another caller has done so."""
     size = ValueLimits(settings.limits.snapshot_inline_bytes, settings.limits.snapshot_max_bytes)
     launch = yield from query(requests.launch(task.id))
     value = None if new_data is None else pack(encode(new_data, path="new_data"), "new_data", size)
@@ -165,7 +165,7 @@ def _renamed(context: Packed, task_id: str, before: RunRecord) -> Packed:
 
 def _need_resumability(settings: Settings) -> None:
     if not settings.background_tasks.resumability:
-        raise ConfigurationError(
+        raise FeatureDisabled(
             "resuming background steps is switched off here",
             suggestion="set resumability = true in [background_tasks]",
         )

@@ -74,6 +74,7 @@ class FlujoClient:
         value: Any = None,
         *,
         context: Mapping[str, Any] | BaseModel | None = None,
+        run_id: str | None = None,
         idempotency_key: str | None = None,
         queue: str | None = None,
         priority: int | None = None,
@@ -90,6 +91,7 @@ class FlujoClient:
             pipeline: `"package.module:attribute"`, or the object that is there.
             value: the first step's input.
             context: the run's context: a mapping, or an instance of the pipeline's context model.
+            run_id: an id of your own, of letters, digits, `_`, `-` and `.`; the same id again gives the same run, and is refused for other work.
             idempotency_key: the same key again gives the same run, and is refused for other work.
             queue: the Celery queue of steps that name none.
             priority: 0, served first, to 9.
@@ -97,7 +99,7 @@ class FlujoClient:
             deadline_s: seconds after which the run expires.
             metadata: kept with the run, for `list_runs`.
             trace_parent: a W3C trace context to carry.
-            limits: what the run may spend with all its child runs; the project's `[budgets]` count besides, the smaller of each.
+            limits: what the run may spend with all its child runs; the project's `[budgets]` apply too, the smaller of each.
             connection: your own transaction, as a psycopg `Connection`, a SQLAlchemy `Session` or `Connection` on psycopg, or Django's
                 `connection`: the run exists if and only if you commit. It is published by a sweep within a second, or at once by
                 `RunHandle.publish()` after your commit.
@@ -105,12 +107,13 @@ class FlujoClient:
         Raises:
             PipelineError, MissingAgentError: all that is wrong with the pipeline.
             SerializationError, PipelineContextInitializationError: input or context cannot be sent.
-            IdempotencyConflict: the key is in use for other work.
+            IdempotencyConflict: the id or the key is in use for other work.
             ServiceUnreachable: Postgres does not answer, or Redis does not and has not within the last second. Nothing was recorded.
             ClientError: `connection` is none that a transaction can be shared with; says what to pass.
         """
         options: EnqueueOptions = {
             "context": context,
+            "run_id": run_id,
             "idempotency_key": idempotency_key,
             "queue": queue,
             "priority": priority,
@@ -173,7 +176,7 @@ class FlujoClient:
         """List runs, newest first, child runs among them.
 
         `metadata` finds runs whose metadata contain it; `prefix` those whose id begins with it; `end` those whose id ends with it; `part` those whose id has it anywhere;
-        `parent` the child runs of a run, or with an empty text all that are no child runs; `background` those of background steps,
+        `parent` the child runs of a run, or with an empty text all that are not child runs; `background` those of background steps,
         or with False all others.
         """
         request = requests.runs(
@@ -211,7 +214,7 @@ class FlujoClient:
         return self._door.perform(approvals.answer(self.settings, token, value, actor=actor, note=note))
 
     def get_failed_background_tasks(self, parent_run_id: str | None = None, hours_back: float = 24) -> list[RunRecord]:
-        """List the runs of background steps that failed in the last hours and that nobody has started again, newest first.
+        """List the runs of background steps that failed in the last hours and have not been started again, newest first.
 
         Args:
             parent_run_id: only those that this run launched.
@@ -233,8 +236,8 @@ class FlujoClient:
 
         Raises:
             RunNotFound: there is no such run.
-            ResumeError: it is no background step's, has succeeded, was started again before (`STARTED_AGAIN`), or continues by itself.
-            ConfigurationError: `[background_tasks]` says that nothing is resumed.
+            ResumeError: it does not belong to a background step, has succeeded, was started again before (`STARTED_AGAIN`), or continues by itself.
+            FeatureDisabled: `[background_tasks]` says that nothing is resumed.
         """
         return RunHandle(self, self._door.perform(background_runs.resume(self.settings, task_id, new_data)))
 
@@ -249,7 +252,7 @@ class FlujoClient:
 
         Raises:
             RunNotFound: there is no such run.
-            ConfigurationError: `[background_tasks]` says that nothing is resumed.
+            FeatureDisabled: `[background_tasks]` says that nothing is resumed.
         """
         begun = self._door.perform(background_runs.retry_failed(self.settings, parent_run_id, max_retries))
         return [RunHandle(self, each) for each in begun]

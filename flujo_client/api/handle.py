@@ -77,7 +77,7 @@ class RunHandle(Generic[OutputT, ContextT]):
         """Read what is known of the run's story, after an event's `cursor`, and at most so many events.
 
         Raises:
-            ClientError: that is no event's cursor.
+            ClientError: `after` is not the cursor of an event.
         """
         return self._client.ask(requests.events(self.id, after=after, limit=limit))
 
@@ -89,7 +89,7 @@ class RunHandle(Generic[OutputT, ContextT]):
 
         Raises:
             RunNotFound: there is no such run.
-            ClientError: that is no event's cursor.
+            ClientError: `after` is not the cursor of an event.
         """
         page: list[EventRecord]
         while page := self._client.perform(operations.more_of_the_story(self.id, after)):

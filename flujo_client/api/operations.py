@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from flujo_client.address import new_run_id
 from flujo_client.api.hold import hold
+from flujo_client.config.run_settings import RunSettings
 from flujo_client.contract.approval import OPEN
 from flujo_client.contract.approval_token import signed
 from flujo_client.contract.read import read_result, references
@@ -79,7 +80,7 @@ logger = logging.getLogger(__name__)
 
 FIRST_POLL_S, SLOWEST_POLL_S = 0.005, 0.25
 LOOK_AGAIN_S = 30.0
-"""How long nobody is believed who says that a run's status has not changed."""
+"""How old a run's unchanged status may be before it is read again."""
 EVENTS_AT_ONCE = 10_000
 EMBEDDED_LOOK_S = 0.2
 FIRST_LOOK_S = 5.0
@@ -116,7 +117,7 @@ def enqueue(
     """
     connection = options.get("connection")
     found = yield from find_pipeline(settings, pipeline, has_context=options.get("context") is not None)
-    new = new_run_of(settings, found, value, options)
+    new = new_run_of(settings, found, value, options, run_id=options.get("run_id"))
     if connection is None:
         yield PingBroker()
     grace_s = requests.GRACE_S if connection is None else 0.0
@@ -129,9 +130,11 @@ def enqueue(
     return Enqueued(recorded, is_new=True)
 
 
-def new_run_of(settings: Settings, found: FoundPipeline, value: Any, options: RunOptions) -> NewRun:
+def new_run_of(
+    settings: Settings, found: FoundPipeline, value: Any, options: RunOptions, *, run_id: str | None = None
+) -> NewRun:
     """Check a run's input and options, and make the value that is recorded; raises what `new_run` raises."""
-    deadline_s, tenant, run_id = options.get("deadline_s"), options.get("tenant", ""), new_run_id(time.time())
+    deadline_s, tenant, run_id = options.get("deadline_s"), options.get("tenant", ""), run_id or new_run_id(time.time())
     limits = in_force(
         settings.budgets,
         found.plan,
@@ -153,6 +156,7 @@ def new_run_of(settings: Settings, found: FoundPipeline, value: Any, options: Ru
         metadata=options.get("metadata") or {},
         trace_parent=options.get("trace_parent"),
         aros=settings.aros.table(),
+        settings=RunSettings.of(settings).table(),
     )
     return new_run(
         found.plan,
@@ -312,7 +316,7 @@ def more_of_the_story(run_id: str, after: str | None) -> Operation[list[EventRec
 
     Raises:
         RunNotFound: there is no such run.
-        ClientError: that is no event's cursor.
+        ClientError: `after` is not the cursor of an event.
     """
     pause = FIRST_POLL_S
     page = yield from query(requests.events(run_id, after=after))
@@ -386,7 +390,8 @@ def _check_unchanged(settings: Settings, pipeline: Pipeline) -> None:
     """Refuse a pipeline that says something else than the blueprint it would travel as; raises PipelineError."""
     reference, text = reference_to(pipeline), str(pipeline.blueprint)
     written = with_reference_options(Pipeline.from_yaml_text(text, allowed=settings.allowed_imports), reference)
-    if compile_plan(written).fingerprint != compile_plan(pipeline).fingerprint:
+    same = [(each.on_body_change, each.context_migrations.keys()) for each in (written, pipeline)]
+    if compile_plan(written).fingerprint != compile_plan(pipeline).fingerprint or same[0] != same[1]:
         raise PipelineError(
             "the pipeline was changed after it was read from its blueprint, so workers would build a different one",
             suggestion="change the blueprint; or use replace(pipeline, blueprint=None) and define it in a module",
@@ -402,14 +407,27 @@ def _known(reference: str, error: FlujoError) -> Operation[FoundPipeline]:
 
 
 def same_run(new: NewRun | NewFork, connection: Any = None) -> Operation[str]:
-    """Find the run that was recorded under a new run's idempotency key; raises IdempotencyConflict if it is other work."""
+    """Find the run that was recorded under a new run's idempotency key or id; raises IdempotencyConflict if it is other work."""
     key, run_id = new.idempotency_key, new.first.ticket.run
+    taken = yield from query(requests.find_by_id(run_id), connection)
+    if taken is not None:
+        if taken != (new.first.ticket.tenant, new.digest):
+            raise id_taken(run_id)
+        return run_id
     if key is None:
         raise ClientError(f"run {run_id} was not recorded")
     run_id, first_digest = yield from query(requests.find_by_key(new.first.ticket.tenant, key), connection)
     if first_digest != new.digest:
         raise key_taken(key, run_id)
     return run_id
+
+
+def id_taken(run_id: str) -> IdempotencyConflict:
+    """Make the error about a run id that is in use for other work."""
+    return IdempotencyConflict(
+        f"run {run_id} exists, and was enqueued with another pipeline, input, context or tenant",
+        suggestion="choose another `run_id` for other work",
+    )
 
 
 def key_taken(key: str, run_id: str) -> IdempotencyConflict:

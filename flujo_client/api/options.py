@@ -35,6 +35,7 @@ class RunOptions(_CommonOptions, total=False):
 class EnqueueOptions(RunOptions, total=False):
     """Options of `FlujoClient.enqueue`."""
 
+    run_id: str | None
     connection: Any
 
 

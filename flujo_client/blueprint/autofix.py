@@ -52,7 +52,7 @@ _OTHER_TAG: Final = re.compile(r"\{\{[ \t\r\n]*(?:/if|/each|else)[ \t\r\n]*\}\}"
 
 @dataclass(frozen=True, slots=True)
 class Autofixed:
-    """What came of mending a text; `findings` are those that were mended, in the order in which that was done."""
+    """What came of mending a text; `findings` are those that were mended, round by round, in the order of their places."""
 
     text: str
     findings: tuple[Finding, ...]
@@ -66,14 +66,21 @@ def autofix(text: str, find: Callable[[str], Sequence[Finding]]) -> Autofixed:
         find: gives what is wrong with a text, with the places in it.
     """
     done: list[Finding] = []
-    while len(done) < MOST:
-        found = find(text)
-        step = next(((each, mended) for each in found if (mended := _mended(text, each)) is not None), None)
-        if step is None:
-            break
-        finding, text = step
-        done.append(finding)
+    while (mended := _round(text, find(text), MOST - len(done))).findings:
+        text = mended.text
+        done += mended.findings
     return Autofixed(text, tuple(done))
+
+
+def _round(text: str, found: Sequence[Finding], most: int) -> Autofixed:
+    """Mend what was found at once, the last place first: what stands before an edit stays where it is."""
+    done: list[Finding] = []
+    for finding in sorted(found, key=lambda each: (each.line or 0, each.column or 0), reverse=True):
+        mended = _mended(text, finding) if len(done) < most else None
+        if mended is not None:
+            text = mended
+            done.append(finding)
+    return Autofixed(text, tuple(reversed(done)))
 
 
 def is_slip(given: str, meant: str) -> bool:

@@ -55,6 +55,11 @@ class Building:
             resources=self.document.get("resources"),
             hooks=tuple(self.document.get("hooks", ())),
             on_change=self.document.get("on_change"),
+            on_body_change=self.document.get("on_body_change", "warn"),
+            context_migrations={
+                key: self.load(function, "migration")
+                for key, function in self.document.get("context_migrations", {}).items()
+            },
         )
 
     def load(self, reference: str, what: str) -> Any:

@@ -70,8 +70,7 @@ class Writing:
             named["name"] = pipeline.name
         if pipeline.version != "latest":
             named["pipeline_version"] = pipeline.version
-        if pipeline.on_change is not None:
-            named["on_change"] = pipeline.on_change
+        named |= self._changes(pipeline)
         if pipeline.context_model is not PipelineContext:
             model = pipeline.context_model
             named["context_model"] = None if model is None else self.named(model, "context model")
@@ -84,6 +83,18 @@ class Writing:
         if self.agents:
             named["agents"] = {name: _agent(name, each) for name, each in self.agents.items()}
         return named | {"steps": steps}
+
+    def _changes(self, pipeline: Pipeline) -> Data:
+        """Write what becomes of runs whose code has changed."""
+        written: Data = {}
+        if pipeline.on_change is not None:
+            written["on_change"] = pipeline.on_change
+        if pipeline.on_body_change != "warn":
+            written["on_body_change"] = pipeline.on_body_change
+        if pipeline.context_migrations:
+            migrations = pipeline.context_migrations.items()
+            written["context_migrations"] = {key: self.named(function, "migration") for key, function in migrations}
+        return written
 
     def cannot(self, what: str) -> None:
         """Note what a blueprint cannot say."""

@@ -95,6 +95,9 @@ def _processing() -> Schema:
                 "tolerant_level": {"enum": list(processing.LEVELS)},
                 "allow": _closed(allow),
                 "max_unescape_depth": {"type": "integer", "minimum": 0},
+                "max_characters": {"type": "integer", "minimum": 1},
+                "max_steps": {"type": "integer", "minimum": 1},
+                "max_ms_per_mb": {"type": "number", "minimum": 0},
                 "anyof_strategy": {"enum": list(processing.STRATEGIES)},
             }
         ),

@@ -18,7 +18,7 @@ _NO_FIELDS: Final = {*TEMPLATE_NAMES, _OUTPUT}
 
 
 def context_path(given: str) -> str | None:
-    """Write it as a dotted path in the context; None for what is no place there.
+    """Write it as a dotted path in the context; None for what is not a place there.
 
     `context.a.b` is the field `a.b`, and so is `a.b`; `steps.x.output` is what the context keeps of the step `x`. Braces may stand around.
     """

@@ -15,6 +15,7 @@ from flujo_client.blueprint import agents
 from flujo_client.blueprint.kind import BODY
 from flujo_client.blueprint.shapes import TEXT, AnyOf, Key, ListOf, MapOf, Null, Number, OneOf, Table, refused
 from flujo_client.blueprint.value_types import EXPRESSION, TEMPLATE, JsonSchema, Model, OneOfOr, Reference, is_function
+from flujo_client.contract.code import ON_BODY_CHANGE
 from flujo_client.contract.plan import ON_CHANGE
 from flujo_client.pipeline.agentic_loop import registry_findings
 from flujo_client.pipeline.hooks import HOOK
@@ -133,6 +134,14 @@ DOCUMENT: Final = Table(
         "on_change": Key(
             OneOf(ON_CHANGE),
             "What happens to a run when its code has changed; the project's `[runs] on_change` by default.",
+        ),
+        "on_body_change": Key(
+            OneOf(ON_BODY_CHANGE),
+            "What happens to a run whose conversation would continue with other code; `warn` by default.",
+        ),
+        "context_migrations": Key(
+            MapOf(Reference("migration", is_function), "version or fingerprint"),
+            "Functions for contexts that were written with other fields of the context model.",
         ),
         "context_model": Key(
             AnyOf((Reference("context model"), Null())),

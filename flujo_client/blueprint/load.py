@@ -1,7 +1,7 @@
 """From a text or a file to a pipeline: read, ask the shapes, put what it names by file into it, build.
 
 What comes out holds its own definition, `Pipeline.blueprint`: one text, with the prompts and blueprints of other files in it, so that
-whoever has it needs no file. It must not read a file outside the blueprint's folder and the working directory, nor a hidden one.
+no other file is needed with it. It must not read a file outside the blueprint's folder and the working directory, nor a hidden one.
 """
 
 from __future__ import annotations

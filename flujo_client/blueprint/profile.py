@@ -33,7 +33,7 @@ class Profile:
     weights: tuple[Mapping[str, str], ...] = ()
 
     def weight(self, rule: str) -> str | None:
-        """Return the weight of a rule; None where nothing is said of it."""
+        """Return the weight of a rule; None if the profile does not set it."""
         found = (_weight(table, rule) for table in self.weights)
         return next((each for each in found if each is not None), None)
 
@@ -56,7 +56,7 @@ def checked(weights: Mapping[str, Any], where: str) -> Mapping[str, str]:
     """Return a table of weights back.
 
     Args:
-        weights: as somebody wrote it.
+        weights: as it was written.
         where: names it in errors.
 
     Raises:

@@ -98,7 +98,7 @@ class _Refused(Exception):
 def _decoded(text: str | bytes) -> str:
     size = len(text if isinstance(text, bytes) else text.encode(errors="replace"))
     if size > MAX_BYTES:
-        raise _Refused("Y-LIMIT", f"{size:,} bytes is too large: at most {MAX_BYTES:,}; put parts into imports")
+        raise _Refused("Y-LIMIT", f"it has {size:,} bytes; at most {MAX_BYTES:,} are allowed; put parts into imports")
     if isinstance(text, bytes):
         try:
             return text.decode("utf-8-sig")

@@ -105,7 +105,7 @@ class SourceEntry:
 
 
 def entry_at(text: str, finding: Finding) -> SourceEntry | None:
-    """Find what a finding is about; None where that is no key or item of its own, or is elsewhere by an alias."""
+    """Find what a finding is about; None where that is not a key or item of its own, or is elsewhere by an alias."""
     last = finding.key.rpartition(".")[2]
     is_item = last.endswith("]") and "[" in last  # a key may have either in it
     ending = last[last.rindex("[") :] if is_item else last

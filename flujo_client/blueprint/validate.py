@@ -1,4 +1,4 @@
-"""The door for whoever wants to know what is wrong: everything at once, warnings too, and nothing is raised for it.
+"""The way to find out what is wrong: everything at once, warnings too, without raising.
 
 It must not send anything. In: a blueprint's file or text, a reference, or a pipeline; out: a `ValidationReport`.
 """

@@ -1,4 +1,4 @@
-"""`flujo dev`: for whoever looks after pipelines. A command's module is imported when it is used: probes are to be quick."""
+"""`flujo dev`: for operators of pipelines. A command's module is imported when it is used, because probes must be quick."""
 
 from __future__ import annotations
 
@@ -28,4 +28,4 @@ class _Dev(click.Group):
 
 @click.group("dev", cls=_Dev)
 def command() -> None:
-    """For whoever looks after pipelines."""
+    """Operate pipelines: health, settings, budgets, liveness."""

@@ -47,7 +47,7 @@ class Fixed:
     is_written: bool = False
 
     def shape(self) -> dict[str, Any]:
-        """Return what `--json` has of it besides the findings that are left."""
+        """Return what `--json` has of it, apart from the findings that are left."""
         mended = [dataclasses.asdict(each) for each in self.findings]
         return {"mended": mended, "diff": self.diff, "written": self.is_written}
 
@@ -69,13 +69,13 @@ def fix_files(targets: Sequence[str], how: FixOptions, *, allowed: Sequence[str]
     """Fix blueprints' files.
 
     Args:
-        targets: the files; what is said of one that is not there is left to the validation.
+        targets: the files; missing ones are left to the validation.
         how: whether it is shown, asked for and written.
         allowed: import prefixes that references may be under.
         profile: what it has off is left alone.
 
     Raises:
-        UsageError: one is no file, or nobody can be asked.
+        UsageError: one is not a file, or stdin is not a terminal.
     """
     for each in targets:
         if not is_file(each):

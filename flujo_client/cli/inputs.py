@@ -1,7 +1,7 @@
 """What is given on the command line: a run's input, context and limits, for `run` and `enqueue` alike, and any value as JSON.
 
 A run's input comes from a flag, else from FLUJO_INPUT, else from piped stdin, else it is empty. It is text, whatever it looks
-like, unless `--input-json` gives it: a pipeline must not get a number because somebody's text was `42`.
+like, unless `--input-json` gives it: a pipeline must not get a number because a user's text was `42`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ STDIN = "-"
 
 
 def json_option(what: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add `--input-json`, which every command that takes a value has besides its text, and call the command with `json_text`."""
+    """Add `--input-json`, which every command that takes a value has in addition to its text, and call the command with `json_text`."""
     return click.option(
         "--input-json", "-j", "json_text", metavar="JSON", help=f"{what} as JSON instead of text; '-' reads stdin."
     )

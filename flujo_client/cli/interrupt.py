@@ -12,7 +12,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 def listen() -> None:
-    """Have Ctrl-C raise `Interrupted`, unless whoever started this process has it ignored."""
+    """Have Ctrl-C raise `Interrupted`, unless the process that started this one has it ignored."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupt)
 

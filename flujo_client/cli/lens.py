@@ -20,6 +20,7 @@ from flujo_client.cli.output import say, show_json, show_rows, stdout
 from flujo_client.cli.plugins import ExtensibleGroup
 from flujo_client.cli.tables import runs_table
 from flujo_client.cli.timeouts import read, timeout_option
+from flujo_client.contract.records import RUN_STATUSES
 
 if TYPE_CHECKING:
     from flujo_client.api.client import FlujoClient
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 WIDE = 100
 """A terminal of so many columns has room for whole ids."""
-STATUSES = ("queued", "running", "paused", "parked", "succeeded", "failed", "cancelled", "expired")
 
 
 class _Lens(ExtensibleGroup):
@@ -40,7 +40,7 @@ def command() -> None:
 
 
 @command.command("list")
-@click.option("--status", type=click.Choice(STATUSES), help="Only runs with this status.")
+@click.option("--status", type=click.Choice(RUN_STATUSES), help="Only runs with this status.")
 @click.option("--pipeline", metavar="NAME", help="Only runs of this pipeline: its name or its reference.")
 @click.option("--parent", metavar="RUN", help="Only child runs of this run.")
 @click.option("--background", is_flag=True, help="Only runs of background steps, with the run that launched each.")

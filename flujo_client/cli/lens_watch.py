@@ -1,7 +1,7 @@
 """`flujo lens watch`: a run's story as it happens, a line for each event, until the run has ended.
 
 The events are data and go to stdout; what the run is, the questions it has open and how it ended are talk. Questions of child runs
-are in stories of their own, so they are looked for besides.
+are in event streams of their own, so they are read separately.
 """
 
 from __future__ import annotations

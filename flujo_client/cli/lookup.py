@@ -42,7 +42,7 @@ def _taken(ctx: click.Context, _: click.Parameter, given: str) -> Any:
 
 
 def find_run(client: FlujoClient, named: str) -> RunHandle:
-    """Find the run whose id begins or ends so, or that `last` or `-2` names among those that are no child runs.
+    """Find the run whose id begins or ends so, or that `last` or `-2` names among those that are not child runs.
 
     Raises:
         RunNotFound: there is none.

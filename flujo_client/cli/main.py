@@ -91,7 +91,7 @@ def main() -> None:
     if here not in sys.path:
         sys.path.insert(0, here)
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a terminal that lacks a letter is no error
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a terminal that lacks a letter is not an error
     cli()
 
 

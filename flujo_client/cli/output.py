@@ -73,12 +73,17 @@ def show_value(value: Any) -> None:
 
 def show_json(value: Any, *, in_a_line: bool = False) -> None:
     """Print data for a program: one JSON document; `in_a_line` where more follow."""
+    _write(json_text(value, in_a_line=in_a_line))
+
+
+def json_text(value: Any, *, in_a_line: bool = False) -> str:
+    """Write any value as JSON, as far as that shows it."""
     import orjson
 
     from flujo_client.serial import safe_serialize
 
     tree = safe_serialize(value, max_nodes=MAX_JSON_NODES, max_depth=MAX_JSON_DEPTH)
-    _write(orjson.dumps(tree, option=0 if in_a_line else orjson.OPT_INDENT_2).decode())
+    return orjson.dumps(tree, option=0 if in_a_line else orjson.OPT_INDENT_2).decode()
 
 
 def say(text: str) -> None:
@@ -92,7 +97,7 @@ def print_status(renderable: RenderableType) -> None:
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Show the person lines that somebody else has written."""
+    """Show the person lines that another program has written."""
     for line in lines:
         print_status(Text(printable(line)))
 

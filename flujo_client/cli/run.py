@@ -7,21 +7,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from pydantic import BaseModel
 from rich.text import Text
 
 from flujo_client.address import STEP
 from flujo_client.api.hold import hold
 from flujo_client.api.operations import FIRST_LOOK_S, look_at, timed_out
 from flujo_client.api.runner import Flujo
+from flujo_client.cli.dry_run import rehearse
+from flujo_client.cli.final_output import FORMATS, show_output
 from flujo_client.cli.format import counted, duration, in_a_line, short
 from flujo_client.cli.inputs import input_options, limit_options
 from flujo_client.cli.json_output import details_shape
-from flujo_client.cli.output import print_lines, print_status, say, show_json, show_value, stderr
+from flujo_client.cli.output import json_text, print_lines, print_status, say, show_json, stderr
 from flujo_client.cli.step_output import OutputReader
 from flujo_client.cli.story import question_lines
 from flujo_client.cli.tables import steps_table
 from flujo_client.cli.watching import WATCH, run_and_watch
+from flujo_client.config.manager import ConfigManager
 from flujo_client.gateway import requests
+from flujo_client.pipeline.reference import load
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,7 +40,7 @@ if TYPE_CHECKING:
 
 LOOK_EVERY_S = 0.5
 START_S = 30.0
-"""How long a worker of our own may take to start before anything is said of it."""
+"""How long a worker of our own may take to start before a message says so."""
 
 
 @click.command("run")
@@ -43,10 +48,24 @@ START_S = 30.0
 @input_options
 @limit_options
 @click.option(
+    "--run-id", metavar="ID", help="Your own id for the run; the same id again waits for that run or shows its result."
+)
+@click.option(
+    "--context-model", "-c", "model", metavar="MODULE:CLASS", help="The context's model, if the pipeline has none."
+)
+@click.option(
+    "--dry-run", is_flag=True, help="Check the pipeline and list its steps without running them; needs no services."
+)
+@click.option(
     "--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="The longest time to wait; the run continues."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON, as `lens show --json` does.")
 @click.option("--show-steps/--no-steps", default=True, show_default=True, help="Print how each step went.")
+@click.option("--show-context/--no-context", help="Print the final context to stderr, as JSON.")
+@click.option("--only-steps", is_flag=True, help="Print how each step went, and no output.")
+@click.option(
+    "--final-output-format", "form", type=click.Choice(FORMATS), default="auto", help="How to print the output."
+)
 @click.option(WATCH, "is_watched", is_flag=True, help="Run again whenever a file in this folder changes.")
 def command(  # noqa: PLR0913 - a parameter for each option
     *,
@@ -54,9 +73,15 @@ def command(  # noqa: PLR0913 - a parameter for each option
     value: Any,
     context: Mapping[str, Any] | None,
     limits: UsageLimits | None,
+    run_id: str | None,
+    model: str | None,
+    dry_run: bool,
     timeout: float | None,
     as_json: bool,
     show_steps: bool,
+    show_context: bool,
+    only_steps: bool,
+    form: str,
     is_watched: bool,
 ) -> None:
     """Run the pipeline at REFERENCE, 'package.module:attribute' or a blueprint's YAML file, and print its output.
@@ -67,9 +92,12 @@ def command(  # noqa: PLR0913 - a parameter for each option
     if is_watched:
         run_and_watch(Path.cwd(), value if isinstance(value, str) else "")
         return
-    with Flujo(reference, usage_limits=limits) as flujo:
-        run = flujo.start(value, initial_context_data=context)
-        say(f"{run.id} enqueued")
+    if dry_run:
+        rehearse(reference, has_context=context is not None or model is not None)
+        return
+    with Flujo(reference, usage_limits=limits, context_model=None if model is None else _model(model)) as flujo:
+        run = flujo.start(value, run_id=run_id, initial_context_data=context)
+        say(f"{run.id} enqueued" if run.is_new else f"{run.id} was enqueued before")
         try:
             result = _wait(run, timeout, flujo.client, START_S if flujo.has_started_worker else FIRST_LOOK_S)
         except KeyboardInterrupt:
@@ -79,13 +107,26 @@ def command(  # noqa: PLR0913 - a parameter for each option
         if as_json:
             values = {"output": result.output, "context": result.final_pipeline_context}
             show_json(details_shape(run.record(), trace, run.budgets(), **values))
-        elif show_steps:
+        elif show_steps or only_steps:
             print_status(steps_table(trace))
         if not as_json:
-            say(f"trace: flujo lens trace {short(run.id)}")
+            _tell(result, with_context=show_context)
         result.raise_for_status()
-        if not as_json:
-            show_value(result.output)
+        if not (as_json or only_steps):
+            show_output(result.output, form)
+
+
+def _tell(result: PipelineResult, *, with_context: bool) -> None:
+    if with_context:
+        print_lines(json_text(result.final_pipeline_context).splitlines())
+    say(f"trace: flujo lens trace {short(result.run_id)}")
+
+
+def _model(reference: str) -> type[BaseModel]:
+    model = load(reference, allowed=ConfigManager().settings().allowed_imports, what="context model")
+    if not (isinstance(model, type) and issubclass(model, BaseModel)):
+        raise click.BadParameter(f"'{reference}' is no pydantic model", param_hint="--context-model")
+    return model
 
 
 def _progress(run: RunHandle, record: RunRecord, client: FlujoClient) -> tuple[str, list[Approval]]:

@@ -1,4 +1,4 @@
-"""`flujo runs diff`: what differs between the plan that a run goes by and another one, and whether the run may go on under it."""
+"""`flujo runs diff`: what differs between the plan that a run goes by and another one, and whether the run may continue under it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def diff_run(*, run: str, fingerprint: str | None, as_json: bool) -> None:
             reference, new = client.ask(plan_requests.plan(fingerprint))
             if reference != state.reference:
                 raise ClientError(
-                    f"plan {new.fingerprint[:12]} is of '{reference}', run {state.run} is of '{state.reference}'"
+                    f"plan {new.fingerprint[:12]} belongs to '{reference}', but run {state.run} to '{state.reference}'"
                 )
     where, obstacles = Whereabouts(old, state), [] if state.has_ended else compatible(old, new, state)
     found = [{"where": where.position(each), "what": str(each)} for each in differences(old, new)]
@@ -46,8 +46,10 @@ def diff_run(*, run: str, fingerprint: str | None, as_json: bool) -> None:
     if state.has_ended:
         say(f"run {state.run} has ended")
     elif not found:
-        say(f"run {state.run} goes by the newest plan that is known, {new.fingerprint[:12]}")
+        say(f"run {state.run} already uses the newest known plan, {new.fingerprint[:12]}")
     elif obstacles:
-        say("\n".join(["it cannot go on under that plan:", *(f"  {each.rule}: {each.reason}" for each in obstacles)]))
+        say(
+            "\n".join(["it cannot continue under that plan:", *(f"  {each.rule}: {each.reason}" for each in obstacles)])
+        )
     else:
-        say(f"it may go on under plan {new.fingerprint[:12]}")
+        say(f"it can continue under plan {new.fingerprint[:12]}")

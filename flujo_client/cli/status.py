@@ -3,7 +3,7 @@
 `--json` prints: ok; postgres and redis with ok, url (without its password) and error; schema, the newest migration applied;
 workers, the live ones that consume a queue of ours or one that attempts wait in, with id, host, pid, slots, build, started_at and
 queues (null: not known); other_workers, how many live ones consume other queues only; backlog, the live attempts as ready, queued and running,
-each with count and oldest_s; owed_hooks, the calls of hooks that are still to be made, likewise; budgets, those that running attempts have reserved from, 20 at most, as `lens show` shows them; refused, the
+each with count and oldest_s; parked, the plans that parked runs go by, each with reference, fingerprint, build, runs, is_pinned and is_live (a worker of that build is alive); owed_hooks, the calls of hooks that are still to be made, likewise; budgets, those that running attempts have reserved from, 20 at most, as `lens show` shows them; refused, the
 messages that workers refused since Redis was last emptied, with count, reasons (a number for each), kept, key (the Redis list they are kept in) and last_at. What could not be asked is null.
 """
 
@@ -23,7 +23,7 @@ from flujo_client.cli.timeouts import LONGEST_S, within
 from flujo_client.config.manager import ConfigManager
 from flujo_client.contract.records import LIVE_ATTEMPT
 from flujo_client.embedded import running
-from flujo_client.gateway import requests
+from flujo_client.gateway import plan_requests, requests
 from flujo_client.gateway.effects import CountRefused
 
 if TYPE_CHECKING:
@@ -78,6 +78,7 @@ def _shape(
         "other_workers": None,
         "backlog": None,
         "owed_hooks": None,
+        "parked": None,
         "budgets": None,
     }
     services = {"postgres": postgres, "redis": redis}
@@ -98,6 +99,7 @@ def _ask(client: FlujoClient) -> dict[str, Any]:
         "other_workers": len(live) - len(ours),
         "backlog": {status: {"count": count, "oldest_s": oldest} for status, (count, oldest) in counts.items()},
         "owed_hooks": {"count": pending, "oldest_s": pending_since},
+        "parked": [each._asdict() for each in client.ask(plan_requests.parked_plans(client.settings.runs.on_change))],
         "budgets": [budget_shape(each) for each in client.ask(requests.budgets_in_use())],
     }
 

@@ -191,9 +191,20 @@ def services_table(state: Mapping[str, Any]) -> Table:
     table.add_row("workers", str(len(state["workers"])), Text(has_one + others, overflow="fold"))
     for name, waiting in {**state["backlog"], "hooks pending": state["owed_hooks"]}.items():
         table.add_row(name, f"{waiting['count']:,}", f"oldest {age(waiting['oldest_s'])}" if waiting["count"] else "")
+    for plan in state["parked"]:
+        table.add_row("parked", f"{plan['runs']:,}", Text(_parked_line(plan), overflow="fold"))
     for budget in state["budgets"]:
         table.add_row("budget", "", Text(f"{printable(budget['scope'])}: {budget_line(budget)}", overflow="fold"))
     return table
+
+
+def _parked_line(plan: Mapping[str, Any]) -> str:
+    named = f"{printable(plan['reference'])} {plan['fingerprint']}"
+    build = "" if plan["build"] is None else f", build {printable(plan['build'])}"
+    if not plan["is_pinned"]:
+        return named + build
+    has_code = "a worker of that build is up" if plan["is_live"] else "no live worker is known to have that code"
+    return f"{named}{build}: pinned, {has_code}"
 
 
 def _run_id(run_id: str, style: str = "") -> Text:

@@ -143,12 +143,16 @@ class Settings(Section):
         services = {"database_url": database_url, "broker_url": broker_url, "result_backend_url": own_backend}
         return _checked(self._written() | services, Origins(None, {}, _SECTIONS))
 
+    def with_database(self, database_url: str) -> Settings:
+        """Give a copy that uses this database. Raises SettingsError."""
+        return _checked(self._written() | {"database_url": database_url}, Origins(None, {}, _SECTIONS))
+
     def as_environment(self) -> dict[str, str]:
         """Write everything as variables, **secrets included**, for a child process that shall have the same."""
         return {_VARIABLES[name][0]: text for name, value in _flat(self._written()) if (text := _text(value))}
 
     def _written(self) -> dict[str, Any]:
-        """Return everything, `[aros]` only as far as somebody wrote it: that it is written is what turns it on."""
+        """Return everything, `[aros]` only as far as it is written: writing it turns it on."""
         return self.model_dump(by_alias=True) | {"aros": self.aros.model_dump(exclude_unset=True)}
 
     @model_validator(mode="after")

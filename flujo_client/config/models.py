@@ -73,7 +73,7 @@ Text = TypeVar("Text")
 
 
 class SecretUrl(Secret[Text]):
-    """A URL that shows its password to nobody who does not ask for `get_secret_value()`."""
+    """A URL that shows its password only through `get_secret_value()`."""
 
     def _display(self) -> str:
         return mask_url(str(self.get_secret_value()))
@@ -139,7 +139,7 @@ _KINDS = {bool: "true or false", int: "a whole number", float: "a number"}
 
 
 def _kind(annotation: Any) -> type | None:
-    """Which of true or false, a whole number and a number this is, if any; None besides it changes nothing."""
+    """Which of true or false, a whole number and a number this is, if any; an additional None changes nothing."""
     for each in (annotation, *get_args(annotation)):
         plain = get_args(each)[0] if get_origin(each) is Annotated else each
         if plain in _KINDS:
@@ -185,11 +185,23 @@ class SizeLimits(Section):
         return self
 
 
+BUILD_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
+
+
+def _build_name(text: str) -> str:
+    if not BUILD_NAME.fullmatch(text):
+        raise ValueError("must have up to 100 letters, digits and . _ + -, the first a letter or a digit")
+    return text
+
+
+BuildName = Annotated[str, AfterValidator(_build_name)]
+
+
 class Worker(Section):
     """How a worker process lives. Times in seconds; `pool_max` counts Postgres connections per process.
 
     `broker_acks` keeps kombu's acknowledgements in Redis. Claims and leases recover what a worker dropped, with them or without.
-    `heartbeat_file` is touched at each renewal of the lease, for probes; each process has to have one of its own.
+    `build` names the code of yours that the worker has, such as a release or a commit. `heartbeat_file` is touched at each renewal of the lease, for probes; each process has to have one of its own.
     `shutdown_grace_s` is how long a worker that was told to stop works on what it has begun; then it hands the rest to other workers.
     `max_left_behind` is how many calls that ignore their cancellation a process puts up with before it retires. `loop_blocked_s` is
     how long its event loop may not answer before it takes no more messages.
@@ -208,6 +220,7 @@ class Worker(Section):
     attempts_queue: QueueName = "flujo.attempts"
     control_queue: QueueName = "flujo.control"
     heartbeat_file: Path | None = None
+    build: BuildName | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -285,7 +298,7 @@ class Agents(Section):
 class TemplateSettings(Section):
     """How prompts are rendered from templates.
 
-    `undefined_variables` says what becomes of a variable that a template uses and nobody gives: empty with a `template.undefined` event,
+    `undefined_variables` says what happens to a variable that a template uses and that has no value: empty with a `template.undefined` event,
     empty, or an error. `log_resolution` has each template that was filled in told as `template.resolved`, with names and no values. `folders`
     are looked through for templates before Flujo's own. A prompt has at most `max_chars` characters and takes at most `max_s` seconds.
     """
@@ -312,12 +325,15 @@ class Aros(Section):
     coercion_tolerant_level: Annotated[int, Field(ge=0, le=2)] = 0
     max_unescape_depth: Annotated[int, Field(ge=0)] = 2
     anyof_strategy: Literal["first-pass"] = "first-pass"
+    max_characters: Annotated[int, Field(ge=1)] = 16_000_000
+    max_steps: Annotated[int, Field(ge=1)] = 250_000
+    max_ms_per_mb: Annotated[float, Field(ge=0)] = 50.0
     enable_reasoning_precheck: bool = False
     correction_ledger_enabled: bool = False
     shadow_mode: bool = False
 
     def table(self) -> dict[str, Any] | None:
-        """Return the section as plain data; None where nobody has written it."""
+        """Return the section as plain data; None where it is not written."""
         return self.model_dump() if self.model_fields_set else None
 
 
@@ -409,12 +425,14 @@ class Cost(Section):
 
     `providers` maps a provider and a model to prices that go before the known ones; `estimators` maps names and patterns of models
     to what one attempt reserves. `estimation_strategy` "historical" expects what attempts at the same step have cost, by `historical`,
-    before it looks at models. `strict` refuses a model without a price.
+    before it looks at models. `default_output_tokens` are reserved for a model's output if no `max_tokens` bounds it and no earlier
+    attempts tell its usual length. `strict` refuses a model without a price.
     """
 
     strict: bool = False
     estimation_strategy: Literal["heuristic", "historical"] = "heuristic"
     historical: Annotated[Historical | None, BeforeValidator(_table)] = None
+    default_output_tokens: Count = 1000
     providers: Annotated[dict[str, dict[str, ModelPrice]], BeforeValidator(_table)] = Field(default_factory=dict)
     estimators: Annotated[dict[str, UsageEstimate], BeforeValidator(_table)] = Field(default_factory=dict)
 
@@ -446,7 +464,7 @@ class Health(Section):
 class Log(Section):
     """What is logged and how.
 
-    `redact` names fields whose values are hidden wherever they are told, besides those whose names tell a secret. `prompts` says how much
+    `redact` names fields whose values are hidden everywhere, in addition to those whose names say that they are secret. `prompts` says how much
     of what models are asked and answer becomes events: a preview, all of it, or nothing.
     """
 

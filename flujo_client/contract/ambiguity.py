@@ -1,7 +1,7 @@
 """How often pydantic would look at the parts of a value, told before it does.
 
 Pydantic tries all members of a union, and keeps what each of them says is wrong. In a type that holds itself, that is width to the power
-of depth, and whoever writes the value chooses the depth (ADR 26). Here each part is counted once for each part of the type, so that the
+of depth, and the author of the value chooses the depth (ADR 26). Here each part is counted once for each part of the type, so that the
 power is a product of small numbers. Pure. In: a type and plain data; out: None, or why the data are not to be validated.
 """
 
@@ -137,7 +137,7 @@ class _Count:
                 yield from ((core[name], value) for name in _INSIDE if isinstance(core.get(name), dict))
 
     def _inside(self, core: Core, text: str | bytes) -> Iterator[Part]:
-        """Look into a text that is JSON, as pydantic-ai takes for an output that is no object."""
+        """Look into a text that is JSON, as pydantic-ai accepts for an output that is not an object."""
         if id(text) not in self.decoded:
             try:
                 self.decoded[id(text)] = text, orjson.loads(text)

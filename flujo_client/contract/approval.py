@@ -28,7 +28,7 @@ class Approval:
         message: the question.
         schema: what an answer has to be, as a JSON Schema; None: anything.
         expires_at: when it is closed; None: it stays open.
-        actor: whom it is for, where it was escalated to somebody.
+        actor: whom it is for, if it was escalated.
         refused: why the answer before this was refused.
         state: open, answered, expired, or closed with its run.
         run_status: of the run it belongs to.

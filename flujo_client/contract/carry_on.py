@@ -60,7 +60,7 @@ def _obstacles(old: Plan, new: Plan, state: RunState, mine: str | None) -> Itera
     for address in _coming(state):
         nodes, now = _nodes_at(old, address), _nodes_at(new, address)
         cursor = next(scope.cursor for scope in state.scopes if scope.address == address)
-        if nodes is not None and now is not None and cursor >= len(now):
+        if nodes is not None and now is not None and len(now) <= cursor < len(nodes):
             step = nodes[cursor].path
             yield Obstacle("nothing left", f"the run is at step '{step}', where the new code has no step")
 

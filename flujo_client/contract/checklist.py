@@ -10,7 +10,7 @@ from flujo_client.contract.context import PipelineContext
 
 
 class ChecklistItem(BaseModel):
-    """One thing that a solution has to have; `passed` is None as long as nobody has judged it."""
+    """One thing that a solution has to have; `passed` is None until it is judged."""
 
     description: str
     passed: bool | None = None

@@ -9,14 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 from flujo_client.serial import digest, storable_text
 
+OnBodyChange: TypeAlias = Literal["ignore", "warn", "park"]
+"""What becomes of a run whose conversation would continue with other code."""
+ON_BODY_CHANGE: Final[tuple[OnBodyChange, ...]] = get_args(OnBodyChange)
 Parts = Mapping[str, tuple[str, ...]]
 DIGEST_LENGTH: Final = 32
 ASKED: Final = ("agent", "prompt", "model", "settings", "output", "tool", "schema")
-"""The first words of the names of parts that a conversation must not mix: whoever is asked, and what they are given."""
+"""The first words of the names of parts that a conversation must not mix: the one who is asked, and what they are given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,19 +32,26 @@ class CodeMark:
 
 @dataclass(frozen=True, slots=True)
 class AwaitedCode:
-    """What a run is parked for: at the step of this path, a worker whose code fits these versions of its conversation."""
+    """What a run is parked for.
 
-    path: str
-    conversation: tuple[str, ...]
+    Attributes:
+        path: the step at which it waits for a worker whose code fits its conversation; empty where it waits for something else.
+        conversation: the versions of that conversation.
+        attempt: the key of the attempt whose context does not fit its model; empty where it waits for code.
+    """
+
+    path: str = ""
+    conversation: tuple[str, ...] = ()
+    attempt: str = ""
 
     def to_tree(self) -> dict[str, Any]:
         """Return it as plain data."""
-        return {"path": self.path, "conversation": list(self.conversation)}
+        return {"path": self.path, "conversation": list(self.conversation), "attempt": self.attempt}
 
     @classmethod
     def from_tree(cls, tree: Mapping[str, Any]) -> AwaitedCode:
         """Read it from a row."""
-        return cls(tree["path"], tuple(tree["conversation"]))
+        return cls(tree["path"], tuple(tree["conversation"]), tree.get("attempt", ""))
 
 
 @dataclass(frozen=True)

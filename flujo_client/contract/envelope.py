@@ -44,6 +44,8 @@ class RunHeader:
         root: where in the plan the run begins; a child run's is the body of its import.
         aros: the project's `[aros]` table as it was when the run was enqueued, so that no worker's own file counts; None
             where the project has none.
+        settings: the project's settings that can change the run, as `flujo_client.config.run_settings` writes them, likewise; None from a
+            client that sends none.
         limits: the budgets that the run's attempts must reserve from, in the words of `flujo_client.pipeline.limits`; None where
             nothing limits any of them.
     """
@@ -58,6 +60,7 @@ class RunHeader:
     tenant: str = ""
     root: str = ROOT
     aros: Mapping[str, Any] | None = None
+    settings: Mapping[str, Any] | None = None
     limits: Mapping[str, Any] | None = None
 
 
@@ -74,7 +77,7 @@ class Envelope:
             answer.
         code: the versions of code that the conversation it is in was held with until now (`flujo_client/contract/code.py`).
         lanes: the fan-outs this work is in, outermost first, each with the lane it runs in: what its part in their chords is
-            derived from. `NO_LANE`: it paused and a sibling runs there now, so it is no part of that chord any more.
+            derived from. `NO_LANE`: it paused and a sibling runs there now, so it is no longer part of that chord.
     """
 
     ticket: RunHeader
@@ -137,6 +140,7 @@ class Envelope:
             "tenant": ticket.tenant,
             "root": ticket.root,
             "aros": None if ticket.aros is None else dict(ticket.aros),
+            "settings": None if ticket.settings is None else dict(ticket.settings),
             "limits": None if ticket.limits is None else dict(ticket.limits),
             "version": self.version,
             "input": self.input.to_wire(),
@@ -169,6 +173,7 @@ class Envelope:
                     tenant=wire["tenant"],
                     root=wire["root"],
                     aros=wire.get("aros"),
+                    settings=wire.get("settings"),
                     limits=wire.get("limits"),
                 ),
                 address=wire["address"],

@@ -25,7 +25,7 @@ LARGE: Final = 10_000
 LARGE_TEXT: Final = 2 * LARGE
 """Characters of the shortest JSON with as many parts."""
 MOST_UNKNOWN: Final = 1_000
-"""Members that a large object may have besides the fields of a type that forbids others."""
+"""Members that a large object may have in addition to the fields of a type that forbids others."""
 
 _STOPS: Final = frozenset({"list", "set", "frozenset", "tuple", "generator"})
 _FIELDS: Final = frozenset({"model-fields", "typed-dict", "dataclass-args"})

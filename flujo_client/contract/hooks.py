@@ -1,6 +1,6 @@
 """What a pipeline's hooks are called with: one payload for each of the six things that happen to a run.
 
-Values only: what a hook changes in one is seen by nobody. In and out: nothing; workers make them.
+Values only: what a hook changes in one has no effect. In and out: nothing; workers make them.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ _MOST_CHOICES = 10
 
 
 def wrong_schema(schema: Any) -> str | None:
-    """Say why this is no JSON Schema; None: it is one, or nobody here can tell (then the workers do)."""
+    """Say why this is not a JSON Schema; None if it is one, or if that cannot be checked here (workers then do)."""
     try:
         written = canonical(schema)
     except FlujoError as error:
@@ -41,7 +41,7 @@ def wrong_schema(schema: Any) -> str | None:
 
 
 def fits_schema(value: Any, schema: dict[str, Any], *, shows_value: bool = False) -> str | None:
-    """Say what is wrong with a value by a JSON Schema; None: nothing, or nobody here can tell (then the worker does).
+    """Say what is wrong with a value by a JSON Schema; None if nothing is, or if that cannot be checked here (the worker then does).
 
     Args:
         value: what is checked.

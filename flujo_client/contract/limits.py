@@ -35,7 +35,7 @@ class _Amounts(BaseModel):
 
 
 class UsageLimits(_Amounts):
-    """How much may be spent. None is no limit.
+    """How much may be spent. None means unlimited.
 
     Attributes:
         total_cost_usd_limit: US dollars.

@@ -38,7 +38,7 @@ class Fault:
     Attributes:
         tool: of a pause, the tool whose agent asked: the answer is that agent's.
         traceback: the user's part of the traceback; empty if no code of theirs took part, and in rows of older versions.
-        raised: the error itself, where it was raised in this process and somebody keeps it. It never travels.
+        raised: the error itself, where it was raised in this process and is kept. It is never sent.
     """
 
     category: str

@@ -30,6 +30,9 @@ CONVERSIONS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 )
 """What `coercion.allow` may list for each type that a schema asks for."""
 
+MAX_STEPS: Final = 250_000
+"""Steps of searching and repairing one text, where nobody says."""
+
 MOST_SAMPLES: Final = 5
 """Plans that the consensus gate may sample."""
 
@@ -39,7 +42,8 @@ PRECHECK_AGENTS: Final = ("validator_agent", "agent", "consensus_agent")
 _PARSER = ("aop", "coercion")
 _OTHERS = ("structured_output", "schema", "enforce_grammar", "reasoning_precheck", "shadow", "typed_fast_path")
 PROCESSING_KEYS: Final = (*_PARSER, *_OTHERS)
-_COERCION = ("tolerant_level", "allow", "max_unescape_depth", "anyof_strategy")
+_CAPS = ("max_characters", "max_steps", "max_ms_per_mb")
+_COERCION = ("tolerant_level", "allow", "max_unescape_depth", "anyof_strategy", *_CAPS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +52,14 @@ class ProcessingSettings:
 
     Attributes:
         aop: `off`, `minimal` or `full`.
-        tolerant_level: 0 strict, 1 JSON5, 2 repair; heeded only when `aop` is `full`.
+        tolerant_level: 0 strict, 1 JSON5, 2 repair; has an effect only if `aop` is `full`.
         allow: the conversions allowed for each type; none by default.
         max_unescape_depth: how many layers of encoding are undone.
         anyof_strategy: `first-pass`, the only one defined.
+        max_characters: of a text that is searched and repaired; a longer one is only decoded.
+        max_steps: of searching and repairing one text, about one for each bracket, scalar and separator.
+        max_ms_per_mb: processor time of the search for the value, in milliseconds for each megabyte beyond the first half second; counted
+            where the caller gives a clock.
 
     Raises:
         BlueprintError: for a value outside these, naming the key.
@@ -62,12 +70,18 @@ class ProcessingSettings:
     allow: Mapping[str, Iterable[str]] = field(default_factory=dict, hash=False)
     max_unescape_depth: int = 2
     anyof_strategy: str = "first-pass"
+    max_characters: int = 16_000_000
+    max_steps: int = MAX_STEPS
+    max_ms_per_mb: float = 50.0
 
     def __post_init__(self) -> None:
         one_of("aop", self.aop, MODES)
         one_of("coercion.tolerant_level", self.tolerant_level, LEVELS)
         one_of("coercion.anyof_strategy", self.anyof_strategy, STRATEGIES)
         number("coercion.max_unescape_depth", self.max_unescape_depth, least=0, whole=True)
+        for key in ("max_characters", "max_steps"):
+            number(f"coercion.{key}", getattr(self, key), least=1, whole=True)
+        number("coercion.max_ms_per_mb", self.max_ms_per_mb, least=0)
         object.__setattr__(self, "allow", MappingProxyType(_allowed(self.allow)))
 
     @classmethod
@@ -240,6 +254,9 @@ _TABLE: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "coercion_tolerant_level": ("coercion", "tolerant_level"),
         "max_unescape_depth": ("coercion", "max_unescape_depth"),
         "anyof_strategy": ("coercion", "anyof_strategy"),
+        "max_characters": ("coercion", "max_characters"),
+        "max_steps": ("coercion", "max_steps"),
+        "max_ms_per_mb": ("coercion", "max_ms_per_mb"),
         "enable_reasoning_precheck": ("reasoning_precheck", "enabled"),
         "shadow_mode": ("shadow",),
     }

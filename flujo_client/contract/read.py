@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract.context import PipelineContext
@@ -71,7 +71,7 @@ def read_result(
 
 def references(run: RunRecord, attempts: Sequence[AttemptRecord], scopes: Sequence[ScopeRecord]) -> set[str]:
     """Return the digests of the values that a result needs and its rows only refer to."""
-    closed = (scope.output for scope in scopes if scope.status == "succeeded")
+    closed = (value for scope in scopes if scope.status == "succeeded" for value in (scope.output, scope.context))
     values = (run.output, run.context, *(row.output for row in attempts), *closed)
     return {each.digest for each in values if each is not None and each.is_reference}
 
@@ -83,6 +83,7 @@ class _Reading:
     run: RunRecord
     resolve: Resolve
     fetch: Fetch
+    contexts: dict[str, Any] = field(default_factory=dict)
 
     def nodes(self, nodes: Sequence[NodeRows]) -> list[StepResult]:
         return [
@@ -160,6 +161,7 @@ class _Reading:
             token_counts=own.token_counts + scope.tokens + sum(each.token_counts for each in inside),
             cost_usd=own.cost_usd + scope.cost_usd + sum(each.cost_usd for each in inside),
             feedback=feedback if has_succeeded else self._why(scope, inside),
+            branch_context=self.context(scope.context) if has_succeeded else None,
             metadata_=metadata,
             step_history=inside,
         )
@@ -172,6 +174,14 @@ class _Reading:
         if failed is not None or scope.status in ENDED:
             return failed or scope.status
         return self.run.error.feedback if self.run.error is not None else self.run.reason
+
+    def context(self, packed: Packed | None) -> Any:
+        """Return the context that a scope left. Equal ones are read once, because many branches may leave the same."""
+        if packed is None:
+            return None
+        if packed.digest not in self.contexts:
+            self.contexts[packed.digest] = self.value(packed)
+        return self.contexts[packed.digest]
 
     def value(self, packed: Packed | None) -> Any:
         if packed is None:
@@ -258,6 +268,11 @@ def attempt_record(row: Row) -> AttemptRecord:
 
 def scope_record(row: Row) -> ScopeRecord:
     """Read a row of `scopes.sql`."""
-    rest = {key: value for key, value in row.items() if key not in ("error", "output", "metadata")}
-    metadata = without_code(row["metadata"])
-    return ScopeRecord(**rest, output=packed(row["output"]), fault=fault_of(row["error"]), metadata=metadata)
+    rest = {key: value for key, value in row.items() if key not in ("error", "output", "context", "metadata")}
+    return ScopeRecord(
+        **rest,
+        output=packed(row["output"]),
+        context=packed(row["context"]),
+        fault=fault_of(row["error"]),
+        metadata=without_code(row["metadata"]),
+    )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from flujo_client.errors import ClientError
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from datetime import datetime
@@ -18,14 +20,27 @@ LIVE_RUN = ("queued", "running", "parked", "paused")
 """What a run is as long as it has not ended. `paused` is in no row: it is what a run with a question open is seen as."""
 LIVE_ATTEMPT = ("ready", "queued", "running")
 OPEN_ATTEMPT = (*LIVE_ATTEMPT, "paused")
+RUN_STATUSES = ("queued", "running", "paused", "parked", "succeeded", "failed", "cancelled", "expired")
+_ORIGINAL_STATUSES = {"completed": "succeeded", "unknown": "unknown"}
+"""The statuses that the original calls by another name; no run's status is unknown."""
 SEQUENCE = "sequence"
 CODE = "flujo.code"
-"""Where a scope's metadata names the versions of code that the conversation in it was held with; nobody is shown it there."""
+"""Where a scope's metadata names the versions of code that the conversation in it was held with; it is not shown there."""
 
 
 def without_code(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return a scope's metadata as people are shown it."""
     return {key: value for key, value in metadata.items() if key != CODE}
+
+
+def read_status(word: str) -> str:
+    """Return the status that a word means, this project's or the original's; raises ClientError for any other word."""
+    if word in RUN_STATUSES:
+        return word
+    if word not in _ORIGINAL_STATUSES:
+        choices = ", ".join((*RUN_STATUSES, *_ORIGINAL_STATUSES))
+        raise ClientError(f"`status` must be one of {choices}, got {word[:40]!r}")
+    return _ORIGINAL_STATUSES[word]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +68,7 @@ class RunRecord:
     Attributes:
         parent_run: the run it is a step of.
         limits: what it may spend with all runs of its tree, as `UsageLimits` is written; None without such limits.
+        aros, settings: the project's `[aros]`, and its other settings that differ from the defaults, as they were when it was enqueued.
         is_background: that run does not wait for it.
         retry_of: the run in the background that it starts again, and `retries` how many were started again before it, itself included.
         forked_from: the run it was forked from by a retry, at the step `from_step`.
@@ -78,6 +94,8 @@ class RunRecord:
     cancel_requested_at: datetime | None = None
     parent_run: str | None = None
     limits: dict[str, Any] | None = None
+    aros: Mapping[str, Any] | None = None
+    settings: Mapping[str, Any] | None = None
     is_background: bool = False
     retry_of: str | None = None
     retries: int = 0
@@ -129,7 +147,7 @@ class BackgroundRestart:
 
 @dataclass(frozen=True, slots=True)
 class ScopeRecord:
-    """One row of `flujo_scopes`, without its context.
+    """One row of `flujo_scopes`.
 
     Attributes:
         kind: `sequence` for what runs nodes in order, else the container's kind.
@@ -137,6 +155,7 @@ class ScopeRecord:
         name: what it is called in results; None for the root.
         place: its place among its siblings.
         output: its input, as long as it is open; its result once it has succeeded.
+        context: the one that it left, if it has succeeded and keeps one; the root's is the run's.
         lanes: the fan-outs it is in, by address, with its lane in each.
         tokens, cost_usd: what the child run that was begun here has spent, with its own child runs.
     """
@@ -150,6 +169,7 @@ class ScopeRecord:
     name: str | None = None
     place: int = 0
     output: Packed | None = None
+    context: Packed | None = None
     fault: Fault | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
     closed_at: datetime | None = None

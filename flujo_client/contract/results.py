@@ -18,7 +18,13 @@ E = TypeVar("E", bound=BaseException)
 
 
 class StepResult(BaseModel):
-    """What came of one step over all its attempts."""
+    """What came of one step over all its attempts.
+
+    Attributes:
+        branch_context: of a container that succeeded, the context that it left to what came after it; of a branch or a path in its
+            `step_history`, the branch's own, before it was merged. None of a plain step, which has no context of its own, of what
+            failed, and of whatever ran in an iteration or for an item.
+    """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
@@ -33,6 +39,11 @@ class StepResult(BaseModel):
     branch_context: Any = None
     metadata_: dict[str, Any] = Field(default_factory=dict)
     step_history: list[StepResult] = Field(default_factory=list)
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The same as `metadata_`."""
+        return self.metadata_
 
 
 def track_parallel_costs(branch_results: Mapping[str, StepResult] | Sequence[StepResult]) -> tuple[float, int]:
@@ -149,7 +160,6 @@ class PipelineResult(BaseModel, Generic[OutputT, ContextT]):
     output: OutputT = None  # type: ignore[assignment]
     error: Failed | None = None
     pauses: list[Paused] = Field(default_factory=list)
-    trace_tree: Any = None
 
     @property
     def success(self) -> bool:

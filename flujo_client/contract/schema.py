@@ -8,9 +8,12 @@ linear engine; those that need another one get a low limit on backtracking.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, Final
 
 import jsonschema_rs
+
+from flujo_client.contract.overlap import Overlap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -60,9 +63,17 @@ class Check:
             raise UnusableSchema(f"the schema cannot be used: {str(cause)[:200]}") from cause
         self.is_valid: Callable[[Any], bool] = validator.is_valid
         _refuse_loops(self)
+        self._overlap = Overlap(self)
+        if self.is_overlapping:
+            self.is_valid = self._overlap.is_valid
+
+    @property
+    def is_overlapping(self) -> bool:
+        """Whether alternatives overlap through so many levels that they are asked part by part."""
+        return self._overlap.is_costly
 
     def valid(self, value: Any) -> bool:
-        """Tell whether the whole schema holds; text that is no text (half a surrogate pair) never does."""
+        """Tell whether the value matches the whole schema; half a surrogate pair in a text never does."""
         return _holds(self.is_valid, value)
 
     def compiled(self, schema: Schema, registry: jsonschema_rs.Registry | None = None) -> Any:
@@ -82,12 +93,22 @@ class Check:
             pointer: its place in the root schema.
             value: what it is asked of.
         """
+        if self.is_overlapping:
+            return _holds(functools.partial(self._overlap.holds, sub, pointer), value)
+        return self.natively(sub, pointer, value)
+
+    def natively(self, sub: Schema, pointer: str, value: Any) -> bool:
+        """Ask jsonschema-rs whether one part of the schema holds for one part of the value."""
         known = self._branches.get(id(sub))
         if known is None:
             reference = {"$schema": _DRAFT, "$ref": f"{_ROOT}#{_escaped(pointer)}"}
             validator = self.compiled(reference, self._registry)
             known = self._branches[id(sub)] = (sub, validator.is_valid)
         return _holds(known[1], value)
+
+    def below(self, sub: dict[str, Any], pointer: str, value: Any) -> Iterator[tuple[Part, Any]]:
+        """Give what a part of the schema says of the members or elements of a value."""
+        yield from ((part, member) for part, member, _ in children(self, sub, pointer, value))
 
     def own_rules(self, sub: dict[str, Any], rules: dict[str, Any]) -> Any:
         """Compile the rules of one part that look no deeper than itself, whose errors can be listed; once for each part."""

@@ -54,7 +54,7 @@ class Score(BaseModel):
 
 
 class ScoredPath(BaseModel):
-    """A path with what was said of its last candidate."""
+    """A path with the evaluation of its last candidate."""
 
     path: list[Any]
     score: float
@@ -67,7 +67,7 @@ class TreeSearchResult(ScoredPath):
     Attributes:
         goal_reached: whether its score is at the threshold or above.
         visited: how many candidates were evaluated.
-        left_out: who gave nothing that counts, and why: proposers that failed, candidates that nobody could evaluate.
+        left_out: what was left out, and why: proposers that failed, candidates that could not be evaluated.
     """
 
     goal_reached: bool

@@ -20,7 +20,7 @@ USAGE = "agent.usage"
 
 @dataclass
 class ToolCall:
-    """One call. A refused one has failed, as one whose agent raised; what nobody told the end of is `running`."""
+    """One call. A refused one has failed, as one whose agent raised; one whose end was not reported is `running`."""
 
     tool: str
     agent: str | None

@@ -6,7 +6,7 @@
     router → attempt, branch  its agent is tried like a step
     attempt → tool → tool     calls of agents as tools, with their events; they have no rows of their own
 
-Every attempt is at exactly one place. Work that is no try at a step, the start of a container and the join of a fan-out, is told in
+Every attempt is at exactly one place. Work that does not try a step, the start of a container and the join of a fan-out, is shown in
 the container's attribute `work`; its events are the container's. A child run has a trace of its own: its container names it in the
 attribute `child_run`, and has what it spent. An attempt tells in `wait` what it waited `for` before it was at work, from when on and
 for how long (None: it still waits): an `answer`, its model's `breaker`, its `retry` or a `worker`. What code it was performed with is
@@ -85,7 +85,7 @@ def build_trace(
         attempts: all its attempts, in the order they were made.
         scopes: all its scopes, read after the attempts.
         events: its story; what names no attempt of these is told at the run.
-        hidden: fields whose values are not shown, besides those whose names tell a secret.
+        hidden: fields whose values are not shown, in addition to those whose names say that they are secret.
         code: the versions of code that the attempts name.
     """
     keys = {row.key for row in attempts}
@@ -106,6 +106,7 @@ def build_trace(
             from_step=run.from_step,
             tokens=run.tokens,
             cost_usd=run.cost_usd,
+            settings={**({} if run.aros is None else {"aros": dict(run.aros)}), **(run.settings or {})},
         )
         | _initial(run)
         | _contract(run, hidden),
@@ -134,7 +135,7 @@ class _TraceBuilder:
         first, last = node.tries[0], node.tries[-1]
         began = (
             first.started_at or first.created_at
-        )  # a worker's start is no part of the step; its attempt tells of the wait
+        )  # a worker's start is not part of the step; its attempt shows the wait
         return TraceNode(
             name=node.name,
             kind=STEP.name,

@@ -36,7 +36,7 @@ class NodeRows:
 
     Attributes:
         tries: the attempts at it; a router has some and a scope too.
-        starts_and_joins: the work that moved a container and is no try at a step.
+        starts_and_joins: the work that moved a container and does not try a step.
         scope: the container's own; None for a step, and for a container that is about to begin.
     """
 

@@ -25,7 +25,7 @@ class ValidationResult(BaseModel):
     Attributes:
         score: how good the output is; 1.0 when not given, 0.0 for one that is not valid.
         diff: what would have to change.
-        feedback: why, for whoever reads the failure.
+        feedback: why, for the reader of the failure.
         validator_name: who says so; the validator's own name when None.
         metadata: JSON, yours.
         cost_usd: what judging cost, in US dollars, where a model was asked; it is the attempt's.

@@ -68,7 +68,7 @@ def mended(base: Any, password: bytes) -> type:
         self.writer.writer = PatientFile(self.connection)
         read, socket = self.current_client.read_response, self.current_client.get_socket()
         refusal = SimpleError("NOAUTH Authentication required.")
-        carry_out = socket._process_command  # noqa: SLF001 - fakeredis knows passwords and asks nobody for one
+        carry_out = socket._process_command  # noqa: SLF001 - fakeredis knows passwords but never asks for one
         socket._process_command = guarded(carry_out, lambda: socket.put_response(refusal), password)  # noqa: SLF001
 
         def read_response() -> Any:

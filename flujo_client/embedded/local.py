@@ -44,7 +44,7 @@ def open_services(settings: Settings) -> tuple[Settings, Embedded | None]:
 
 
 def join_services(settings: Settings) -> Settings:
-    """Return settings that name real services: those that are set, else embedded ones that somebody runs here already.
+    """Return settings that name real services: those that are set, else embedded ones that already run here.
 
     Raises:
         ConfigurationError: nothing is set, and nothing runs.
@@ -74,7 +74,7 @@ def migrate(settings: Settings) -> None:
         capture_output=True,
         text=True,
         check=False,
-        start_new_session=True,  # Ctrl-C is for whoever waits for it: cut short, it would look like a failure
+        start_new_session=True,  # Ctrl-C is for the caller that waits for it: cut short, it would look like a failure
     )
     if done.returncode:
         message, _, way_out = (done.stderr.strip() or done.stdout.strip()).partition("\n  → ")
@@ -159,7 +159,7 @@ class Fleet:
 
 
 def _quick_to_stop(settings: Settings) -> Settings:
-    """Let a worker hand back what it runs before `Fleet.stop` kills it, unless somebody chose how long that may take."""
+    """Let a worker hand back what it runs before `Fleet.stop` kills it, unless the settings say how long that may take."""
     own = settings.worker
     if "shutdown_grace_s" in own.model_fields_set:
         return settings

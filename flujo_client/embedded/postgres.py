@@ -2,7 +2,7 @@
 
 Its own Python code is not used: it opens every folder above the data to everyone, and shares servers by a list of pids.
 Reached by a Unix socket that only its own account (and root) can open, so it needs no password. fsync stays on.
-In comes a directory; out goes a libpq URL. Must not import psycopg: whoever connects does.
+In comes a directory; out goes a libpq URL. Must not import psycopg: the code that connects does.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from flujo_client.errors import ConfigurationError
 
 StopMode = Literal["fast", "immediate"]
 
-_PORT = 5432  # part of the socket's name; said in the URL so that nobody's PGPORT matters
+_PORT = 5432  # part of the socket's name; stated in the URL so that PGPORT does not matter
 _MAX_CONNECTIONS = 250
 _SOCKET_PATH_LIMIT = 100  # sockaddr_un holds 103 bytes on macOS, 107 on Linux
 _SHORT_FOLDER = Path("/tmp")  # noqa: S108 - TMPDIR may be long or closed; mkdtemp makes an unguessable 0700 folder in it

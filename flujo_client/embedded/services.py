@@ -207,7 +207,7 @@ class _Owned:
 def clear_leftovers(directory: Path) -> None:
     """End what a dead owner left running in `directory`. Only the holder of its lock may call this."""
     left = state.read(directory)
-    state.remove(directory)  # first, so that nobody joins what is about to end
+    state.remove(directory)  # first, so that no process joins what is about to end
     if left is not None:
         redis.stop_leftover(left.broker_url, left.redis_pid)
     postgres.stop_leftover(directory)
@@ -234,7 +234,7 @@ def _mode() -> int:
 def _close(directory: Path) -> None:
     """Close a folder and files from before; only the holder of its lock may call this.
 
-    A folder that holds other things than ours stays as it is: somebody named one of a project's.
+    A folder that holds other files stays as it is: it may belong to a project.
     """
     entries = list(directory.iterdir())
     if _is_mine(directory) and {entry.name for entry in entries} <= {*_FILES, *_FOLDERS}:

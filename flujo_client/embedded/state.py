@@ -1,6 +1,6 @@
 """Who owns the services of a directory, and where they are: `lock` and `services.json`.
 
-The owner is whoever holds the lock. The kernel lets go of it when the owner dies, however it dies, so no pid is ever
+The owner is the process that holds the lock. The kernel lets go of it when the owner dies, however it dies, so no pid is ever
 trusted for that. Processes forked from the owner hold it too: while they live, they may be using the services.
 """
 

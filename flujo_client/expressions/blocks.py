@@ -55,7 +55,7 @@ def pieces_of(text: str, allowed: Collection[str]) -> tuple[tuple[Piece, ...], f
     """Cut a template into its pieces, and tell the paths that they read.
 
     Raises:
-        BlueprintTextError: a tag is no expression or has no end, or a block is not closed.
+        BlueprintTextError: a tag is not an expression or has no end, or a block is not closed.
     """
     reader = _Reader(text, allowed)
     while (start := text.find("{{", reader.at)) >= 0:

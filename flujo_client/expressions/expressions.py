@@ -58,7 +58,7 @@ def compile_expression(text: str, *, allowed: Collection[str] = NAMES) -> Expres
         allowed: the roots that may be in it. `output` may wherever `previous_step` may, and is the same unless it is named here too.
 
     Raises:
-        BlueprintTextError: it is no expression; says where, what is allowed there, and the nearest name.
+        BlueprintTextError: it is not an expression; names the place, what is allowed there, and the nearest name.
     """
     parser = Parser(text, tokens(text), allowed)
     node = parser.expression()

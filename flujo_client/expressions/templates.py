@@ -97,7 +97,7 @@ def compile_template(text: str, *, undefined: Undefined = "warn", allowed: Colle
         allowed: the roots that may be in it; `output` may wherever `previous_step` may, `this` and `index` inside `#each`.
 
     Raises:
-        BlueprintTextError: a tag is no expression or has no end, or a block is not closed; says where, and the nearest name.
+        BlueprintTextError: a tag is not an expression or has no end, or a block is not closed; names the place and the nearest name.
     """
     if len(text) > MAX_LENGTH:
         raise refused(text, 0, f"a template is longer than {MAX_LENGTH} characters", "move a part of it into a value")

@@ -40,7 +40,7 @@ METHODS = {"get": (1, 2), "lower": (0, 0), "upper": (0, 0), "strip": (0, 0), "st
 
 
 class EvaluationError(Exception):
-    """An evaluation that cannot continue; whoever knows the place sets `at`."""
+    """An evaluation that cannot continue; the caller that knows the place sets `at`."""
 
     def __init__(self, what: str, way_out: str | None = None) -> None:
         super().__init__(what)
@@ -149,5 +149,5 @@ def bare(value: Any) -> Any:
 def has(fields: Mapping[Any, Any], key: Any) -> bool:
     try:
         return key in fields
-    except TypeError:  # a list, say, is no key
+    except TypeError:  # a list, for example, cannot be a key
         return False

@@ -94,7 +94,7 @@ class AsyncRunner:
         loop, is_over = asyncio.get_running_loop(), asyncio.Event()
 
         def wake() -> None:
-            with suppress(RuntimeError):  # the loop has ended without whoever waited
+            with suppress(RuntimeError):  # the loop has ended before its waiting task
                 loop.call_soon_threadsafe(is_over.set)
 
         with watch_of(self._url).waiting(wait.run_id, wait.statuses, wake), suppress(TimeoutError):

@@ -174,7 +174,7 @@ def _check(connection: _Connection) -> None:
 
 
 def needs_check(connection: _Connection | psycopg.AsyncConnection[Any], answered_at: float) -> bool:
-    """Tell whether a connection may be broken: it has not answered for a while, or something came that nobody asked for."""
+    """Tell whether a connection may be broken: it has not answered for a while, or something came that was not asked for."""
     if time.monotonic() - answered_at > FRESH_S:
         return True
     waiting = select.poll()

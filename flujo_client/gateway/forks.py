@@ -52,6 +52,7 @@ def _retryable_run(row: Row) -> RetryableRun:
         run=row["id"],
         **{name: row[name] for name in ("reference", "fingerprint", "queue", "priority", "trace_parent", "tenant")},
         aros=row["aros"],
+        settings=row["settings"],
         limits=row["limits"],
     )
     rest = {name: row[name] for name in ("status", "cursor", "is_child", "metadata", "patience_s")}

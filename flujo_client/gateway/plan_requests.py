@@ -12,12 +12,25 @@ from flujo_client.gateway.requests import Request, only
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from flujo_client.contract.plan import OnChange
+
 
 class StoredPlan(NamedTuple):
     """A plan, and the reference of the pipeline that it is of."""
 
     reference: str
     plan: Plan
+
+
+class ParkedPlan(NamedTuple):
+    """Parked runs that go by one plan. `build`: what workers that had its code called it; `is_live`: one of that build is alive."""
+
+    reference: str
+    fingerprint: str
+    build: str | None
+    runs: int
+    is_pinned: bool
+    is_live: bool
 
 
 class RunOfPlan(NamedTuple):
@@ -42,6 +55,11 @@ def cohort(*, pipeline: str | None, status: str | None, limit: int) -> Request[l
     """List live runs, oldest first: of a pipeline, by its name or reference, and of a status, if these are given."""
     parameters = {"pipeline": pipeline, "status": status, "limit": limit}
     return Request("cohort", parameters, lambda rows: [RunOfPlan(**row) for row in rows])
+
+
+def parked_plans(on_change: OnChange) -> Request[list[ParkedPlan]]:
+    """List the plans that parked runs go by; `on_change` is the policy of those that name none."""
+    return Request("parked_plans", {"on_change": on_change}, lambda rows: [ParkedPlan(**row) for row in rows])
 
 
 def _only_plan(rows: Sequence[dict[str, Any]], fingerprint: str) -> StoredPlan:

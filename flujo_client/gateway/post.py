@@ -1,7 +1,7 @@
 """The client's way to the broker, and the marks on what was published, in batches and off the caller's way.
 
 What the broker does not take is not lost: it is recorded already. A mark that is lost costs one doubled message, which its claim refuses: the
-sweeper publishes a row again that is not marked when its grace is over. So nobody waits for a mark, and no process stays alive for one.
+sweeper publishes a row again that is not marked when its grace is over. So nothing waits for a mark, and no process stays alive for one.
 """
 
 from __future__ import annotations

@@ -28,6 +28,7 @@ from flujo_client.contract.records import (
     RunRecord,
     ScopeRecord,
     WorkerRecord,
+    read_status,
 )
 from flujo_client.errors import ClientError, RunNotFound
 from flujo_client.serial import Manifest, Packed, storable_text, stored
@@ -88,7 +89,7 @@ def statement(name: str, home: str = HOME) -> bytes:
 
 
 def record(new: NewRun, *, grace_s: float = GRACE_S) -> Request[str | None]:
-    """Record a run; the answer is its id, or None when its idempotency key is taken.
+    """Record a run; the answer is its id, or None when its id or its idempotency key is taken.
 
     Args:
         new: the run.
@@ -117,7 +118,7 @@ def record_many(news: Sequence[NewRun], read: Callable[[list[Row]], T_co], *, gr
     blobs = {blob.digest: bytes(blob) for new in news for blob in new.blobs}
     one = news[0]
     parameters = {name: [row[name] for row in each] for name in _OF_EACH_RUN} | {
-        **{name: each[0][name] for name in ("address", "step", "kind", "aros")},
+        **{name: each[0][name] for name in ("address", "step", "kind", "aros", "settings")},
         **bind_pipeline(one),
         "idempotency_key": [new.idempotency_key for new in news],
         "digest": [new.digest for new in news],
@@ -134,6 +135,11 @@ def find_by_key(tenant: str, key: str) -> Request[tuple[str, str]]:
     return Request(
         "find_by_key", {"tenant": tenant, "idempotency_key": key}, lambda rows: (rows[0]["id"], rows[0]["digest"])
     )
+
+
+def find_by_id(run_id: str) -> Request[tuple[str, str] | None]:
+    """Find the run under an id: its tenant, and the digest of what it was enqueued with; None where there is none."""
+    return Request("find_by_id", {"run": run_id}, lambda rows: (rows[0]["tenant"], rows[0]["digest"]) if rows else None)
 
 
 def mark_sent(ages: Mapping[str, float]) -> Request[None]:
@@ -165,13 +171,13 @@ def runs(  # noqa: PLR0913 - one for each filter
     """List runs, newest first, without their values. With `parent` its child runs, or when that is empty no child runs.
 
     `background` asks for runs in the background or for all others, `ended_within_s` for those that ended in the last so many seconds,
-    `not_retried` for those that nobody has started again.
+    `not_retried` for those that have not been started again.
     """
     parameters = {
         "prefix": prefix,
         "end": end,
         "part": part,
-        "status": status,
+        "status": None if status is None else read_status(status),
         "pipeline": pipeline,
         "tenant": tenant,
         "metadata": None if metadata is None else stored(dict(metadata), path="metadata"),
@@ -201,7 +207,7 @@ def recording(run_id: str) -> Request[Recording]:
 
 
 def notices(run_id: str) -> Request[list[NoticeRecord]]:
-    """Read what a run's coordinators were told, in the order of their commits; what nobody has concluded comes last."""
+    """Read what a run's coordinators were told, in the order of their commits; what has not been concluded comes last."""
     return Request("notices", {"run": run_id}, lambda rows: [_notice(row) for row in rows])
 
 
@@ -229,7 +235,7 @@ def events(
         settled: leave out, as long as the run is live, what another event may still come before: it could never be read on from.
 
     Raises:
-        ClientError: that is no cursor.
+        ClientError: `after` is not a cursor.
     """
     found = _CURSOR.fullmatch(after or "0-0")
     if found is None:
@@ -398,6 +404,7 @@ def bind_first(first: Envelope, blobs: Sequence[Packed]) -> dict[str, Any]:
         "trace_parent": ticket.trace_parent,
         "deadline": ticket.deadline,
         "aros": None if ticket.aros is None else stored(dict(ticket.aros), path="aros"),
+        "settings": None if ticket.settings is None else stored(dict(ticket.settings), path="settings"),
         "key": first.key,
         "address": first.address,
         "step": first.step,

@@ -35,7 +35,7 @@ FIRST_POLL_S, SLOWEST_POLL_S = 0.005, 0.25
 """How often where none are heard, growing from the last new wait on."""
 RETRY_S: Final = 0.25
 LINGER_S: Final = 5.0
-"""How long the connection is kept when nobody waits any more."""
+"""How long the connection is kept after the last one has stopped waiting."""
 _OPTIONS: Final[dict[str, Any]] = {
     "autocommit": True,
     "prepare_threshold": None,
@@ -51,7 +51,7 @@ class _Wait:
 
 
 class RunWatch:
-    """Wakes who waits for runs of one database. Its thread and its connection live while somebody waits, and a little longer.
+    """Wakes who waits for runs of one database. Its thread and its connection live while a caller waits, and a little longer.
 
     Args:
         url: the database's.
@@ -110,7 +110,7 @@ class RunWatch:
                     return
 
     def _serve(self, connection: psycopg.Connection[dict[str, Any]]) -> None:
-        """Wake who is to be woken, until nobody has waited for a while."""
+        """Wake waiting callers, until none has waited for a while."""
         hears = _listens(connection)
         connection.add_notify_handler(lambda heard: self._wake([heard.payload]))  # of what comes with an answer
         pause, needed_at, read_at = FIRST_POLL_S, time.monotonic(), float("-inf")

@@ -32,7 +32,7 @@ class HealthQuery:
     Attributes:
         since_hours: runs that began so many hours ago or later.
         limit: so many of the newest runs; all of the window when there is one, else 50.
-        buckets: into how many equal parts the window is divided, besides its halves.
+        buckets: into how many equal parts the window is divided, in addition to its halves.
     """
 
     since_hours: float | None = None

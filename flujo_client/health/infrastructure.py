@@ -43,7 +43,7 @@ def machine_of(facts: MachineFacts, depths: Depths) -> Machine:
 
 
 def judge(machine: Machine, health: Health) -> Verdict:
-    """Tell whether somebody should look, and at what."""
+    """Tell whether an operator should look, and at what."""
     reasons = tuple(_reasons(machine, health))
     return Verdict(status="warn" if reasons else "ok", reasons=reasons)
 

@@ -55,6 +55,7 @@ class AgenticLoopStep(LoopStep):
         max_loops: turns at most; `max_iterations` too.
         on_agent_failure: what follows when an agent has failed for good: `abort`, the loop fails; `tell`, the planner is told as the
             turn's result.
+        ask_expires_s: seconds that a person has to answer; after them the planner is told that nobody did. For good when None.
         fails_at_max: make reaching `max_loops` a failure.
         loop_output_mapper: `(final_answer, context)`, gives the loop's output.
     """
@@ -63,6 +64,7 @@ class AgenticLoopStep(LoopStep):
     registry: Mapping[str, Any]
     max_loops: int = MAX_TURNS
     on_agent_failure: str = "abort"
+    ask_expires_s: float | None = None
     loop_body_pipeline: Body = field(init=False)
     exit_condition_callable: Callable[..., Any] = field(init=False)
     initial_input_to_loop_body_mapper: Callable[..., Any] | None = field(init=False)
@@ -74,7 +76,7 @@ class AgenticLoopStep(LoopStep):
         briefing = agentic_protocol.Briefing(tuple(agents), self.max_loops)
         made = {
             "loop_body_pipeline": Pipeline(
-                [_planning(self.planner), _acting(agents), Step(RECORD, agentic_protocol.record)]
+                [_planning(self.planner), _acting(agents, self.ask_expires_s), Step(RECORD, agentic_protocol.record)]
             ),
             "exit_condition_callable": agentic_protocol.is_finished,
             "initial_input_to_loop_body_mapper": briefing.first,
@@ -173,11 +175,15 @@ def _shape(agent: Any) -> dict[str, Any]:
     return {"schema": COMMAND_SCHEMA} if own is str else {}
 
 
-def _acting(agents: Mapping[str, Body]) -> ConditionalStep:
+def _acting(agents: Mapping[str, Body], ask_expires_s: float | None) -> ConditionalStep:
     """Make the step that carries a command out."""
+    expiry: dict[str, Any] = {}
+    if ask_expires_s is not None:
+        told = {"error": f"nobody answered within {ask_expires_s} s"}
+        expiry = {"expires_s": ask_expires_s, "on_expiry": "default", "default": told}
     registry = agentic_protocol.Registry(tuple(agents))
     own: dict[str, Body] = {
-        agentic_protocol.ASK: HumanInTheLoopStep(agentic_protocol.ASK, agentic_protocol.question_of),
+        agentic_protocol.ASK: HumanInTheLoopStep(agentic_protocol.ASK, agentic_protocol.question_of, **expiry),
         agentic_protocol.FINISH: Step(agentic_protocol.FINISH, agentic_protocol.answer_of),
         agentic_protocol.UNKNOWN: Step(agentic_protocol.UNKNOWN, registry.refuse),
     }

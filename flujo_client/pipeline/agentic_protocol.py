@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.commands import AgentCommand
 
 ASK, FINISH, UNKNOWN = "ask_human", "finish", "unknown_agent"
-"""The paths that a command may take besides the agents'."""
+"""The paths that a command may take apart from the agents'."""
 LOG: Final = "command_log"
 
 _LONGEST: Final = 200
@@ -67,7 +67,7 @@ def read_command(output: Any) -> AgentCommand:
     """Read a planner's answer: text, data, or a model of the user's own with a command's fields.
 
     Raises:
-        AgentIOValidationError: it is no command; the next attempt is told the places and what is wrong there.
+        AgentIOValidationError: it is not a command; the next attempt gets the places and what is wrong there.
     """
     try:
         if isinstance(output, str):

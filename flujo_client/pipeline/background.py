@@ -1,4 +1,4 @@
-"""Background steps: a step that runs as a run of its own, which nobody waits for, as the plan knows it.
+"""Background steps: a step that runs as a run of its own, which the pipeline does not wait for, as the plan knows it.
 
 Users write `StepConfig(execution_mode="background")`; this container is what becomes of that, so that a step in the background stands
 wherever a step can, and may be any. It must not decide when the run begins: that is the workers' part.

@@ -1,4 +1,4 @@
-"""Cached steps: a step whose successful result is kept, and given again to whoever asks for the same.
+"""Cached steps: a step whose successful result is kept, and returned again for the same input.
 
 What a user writes of it, and how it nests. It must not decide when a kept result is taken: that is the workers' part.
 """

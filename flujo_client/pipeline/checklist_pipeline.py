@@ -1,6 +1,6 @@
 """The default pipeline: a checklist, then solutions until one passes it.
 
-Built of the kinds that are there; agents come from whoever calls. In: the task, as the run's input. Out: a `Candidate`.
+Built of the kinds that are there; agents come from the caller. In: the task, as the run's input. Out: a `Candidate`.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def to_validate(solution: str, *, context: DefaultContext) -> dict[str, Any]:
 
 
 def reviewed(output: Any) -> Checklist:
-    """Read a checklist that nobody has judged; raises AgentError."""
+    """Read a checklist that has not been judged; raise AgentError for anything else."""
     found = _read(output)
     if not found.items:
         raise AgentError("the checklist is empty", suggestion="return at least one item")

@@ -103,7 +103,7 @@ def _traits(step: Step) -> dict[str, Any]:
 
 
 def _shaping(step: Step) -> dict[str, Any]:
-    """Return what its `processing`, processors, input, limits and `validate_fields` change; empty for a step that has none, so that its fingerprint stays."""
+    """Return what its `processing`, processors, input, limits and checks change; empty for a step that has none, so that its fingerprint stays."""
     traits: dict[str, Any] = {}
     if step.processing is not None:
         block = dict(step.processing)
@@ -117,6 +117,8 @@ def _shaping(step: Step) -> dict[str, Any]:
         traits["usage_limits"] = step.usage_limits.model_dump()
     if step.validate_fields:
         traits["validate_fields"] = True
+    if not step.strict_validation:
+        traits["strict_validation"] = False
     if step.input is not None:
         traits["input"] = step.input
     return traits

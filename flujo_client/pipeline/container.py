@@ -48,6 +48,7 @@ class Container(Step):
     updates_context: bool = field(default=False, init=False)
     sink_to: str | None = field(default=None, init=False)
     validate_fields: bool = field(default=False, init=False)
+    strict_validation: bool = field(default=True, init=False)
     queue: str | None = field(default=None, init=False)
     meta: dict[str, Any] = field(default_factory=dict)
     processing: Mapping[str, Any] | None = field(default=None, init=False)
@@ -102,7 +103,7 @@ def _call_findings(name: str, given: Callable[..., Any], called_with: str) -> It
 
 
 _OWN_INPUT = "original_input"
-"""What functions are handed besides, by name, if they have such a parameter."""
+"""What functions are passed in addition, by name, if they have such a parameter."""
 
 
 def count_findings(name: str, given: Any) -> Iterator[str]:

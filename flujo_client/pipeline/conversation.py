@@ -34,7 +34,7 @@ OPTIONS: Final = (
 """What a loop says of its conversation, in Python as in blueprints."""
 
 HITL: Final = "hitl"
-"""Whoever answers a question, among the sources of the user's turns."""
+"""The person who answers a question, among the sources of the user's turns."""
 
 LAST, ALL_AGENTS, NAMED_STEPS = AI_TURN_SOURCES = ("last", "all_agents", "named_steps")
 
@@ -47,7 +47,7 @@ The conversation so far, one JSON object for each turn, the oldest first:
 {{ this | tojson }}
 {{/each}}
 """
-"""Each turn is data on a line of its own, so that nothing that was said can pass for a turn of somebody else's."""
+"""Each turn is data on a line of its own, so that no content can pass for another speaker's turn."""
 
 
 class HistoryManagement(BaseModel):

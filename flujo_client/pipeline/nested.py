@@ -39,7 +39,7 @@ class ImportStep(Container):
             pairs, or a mapping of them.
         inherit_conversation: begin with this pipeline's conversation.
         propagate_hitl: let questions to people inside the child pause this run. If not, a step that comes to one fails with its text
-            and the code `QUESTION_NOT_PROPAGATED`, and nobody is asked.
+            and the code `QUESTION_NOT_PROPAGATED`, and no one is asked.
         on_failure: what a failed child means, one of `FAILURES`: `abort`, this step fails; `skip`, its output is its input;
             `continue_with_default`, its output is `default`; `tell`, its output is a mapping of `error` to what went wrong.
         default: the output of `continue_with_default`.

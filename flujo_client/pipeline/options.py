@@ -27,7 +27,7 @@ class ContainerOptions(TypedDict, total=False):
 
 
 class LoopOptions(ContainerOptions, total=False):
-    """What a `LoopStep` takes besides its body, its condition and its bound, whose other names are here."""
+    """The options of a `LoopStep` apart from its body, its condition and its bound, whose aliases are here."""
 
     body: Body
     max_iterations: int
@@ -54,7 +54,7 @@ class FanOutOptions(ContainerOptions, total=False):
 
 
 class ParallelOptions(FanOutOptions, total=False):
-    """What a `ParallelStep` takes besides its branches."""
+    """The options of a `ParallelStep` apart from its branches."""
 
     field_mapping: Mapping[str, Sequence[str]] | None
     ignore_branch_names: bool
@@ -62,7 +62,7 @@ class ParallelOptions(FanOutOptions, total=False):
 
 
 class ConditionalOptions(ContainerOptions, total=False):
-    """What a `ConditionalStep` takes besides its condition and its branches."""
+    """The options of a `ConditionalStep` apart from its condition and its branches."""
 
     condition: Callable[..., Any]
     branch_input_mapper: Callable[..., Any] | None

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, cast
 
+from flujo_client.contract.code import ON_BODY_CHANGE, OnBodyChange
 from flujo_client.contract.parameters import ContextT, OutputT
 from flujo_client.contract.plan import ON_CHANGE, OnChange
 from flujo_client.errors import PipelineError
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from flujo_client.contract.validation import ValidationReport
     from flujo_client.pipeline.nested import ImportStep
 
-OnBodyChange: TypeAlias = Literal["ignore", "warn", "park"]
 StepOutputT = TypeVar("StepOutputT")
 
 
@@ -53,6 +54,9 @@ class Pipeline(Generic[OutputT, ContextT]):
         on_body_change: what happens where a conversation, in a loop or a state machine, would continue with another function, prompt, tool, model
             or model setting than it was held with: `warn` tells it as the event `code.changed`, `park` parks the run until a worker
             with the code of before is back, `ignore` does neither. The outermost pipeline's counts.
+        context_migrations: functions for contexts that were written with other fields of `context_model`, sync or async, by the version or
+            the fingerprint of the plan that the run had. Each gets the stored fields by name, and returns those of the present model, or
+            one. Without a function that does, such a run is parked. The outermost pipeline's count.
     """
 
     steps: Sequence[Step]
@@ -61,9 +65,12 @@ class Pipeline(Generic[OutputT, ContextT]):
     context_model: type[ContextT] | None = None
     resources: Any = field(default=None, repr=False)  # an object may show its password
     hooks: Sequence[Any] = ()
-    on_change: OnChange | None = field(default=None, kw_only=True)
     blueprint: str | None = field(default=None, repr=False)
-    on_body_change: OnBodyChange = "warn"
+    on_change: OnChange | None = field(default=None, kw_only=True)
+    on_body_change: OnBodyChange = field(default="warn", kw_only=True)
+    context_migrations: Mapping[str, Callable[[dict[str, Any]], Any]] = field(
+        default_factory=dict, repr=False, kw_only=True
+    )
 
     def __post_init__(self) -> None:
         """Refuse steps that are none, where they are written; raises PipelineError."""
@@ -76,9 +83,10 @@ class Pipeline(Generic[OutputT, ContextT]):
         if self.on_change is not None and self.on_change not in ON_CHANGE:
             choices = ", ".join(map(repr, ON_CHANGE))
             raise PipelineError(f"`on_change` must be one of {choices}, got {str(self.on_change)[:40]!r}")
-        if self.on_body_change not in get_args(OnBodyChange):
-            wanted = " or ".join(get_args(OnBodyChange))
-            raise PipelineError(f"`on_body_change` must be {wanted}, got {str(self.on_body_change)[:40]!r}")
+        if self.on_body_change not in ON_BODY_CHANGE:
+            choices = ", ".join(map(repr, ON_BODY_CHANGE))
+            raise PipelineError(f"`on_body_change` must be one of {choices}, got {str(self.on_body_change)[:40]!r}")
+        _check_migrations(self.context_migrations)
 
     @classmethod
     def from_yaml(cls, source: str | Path, *, allowed: Sequence[str] | None = None) -> Pipeline:
@@ -155,12 +163,23 @@ class Pipeline(Generic[OutputT, ContextT]):
             return replace(ours, steps=[*self.steps, other], blueprint=None)
         resources = other.resources if self.resources is None else self.resources
         hooks = (*self.hooks, *other.hooks)
-        steps = [*self.steps, *other.steps]
-        return replace(ours, steps=steps, resources=resources, hooks=hooks, blueprint=None)
+        steps, migrations = [*self.steps, *other.steps], {**other.context_migrations, **self.context_migrations}
+        given = {"resources": resources, "hooks": hooks, "context_migrations": migrations}
+        return replace(ours, steps=steps, blueprint=None, **given)
 
     def as_step(self, name: str, *, inherit_context: bool = True, **options: Any) -> ImportStep:
         """Make a step that runs this pipeline, on the context of the pipeline around it. Takes the options of `ImportStep`."""
         return forward.nested(name, pipeline=self, inherit_context=inherit_context, **options)
+
+
+def _check_migrations(given: Any) -> None:
+    if not isinstance(given, Mapping):
+        raise PipelineError(f"`context_migrations` must be a mapping of functions, got {described(given)}")
+    for key, function in given.items():
+        if not isinstance(key, str) or not callable(function):
+            raise PipelineError(
+                f"context_migrations[{str(key)[:40]!r}] must be a function under a version or a fingerprint, got {described(function)}"
+            )
 
 
 def _as_list(given: Any) -> str | None:

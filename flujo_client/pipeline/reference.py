@@ -150,7 +150,7 @@ def load(reference: str, *, allowed: Sequence[str], what: str) -> Any:
     What else this package holds is refused under every prefix: it reads settings, starts programs and talks to services.
 
     Raises:
-        PipelineError: as for `load_pipeline`, or its import fails; a module that exits when it is imported ends nobody else.
+        PipelineError: as for `load_pipeline`, or its import fails; a module that exits when it is imported ends nothing else.
     """
     module_name, _, attribute = reference.partition(":")
     if not module_name or not attribute:
@@ -198,9 +198,9 @@ def load(reference: str, *, allowed: Sequence[str], what: str) -> Any:
 
 
 def _is_of_ours(found: Any) -> bool:
-    """Tell whether it is a function of this package, which a module of somebody else's holds too, as `Pipeline.from_yaml_file`.
+    """Tell whether it is a function of this package, which another package's module holds too, as `Pipeline.from_yaml_file`.
 
-    A function that one of ours made is somebody's own.
+    A function that one of ours made belongs to its user.
     """
     module, name = getattr(found, "__module__", None), getattr(found, "__qualname__", "")
     return inspect.isroutine(found) and is_ours(module or "") and name not in OURS and "<locals>" not in name

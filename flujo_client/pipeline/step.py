@@ -12,6 +12,7 @@ from flujo_client.contract.parameters import ContextT, OutputT
 from flujo_client.contract.plan import Backoff
 from flujo_client.contract.processing import ProcessingConfigModel
 from flujo_client.errors import BlueprintError, PipelineError, StepInvocationError
+from flujo_client.pipeline.alone import call_alone
 from flujo_client.pipeline.factories import Factories
 from flujo_client.pipeline.forward import forward
 from flujo_client.pipeline.identity import defaults_of
@@ -40,7 +41,8 @@ class StepConfig(BaseModel):
         temperature, top_k, top_p, max_tokens: model options, given to agents that take them.
         preserve_fallback_diagnostics: let the feedback of a fallback that succeeded say why it was needed.
         execution_mode: `background`: the step runs as a run of its own, and the pipeline continues at once, with the step's input.
-        expected_cost_usd, expected_tokens: what an attempt under limits reserves; `max_tokens` counts where no tokens are named.
+        expected_cost_usd, expected_tokens: what an attempt under limits reserves; where one is missing, its model's price, its prompt and
+            `max_tokens` tell.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -101,9 +103,11 @@ class Step(Factories, Generic[OutputT]):
         input: a template: what the agent gets, instead of the output of the step before. One that is a single tag gives the
             value itself.
         validate_fields: put the output only where the context's model declares a field: one it would keep as an extra fails the step.
+        strict_validation: fail the step when a validator refuses. If not, it keeps its output, and its `metadata_` say `validation_passed`
+            and, where that is False, `validation_feedback`.
 
     Raises:
-        BlueprintError: `processing` is no such block; the key is named.
+        BlueprintError: `processing` is not a valid block; names the key.
     """
 
     spec = kinds.STEP
@@ -123,6 +127,7 @@ class Step(Factories, Generic[OutputT]):
     usage_limits: UsageLimits | None = None
     input: str | None = None
     validate_fields: bool = False
+    strict_validation: bool = True
 
     def __post_init__(self) -> None:
         if callable(self.name) or callable(getattr(self.name, "run", None)):
@@ -146,9 +151,7 @@ class Step(Factories, Generic[OutputT]):
         defaults = dict(defaults_of(self.agent))
         if self.processing is None and "processing" in defaults:
             object.__setattr__(self, "processing", defaults["processing"])
-        given = getattr(
-            self.config, "model_fields_set", set(StepConfig.model_fields)
-        )  # what is no config is told by `check`
+        given = getattr(self.config, "model_fields_set", set(StepConfig.model_fields))  # `check` reports anything else
         unset = StepConfig.model_fields.keys() - given
         if known := {name: value for name, value in defaults.items() if name in unset}:
             object.__setattr__(self, "config", StepConfig(**self.config.model_dump(exclude_unset=True), **known))
@@ -214,9 +217,49 @@ class Step(Factories, Generic[OutputT]):
         return cls("review", agent, **rest)
 
     @classmethod
+    def validate_step(cls, agent: Any, *, strict: bool = True, **rest: Any) -> Step:
+        """Make a step named `validate`, whose validators judge what its agent gives.
+
+        Args:
+            agent: the step's.
+            strict: fail the step when a validator refuses; otherwise only its `metadata_` tell, as with `strict_validation=False`.
+            rest: all else that `Step` takes.
+        """
+        return cls("validate", agent, strict_validation=strict, **rest)
+
+    @classmethod
     def from_callable(cls, func: Callable[..., Any], name: str | None = None, **rest: Any) -> Step:
         """Make a step that runs `func`, with the function's name if none is given."""
         return cls(name or str(getattr(func, "__name__", type(func).__name__)), func, **rest)
+
+    @classmethod
+    def from_mapper(cls, mapper: Callable[..., Any], name: str | None = None, **rest: Any) -> Step:
+        """Make a step of a function that turns the output of the step before into the input of the next."""
+        return cls.from_callable(mapper, name, **rest)
+
+    def use_input(self, key: str) -> Self:
+        """Return this step with one entry of its input in the input's place: a key of a mapping, a field of a model.
+
+        Raises:
+            PipelineError: the step has an `input` already, or takes none because it is a container.
+        """
+        if self.input is not None or not self.performs:
+            why = "has an `input` already" if self.performs else f"is a {self.kind}, which takes no `input`"
+            raise PipelineError(f"use_input({key!r}): step '{self.name}' {why}")
+        quoted = key.replace("\\", "\\\\").replace("'", "\\'")
+        return replace(self, input=f"{{{{ previous_step['{quoted}'] }}}}")
+
+    async def arun(self, value: Any = None, **named: Any) -> Any:
+        """Call the agent once, here, for a unit test: without retries, AROS, processors, plugins and validators.
+
+        Args:
+            value: its input.
+            named: what it may take by keyword, such as `context` and `resources`; what it does not take is left out.
+
+        Raises:
+            MissingAgentError: the step has no agent.
+        """
+        return await call_alone(self, value, named)
 
 
 def described(given: Any) -> str:
@@ -258,6 +301,7 @@ _NOT_CONFIG = (
     "usage_limits",
     "input",
     "validate_fields",
+    "strict_validation",
 )
 
 
@@ -280,6 +324,7 @@ def step(
     usage_limits: UsageLimits | None = None,
     input: str | None = None,
     validate_fields: bool = False,
+    strict_validation: bool = True,
     **config: Any,
 ) -> Callable[[Callable[..., Any]], Step]: ...
 def step(func: Callable[..., Any] | None = None, /, *, name: str | None = None, **rest: Any) -> Any:

@@ -46,7 +46,7 @@ class ValueLimits:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a caller asks for besides the pipeline and its input."""
+    """The options of a run, apart from the pipeline and its input."""
 
     run_id: str
     context: Mapping[str, Any] | BaseModel | None = None
@@ -60,6 +60,7 @@ class Order:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     trace_parent: str | None = None
     aros: Mapping[str, Any] | None = None
+    settings: Mapping[str, Any] | None = None
 
 
 def new_run(
@@ -99,6 +100,7 @@ def new_run(
         trace_parent=order.trace_parent,
         tenant=order.tenant,
         aros=order.aros,
+        settings=order.settings,
         limits=order.limits,
     )
     first, large = first_of(

@@ -1,7 +1,7 @@
 """How a value in parts is stored: each part under a key of its own, and under the value's digest a manifest that names them (ADR 6).
 
 A manifest is `p`, a checksum in hex, and a JSON list: fragments as texts, and `{"#": digest}` for each part that is stored by itself. The
-checksum is of the value's digest and the list, so that whoever reads it need not hash the whole value: the parts are proved once, by their
+checksum is of the value's digest and the list, so that its reader need not hash the whole value: the parts are proved once, by their
 own digests. It is in the table of blobs only, never in a column of another table and never in a message.
 
 Parts have keys of their own because the same JSON may be a part of one value and the whole of another, stored as a manifest.
@@ -48,7 +48,7 @@ class Manifest:
 
     @classmethod
     def read(cls, digest: str, body: bytes) -> Self | None:
-        """Read the blob of a digest; None if it is no manifest. Raises SerializationError if it is not that value's, or damaged."""
+        """Read the blob of a digest; None if it is not a manifest. Raises SerializationError if it is not that value's, or damaged."""
         if body[:1] != _FORM:
             return None
         if body[1:_LIST] != _checksum(digest, body[_LIST:]):

@@ -1,7 +1,7 @@
 """One serialised value, as it lies in a Postgres column and as it rides in a message.
 
 Three forms, told apart by their first byte: `j` JSON, `z` zstd of the JSON, `#` only the JSON's sha256 for a value
-that is kept elsewhere. It never looks into the value and never fetches one: whoever holds a reference loads the
+that is kept elsewhere. It never looks into the value and never fetches one: the holder of a reference loads the
 value and proves it with `matches`.
 
 A value above `PARTS_ABOVE` that was packed here is held in parts, which the next version of the value shares where it did not change

@@ -197,7 +197,7 @@ def _is_namedtuple(cls: type) -> bool:
 
 
 def _is_dataclass(cls: type) -> bool:
-    """Not those that are also a container or an exception: what they hold besides their fields would be lost."""
+    """Not those that are also a container or an exception: what they hold in addition to their fields would be lost."""
     return dataclasses.is_dataclass(cls) and not issubclass(
         cls, (str, bytes, int, float, list, tuple, dict, set, frozenset, BaseException)
     )

@@ -38,7 +38,7 @@ SEPARATOR = "\x06\x16"
 SENT_HEADER = "flujo_sent_at"
 PUSH_MESSAGES = 1000
 PUSH_BYTES = 8 * 1024 * 1024
-"""What one push holds at most: Redis serves nobody else meanwhile."""
+"""What one push holds at most: Redis serves no other client meanwhile."""
 _TAGS, _NUMBERS = uuid.uuid4().hex, count()
 """Delivery tags are unique by process and number: to draw each at random costs more than all else about a message."""
 _EMBED: dict[str, Any] = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
@@ -144,7 +144,7 @@ class Broker:
         self.redis.close()
 
     def new_connection(self) -> Any:
-        """Return a connection of redis-py's, not connected yet, for whoever pushes from an event loop."""
+        """Return a connection of redis-py's, not connected yet, for pushing from an event loop."""
         return self.redis.connection_pool.make_connection()
 
     def pushes(self, envelopes: Sequence[Envelope]) -> Iterator[tuple[str, Sequence[bytes]]]:

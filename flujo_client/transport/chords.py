@@ -33,7 +33,7 @@ def is_membership(run: str, group: Any, index: Any, chord: Any) -> bool:
 
     Raises:
         SerializationError: what the chord sends is not a join signal.
-        KeyError, TypeError, IndexError, AttributeError: it is no signature.
+        KeyError, TypeError, IndexError, AttributeError: it is not a signature.
     """
     if chord is None:
         return group is None and index is None

@@ -5,7 +5,7 @@ of them may have arrived, and arrive twice when the sweeper sends them.
 
 Who has nothing else to do may take a message in the same round trip: the oldest of the list that it pushes to, before anybody who waits for one.
 """
-# ruff: noqa: SLF001 - redis-py shows its sockets to nobody; kombu watches them likewise
+# ruff: noqa: SLF001 - redis-py does not show its sockets; kombu watches them likewise
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ class LoopPublisher:
         self._fail(error)
 
     def _fail(self, error: BaseException) -> None:
-        """Give the connection up: what else it would answer belongs to nobody."""
+        """Give the connection up: no one waits for its other answers."""
         connection, self._connection = self._connection, None
         loop = asyncio.get_running_loop()
         loop.remove_reader(self._socket)
@@ -168,7 +168,7 @@ class LoopPublisher:
 
 
 class _Push(NamedTuple):
-    """What somebody publishes, whether a message is to be taken too, and who waits."""
+    """What is to be published, whether a message is to be taken too, and who waits."""
 
     envelopes: Sequence[Envelope]
     take: bool

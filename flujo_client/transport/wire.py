@@ -1,7 +1,7 @@
 """The kombu serializer `flujo`: JSON by orjson, signed when there are keys.
 
 In goes what Celery sends, out come bytes, and back. It does not know what the messages mean, and it signs bodies
-only: message headers are Celery's and stay unsigned, so whoever trusts a body must repeat in it what must not be
+only: message headers are Celery's and stay unsigned, so code that trusts a body must repeat in it what must not be
 swapped. What is refused surfaces as kombu's DecodeError, which a Celery consumer logs and drops; an empty body never
 reaches a kombu decoder at all and is the consumer's to refuse.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from pydantic import BaseModel
@@ -63,6 +64,10 @@ class BaseAgent(Front):
     @property
     def __flujo_identity__(self) -> dict[str, Any]:
         return {**identify(type(self)), "template": self.user_prompt_template, "target": identify(self.agent)}
+
+    def __flujo_prompt__(self, task: Any, context: Any) -> str:
+        """Estimate the user's message from the template; `_build_user_prompt` may be user code, which runs in attempts only."""
+        return rendered(self.user_prompt_template, text_of(task), as_mapping(context))
 
     async def run(  # noqa: PLR0913 - a step passes on only what is named
         self,
@@ -128,7 +133,7 @@ def rendered(template: str, task: str, context: dict[str, Any] | None) -> str:
 def as_mapping(context: Any) -> dict[str, Any] | None:
     """Return a context as plain data of its own.
 
-    Of a `PipelineContext` without what Flujo keeps in it for itself, and what nobody has written to. What is no mapping is under
+    Of a `PipelineContext` without what Flujo keeps in it for itself, and fields that have not been written to. What is not a mapping is under
     `context`.
     """
     if context is None:
@@ -155,9 +160,13 @@ class PlanGeneratorAgent(BaseAgent):
 
     Where the context has `collected_information`, its items are rendered one after the other, the task before them; else it is
     prompted as every `BaseAgent`.
+
+    Attributes:
+        input_schema: the contract of that context, a JSON Schema's file, for `AgentTool(agent, input_schema=PlanGeneratorAgent.input_schema)`.
     """
 
     user_prompt_template: ClassVar[str] = "agents/plan_generator_user.md.j2"
+    input_schema: ClassVar[Path] = Path(__file__).parent / "contracts" / "plan_generator_input.schema.json"
 
     def _build_user_prompt(self, task: str, context: dict[str, Any] | None) -> str:
         if not context or "collected_information" not in context:

@@ -1,7 +1,7 @@
 """The contract of an agent that is called as a tool: a JSON Schema that is held to, with refusals that a model can act on.
 
 Pure; it must not call an agent or change what it is given. In: a schema and a value. Out: a copy of the value with the schema's defaults,
-without properties that only nobody expected; or a refusal as data. References stay inside the schema.
+without properties that were not expected; or a refusal as data. References stay inside the schema.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Contract:
         what: names it in errors.
 
     Raises:
-        ConfigurationError: there is no such file, or what is there is no schema, or it refers to what lies outside of it.
+        ConfigurationError: there is no such file, or what is there is not a schema, or it refers to other documents.
     """
 
     def __init__(self, schema: Mapping[str, Any] | Path, *, what: str) -> None:

@@ -1,6 +1,6 @@
 """The live agent of a declared one, as blueprints have them.
 
-It must not decide where tools may come from: whoever finds them does. In: a declaration; out: an agent that steps can run.
+It must not decide where tools may come from: the code that finds them does. In: a declaration; out: an agent that steps can run.
 """
 
 from __future__ import annotations

@@ -130,6 +130,11 @@ class FlujoAgent:
         )
 
     @property
+    def model_options(self) -> Mapping[str, Any]:
+        """Its own `temperature`, `top_p`, `top_k` and `max_tokens`, those that are set."""
+        return self._model_options
+
+    @property
     def deps_type(self) -> Any:
         """The type of the deps that its tools want; None if they want none."""
         return self._options.get("deps_type")
@@ -247,7 +252,7 @@ def _is_agent_tool(thing: Any) -> bool:
 
 
 def tools_of(agent: Any) -> Iterator[AgentTool]:
-    """Find the agents that this one may call as tools, and those that they may call; of an agent that is not our own nobody knows."""
+    """Find the agents that this one may call as tools, and those that they may call; for an agent that is not our own they are not known."""
     asker = asker_of(agent)
     for tool in asker.agent_tools if isinstance(asker, FlujoAgent) else ():
         yield tool

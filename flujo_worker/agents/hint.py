@@ -1,4 +1,4 @@
-"""The `response_format` of agents that are no pydantic-ai agents: passed if they take it by that name, else left out.
+"""The `response_format` of agents that are not pydantic-ai agents: passed if they take it by that name, else left out.
 
 It must not call the agent, nor break the call. In: an agent, the options at hand and a step's `Shaping`. Out: one option, or none.
 """
@@ -26,7 +26,7 @@ def response_format(agent: Any, target: Any, options: Mapping[str, Any], shaping
     Args:
         agent: what is called.
         target: what it calls in the end; itself if it wraps nothing.
-        options: what is passed besides.
+        options: what else is passed.
         shaping: what the step wants. Without a schema of its own there is nothing to pass or tell.
     """
     if shaping is None or shaping.structured_output == soe.OFF or shaping.schema is None:

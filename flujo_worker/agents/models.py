@@ -53,7 +53,7 @@ def model_for(model: Model[Any] | str) -> Model[Any]:
     """Return the model that a name stands for; to be called on the event loop that asks it.
 
     Raises:
-        ConfigurationError: nobody provides such a model.
+        ConfigurationError: no provider has such a model.
     """
     if not isinstance(model, str):
         return model
@@ -67,7 +67,7 @@ def effective_model(agent: Any) -> Model[Any] | None:
     """Return the model that an agent's next run asks: what `agent.override(model=…)` says, else its own; None if it has none.
 
     Raises:
-        ConfigurationError: nobody provides such a model.
+        ConfigurationError: no provider has such a model.
     """
     override = getattr(agent, "_override_model", None)  # the library tells it nowhere in public
     chosen = None if override is None else override.get()

@@ -19,9 +19,11 @@ from pydantic_ai.output import NativeOutput, PendingModelResponse, PromptedOutpu
 from pydantic_ai.tools import DeferredToolRequests
 from typing_extensions import is_typeddict
 
+from flujo_worker.agents.shaping import is_structured_dict
+from flujo_worker.aros.rewrite import changed
+
 if TYPE_CHECKING:
     from flujo_worker.agents.shaping import Schema
-from flujo_worker.aros.rewrite import changed
 
 KEY: Final = "response"
 """Under which pydantic-ai asks for what is not an object with fields of its own, such as `list[int]`."""
@@ -44,7 +46,7 @@ def members(output_type: Any) -> list[Any]:
 
 
 def is_chosen(member: Any) -> bool:
-    """Tell whether the author has said how this output is to be asked for: a marker, a function, something besides JSON."""
+    """Tell whether the author has said how this output is to be asked for: a marker, a function, something other than JSON."""
     return isinstance(member, _MARKERS) or inspect.isroutine(member) or member in _BESIDES
 
 
@@ -54,11 +56,6 @@ def has_fields(output_type: Any) -> TypeGuard[type]:
     if not isinstance(kind, type) or get_origin(kind) is not None:
         return False
     return issubclass(kind, BaseModel) or is_dataclass(kind) or is_typeddict(kind) or is_structured_dict(kind)
-
-
-def is_structured_dict(output_type: Any) -> bool:
-    """Tell whether the type is a schema written by hand; pydantic checks nothing of it."""
-    return getattr(output_type, "__is_model_like__", False) is True
 
 
 def schema_of(types: list[Any]) -> Schema:

@@ -12,7 +12,7 @@ import math
 from dataclasses import replace
 from decimal import Decimal
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flujo_client.contract.limits import MOST_TOKENS, MOST_USD
 from flujo_client.contract.outcome import Usage
@@ -25,16 +25,27 @@ if TYPE_CHECKING:
 
     from pydantic_ai.usage import RunUsage
 
-    from flujo_client.config.models import ModelPrice
+    from flujo_client.config.models import Cost, ModelPrice
     from flujo_worker.agents.answer import AgentAnswer
     from flujo_worker.runtime.attempt_run import AttemptRun
 
 logger = logging.getLogger(__name__)
 
-FREE = ("function", "test")
-"""What the library calls models that are functions of ours: nobody bills them."""
+FREE = ("function", "test", "local")
+"""What the library calls models that are functions of ours, and the prefix of our own: nobody bills them."""
 
 _told: set[str] = set()
+
+
+class AskedModel(NamedTuple):
+    """A model that an agent may ask; the provider is empty where the agent does not name it."""
+
+    provider: str
+    name: str
+    url: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.provider}.{self.name}" if self.provider else self.name
 
 
 def require_price(model: Any) -> None:
@@ -46,11 +57,20 @@ def require_price(model: Any) -> None:
     Raises:
         PricingNotConfiguredError: neither the project nor the library knows a price.
     """
-    if not current_settings().cost.strict:
-        return
-    for provider, name, url in _models_of(model):
-        if provider not in FREE and _price(provider, name) is None and not _is_known(provider, name, url):
-            raise PricingNotConfiguredError(provider, name)
+    cost = current_settings().cost
+    for asked in models_of(model) if cost.strict else ():
+        if price_of(asked, 0, 0, cost) is None:
+            raise PricingNotConfiguredError(asked.provider, asked.name)
+
+
+def price_of(asked: AskedModel, input_tokens: int, output_tokens: int, cost: Cost) -> float | None:
+    """Give what so many tokens cost in US dollars; None if neither the project nor the library knows the model's price."""
+    if asked.provider in FREE:
+        return 0.0
+    price = _price(cost, asked.provider, asked.name)
+    if price is not None:
+        return _dollars(price, input_tokens, output_tokens)
+    return _listed_price(asked, input_tokens, output_tokens)
 
 
 def declared(output: Any, counted: Usage) -> Usage:
@@ -80,36 +100,38 @@ def usage_of(spent: RunUsage, response: Any = None, asked: str | None = None) ->
     """
     counted = Usage(spent.input_tokens, spent.output_tokens, spent.requests, float(spent.cost or 0))
     provider, model = getattr(response, "provider_name", None), getattr(response, "model_name", None)
-    price = _price(provider, model, asked)
+    price = _price(current_settings().cost, provider, model, asked)
     if price is not None:
-        usd = spent.input_tokens * price.prompt_tokens_per_1k + spent.output_tokens * price.completion_tokens_per_1k
-        return Usage(counted.input_tokens, counted.output_tokens, counted.requests, usd / 1000)
+        return replace(counted, cost_usd=_dollars(price, spent.input_tokens, spent.output_tokens))
     if spent.cost is None and model is not None and provider not in (None, *FREE):
         _unpriced(counted, provider, model)
     return counted
 
 
-def _models_of(model: Any) -> list[tuple[str, str, str | None]]:
-    """Name whom a model asks, as (provider, name, address); nobody, where it does not say."""
+def models_of(model: Any) -> list[AskedModel]:
+    """List the models that a model asks, more than one if it falls back to others; none where it does not say."""
     if isinstance(model, str):
         before, _, named = model.rpartition(":")
-        return [(before.rpartition("/")[2], named, None)] if before else []
+        return [AskedModel(before.rpartition("/")[2], named)] if before else []
     if isinstance(others := getattr(model, "models", None), list | tuple):
-        return [each for other in others for each in _models_of(other)]
+        return [each for other in others for each in models_of(other)]
     provider, name = getattr(model, "system", None), getattr(model, "model_name", None)
-    return [(str(provider), str(name), getattr(model, "base_url", None))] if provider and name else []
+    return [AskedModel(str(provider), str(name), getattr(model, "base_url", None))] if provider and name else []
 
 
 @lru_cache(maxsize=1024)
-def _is_known(provider: str, model: str, url: str | None) -> bool:
-    """Tell whether the library's price list has a model."""
+def _listed_price(asked: AskedModel, input_tokens: int, output_tokens: int) -> float | None:
+    """Give what the library's price list says; it takes 0.1 ms to find a model there."""
     from pydantic_ai.messages import ModelResponse
+    from pydantic_ai.usage import RequestUsage
 
+    provider, name, url = asked
+    usage = RequestUsage(input_tokens=input_tokens, output_tokens=output_tokens)
+    answer = ModelResponse(parts=[], usage=usage, model_name=name, provider_name=provider or None, provider_url=url)
     try:
-        ModelResponse(parts=[], model_name=model, provider_name=provider, provider_url=url).cost()
+        return float(answer.cost().total_price)
     except LookupError:
-        return False
-    return True
+        return None
 
 
 def _amount(output: Any, name: str, most: float) -> float | Decimal | None:
@@ -122,9 +144,13 @@ def _amount(output: Any, name: str, most: float) -> float | Decimal | None:
     return value if math.isfinite(value) and 0 <= value <= most else None
 
 
-def _price(provider: str | None, *models: str | None) -> ModelPrice | None:
+def _dollars(price: ModelPrice, input_tokens: int, output_tokens: int) -> float:
+    return (input_tokens * price.prompt_tokens_per_1k + output_tokens * price.completion_tokens_per_1k) / 1000
+
+
+def _price(cost: Cost, provider: str | None, *models: str | None) -> ModelPrice | None:
     providers = [provider, *(name.partition(":")[0] for name in models if name and ":" in name)]
-    table = next((found for each in providers if (found := current_settings().cost.providers.get(each or ""))), {})
+    table = next((found for each in providers if (found := cost.providers.get(each or ""))), {})
     names = [name.rpartition(":")[2] for name in models if name]
     return next((table[name] for name in names if name in table), None)
 

@@ -16,8 +16,8 @@ from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 
 from flujo_client.errors import AgentIOValidationError
 from flujo_worker.agents.bounds import Bounded, kind_of_output, refuse_large, too_ambiguous
-from flujo_worker.agents.outputs import KEY, has_fields, is_structured_dict, under_key
-from flujo_worker.agents.shaping import Origin
+from flujo_worker.agents.outputs import KEY, has_fields, under_key
+from flujo_worker.agents.shaping import Origin, is_structured_dict
 from flujo_worker.aros.outcome import LIMIT
 from flujo_worker.aros.rewrite import without_formats
 from flujo_worker.aros.validation_feedback import misfit
@@ -136,7 +136,7 @@ def expected(own: Schema | None, output: OutputContext) -> Schema | None:
 
 
 def _origin(ctx: RunContext[Any], output: OutputContext) -> Origin:
-    """Say how the output was asked for: one type that is no object under a key, several in an envelope."""
+    """Say how the output was requested: one type that is not an object under a key, several in an envelope."""
     is_whole = not output.has_function and output.output_type is not None
     is_under_key = is_whole and not has_fields(output.output_type)
     return Origin(_finish_reason(ctx), KEY if is_under_key else None, is_whole)

@@ -35,6 +35,11 @@ PLAIN: Final = Origin()
 """Of a text or data that an agent gave back."""
 
 
+def is_structured_dict(output_type: Any) -> bool:
+    """Tell whether the type is a schema written by hand; pydantic checks nothing of it."""
+    return getattr(output_type, "__is_model_like__", False) is True
+
+
 class Read(Protocol):
     """Makes a model's raw output hold under a schema, or raises AgentIOValidationError."""
 

@@ -107,7 +107,7 @@ def output_request_for(agent: AbstractAgent[Any, Any], shaping: Shaping, setting
     if output_request.mode in soe.TELEMETRY:
         return output_request
     if output_request.mode == soe.AUTO and schema is None and not is_chosen:
-        return OutputRequest(soe.OFF)  # nobody expects JSON
+        return OutputRequest(soe.OFF)  # JSON is not expected
     reason = _against(agent, shaping, settings, types)
     if reason is not None:
         return replace(output_request, skipped=reason)

@@ -209,7 +209,7 @@ async def answer_to(pause: PausedException, tool: str) -> Any:
     up in the same tool, the answer is what the agent gave.
 
     Raises:
-        PausedException: `pause` itself; nobody has answered yet.
+        PausedException: `pause` itself; there is no answer yet.
     """
     run = current_run()
     work = None if run is None else run.work

@@ -1,7 +1,7 @@
 """`make_templated_agent_async`: an agent whose system prompt is rendered for each call.
 
 The template sees the pipeline's context, the step's input, and variables of its author's; what it is given is told as `agent.system.vars`.
-What a context holds can come from strangers: it is rendered as data, but into the system prompt, where a model heeds it most. Put there
+What a context holds can come from strangers: it is rendered as data, but into the system prompt, where it influences a model most. Put there
 what you trust.
 """
 
@@ -13,7 +13,7 @@ from flujo_client.pipeline.identity import identify
 from flujo_client.serial import digest, safe_serialize
 from flujo_worker.agents.base import as_mapping
 from flujo_worker.agents.factory import Front, make_agent_async
-from flujo_worker.agents.previews import emit_variables, whole
+from flujo_worker.agents.previews import emit_variables, text_of, whole
 from flujo_worker.runtime.attempt_run import in_thread
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def make_templated_agent_async(
         model: as for `make_agent_async`.
         template: a template's name, as for `render_template`, if it ends in `.j2`; else the template itself.
         output_type: as for `make_agent_async`.
-        variables: what the template may use besides `context` and `input`; one of these names is hidden by it.
+        variables: what the template may use in addition to `context` and `input`; one of these names is hidden by it.
         options: the other parameters of `make_agent_async`.
     """
     return TemplatedAgent(make_agent_async(model, "", output_type, **options), template, dict(variables or {}))
@@ -55,6 +55,10 @@ class TemplatedAgent(Front):
     def __flujo_identity__(self) -> dict[str, Any]:
         prompt = digest(safe_serialize([self.template, self.variables]))
         return {"templated": prompt, "target": identify(self.agent)}
+
+    def __flujo_prompt__(self, data: Any, context: Any) -> str:
+        """Render the system prompt, and write the input after it; to estimate what a call costs."""
+        return f"{self._rendered(data, context)[1]}\n\n{text_of(data)}"
 
     async def run(  # noqa: PLR0913 - a step passes on only what is named
         self,

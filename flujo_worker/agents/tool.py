@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from flujo_worker.agents.shaping import Shaping
 
 RESERVED: Final = ("task", "run_identifier", "expected_outputs", "context", "output_contract_schema")
-"""What a call says besides the sub-agent's context."""
+"""What a call has apart from the sub-agent's context."""
 
 _TASK: Final = {"type": "string", "description": "What the agent should do, in a sentence or more."}
 _CONTEXT: Final = {
@@ -47,7 +47,7 @@ class AcceptedCall:
 
     Attributes:
         task: in words.
-        context: a copy of all that the caller passed besides; the run's own context is no part of it.
+        context: a copy of everything else that the caller passed; the run's own context is not part of it.
         options: passed on to a sub-agent that takes them by name.
         dropped: JSON pointers of what the caller passed and the contract does not know.
     """
@@ -234,7 +234,7 @@ class AgentTool:
 
 
 def _as_call(arguments: Any) -> dict[str, Any]:
-    """Take for the task whatever a model passes that is no object: it is accepted or refused as one, and breaks nothing."""
+    """Take for the task whatever a model passes that is not an object: it is accepted or refused as one, and breaks nothing."""
     return arguments if isinstance(arguments, dict) else {"task": arguments}
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from flujo_worker.aros.brackets import variants
+from flujo_worker.aros.brackets import WRONG, variants
 from flujo_worker.aros.coerce import Coerced, Coercer
 from flujo_worker.aros.complete import is_complete
 from flujo_worker.aros.decode import ERRORS, decode, same
@@ -156,8 +156,9 @@ class ParseAttempt:
     def _rearranged(self, part: str, coercion: ProcessingSettings, why: StageRefused, level: int = REPAIR) -> Accepted:
         """Try each text one bracket away; the only value that holds is taken."""
         held: list[Accepted] = []
+        edits: list[str] = []
         texts = variants(part, level, self.budget)
-        for text in texts:
+        for text, edit in texts.items():
             try:
                 reader = Reader(text, 0, len(text), level, self.budget)
                 reading = reader.read()
@@ -167,16 +168,16 @@ class ParseAttempt:
                         reading.value, (Transform("tolerant", "closing-bracket"), *_repairs(reading, level)), coercion
                     )
                 )
+                edits.append(edit)
             except StageRefused as refused:
                 why = refused if refused.rule not in {CLOSER, NOT_JSON, CUT} else why
         if not texts and level == REPAIR:
             held = self._salvaged(part, coercion)
         if not held:
             raise why
-        if any(not same(one.value, held[0].value) for one in held):
-            raise StageRefused(
-                TWO_READINGS, "a closing bracket is missing or wrong, and it could stand in more than one place"
-            )
+        other = next((index for index, one in enumerate(held) if not same(one.value, held[0].value)), None)
+        if other is not None:
+            raise StageRefused(TWO_READINGS, f"{WRONG}, and two readings fit: {edits[0]}, or {edits[other]}")
         return self._shown(part, held[0], level)
 
     def _salvaged(self, part: str, coercion: ProcessingSettings) -> list[Accepted]:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 MOST_BRACKETS: Final = 300
 MOST_VARIANTS: Final = 64
+WRONG: Final = "a closing bracket is missing or wrong"
+_SHOWN: Final = 24
 _PAIRS: Final = {"{": "}", "[": "]"}
 Marks = list[tuple[int, str]]
 
@@ -33,8 +35,8 @@ def balanced(brackets: list[str]) -> bool:
     return not open_
 
 
-def variants(text: str, level: int, budget: ParseBudget) -> list[str]:
-    """Return the texts one bracket away from `text` whose brackets match; none when they match already.
+def variants(text: str, level: int, budget: ParseBudget) -> dict[str, str]:
+    """Return the texts one bracket away from `text` whose brackets match, with what is changed; none when they match already.
 
     Raises:
         StageRefused: when there are too many to try.
@@ -42,13 +44,23 @@ def variants(text: str, level: int, budget: ParseBudget) -> list[str]:
     found = [mark for mark in marks(text, level, budget) if mark[1] not in "()"]
     brackets = [mark for mark in found if mark[1] != ","]
     if len(brackets) > MOST_BRACKETS or balanced([char for _, char in brackets]):
-        return []
-    texts: dict[str, None] = {}
+        return {}
+    texts: dict[str, str] = {}
     for place, removed, put in _edits(found, brackets, len(text.rstrip())):
-        texts[text[:place] + put + text[place + removed :]] = None
+        texts.setdefault(text[:place] + put + text[place + removed :], _named(text, place, removed, put))
         if len(texts) > MOST_VARIANTS:
-            raise StageRefused(TWO_READINGS, "a closing bracket is missing, and it could stand in many places")
-    return list(texts)
+            first, last = next(iter(texts.values())), texts.popitem()[1]
+            raise StageRefused(TWO_READINGS, f"{WRONG}: {first}, or {last}, or at many places between")
+    return texts
+
+
+def _named(text: str, place: int, removed: int, put: str) -> str:
+    """Say what an edit does, by the text before it."""
+    before = text[max(0, place - _SHOWN) : place]
+    if not removed:
+        return f"{put!r} may be missing after {before!r}"
+    gone = text[place : place + removed]
+    return f"{gone!r} after {before!r} may be {f'meant as {put!r}' if put else 'too many'}"
 
 
 def _edits(found: Marks, brackets: Marks, end: int) -> Iterator[tuple[int, int, str]]:

@@ -18,11 +18,14 @@ from flujo_worker.aros.scalars import REPAIR, ParseBudget
 from flujo_worker.aros.unwrap import layers, without_reasoning
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 MOST_FENCES: Final = 16
 MOST: Final = 2000
-"""Candidates that are tried: a text with more is not an answer."""
+"""Different candidates that are tried: a text with more is not an answer."""
+FEW: Final = 64
+"""Candidates from which on those are left out that cannot hold, at a glance."""
+_BEGINS: Final = {"{": re.compile(r'\{\s*+["}]'), "[": re.compile(r'\[\s*+["{\[\]\-\dtfnTFN]')}
 _FENCE: Final = re.compile(r"```+|~~~+")
 _INFO: Final = re.compile(r"[ \t]*[\w+.-]*[ \t]*\r?\n|json\b[ \t]*", re.IGNORECASE)
 _PROSE: Final = re.compile(r"\s*\n\s*(?!\w+\s*:)[^\W\d_]|\s*\n\s*[*(>-]+\s*\w")
@@ -73,6 +76,7 @@ class Layer:
     is_whole: bool = False
     removed: tuple[str, ...] = ()
     _found: dict[int, CandidateLayer] = field(default_factory=dict)
+    _scans: dict[int, Scan] = field(default_factory=dict)
 
     @classmethod
     def of(cls, text: str, depth: int) -> Layer:
@@ -89,26 +93,47 @@ class Layer:
         except ERRORS:
             return cls(answer, depth, removed=removed)
 
-    def found(self, level: int, kinds: frozenset[str], budget: ParseBudget) -> CandidateLayer:
-        """Return the candidates, best first: of the schema's own kind, then the largest."""
+    def found(
+        self, level: int, kinds: frozenset[str], budget: ParseBudget, needed: Sequence[str] = ()
+    ) -> CandidateLayer:
+        """Return the candidates, best first: of the schema's own kind, then the largest.
+
+        Args:
+            level: of reading.
+            kinds: of value that the schema could take.
+            budget: what the text may cost.
+            needed: members without which no object holds; of many candidates, those without them are left out.
+        """
         if level not in self._found:
-            found = self._look(level, budget)
+            found = self._look(level, kinds, budget, needed)
             found.candidates.sort(key=lambda one: (one.kind == "scalar", one.kind not in kinds, -one.size, one.start))
             self._found[level] = found
         return self._found[level]
 
-    def _look(self, level: int, budget: ParseBudget) -> CandidateLayer:
+    def _look(self, level: int, kinds: frozenset[str], budget: ParseBudget, needed: Sequence[str]) -> CandidateLayer:
         if self.is_whole or (level == 0 and self._one_region()):
             start = 0 if self.is_whole else self._span()[0]
             stop = len(self.text) if self.is_whole else self._span()[1]
             return CandidateLayer([TextCandidate(start, stop, _kind(self.text, start))])
-        return _judged(self.text, scan(self.text, level, budget), level, budget, list(self._fenced(level)))
+        found = self._scanned(level, budget)
+        regions, opened, cut = _judged(self.text, found, level, budget)
+        if len(regions) > FEW:
+            regions = _worth_a_look(self.text, regions, kinds, needed)
+        if len(regions) > MOST:
+            raise StageRefused(LIMIT, f"more than {MOST} different candidates in the text", stage="extract")
+        candidates = [TextCandidate(start, stop, _kind(self.text, start)) for start, stop in regions]
+        return CandidateLayer([*opened, *candidates, *self._fenced(level)], cut)
+
+    def _scanned(self, level: int, budget: ParseBudget) -> Scan:
+        if level not in self._scans:
+            self._scans[level] = scan(self.text, level, budget)
+        return self._scans[level]
 
     def below(self, budget: ParseBudget) -> list[str]:
         """Return the texts one layer of encoding down."""
         if self.is_whole and not isinstance(self.whole, str):
             return []
-        return layers(self.text, [] if self.is_whole else scan(self.text, 0, budget).regions)
+        return layers(self.text, [] if self.is_whole else self._scanned(0, budget).regions)
 
     def _span(self) -> tuple[int, int]:
         starts = [place for place in (self.text.find("{"), self.text.find("[")) if place >= 0]
@@ -140,7 +165,12 @@ class Layer:
                 yield TextCandidate(stop - len(body), stop, "array")
 
 
-def _judged(text: str, found: Scan, level: int, budget: ParseBudget, scalars: list[TextCandidate]) -> CandidateLayer:
+Region = tuple[int, int]
+
+
+def _judged(
+    text: str, found: Scan, level: int, budget: ParseBudget
+) -> tuple[list[Region], list[TextCandidate], StageRefused | None]:
     """Settle what the open brackets are: prose, a slip at the end, or a text that was cut."""
     regions = found.regions
     candidates: list[TextCandidate] = []
@@ -153,14 +183,27 @@ def _judged(text: str, found: Scan, level: int, budget: ParseBudget, scalars: li
         candidates.append(taken)
         if taken.refusal is not None and not taken.finished:
             cut = taken.refusal
-    if len(regions) > MOST:
-        raise StageRefused(LIMIT, f"more than {MOST} pairs of brackets in the text", stage="extract")
-    candidates += [TextCandidate(start, stop, _kind(text, start)) for start, stop in regions]
-    return CandidateLayer(candidates + scalars, cut)
+    return regions, candidates, cut
+
+
+def _worth_a_look(text: str, regions: list[Region], kinds: frozenset[str], needed: Sequence[str]) -> list[Region]:
+    """Leave out of many regions what is there already, and what cannot hold: of another kind, or without a member that all need."""
+    own = "".join(sign for sign, kind in (("{", "object"), ("[", "array")) if kind in kinds)
+    distinct = {text[start:stop]: (start, stop) for start, stop in reversed(regions)}
+    best = max(distinct.values(), key=lambda region: (text[region[0]] in own, region[1] - region[0], -region[0]))
+    only_objects = own == "{"
+    worth = [
+        region
+        for part, region in distinct.items()
+        if region == best
+        or not only_objects
+        or (part[0] == "{" and ("\\" in part or all(name in part for name in needed)))
+    ]
+    return sorted({best, *worth})
 
 
 def _opened(text: str, open_: Open, level: int, budget: ParseBudget) -> TextCandidate | None:
-    for start in open_.starts:
+    for start in _beginnings(text, open_.starts, level):
         reader = Reader(text, start, open_.stop, level, budget)
         kind = _kind(text, start)
         try:
@@ -171,15 +214,22 @@ def _opened(text: str, open_: Open, level: int, budget: ParseBudget) -> TextCand
             if reader.between and _PROSE.match(text, _blank_before(text, reader.position), open_.stop):
                 return TextCandidate(start, reader.position, kind, unclosed=True)
             if reader.progress or _value_follows(reader) or (refused.rule == CUT and not _is_prose(text, start)):
-                finished = open_.finished or refused.rule == CLOSER  # a wrong closer is no end of the text
+                finished = open_.finished or refused.rule == CLOSER  # a wrong closer does not end the text
                 return TextCandidate(start, open_.stop, kind, finished=finished, refusal=refused)
         else:
             return TextCandidate(start, open_.stop, kind, unclosed=True, finished=open_.finished)
     return None
 
 
+def _beginnings(text: str, starts: Sequence[int], level: int) -> Iterator[int]:
+    """Give the open brackets that may begin a value; of many at level 0, not those in prose, which are seen at a glance."""
+    for index, start in enumerate(starts):
+        if level or index < FEW or index >= len(starts) - FEW or _BEGINS[text[start]].match(text, start):
+            yield start
+
+
 def _value_follows(reader: Reader) -> bool:
-    """Two values side by side are no prose, though the sign between them is wrong."""
+    """Two values side by side are not prose, though the sign between them is wrong."""
     return reader.between and reader.text[reader.position : reader.position + 1] in {"[", "{", '"'}
 
 

@@ -12,6 +12,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.contract.schema import Check, Schema, kind_of, members_of, parts, size_of, types_of
+from flujo_worker.aros.alternatives import Alternatives
 from flujo_worker.aros.convert import SCALARS, conversions, fits
 from flujo_worker.aros.decode import same
 from flujo_worker.aros.outcome import LIMIT, NOT_ALLOWED, TWO_READINGS, Path, StageRefused, Transform, pointer_of
@@ -57,6 +58,7 @@ class Coercer:
     budget: ParseBudget
     memo: dict[tuple[int, int, Path], Coerced] = field(default_factory=dict)
     plain: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    unions: dict[tuple[int, str], Alternatives] = field(default_factory=dict)
 
     def run(self, value: Any) -> Coerced:
         """Convert what may be converted.
@@ -137,14 +139,16 @@ class Coercer:
         return found
 
     def _union(self, sub: dict[str, Any], place: str, keyword: str, found: Coerced, path: Path) -> Coerced:
-        branches = list(parts(sub, place, keyword))
-        self.budget.charge_checks(path, len(branches) * size_of(found.value, self.budget.checks + 1))
-        for index, (branch, where) in enumerate(branches):
-            if self.check.holds(branch, where, found.value):
+        union = self._alternatives(sub, place, keyword)
+        plausible = union.may_hold(found.value)
+        self.budget.charge_checks(path, len(plausible) * size_of(found.value, self.budget.checks + 1))
+        for index in plausible:
+            if self.check.holds(*union.parts[index], found.value):
                 return _chosen(found, path, index)
         refusals: list[tuple[Path, str, str]] = []
-        self.budget.fit(path, len(branches) // GLANCES)
-        for index, (branch, where) in enumerate(branches):
+        self.budget.fit(path, len(union.parts) // GLANCES)
+        for index in union.meant(found.value):
+            branch, where = union.parts[index]
             if self._is_hopeless(branch, found.value):
                 continue
             tried = self._at(branch, where, found.value, path)
@@ -152,6 +156,12 @@ class Coercer:
                 return _chosen(_followed(found, tried), path, index)
             refusals += tried.refusals
         return Coerced(found.value, found.transforms, found.branches, found.refusals + refusals)
+
+    def _alternatives(self, sub: dict[str, Any], place: str, keyword: str) -> Alternatives:
+        key = (id(sub), keyword)
+        if key not in self.unions:
+            self.unions[key] = Alternatives(self.check, list(parts(sub, place, keyword)))
+        return self.unions[key]
 
     def _is_hopeless(self, branch: Schema, value: Any) -> bool:
         """Tell at a glance that a scalar cannot become what a branch asks for: walking it would find nothing."""

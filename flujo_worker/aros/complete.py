@@ -1,6 +1,6 @@
 """Tells a value that only lacks its last braces from one that lacks members.
 
-It must not close a list, for nobody can tell how long it was to be, nor an object whose schema declares nothing. In: the value read
+It must not close a list, because its intended length cannot be known, nor an object whose schema declares nothing. In: the value read
 so far and the containers left open; out: whether every declared member of each of them is there.
 """
 

@@ -19,13 +19,37 @@ from flujo_worker.aros.scalars import REPAIR
 if TYPE_CHECKING:
     from flujo_worker.aros.scalars import ParseBudget
 
-DEEPEST: Final = 1000
+MOST_OPEN: Final = 100_000
+"""Brackets that may be open at once: most of them are prose."""
+_DEEP: Final = 1000
 _FENCE = r"```+|~~~+"
 _TOKENS: Final = (
     re.compile(rf"[\"{{}}\[\]]|{_FENCE}"),
     re.compile(rf"[\"'{{}}\[\]]|{_FENCE}|//|/\*"),
     re.compile(rf"\"\"\"|'''|[\"'“„‘{{}}\[\]]|{_FENCE}|//|/\*|\#"),
 )
+_OPENER: Final = re.compile(r"[{\[]")
+_OUTSIDE: Final = re.compile(r"[{\[]|[}\]][\s}\]]*+")
+"""What counts outside of all brackets: openers, and closers after a region, all in one that only blanks part."""
+_STRING: Final = r'(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"|(?!"))'
+_PLAIN: Final = rf'[^{{}}\[\]"`~,:]++|[,:]\s*+{_STRING}|(?<![{{\[,:\s])"|`(?!``)|~(?!~~)'
+_NESTED: Final = 3
+"""Levels of brackets that are seen in one."""
+
+
+def _region(opener: str, closer: str, levels: int) -> str:
+    """Write the pattern of a region at level 0."""
+    inner = "".join(f"|{_region(*pair, levels - 1)}" for pair in (("{", "}"), ("[", "]"))) if levels else ""
+    return rf"{re.escape(opener)}\s*+{_STRING}(?:{_PLAIN}{inner})*+{re.escape(closer)}"
+
+
+_REGION: Final = {
+    opener: re.compile(_region(opener, closer, _NESTED), re.DOTALL) for opener, closer in (("{", "}"), ("[", "]"))
+}
+_INSIDE: Final = re.compile(rf"(?:{_PLAIN})*+", re.DOTALL)
+_AFTER_OPENER: Final = re.compile(rf"\s*+{_STRING}(?:{_PLAIN})*+", re.DOTALL)
+_TOO_DEEP: Final = re.compile(r'(?:[\[{]\s*+(?:"[^"\\]*+"\s*+:\s*+)?+){1001}')
+"""Openers one in the other, deeper than any value that is decoded."""
 _MARKS: Final = tuple(re.compile(f"{tokens.pattern}|[(),]") for tokens in _TOKENS)
 _CLOSES: Final = {"}": "{", "]": "["}
 _AFTER: Final = r"\s{0,64}+(?:[,:}\]])"
@@ -60,7 +84,7 @@ class Open:
     """Brackets that nothing closed, outermost first, up to where the text, or the fence around them, ends.
 
     Attributes:
-        starts: where they stand; only the first few are kept.
+        starts: where they stand.
         stop: the end of what may belong to them.
         finished: a fence was closed there: the model had finished.
     """
@@ -114,15 +138,48 @@ class _Scanner:
 
     def run(self) -> Scan:
         position, pattern = 0, _TOKENS[self.level]
-        while (mark := pattern.search(self.text, position)) is not None:
-            self.budget.spend()
+        while True:
+            if not self.stack:
+                position = self._outside(position)
+            elif self.level == 0:
+                position = self._inside(position)
+            mark = pattern.search(self.text, position)
+            if mark is None:
+                break
+            self.budget.search()
             position = self._token(mark.group(), mark.start(), mark.end())
         self._end(len(self.text), finished=False)
         self._join_what_goes_on()
         return self.found
 
+    def _outside(self, position: int) -> int:
+        """Go to the next opener; on the way past closers too many, and over regions that are seen in one."""
+        text, regions = self.text, self.found.regions
+        while (mark := (_OUTSIDE if regions else _OPENER).search(text, position)) is not None:
+            self.budget.search()
+            start = mark.start()
+            whole = _REGION.get(text[start])
+            if whole is None:
+                self._stray(start)  # only the first of several can be where a region goes on to
+                position = mark.end()
+                continue
+            region = whole.match(text, start) if self.level == 0 else None
+            if region is None:
+                return start
+            position = region.end()
+            self._add_candidate(start, position)
+        return len(text)
+
+    def _inside(self, position: int) -> int:
+        """Go over what is no bracket, at level 0: strings, and what stands between."""
+        pattern = _AFTER_OPENER if self.text[position - 1] in "{[" else _INSIDE
+        plain = pattern.match(self.text, position)
+        return position if plain is None else plain.end()
+
     def _join_what_goes_on(self) -> None:
         """Join regions that ended too early, because another member follows: together they are one candidate, which does not decode."""
+        if _MEMBER.search(self.text) is None:
+            return
         for index, (start, end) in enumerate(self.found.regions):
             if _MEMBER.match(self.text, end):
                 self.found.regions[index:] = [(start, len(self.text))]
@@ -140,8 +197,10 @@ class _Scanner:
         return end
 
     def _open(self, sign: str, start: int) -> None:
-        if len(self.stack) >= DEEPEST:
-            raise StageRefused(LIMIT, f"brackets nested deeper than {DEEPEST}", stage="extract")
+        if len(self.stack) >= MOST_OPEN:
+            raise StageRefused(LIMIT, f"more than {MOST_OPEN} brackets are open", stage="extract")
+        if len(self.stack) == _DEEP and _TOO_DEEP.match(self.text, self.stack[0]):
+            raise StageRefused(LIMIT, f"brackets nested deeper than {_DEEP}", stage="extract")
         self.stack.append(start)
         self.count[sign] += 1
 
@@ -189,7 +248,7 @@ class _Scanner:
 
     def _end(self, stop: int, *, finished: bool) -> None:
         if self.stack:
-            self.found.open.append(Open(tuple(self.stack[:16]), stop, finished))
+            self.found.open.append(Open(tuple(self.stack), stop, finished))
         self.stack.clear()
         self.count = {"{": 0, "[": 0}
 

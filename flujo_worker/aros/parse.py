@@ -39,8 +39,6 @@ Parser = Callable[[str], ParseOutcome]
 Clock = Callable[[], float]
 
 MOST_LAYERS: Final = 16
-LONGEST: Final = 16_000_000
-"""Characters: a longer text is only decoded, never repaired."""
 _PLAIN: Final[Callable[[tuple[Any, ...]], ParseOutcome]] = functools.partial(tuple.__new__, ParseOutcome)
 _REST: Final = (None, None, "parse", (), NO_BRANCHES, 0.0, None, None, None)
 
@@ -54,7 +52,7 @@ def parse(
         raw: what the model wrote.
         schema: JSON Schema 2020-12; compiled once, kept by its content.
         settings: the keys of a step's `processing` block.
-        clock: gives seconds; without one `elapsed_s` is 0.0.
+        clock: gives seconds of processor time; without one `elapsed_s` is 0.0, and only steps are counted.
 
     Raises:
         BlueprintError: for settings that cannot be; never for a text.
@@ -80,7 +78,7 @@ def prepare(schema: Schema, settings: ProcessingSettings | Mapping[str, Any], *,
     Args:
         schema: JSON Schema 2020-12.
         settings: the keys of a step's `processing` block.
-        clock: gives seconds; without one `elapsed_s` is 0.0.
+        clock: gives seconds of processor time; without one `elapsed_s` is 0.0, and only steps are counted.
 
     Raises:
         BlueprintError: for settings that cannot be.
@@ -91,13 +89,13 @@ def prepare(schema: Schema, settings: ProcessingSettings | Mapping[str, Any], *,
     except UnusableSchema as wrong:
         outcome = _refusal(StageRefused(LIMIT if wrong.is_endless else BAD_SCHEMA, wrong.message, stage="semantic"))
         return lambda _raw: outcome
-    parser = _fast(check, chosen)
+    parser = _fast(check, chosen, clock)
     return parser if clock is None else _timed(parser, clock)
 
 
-def _fast(check: Check, settings: ProcessingSettings) -> Parser:
+def _fast(check: Check, settings: ProcessingSettings, clock: Clock | None) -> Parser:
     is_valid = check.is_valid
-    search = _Search(check, settings)
+    search = _Search(check, settings, clock)
 
     def parser(raw: str) -> ParseOutcome:
         try:
@@ -123,14 +121,15 @@ def _timed(parser: Parser, clock: Clock) -> Parser:
 class _Search:
     """The slow path: what is done with a text that is not right as it came."""
 
-    def __init__(self, check: Check, settings: ProcessingSettings) -> None:
-        self.check, self.settings = check, settings
+    def __init__(self, check: Check, settings: ProcessingSettings, clock: Clock | None) -> None:
+        self.check, self.settings, self.clock = check, settings, clock
         self.efforts = efforts(settings)
         self.kinds = check.kinds()
+        self.needed = _needed(check)
 
     def outcome(self, raw: str) -> ParseOutcome:
         try:
-            if self.settings.aop == "off" or len(raw) > LONGEST:
+            if self.settings.aop == "off" or len(raw) > self.settings.max_characters:
                 ParseAttempt(self.check, raw, ParseBudget()).strictly(TextCandidate(0, len(raw), "scalar"))
             return self._found(raw)
         except StageRefused as refused:
@@ -139,7 +138,7 @@ class _Search:
             return _refusal(StageRefused(LIMIT, "nested too deep", stage="semantic"))
 
     def _found(self, raw: str) -> ParseOutcome:
-        budget = ParseBudget.of(raw)
+        budget = ParseBudget.of(raw, self.settings, self.clock)
         layers = [(layer, ParseAttempt(self.check, layer.text, budget)) for layer in self._layers(raw, budget)]
         why = StageRefused(NO_JSON, "no JSON value found in the text", stage="extract")
         for effort in self.efforts:
@@ -164,7 +163,7 @@ class _Search:
         self, layer: Layer, attempt: ParseAttempt, effort: Effort
     ) -> tuple[TextCandidate, Accepted] | StageRefused | None:
         """Choose among the candidates of one layer: the best, or the only other one that holds."""
-        found = layer.found(effort.level or 0, self.kinds, attempt.budget)
+        found = layer.found(effort.level or 0, self.kinds, attempt.budget, self.needed)
         if found.cut is not None:
             return StageRefused(CUT, found.cut.message, found.cut.path, "extract")
         if not found.candidates:
@@ -186,6 +185,13 @@ class _Search:
                 TWO_READINGS, f"{len(held)} different values in the text match the schema: give one", stage="extract"
             )
         return held[0]
+
+
+def _needed(check: Check) -> tuple[str, ...]:
+    """Name the members that the schema requires of any object, as far as its root says."""
+    root, _ = check.resolved(check.root, "")
+    required = root.get("required") if isinstance(root, dict) else None
+    return tuple(name for name in required or () if isinstance(name, str))
 
 
 def _tried(attempt: ParseAttempt, candidate: TextCandidate, effort: Effort) -> Accepted | StageRefused:

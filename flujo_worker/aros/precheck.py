@@ -67,7 +67,7 @@ class GateFinding:
 
 @dataclass(frozen=True, slots=True)
 class PlanVerdict:
-    """What a judge thinks of a plan: `score` from 0 to 1, `feedback` for whoever writes the next one."""
+    """What a judge thinks of a plan: `score` from 0 to 1, `feedback` for the author of the next one."""
 
     passed: bool
     score: float | None = None
@@ -94,7 +94,7 @@ def _preview(text: str) -> str:
 
 
 def plan_in(data: Any, delimiters: tuple[str, str]) -> str | None:
-    """Find the plan an input carries; None if it carries none, for nobody is made to write one.
+    """Find the plan an input carries; None if it carries none, because plans are optional.
 
     Args:
         data: a text with a plan between the delimiters; or a mapping or model with a text member `plan`, or with such a text.

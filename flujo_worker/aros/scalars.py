@@ -7,19 +7,28 @@ that were read over, or `StageRefused`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from flujo_client.contract.processing import MAX_STEPS
 from flujo_worker.aros import grammar, strings
 from flujo_worker.aros.decode import LONGEST_NUMBER, finite
 from flujo_worker.aros.outcome import CUT, LIMIT, LOSSY, NOT_JSON, TWO_READINGS, Path, StageRefused
 
-STEPS: Final = 250_000
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from flujo_client.contract.processing import ProcessingSettings
+
 FITS: Final = 100_000
 MAX_CHECKS: Final = 10_000
 CHECKS_PER_CHARACTER: Final = 8
+LEAST_S: Final = 0.5
+"""Processor time that any text may be searched for."""
+_LOOKS: Final = 255
+"""Steps after which the clock is read."""
 _ROLES: Final = {"}": "member", "]": "element", ")": "in-tuple"}
 REPAIR: Final = 2
-"""The level that reads what models do besides JSON5."""
+"""The level that reads what models write beyond JSON5."""
 
 
 @dataclass(slots=True)
@@ -30,21 +39,38 @@ class ParseBudget:
         left: tokens that are read.
         fits: steps of fitting values to the schema.
         checks: parts of values for which branches of unions are asked; a value is asked anew at each depth.
+        clock: gives seconds of processor time; None: the search is bounded in steps only.
+        ends_at: when the search has to have ended, by the clock.
+        per_mb: the milliseconds for each megabyte that were given.
     """
 
-    left: int = STEPS
+    left: int = MAX_STEPS
     fits: int = FITS
     checks: int = MAX_CHECKS
+    clock: Callable[[], float] | None = None
+    ends_at: float = 0.0
+    per_mb: float = 0.0
 
     @classmethod
-    def of(cls, text: str) -> ParseBudget:
-        """Make the budget of a text: asking may cost more for a longer one."""
-        return cls(checks=MAX_CHECKS + CHECKS_PER_CHARACTER * len(text))
+    def of(cls, text: str, settings: ProcessingSettings, clock: Callable[[], float] | None) -> ParseBudget:
+        """Make the budget of a text: asking, and searching, may cost more for a longer one."""
+        budget = cls(left=settings.max_steps, checks=MAX_CHECKS + CHECKS_PER_CHARACTER * len(text))
+        if clock is not None:
+            budget.clock, budget.per_mb = clock, settings.max_ms_per_mb
+            budget.ends_at = clock() + LEAST_S + settings.max_ms_per_mb * len(text) / 1e9
+        return budget
 
     def spend(self, steps: int = 1) -> None:
         self.left -= steps
         if self.left < 0:
-            raise StageRefused(LIMIT, "the text is too long to repair")
+            raise StageRefused(LIMIT, "the text is too long to repair: more steps than coercion.max_steps")
+
+    def search(self) -> None:
+        """Pay for a step of the search, which is bounded in time too."""
+        self.spend()
+        if self.clock is not None and not self.left & _LOOKS and self.clock() > self.ends_at:
+            message = f"the search took more than {self.per_mb:g} ms for each megabyte (coercion.max_ms_per_mb)"
+            raise StageRefused(LIMIT, message, stage="extract")
 
     def fit(self, path: Path, steps: int = 1) -> None:
         self.fits -= steps

@@ -1,7 +1,7 @@
 """Takes off what a model puts around its answer: thinking, and one layer of encoding.
 
 Thinking: it must not touch a tag inside a JSON string: that is text. In: the text; out: the text without what is between closed tags, before
-a closing tag that nobody opened, and after an opening tag that nobody closed.
+a closing tag that was not opened, and after an opening tag that was not closed.
 
 Encoding: a JSON text that was written as a JSON string, with its quotes or without. It must not look into members of a value: a string inside
 an object is the object's. In: a text and its regions; out: the texts one layer down, of which there are few.
@@ -42,7 +42,7 @@ def without_reasoning(text: str) -> str:
         elif char == '"':
             if depth and opens_string(text, mark.start()):
                 position = string_end(text, position)
-        elif mark.group(1):  # a closing tag that nobody opened: all before it was thinking
+        elif mark.group(1):  # a closing tag that was not opened: all before it was thinking
             kept, start, depth = [], position, 0
         else:
             kept.append(text[start : mark.start()])
@@ -65,6 +65,8 @@ def layers(text: str, regions: Iterable[tuple[int, int]]) -> list[str]:
     whole = text.strip()
     if whole[:1] == '"' and string_end(whole, 1) == len(whole):
         return _readable([whole])
+    if "\\" not in text:
+        return []
     largest = sorted(regions, key=lambda region: region[0] - region[1])[:MOST_ENCODED]
     return _readable(_literal(text, start, end) for start, end in largest if _ESCAPED.match(text, start))
 

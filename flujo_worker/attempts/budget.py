@@ -1,4 +1,4 @@
-"""What an attempt under limits reserves before it may call anybody, and what earlier attempts have cost.
+"""What an attempt under limits reserves before it may call anybody.
 
 Must not know where budgets are kept. In: an envelope, the code that it names, settings and the day. Out: one reservation for each
 budget that the attempt is under, each of the same estimate.
@@ -7,79 +7,125 @@ budget that the attempt is under, each of the same estimate.
 from __future__ import annotations
 
 import logging
-import re
-import threading
-import time
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract.limits import UsageEstimate, money
-from flujo_worker.agents.factory import model_of, tools_of
-from flujo_worker.domain.budget import Amount, Reservation, learned, place_of
+from flujo_worker.agents.estimate import AgentFacts, configured, estimated, facts_of
+from flujo_worker.agents.factory import tools_of
+from flujo_worker.domain.budget import Amount, Reservation
 from flujo_worker.observe.log import emit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from concurrent.futures import Executor
     from datetime import date
 
-    from flujo_client.config.models import Cost, Historical
+    from flujo_client.config.models import Cost
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.processing import PrecheckSettings
     from flujo_client.pipeline.step import Step
-    from flujo_worker.agents.tool import AgentTool
-    from flujo_worker.domain.budget import Place
-    from flujo_worker.ports import Ledger
+    from flujo_worker.domain.budget import Learned
     from flujo_worker.user_code.code_registry import LoadedPipeline
 
 logger = logging.getLogger(__name__)
 
-_BUILT_IN = (
-    (re.compile(r"(?i)\bgpt-?4"), UsageEstimate(cost_usd=0.10, tokens=500)),
-    (re.compile(r"(?i)\bgpt-?3\.5"), UsageEstimate(cost_usd=0.02, tokens=300)),
-)
-"""By the model's name; any other is expected to cost nothing, so it is held to its limits when it settles."""
+_unpriced: set[str] = set()
+"""The models without a price that this process has told of."""
+
+
+@dataclass(frozen=True, slots=True)
+class PossibleCall:
+    """One call that an attempt may make: the agent's, one of its tools', or one of the precheck's, which has `max_tokens` of its own."""
+
+    name: str
+    agent: AgentFacts
+    max_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedCall:
-    """One call that an attempt may make, and what it is expected to cost: the agent's, one of its tools', or one of the precheck's."""
+    """One call that an attempt may make, what it is expected to cost, and the models among those asked that have no price."""
 
     name: str
     expected: UsageEstimate
+    unpriced: tuple[str, ...] = ()
 
 
-def calls_of(
-    step: Step,
-    precheck: PrecheckSettings | None,
-    cost: Cost,
-    *,
-    agent_of: Callable[[Any], Any],
-    known: UsageEstimate | None = None,
-) -> list[ExpectedCall]:
-    """List the calls that an attempt may make, the agent's first, each agent that is its tool once.
+@dataclass(frozen=True, slots=True)
+class StepCalls:
+    """The calls that an attempt at a step may make, the agent's first.
+
+    Attributes:
+        expected_usd: what the step itself says of an attempt, in US dollars.
+        expected_tokens: the same in tokens.
+        max_tokens: the most output tokens of one request of the agent's, if the step says so.
+    """
+
+    calls: tuple[PossibleCall, ...]
+    expected_usd: float | None
+    expected_tokens: int | None
+    max_tokens: int | None
+
+    @property
+    def agent(self) -> AgentFacts:
+        """The step's own agent."""
+        return self.calls[0].agent
+
+    @property
+    def needs_prompt(self) -> bool:
+        """Tell whether what is expected depends on the prompt: a model is asked, and the step does not say what that costs."""
+        is_known = self.expected_usd is not None and self.expected_tokens is not None
+        return any(each.agent.models for each in self.calls[is_known:])
+
+    def expected(
+        self, prompt_bytes: int, cost: Cost, known: Learned | None, *, is_whole: bool = False
+    ) -> list[ExpectedCall]:
+        """Expect of each call what the step says, else the project of its model, else what the model's price makes of its size.
+
+        Args:
+            prompt_bytes: the length of the prompt and of the conversation before it.
+            cost: the project's prices and estimates.
+            known: what attempts at the step have spent before, the auxiliary calls too.
+            is_whole: reserve just that, where the step says nothing.
+        """
+        calls = [
+            self._expected(each, prompt_bytes, cost, known if each is self.calls[0] else None) for each in self.calls
+        ]
+        if is_whole and known is not None:
+            calls = [ExpectedCall(calls[0].name, UsageEstimate(cost_usd=known.cost_usd, tokens=known.tokens))]
+        usual = calls[0].expected
+        hinted = UsageEstimate(
+            cost_usd=usual.cost_usd if self.expected_usd is None else self.expected_usd,
+            tokens=usual.tokens if self.expected_tokens is None else self.expected_tokens,
+        )
+        unpriced = calls[0].unpriced if self.expected_usd is None else ()
+        return [ExpectedCall(calls[0].name, hinted, unpriced), *calls[1:]]
+
+    def _expected(self, call: PossibleCall, prompt_bytes: int, cost: Cost, known: Learned | None) -> ExpectedCall:
+        own = configured(call.agent, cost)
+        if own is not None:
+            tokens = own.tokens if call.max_tokens is None else call.max_tokens
+            return ExpectedCall(call.name, own.model_copy(update={"tokens": tokens}))
+        max_tokens = self.max_tokens if call is self.calls[0] else call.max_tokens
+        return ExpectedCall(call.name, *estimated(call.agent, prompt_bytes, cost, max_tokens=max_tokens, known=known))
+
+
+def calls_of(step: Step, precheck: PrecheckSettings | None, *, agent_of: Callable[[Any], Any]) -> StepCalls:
+    """List the calls that an attempt may make, each agent that is the agent's tool once.
 
     Args:
         step: the step.
         precheck: its reasoning precheck, if AROS acts on it.
-        cost: the project's estimates.
         agent_of: finds the live agent of a reference.
-        known: what whole attempts at the step have cost, the precheck's calls too; None where that is not to count, or not known.
     """
-    calls = [ExpectedCall("agent", estimate(step, known or _of_model(_model(step.agent, agent_of), cost)))]
-    if known is not None:
-        return calls
-    tools = _tools(step.agent, agent_of)
-    calls += [ExpectedCall(each.name, _of_model(_model(each.agent, agent_of), cost)) for each in tools]
-    if precheck is None or not precheck.enabled:
-        return calls
-    requested = [("consensus", precheck.consensus_agent)] * precheck.consensus_samples
-    for name, agent in (*requested, ("validator", precheck.validator_agent)):
-        if agent is not None:
-            usual = _of_model(_model(agent, agent_of), cost)
-            calls.append(ExpectedCall(name, usual.model_copy(update={"tokens": precheck.max_tokens})))
-    return calls
+    calls = [PossibleCall("agent", _facts(step.agent, agent_of)), *_tools(step.agent, agent_of)]
+    if precheck is not None and precheck.enabled:
+        requested = [("consensus", precheck.consensus_agent)] * precheck.consensus_samples
+        for name, agent in (*requested, ("validator", precheck.validator_agent)):
+            if agent is not None:
+                calls.append(PossibleCall(name, _facts(agent, agent_of), precheck.max_tokens))
+    config = step.config
+    return StepCalls(tuple(calls), config.expected_cost_usd, config.expected_tokens, config.max_tokens)
 
 
 def reservations(
@@ -101,41 +147,31 @@ def reservations(
 
 
 def emit_reservations(calls: Sequence[ExpectedCall]) -> None:
-    """Tell each call's own share of the reservation, where there is more than the agent's."""
+    """Tell each call's own share of the reservation, where there is more than the agent's.
+
+    Of a model without a price each process tells once that only tokens are reserved for it.
+    """
     for each in calls if len(calls) > 1 else ():
         emit("flujo.budget.reserved", call=each.name, cost_usd=each.expected.cost_usd, tokens=each.expected.tokens)
+    for each in calls:
+        for model in each.unpriced:
+            if model not in _unpriced:
+                _unpriced.add(model)
+                emit("flujo.budget.unpriced", "warning", model=model, tokens=each.expected.tokens)
 
 
-def estimate(step: Step, known: UsageEstimate) -> UsageEstimate:
-    """Expect what the step says, else what is known otherwise."""
-    config = step.config
-    tokens = config.max_tokens if config.expected_tokens is None else config.expected_tokens
-    return UsageEstimate(
-        cost_usd=known.cost_usd if config.expected_cost_usd is None else config.expected_cost_usd,
-        tokens=known.tokens if tokens is None else tokens,
-    )
-
-
-def _model(agent: Any, agent_of: Callable[[Any], Any]) -> str:
+def _facts(agent: Any, agent_of: Callable[[Any], Any]) -> AgentFacts:
     try:
-        return str(model_of(agent_of(agent)) or "")
+        return facts_of(agent_of(agent))
     except Exception:  # noqa: BLE001 - an agent that cannot be found or made fails its attempt, where that is told
-        return ""
+        return AgentFacts()
 
 
-def _tools(agent: Any, agent_of: Callable[[Any], Any]) -> list[AgentTool]:
+def _tools(agent: Any, agent_of: Callable[[Any], Any]) -> list[PossibleCall]:
     try:
-        return list(tools_of(agent_of(agent)))
+        return [PossibleCall(each.name, _facts(each.agent, agent_of)) for each in tools_of(agent_of(agent))]
     except Exception:  # noqa: BLE001 - as above
         return []
-
-
-def _of_model(model: str, cost: Cost) -> UsageEstimate:
-    """Expect what the project says of a model, else what is built in."""
-    named = cost.estimators.get(model) or next(
-        (each for pattern, each in cost.estimators.items() if fnmatchcase(model, pattern)), None
-    )
-    return named or next((each for pattern, each in _BUILT_IN if pattern.search(model)), UsageEstimate())
 
 
 def _scopes(
@@ -157,48 +193,3 @@ def _scopes(
 def _reservation(scope: str, limits: Mapping[str, Any], requested: Amount) -> Reservation:
     usd, tokens = limits["total_cost_usd_limit"], limits["total_tokens_limit"]
     return Reservation(scope, requested, None if usd is None else money(usd), tokens)
-
-
-class History:
-    """Expects of an attempt what those before it have cost. Safe for several threads.
-
-    It does not make an attempt wait: what is not known yet, or too old, is read in a thread, once for each pipeline, and counts from the
-    next attempt on. A store that does not answer leaves what was known.
-
-    Args:
-        ledger: where spending is kept.
-        wanted: how much of it counts.
-        threads: where it is read.
-        clock: seconds that never go back.
-    """
-
-    def __init__(
-        self, ledger: Ledger, wanted: Historical, threads: Executor, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._ledger, self._wanted, self._threads, self._clock = ledger, wanted, threads, clock
-        self._known: dict[str, dict[Place, UsageEstimate]] = {}
-        self._read_at: dict[str, float] = {}
-        self._lock = threading.Lock()
-
-    def expected(self, envelope: Envelope) -> UsageEstimate | None:
-        """Return what attempts at this place have cost, if that is known by now."""
-        reference = envelope.ticket.reference
-        if self._is_due(reference):
-            self._threads.submit(self._read, reference)
-        return self._known.get(reference, {}).get(place_of(envelope.address, envelope.step))
-
-    def _is_due(self, reference: str) -> bool:
-        """Tell whether to read; to one of those who ask at once."""
-        with self._lock:
-            now, before = self._clock(), self._read_at.get(reference)
-            if before is not None and now - before < self._wanted.refresh_s:
-                return False
-            self._read_at[reference] = now
-            return True
-
-    def _read(self, reference: str) -> None:
-        try:
-            spent = self._ledger.spent_lately(reference, self._wanted.runs)
-            self._known[reference] = learned(spent, least=self._wanted.attempts, quantile=self._wanted.quantile)
-        except Exception:
-            logger.warning("the cost of attempts of %s could not be read", reference, exc_info=True)

@@ -1,6 +1,6 @@
 """The user's own parts of a step around its agent: processors of prompts and outputs; plugins and validators, which judge.
 
-What a judge refuses is terminal. It must not call the agent that a plugin asks for: whoever asks the plugins does. In: what the
+What a judge refuses is terminal. It must not call the agent that a plugin asks for: its caller does. In: what the
 attempt was given, and a value; out: the value, what was put in its place, or where a plugin wants the input to go instead.
 """
 
@@ -65,7 +65,7 @@ async def consult_plugins(work: Work, run: AttemptRun, output: Any) -> Any:
 
     Raises:
         PluginError: one refused.
-        TypeError: one answered with what is no verdict.
+        TypeError: one gave an answer that is not a verdict.
     """
     pairs = [each if isinstance(each, tuple) else (each, 0) for each in work.step.plugins]
     for plugin, _ in sorted(pairs, key=lambda pair: -pair[1]):
@@ -82,11 +82,11 @@ async def consult_plugins(work: Work, run: AttemptRun, output: Any) -> Any:
 
 
 async def consult_validators(work: Work, run: AttemptRun, output: Any) -> None:
-    """Ask every validator, and name all that refuse.
+    """Ask every validator, and name all that refuse; without `strict_validation` the step's metadata hold what they said.
 
     Raises:
-        ValidationError: at least one refused.
-        TypeError: one answered with what is no verdict.
+        ValidationError: at least one refused, and that is to fail the step.
+        TypeError: one gave an answer that is not a verdict.
     """
     refused = []
     for validator in work.step.validators:
@@ -95,8 +95,13 @@ async def consult_validators(work: Work, run: AttemptRun, output: Any) -> None:
         if not verdict.is_valid:
             name = verdict.validator_name or _name(validator)
             refused.append(f"{name}: {verdict.feedback or 'refused the output'}")
+    if work.step.strict_validation:
+        if refused:
+            raise ValidationError("; ".join(refused))
+        return
+    run.notes["validation_passed"] = not refused
     if refused:
-        raise ValidationError("; ".join(refused))
+        run.notes["validation_feedback"] = "; ".join(refused)
 
 
 async def _called(work: Work, run: AttemptRun, part: Any, data: Any) -> Any:

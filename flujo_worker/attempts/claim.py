@@ -14,16 +14,21 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.config.models import Historical
+from flujo_client.config.run_settings import RunSettings, settings_of
 from flujo_client.contract.outcome import Event
 from flujo_client.contract.processing import resolve
+from flujo_client.serial import Resolver
 from flujo_worker.agents.factory import service_of
-from flujo_worker.attempts.budget import History, calls_of, reservations
+from flujo_worker.attempts.budget import calls_of, reservations
+from flujo_worker.attempts.prompt_size import is_rendered, prompt_bytes
 from flujo_worker.attempts.resume import is_for_tool
+from flujo_worker.attempts.spent_history import History
 from flujo_worker.domain.breaker import BreakerReport, Counts, Permit, spread
 from flujo_worker.errors import StoreError
 from flujo_worker.guards.breakers import BreakerRequest
 from flujo_worker.runtime.effects import ClaimTerms
 from flujo_worker.user_code.code_registry import CodeMismatch, put_bounded
+from flujo_worker.user_code.question import fetched
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,14 +37,14 @@ if TYPE_CHECKING:
     from flujo_client.config.manager import Settings
     from flujo_client.contract.envelope import Envelope
     from flujo_client.pipeline.step import Step
-    from flujo_worker.attempts.budget import ExpectedCall
+    from flujo_worker.attempts.budget import ExpectedCall, StepCalls
     from flujo_worker.attempts.lease import ActiveAttempt, Lease
     from flujo_worker.domain.budget import Reservation
     from flujo_worker.guards.breakers import Breakers
     from flujo_worker.ports import Claim, Ledger, Reply, Room
     from flujo_worker.runtime.attempt_run import ModelCall
     from flujo_worker.runtime.effects import Effects
-    from flujo_worker.user_code.code_registry import CodeRegistry
+    from flujo_worker.user_code.code_registry import CodeRegistry, LoadedPipeline
 
 logger = logging.getLogger(__name__)
 
@@ -49,9 +54,10 @@ UNCOMMITTED_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class ClaimRequest:
-    """What an attempt is claimed with, or why that cannot be told."""
+    """What an attempt is claimed with, or why that cannot be told; `inline` is its envelope with the values that had to be read for it."""
 
     reply: Reply | None = None
+    inline: Envelope | None = None
     calls: Sequence[ExpectedCall] = ()
     to_reserve: Sequence[Reservation] = ()
     error: Exception | None = None
@@ -80,21 +86,19 @@ class Claims:
     ) -> None:
         self._ledger, self._lease, self._catalog, self._settings = ledger, lease, catalog, settings
         self._effects = effects
-        cost = settings.cost
-        is_historical = cost.estimation_strategy == "historical"
-        self._history = History(ledger, cost.historical or Historical(), threads) if is_historical else None
-        self._expected: dict[tuple[str, str, str], Sequence[ExpectedCall]] = {}
+        self._history = History(ledger, settings.cost.historical or Historical(), threads)
+        self._resolve, self._own = Resolver(settings.allowed_imports), RunSettings.of(settings)
+        self._calls: dict[tuple[str, str, str], StepCalls] = {}
 
     async def wanted(self, envelope: Envelope) -> ClaimRequest:
         """Find what the attempt is claimed with. Where that fails it is claimed all the same, to report the error and end.
 
-        Who the step may call is asked of its agents once, which may import them; they are users' code. What attempts have cost changes.
+        Who the step may call is asked of its agents once, which may import them; they are users' code. A prompt that has to be fetched
+        or rendered for the estimate may take long; nothing else leaves this thread.
         """
         if envelope.kind != "resume" and envelope.ticket.limits is None:
             return ClaimRequest()
-        if envelope.kind != "step":
-            return await self._effects.call(self._look_up, envelope)
-        known = self._known_request(envelope)
+        known = self._known_request(envelope) if envelope.kind == "step" else None
         return await self._effects.call(self._look_up, envelope) if known is None else known
 
     def _known_request(self, envelope: Envelope) -> ClaimRequest | None:
@@ -105,22 +109,64 @@ class Claims:
         with suppress(CodeMismatch):
             entry = self._catalog.entry(ticket.reference, ticket.fingerprint)
             path = entry.node_of(envelope).path
-            calls = self._expected.get((ticket.fingerprint, path, str(ticket.aros)))
-            if calls is not None:
-                today = datetime.now(UTC).date()
-                return ClaimRequest(None, calls, reservations(envelope, entry, path, calls, today))
+            calls = self._calls.get(_key(envelope, path))
+            if calls is None:
+                return None
+            if not calls.needs_prompt:
+                return self._request(envelope, entry, path, calls, 0)
+            step, write_prompt = entry.steps[path], calls.agent.write_prompt
+            if not envelope.references and not is_rendered(envelope, entry, step, write_prompt):
+                size = prompt_bytes(envelope, entry, step, write_prompt, self._resolve)
+                return self._request(envelope, entry, path, calls, size)
         return None
 
     def _look_up(self, envelope: Envelope) -> ClaimRequest:
         try:
             reply = self.reply(envelope)
-            calls, to_reserve = self._reservations_of(envelope, reply)
+            if envelope.ticket.limits is None or not performs_step(envelope, reply):
+                return ClaimRequest(reply)
+            return replace(self._look_up_step(envelope), reply=reply)
         except StoreError:
             raise
         except Exception as error:
             logger.exception("the needs of attempt %s could not be determined", envelope.key)
             return ClaimRequest(error=error)
-        return ClaimRequest(reply, calls, to_reserve)
+
+    def _look_up_step(self, envelope: Envelope) -> ClaimRequest:
+        """Find the calls that the attempt may make, and what it is to reserve for them.
+
+        Code that is not here reserves nothing: it is parked, not run.
+        """
+        ticket = envelope.ticket
+        with suppress(CodeMismatch):
+            entry = self._catalog.entry(ticket.reference, ticket.fingerprint)
+            path = entry.node_of(envelope).path
+            step = entry.steps[path]
+            calls = self._calls_at(envelope, step, path)
+            if not calls.needs_prompt:
+                return self._request(envelope, entry, path, calls, 0)
+            inline = envelope.inline(fetched(self._ledger, envelope.references)) if envelope.references else envelope
+            size = prompt_bytes(inline, entry, step, calls.agent.write_prompt, self._resolve)
+            return replace(self._request(envelope, entry, path, calls, size), inline=inline)
+        return ClaimRequest()
+
+    def _calls_at(self, envelope: Envelope, step: Step, path: str) -> StepCalls:
+        key = _key(envelope, path)
+        if key not in self._calls:
+            wanted = resolve(step.processing, envelope.ticket.aros)
+            precheck = None if wanted is None else wanted.precheck
+            put_bounded(self._calls, key, calls_of(step, precheck, agent_of=self._catalog.agent))
+        return self._calls[key]
+
+    def _request(
+        self, envelope: Envelope, entry: LoadedPipeline, path: str, calls: StepCalls, size: int
+    ) -> ClaimRequest:
+        cost = settings_of(envelope.ticket.settings, self._own).cost
+        is_whole = cost.estimation_strategy == "historical"
+        known = self._history.expected(envelope) if is_whole or calls.needs_prompt else None
+        expected = calls.expected(size, cost, known, is_whole=is_whole)
+        today = datetime.now(UTC).date()
+        return ClaimRequest(calls=expected, to_reserve=reservations(envelope, entry, path, expected, today))
 
     async def claim(
         self, envelope: Envelope, held: ActiveAttempt, to_reserve: Sequence[Reservation], room: Room
@@ -162,30 +208,10 @@ class Claims:
     def reply(self, envelope: Envelope) -> Reply | None:
         return self._ledger.reply(envelope.key) if envelope.kind == "resume" else None
 
-    def _reservations_of(
-        self, envelope: Envelope, reply: Reply | None
-    ) -> tuple[Sequence[ExpectedCall], Sequence[Reservation]]:
-        """Return the calls that the attempt may make under limits, and what to reserve for them.
 
-        Code that is not here reserves nothing: it is parked, not run.
-        """
-        ticket = envelope.ticket
-        if ticket.limits is None or not performs_step(envelope, reply):
-            return (), ()
-        with suppress(CodeMismatch):
-            entry = self._catalog.entry(ticket.reference, ticket.fingerprint)
-            path = entry.node_of(envelope).path
-            calls = self._calls(envelope, entry.steps[path])
-            if self._history is None:
-                put_bounded(self._expected, (ticket.fingerprint, path, str(ticket.aros)), calls)
-            return calls, reservations(envelope, entry, path, calls, datetime.now(UTC).date())
-        return (), ()
-
-    def _calls(self, envelope: Envelope, step: Step) -> list[ExpectedCall]:
-        wanted = resolve(step.processing, envelope.ticket.aros)
-        precheck = None if wanted is None else wanted.precheck
-        known = None if self._history is None else self._history.expected(envelope)
-        return calls_of(step, precheck, self._settings.cost, agent_of=self._catalog.agent, known=known)
+def _key(envelope: Envelope, path: str) -> tuple[str, str, str]:
+    """Name what the calls of a step depend on: its code and the project's `[aros]`."""
+    return envelope.ticket.fingerprint, path, str(envelope.ticket.aros)
 
 
 def performs_step(envelope: Envelope, reply: Reply | None) -> bool:
@@ -227,7 +253,7 @@ class BreakerGate:
         return True
 
     async def report(self, calls: Sequence[ModelCall]) -> None:
-        """Tell the breakers how the attempt's calls went; the one that let it through, that it called nobody, too."""
+        """Tell the breakers how the attempt's calls went; the one that let it through, also that it made no call."""
         if self._breakers is None:
             return
         by_model: dict[str, list[ModelCall]] = (

@@ -1,42 +1,110 @@
-"""Which code an attempt is performed with, and what its pipeline wants where a conversation would continue with other code.
+"""What an attempt is performed with: which code, and a context that its model can read.
 
-It must not perform anything. In: an attempt's message and its live pipeline. Out: what the attempt records; a refusal that parks its run.
+It must not perform anything. In: an attempt's message and its live pipeline. Out: the message with a context that fits, and what the attempt
+records; or a refusal that parks its run.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from flujo_client.contract.code import AwaitedCode
+from flujo_worker.domain.values import AttemptReport
 from flujo_worker.observe.log import emit
-from flujo_worker.user_code.code_registry import CodeMismatch
+from flujo_worker.user_code.code_registry import CodeMismatch, put_bounded
+from flujo_worker.user_code.code_versions import CodeVersions
+from flujo_worker.user_code.context_migrations import ContextMigrations, ContextMisfit, fitting
 
 if TYPE_CHECKING:
+    from flujo_client.config.models import TemplateSettings
     from flujo_client.contract.envelope import Envelope
+    from flujo_client.contract.outcome import Outcome
+    from flujo_worker.ports import Ledger
     from flujo_worker.runtime.effects import Effects
     from flujo_worker.user_code.code_registry import LoadedPipeline
-    from flujo_worker.user_code.code_versions import CodeVersions, PerformedWith
+    from flujo_worker.user_code.code_versions import PerformedWith
+    from flujo_worker.user_code.context_migrations import Migrated
+    from flujo_worker.user_code.hooks import HookCaller
 
 _PERFORMED = ("step", "resume")
 
 
-class CodeOfAttempts:
-    """What code attempts are performed with.
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """An attempt's message, the same with a context that fits, the code it is performed with if that can be told, and the migration."""
+
+    given: Envelope
+    envelope: Envelope
+    entry: LoadedPipeline
+    code: PerformedWith | None = None
+    migrated: Migrated | None = None
+
+    def tell(self) -> None:
+        """Tell of a migration, and warn that a conversation continues with other code unless the pipeline does not mind."""
+        if self.migrated is not None:
+            emit("context.migrated", migration=self.migrated.key, changes=list(self.migrated.changes))
+        if self.code is not None and self.code.changed and self.entry.pipeline.on_body_change != "ignore":
+            emit("code.changed", "warning", changed=list(self.code.changed))
+
+    def report(self, outcome: Outcome, fence: int, claimed_at: int | None) -> AttemptReport:
+        """Return what is to be merged. A success writes a migrated context even where the step has not changed it."""
+        outcome = replace(outcome, code=None if self.code is None else self.code.mark)
+        if self.migrated is None or outcome.kind != "success" or self.given.kind not in _PERFORMED:
+            return AttemptReport(self.envelope, fence, outcome, claimed_at)
+        context = outcome.context or self.migrated.context
+        return AttemptReport(self.given, fence, replace(outcome, context=context), claimed_at)
+
+
+class Preparation:
+    """Prepares attempts.
 
     Args:
-        versions: the code of this process.
+        ledger: where versions of code, and the fields of models, are on record.
+        hooks: has the live pipelines of this process, and where user code runs.
+        templates: where prompt files are found.
         effects: how answers are waited for.
     """
 
-    def __init__(self, versions: CodeVersions, effects: Effects) -> None:
-        self._versions, self._effects = versions, effects
+    def __init__(self, ledger: Ledger, hooks: HookCaller, templates: TemplateSettings, effects: Effects) -> None:
+        self._versions = CodeVersions(ledger, hooks.catalog, templates)
+        self._migrations = ContextMigrations(ledger, hooks.bench)
+        self._effects, self._refused = effects, dict[str, None]()
 
-    async def of(self, envelope: Envelope, entry: LoadedPipeline) -> PerformedWith | None:
-        """Find it; None for work that performs nothing, and for code that cannot be told.
+    async def of(self, envelope: Envelope, entry: LoadedPipeline) -> Prepared:
+        """Prepare one.
 
         Raises:
-            CodeMismatch: the conversation was held with other code, and the pipeline wants its runs to be parked then.
+            CodeMismatch: its context does not fit; or its conversation was held with other code, and its pipeline parks such runs.
         """
+        migrated = None
+        if not self._migrations.are_needless(entry):
+            migrated = await self._effects.call(fitting, self._migrations, entry, envelope)
+        code = await self._code_of(envelope, entry)
+        fits = envelope if migrated is None else replace(envelope, context=migrated.context)
+        return Prepared(envelope, fits, entry, code, migrated)
+
+    def fits(self, entry: LoadedPipeline, awaited: AwaitedCode, envelope: Envelope | None) -> bool:
+        """Tell whether what a run is parked for is here: bodies that fit its conversation, or models and migrations that fit its context."""
+        if not awaited.attempt:
+            return entry.pipeline.on_body_change != "park" or self._versions.fits(entry, awaited)
+        if awaited.attempt in self._refused:
+            return False
+        try:
+            if envelope is not None:
+                fitting(self._migrations, entry, envelope)
+        except ContextMisfit:
+            return False
+        return True
+
+    def awaited(self, finding: CodeMismatch, key: str) -> AwaitedCode | None:
+        """Return what a run is to wait for. Code stays, so this process refuses an attempt for its context once."""
+        if not isinstance(finding, ContextMisfit):
+            return finding.awaited
+        put_bounded(self._refused, key, None)
+        return AwaitedCode(attempt=key)
+
+    async def _code_of(self, envelope: Envelope, entry: LoadedPipeline) -> PerformedWith | None:
         if envelope.kind not in _PERFORMED:
             return None
         path, before = entry.node_of(envelope).path, envelope.code
@@ -45,18 +113,8 @@ class CodeOfAttempts:
             found = await self._effects.call(self._versions.find, entry, path, before)
         if found is not None and found.changed and entry.pipeline.on_body_change == "park":
             raise CodeMismatch(
-                f"step '{path}' would continue a conversation that began with other code: {_listed(found)} changed; "
-                "a worker with the previous code will continue it",
+                f"step '{path}' would go on with a conversation that was held with other code: {', '.join(found.changed)} changed; "
+                "a worker with the code of before will carry it on",
                 awaited=AwaitedCode(path, before),
             )
         return found
-
-
-def emit_change(found: PerformedWith, entry: LoadedPipeline) -> None:
-    """Warn that a conversation continues with other code, unless the pipeline does not mind."""
-    if found.changed and entry.pipeline.on_body_change != "ignore":
-        emit("code.changed", "warning", changed=list(found.changed))
-
-
-def _listed(found: PerformedWith) -> str:
-    return ", ".join(found.changed)

@@ -18,6 +18,7 @@ from flujo_client.serial import safe_serialize
 from flujo_worker.agents.previews import hidden
 from flujo_worker.domain.conversation import bounded, role_of
 from flujo_worker.runtime.attempt_run import History, in_thread
+from flujo_worker.runtime.write_context import mark
 from flujo_worker.user_code.question import checked, put
 
 if TYPE_CHECKING:
@@ -40,12 +41,16 @@ async def history_of(work: Work, context: Any) -> History | None:
     return await in_thread(lambda: _history(context, rules))
 
 
-def _history(context: Any, rules: Rules) -> History | None:
+def history_text(context: Any, rules: Rules) -> str | None:
+    """Write what was said so far; None before the first turn."""
     turns = list(_turns(context))
-    if not turns:
-        return None
     filling = Filling() if rules["template"] == DEFAULT_TEMPLATE else current_filling()
-    return History(_filled(turns, rules, filling), _filled(_shown(turns, rules), rules, Filling()))
+    return _filled(turns, rules, filling) if turns else None
+
+
+def _history(context: Any, rules: Rules) -> History | None:
+    text = history_text(context, rules)
+    return None if text is None else History(text, _filled(_shown(list(_turns(context)), rules), rules, Filling()))
 
 
 def _shown(turns: Sequence[ConversationTurn], rules: Rules) -> list[ConversationTurn]:
@@ -119,9 +124,9 @@ def remember(work: Work, context: Any, reply: Reply, output: Any) -> Any:
 
 
 def going_on(context: Any) -> Any:
-    """Say in a context that nobody is waited for any more."""
+    """Note in a context that it no longer waits for an answer."""
     if isinstance(context, PipelineContext):
-        context.status, context.pause_message = ContextState.RUNNING, None
+        mark(context, ContextState.RUNNING, None)
     return context
 
 

@@ -86,7 +86,7 @@ class Processes(Protocol):
 
 
 class Gate:
-    """Lets many through together, or one when nobody else is inside. Whoever is to be alone goes first once it waits."""
+    """Lets many through together, or one when no one else is inside. One that must be alone goes first once it waits."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -94,13 +94,13 @@ class Gate:
         self._is_reserved = False
 
     def enter_if_free(self) -> bool:
-        """Be inside with others, unless somebody is alone or waits for that."""
+        """Be inside with others, unless one is alone or waits for that."""
         with self._changed:
             self._inside += not self._is_reserved
             return not self._is_reserved
 
     def enter(self) -> None:
-        """Be inside with others, as soon as nobody is alone."""
+        """Be inside with others, as soon as none is alone."""
         with self._changed:
             self._changed.wait_for(lambda: not self._is_reserved)
             self._inside += 1
@@ -109,7 +109,7 @@ class Gate:
         """Be outside again."""
         with self._changed:
             self._inside -= 1
-            if self._is_reserved:  # whoever wants to be alone waits for this; each attempt passes here
+            if self._is_reserved:  # one that wants to be alone waits for this; each attempt passes here
                 self._changed.notify_all()
 
     @contextmanager
@@ -123,7 +123,7 @@ class Gate:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Be inside with nobody else: those inside leave first, those outside wait."""
+        """Be inside alone: those inside leave first, those outside wait."""
         with self._changed:
             self._changed.wait_for(lambda: not self._is_reserved)
             self._is_reserved = True

@@ -1,7 +1,7 @@
 """This process's right to work: its incarnation in `flujo_workers`, what it holds, and the thread that renews it.
 
 The thread is not the event loop's: a loop that blocks must not cost the lease. When the lease is found to be over (the process was
-stopped, Postgres was away), the process takes a new incarnation and adopts what it still runs and nobody else has taken; the
+stopped, Postgres was away), the process takes a new incarnation and adopts what it still runs and no other worker has taken; the
 rest is cancelled here, and its outcome would be refused anyway.
 """
 
@@ -42,7 +42,7 @@ class ActiveAttempt:
     on_interrupt: list[Callable[[], object]] = field(default_factory=list)
 
     def cancel(self) -> None:
-        """Stop the work, best effort: somebody else has it, or its run was cancelled."""
+        """Stop the work, best effort: another worker has it, or its run was cancelled."""
         self.cancelled = True
         for stop in list(self.on_cancel):
             stop()
@@ -215,7 +215,7 @@ class Lease:
     def _hear(self, *, is_to_stop: bool) -> None:
         if is_to_stop and not self._is_told:
             self._is_told = True
-            logger.info("worker %s was told to stop", self.worker)
+            logger.info("worker %s was asked to stop", self.worker)
             self._on_told_to_stop()
 
     def _disown(self) -> None:
@@ -241,7 +241,7 @@ class Lease:
         self._cancel({key: fence for key, fence in held.items() if fence is not None and key not in adopted})
 
     def _cancel(self, fences: Mapping[str, int]) -> None:
-        """Stop work under these fences. What was claimed since they were looked up continues: nobody else would do it."""
+        """Stop work under these fences. What was claimed since they were looked up continues: no other worker would do it."""
         for key, fence in fences.items():
             held = self._held.get(key)
             if held is not None and held.fence == fence:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic_core import PydanticSerializationError, to_json
 
 from flujo_client.errors import AgentIOValidationError
-from flujo_worker.agents.outputs import is_structured_dict
+from flujo_worker.agents.shaping import is_structured_dict
 from flujo_worker.aros import parse
 from flujo_worker.aros.outcome import SCHEMA, ParseOutcome, Transform
 from flujo_worker.aros.revalidate import can_judge, misfits
@@ -86,10 +86,10 @@ class Mending:
         )
 
     def _after(self, feedback: str) -> str:
-        return after(self._names, feedback)
+        return f"after {processors_named(self._names)}: {feedback}"
 
     def _failed(self, error: Exception) -> str:
-        return f"{_named(self._names)} raised {type(error).__name__}: {message_of(error, None)[:_SHOWN]}"
+        return f"{processors_named(self._names)} raised {type(error).__name__}: {message_of(error, None)[:_SHOWN]}"
 
 
 class FinalCheck:
@@ -106,15 +106,15 @@ class FinalCheck:
         self._by_instance = declared is not None and not is_structured_dict(declared) and can_judge(declared)
         self._known = misfits(accepted, declared) if self._by_instance else frozenset()
 
-    def judge(self, output: Any, names: Sequence[str]) -> None:
+    def judge(self, output: Any, by: str) -> None:
         """Refuse an output that no longer holds: neither as a value of the type nor as JSON under the schema.
 
         Args:
-            output: what leaves the processors.
-            names: theirs.
+            output: what leaves the step.
+            by: what has had it since it was accepted.
 
         Raises:
-            AgentIOValidationError: it does not hold; names the processors, place, expected and found.
+            AgentIOValidationError: it does not hold; names who had it, place, expected and found.
         """
         if self._by_instance and not misfits(output, self._declared) - self._known:
             return
@@ -129,17 +129,13 @@ class FinalCheck:
             if outcome.ok and self._schema is None:
                 validated(text, self._declared)
         except AgentIOValidationError as error:
-            raise _refusal(after(names, error.message), error.rule, error.pointer) from None
+            raise _refusal(f"after {by}: {error.message}", error.rule, error.pointer) from None
         if not outcome.ok:
-            raise _refusal(after(names, outcome.feedback or ""), outcome.rule, outcome.pointer)
+            raise _refusal(f"after {by}: {outcome.feedback}", outcome.rule, outcome.pointer)
 
 
-def after(names: Sequence[str], feedback: str) -> str:
-    """Say what is wrong with what processors have made."""
-    return f"after {_named(names)}: {feedback}"
-
-
-def _named(names: Sequence[str]) -> str:
+def processors_named(names: Sequence[str]) -> str:
+    """Name output processors in a sentence."""
     return f"the output processor{'s' if len(names) > 1 else ''} {', '.join(names)}"
 
 

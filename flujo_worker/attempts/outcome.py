@@ -27,6 +27,7 @@ from flujo_worker.attempts.resources import holding
 from flujo_worker.attempts.resume import perform_resume
 from flujo_worker.attempts.step import perform_step
 from flujo_worker.domain.conversation import conversation_at
+from flujo_worker.domain.waiting import FIRST_AGAIN
 from flujo_worker.event_loop import is_cancelled
 from flujo_worker.observe.log import emit, filling_of
 from flujo_worker.runtime.attempt_run import StageError, Work
@@ -73,12 +74,19 @@ _UNTIL_THE_END: Final = "a plain function runs in a thread, which cannot be stop
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """An attempt that is this process's to perform: `reply` is what became of the question it waited with, `started` since when."""
+    """An attempt that is this process's to perform.
+
+    Attributes:
+        reply: what became of the question it waited with.
+        started: since when, by this process's clock.
+        inline: its envelope with the values that are stored apart, if they were read already.
+    """
 
     envelope: Envelope
     held: ActiveAttempt
     reply: Reply | None
     started: float
+    inline: Envelope | None = None
 
 
 class Outcomes:
@@ -112,7 +120,8 @@ class Outcomes:
     async def of(self, claimed: Claimed, entry: LoadedPipeline, story: Story, run: AttemptRun) -> Outcome | None:
         """Perform an attempt, between what its pipeline's hooks are told; work with nothing to perform is a success."""
         envelope = claimed.envelope
-        around = self._around(envelope, entry) if entry.plan.hooks and envelope.kind != "join" else None
+        is_told = envelope.kind in POLICIES or (envelope.kind == "start" and envelope.number < FIRST_AGAIN)
+        around = self._around(envelope, entry) if entry.plan.hooks and is_told else None
         stop = None if around is None else await self._effects.call(around.before)
         if stop is not None:
             return Outcome("aborted", fault=stop, latency_s=time.monotonic() - claimed.started, events=story.told())
@@ -169,7 +178,7 @@ class Outcomes:
         await self._effects.call(spend, envelope.ticket.run, envelope.key, fence, usage, claimed_at=held.claimed_at)
 
     def _begun(self, claimed: Claimed, entry: LoadedPipeline, run: AttemptRun) -> tuple[Envelope, Work]:
-        envelope = claimed.envelope
+        envelope = claimed.inline or claimed.envelope
         if envelope.references:
             envelope = envelope.inline(fetched(self._ledger, envelope.references))
         run.work = self._work(envelope, claimed.reply, entry, run)
@@ -186,7 +195,7 @@ class Outcomes:
             agent=agent,
             data=decode(envelope.input.tree(), resolve=self._resolve),
             guidance=envelope.guidance,
-            timeout_s=own_timeout or self._settings.agents.agent_timeout_s,
+            timeout_s=own_timeout or run.settings.agent_timeout_s,
             threads=self._threads,
             processing=resolve(step.processing, envelope.ticket.aros),
             agent_of=self._catalog.agent,
@@ -199,7 +208,7 @@ class Outcomes:
 
     async def _run(self, work: Work, run: AttemptRun, envelope: Envelope, held: ActiveAttempt) -> Done:
         late = partial(self._spend_late, envelope, held, run)
-        performing = _perform(POLICIES[envelope.kind], work, run, filling_of(self._settings.template))
+        performing = _perform(POLICIES[envelope.kind], work, run, filling_of(run.settings.template))
         future = self._loop.submit(performing, envelope.key, late)
         held.on_cancel.append(future.cancel)
         held.on_interrupt.append(partial(self._loop.interrupt, future))
@@ -256,14 +265,14 @@ def _emit_left_behind(error: BaseException) -> None:
 
 def _with_events(outcome: Outcome, story: Story, run: AttemptRun) -> Outcome:
     """Put the attempt's story into its outcome, with what is counted of it."""
-    return replace(outcome, metadata=tally(story), events=story.told(), corrections=tuple(run.corrections))
+    return replace(outcome, metadata=tally(story) | run.notes, events=story.told(), corrections=tuple(run.corrections))
 
 
 async def _perform(policy: Policy, work: Work, run: AttemptRun, filling: Filling) -> Done:
     """Carry out a policy. Whatever it raises is blamed on the place where the attempt was, with what it had spent.
 
     That is everything: a `sys.exit()` of user code would end the event loop, a cancellation of its own the attempt. Only where the attempt
-    itself is cancelled nobody asks any more.
+    itself is cancelled it is no longer asked.
 
     Raises:
         StageError: where it failed, and on what.

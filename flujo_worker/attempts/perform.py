@@ -13,12 +13,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from flujo_client.attempt_info import AttemptInfo, performing
+from flujo_client.config.run_settings import RunSettings, settings_of
 from flujo_client.contract.outcome import NO_USAGE, Event, Outcome
 from flujo_client.redact import redact
 from flujo_worker import failpoints
 from flujo_worker.attempts.budget import emit_reservations
 from flujo_worker.attempts.claim import BreakerGate, Claims, performs_step
-from flujo_worker.attempts.code import CodeOfAttempts, emit_change
+from flujo_worker.attempts.code import Preparation
 from flujo_worker.attempts.isolation import DeliveryResult, Failure, Isolation, isolated
 from flujo_worker.attempts.outcome import Claimed, Outcomes, failed
 from flujo_worker.domain.values import AttemptReport
@@ -27,7 +28,6 @@ from flujo_worker.observe.log import collecting_events
 from flujo_worker.runtime.attempt_run import AttemptRun, CallSettings
 from flujo_worker.runtime.faults import fault_of
 from flujo_worker.user_code.code_registry import CodeMismatch
-from flujo_worker.user_code.code_versions import CodeVersions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -93,11 +93,10 @@ class Attempts:
         self._ledger, self._coordinator, self._lease, self._loop = ledger, coordinator, lease, loop
         self.catalog = hooks.catalog
         self._effects = effects = coordinator.effects
-        self.code = CodeVersions(ledger, hooks.catalog, settings.template)
-        self._code = CodeOfAttempts(self.code, effects)
+        self.preparation = Preparation(ledger, hooks, settings.template, effects)
         self._claims = Claims(ledger, lease, hooks.catalog, threads, settings, effects)
         self._outcomes = Outcomes(ledger, lease, loop, threads, hooks, settings, effects)
-        self._call_settings = CallSettings(settings.cost, settings.template, settings.log.prompts)
+        self._own, self._prompts = RunSettings.of(settings), settings.log.prompts
 
     async def deliver(self, envelope: Envelope) -> DeliveryResult:
         """Perform one attempt, or refuse the delivery; say which.
@@ -184,7 +183,7 @@ class Attempts:
             return await self._conclude(AttemptReport(envelope, held.fence or 0, unperformed, held.claimed_at), started)
         if reply is not None and reply.answer is None:  # a copy that came too early: it may be answered by now
             reply = await self._effects.call(self._claims.reply, envelope)
-        return await self._carry_out(Claimed(envelope, held, reply, time.monotonic()), wanted.calls)
+        return await self._carry_out(Claimed(envelope, held, reply, time.monotonic(), wanted.inline), wanted.calls)
 
     async def _refused(self, envelope: Envelope, claim: Claim) -> DeliveryResult:
         logger.info("attempt %s not claimed: %s", envelope.key, claim.refusal)
@@ -198,26 +197,28 @@ class Attempts:
         fence = held.fence or 0
         try:
             entry = await self._entry(envelope)
-            code = await self._code.of(envelope, entry)
+            prepared = await self.preparation.of(envelope, entry)
         except CodeMismatch as finding:
             return await self._change_code(envelope, fence, finding)
+        claimed = replace(claimed, envelope=prepared.envelope)
         guard = self._guard(claimed, entry)
         if await guard.holds_back(fence):
             return DeliveryResult("waiting")
-        run = AttemptRun(_info(envelope), self._call_settings)
+        own = settings_of(envelope.ticket.settings, self._own)
+        run = AttemptRun(
+            _info(envelope), CallSettings(own.cost, own.template, self._prompts, own.agents.agent_timeout_s)
+        )
         with collecting_events(envelope, worker=self._lease.worker) as story, performing(run):
             if held.is_limited:
                 emit_reservations(calls)
-            if code is not None:
-                emit_change(code, entry)
+            prepared.tell()
             outcome = await self._outcome(claimed, entry, story, run)
         await guard.report(run.calls)
         if outcome is None and await self._coordinator.is_aborted(envelope):
             outcome = Outcome("cancelled", latency_s=time.monotonic() - started)
         if outcome is None:
             return DeliveryResult("cancelled")
-        outcome = replace(outcome, code=None if code is None else code.mark)
-        return await self._conclude(AttemptReport(envelope, fence, outcome, held.claimed_at), started)
+        return await self._conclude(prepared.report(outcome, fence, held.claimed_at), started)
 
     async def _entry(self, envelope: Envelope) -> LoadedPipeline:
         """Find the run's pipeline; what is not loaded yet may take long to import."""
@@ -239,7 +240,7 @@ class Attempts:
     async def _change_code(self, envelope: Envelope, fence: int, finding: CodeMismatch) -> DeliveryResult:
         """Bring the run under the code that is here, wait until it can be, or park it with the reason."""
         if self._changes is None or finding.loaded is None:
-            return await self._park(envelope, fence, str(finding), finding.awaited)
+            return await self._park(envelope, fence, str(finding), self.preparation.awaited(finding, envelope.key))
         run, plan = envelope.ticket.run, finding.loaded.plan
         carried = await self._effects.call(self._changes.carry_on, run, plan, mine=envelope.key)
         if carried.verdict == "moved":
@@ -258,6 +259,10 @@ class Attempts:
         await self._effects.call(self._ledger.park, envelope.key, fence, reason, code=awaited)
         return DeliveryResult("parked")
 
+    async def _park_late(self, notice: AttemptReport, finding: CodeMismatch) -> DeliveryResult:
+        key = notice.envelope.key
+        return await self._park(notice.envelope, notice.fence, str(finding), self.preparation.awaited(finding, key))
+
     async def _conclude(self, notice: AttemptReport, started: float) -> DeliveryResult:
         """Conclude; an outcome that Postgres will not take fails its attempt, or it would stay `running` for as long as we live."""
         try:
@@ -265,7 +270,7 @@ class Attempts:
         except (StoreError, DispatchError, Unreadable):
             raise
         except CodeMismatch as finding:
-            return await self._park(notice.envelope, notice.fence, str(finding), finding.awaited)
+            return await self._park_late(notice, finding)
         except Exception as error:
             logger.exception("the outcome of %s could not be merged", notice.envelope.key)
             return await self._conclude_failed(replace(notice, outcome=_bare(error, notice.outcome.usage, started)))
@@ -278,7 +283,7 @@ class Attempts:
         except (StoreError, DispatchError):
             raise
         except CodeMismatch as finding:
-            return await self._park(notice.envelope, notice.fence, str(finding), finding.awaited)
+            return await self._park_late(notice, finding)
         except Exception as error:
             logger.exception("the bare failure of %s could not be merged either", notice.envelope.key)
             raise Unreadable(f"no outcome of {notice.envelope.key} can be merged: {error}", cause=error) from error
@@ -286,10 +291,12 @@ class Attempts:
 
     def _guard(self, claimed: Claimed, entry: LoadedPipeline) -> BreakerGate:
         envelope, agent = claimed.envelope, None
-        if self._breakers is not None and performs_step(envelope, claimed.reply):
+        wanted = settings_of(envelope.ticket.settings, self._own).breakers
+        breakers = None if self._breakers is None else self._breakers.for_run(wanted)
+        if breakers is not None and performs_step(envelope, claimed.reply):
             with suppress(Exception):  # an agent that is not found shows when the attempt needs it
                 agent = self.catalog.agent(entry.steps[entry.node_of(envelope).path].agent)
-        return BreakerGate(self._breakers, self._ledger, envelope, agent, self._effects)
+        return BreakerGate(breakers, self._ledger, envelope, agent, self._effects)
 
 
 def _unperformed(claim: Claim, wanted: ClaimRequest, started: float) -> Outcome | None:

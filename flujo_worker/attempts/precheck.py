@@ -68,7 +68,7 @@ class PlanCheckValidator:
         """Ask once.
 
         Raises:
-            TypeError: the agent answered with what is no verdict; the attempt is charged with what it spent.
+            TypeError: the agent's answer is not a verdict; the attempt is charged with what it spent.
             Exception: whatever the agent raises, unchanged.
         """
         data = plan if goal is None else {"plan": plan, "goal": goal}

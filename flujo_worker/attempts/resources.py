@@ -1,7 +1,7 @@
 """A pipeline's resources, held open for one attempt: made and entered before it, left after it however it ends.
 
 It must not know what an attempt does. In: a policy and its attempt; out: what the policy gave. What is entered is left once, also where
-nobody waits for the entering any more. Sync code runs in threads, which need not be the same for entering and leaving.
+the entering is no longer awaited. Sync code runs in threads, which need not be the same for entering and leaving.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ async def _entered_in_thread(manager: Any, threads: Executor) -> Any:
 
 
 def _leave_late(manager: Any, error: BaseException, threads: Executor, entering: Future[Any]) -> None:
-    """Leave what was entered after nobody waited for it any more; a thread cannot be stopped on the way."""
+    """Leave what was entered when it was no longer awaited; a thread cannot be stopped on the way."""
     if not entering.cancelled() and entering.exception() is None:
         threads.submit(manager.__exit__, *_details(error))
 
@@ -97,7 +97,7 @@ class _Held:
 
 
 async def _leave_after(held: _Held, error: BaseException, work: Work, run: AttemptRun) -> None:
-    """Leave after a failure, which stays the attempt's: what leaving raises besides is only logged."""
+    """Leave after a failure, which stays the attempt's: what leaving raises in addition is only logged."""
     try:
         async with within(work.timeout_s, lambda _: run.failed(error)):
             await held.leave(error)

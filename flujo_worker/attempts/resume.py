@@ -60,5 +60,5 @@ def _output(work: Work, reply: Reply) -> Any:
 def _value(work: Work, packed: Packed) -> Any:
     try:
         return decode(packed.tree(), resolve=work.resolve, path="answer")
-    except SerializationError as error:  # of a class that is not to be had here: somebody can answer in plain data
+    except SerializationError as error:  # of a class that cannot be imported here: a person can answer in plain data
         raise HumanInputError(error.message, code=REFUSED) from None

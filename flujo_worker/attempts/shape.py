@@ -198,9 +198,9 @@ class OutputParser:
     async def _parsed(self, text: str, schema: Mapping[str, Any], settings: ProcessingSettings) -> ParseOutcome:
         """Parse; what may take long does not hold up the other attempts of this process."""
         if len(text) <= _QUICK:
-            return parse(text, dict(schema), settings)
+            return _parsed(text, schema, settings)
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, parse, text, dict(schema), settings)
+        return await loop.run_in_executor(self._threads, _parsed, text, schema, settings)
 
     def _refusal(self, outcome: ParseOutcome, origin: Origin) -> AgentIOValidationError:
         if origin.is_cut:
@@ -236,6 +236,10 @@ class OutputParser:
                     latency_ms_saved=1000 * (time.monotonic() - self._began),
                 )
             )
+
+
+def _parsed(text: str, schema: Mapping[str, Any], settings: ProcessingSettings) -> ParseOutcome:
+    return parse(text, dict(schema), settings, clock=time.thread_time)
 
 
 async def shaped(answer: AgentAnswer, agent: Any, shape: OutputParser) -> Any:

@@ -25,7 +25,7 @@ from flujo_worker.agents.shaping import Shaping
 from flujo_worker.aros.typed import schema_of, structured_type
 from flujo_worker.attempts.checks import Redirect, consult_plugins, consult_validators, name_of, processed
 from flujo_worker.attempts.conversation import history_of, record_turn, remember
-from flujo_worker.attempts.mending import FinalCheck, Mending
+from flujo_worker.attempts.mending import FinalCheck, Mending, processors_named
 from flujo_worker.attempts.precheck import Precheck
 from flujo_worker.attempts.shape import OutputParser, shaped
 from flujo_worker.attempts.shape_events import emit_custom, emit_refusal
@@ -193,18 +193,15 @@ class StepAttempt:
         self.output = (await processed(readers, self.output, self.work, self.run)).data
 
     async def _process(self, own: Sequence[Any]) -> None:
-        shape, names = self.shape, [name_of(each) for each in own]
-        check = None
-        if shape is not None and shape.changes:
-            check = FinalCheck(shape.settings.schema, structured_type(self.agent), self.output)
+        check = self._final_check()
         done = await processed(own, self.output, self.work, self.run)
         if check is not None:
             try:
-                check.judge(done.data, done.changed_by or names)
+                check.judge(done.data, processors_named(done.changed_by or [name_of(each) for each in own]))
             except AgentIOValidationError as error:
                 emit_refusal("custom", error.rule, error.pointer, error.message, {}, {})
                 raise
-        if shape is not None:
+        if self.shape is not None:
             emit_custom(done.changed_by)
         self.output = done.data
 
@@ -212,6 +209,9 @@ class StepAttempt:
         """Ask the plugins. One may put another output in its place, or send the prompt to another agent."""
         verdict = await consult_plugins(self.work, self.run, self.output)
         if not isinstance(verdict, Redirect):
+            is_replaced = verdict is not self.output and not _readers(self.work.step)
+            if is_replaced and (check := self._final_check()) is not None:
+                check.judge(verdict, "a plugin put it in the answer's place")
             self.output = verdict
             return
         self.agent, self.is_redirected = self._untried(verdict), True
@@ -237,6 +237,12 @@ class StepAttempt:
         own = None if self.shape is None else self.shape.settings.schema
         declared = structured_type(self.agent) if own is None else None
         return own if declared is None else schema_of(declared)
+
+    def _final_check(self) -> FinalCheck | None:
+        """Make what judges an output that code has had since AROS accepted it; None where AROS does not act."""
+        if self.shape is None or not self.shape.changes:
+            return None
+        return FinalCheck(self.shape.settings.schema, structured_type(self.agent), self.output)
 
     def _mending(self) -> Mending | None:
         """Make what lets the step's own output processors have what only the schema refuses."""

@@ -122,7 +122,7 @@ class WatchedAudit:
                 answer_at_terminal(run, question)
 
     def _watched(self, run: RunHandle) -> PipelineResult | None:
-        """Show progress until the run has ended; None: a question to a person is open, and nobody else answers it."""
+        """Show progress until the run has ended; None: a question to a person is open, and only this one can answer it."""
         until = time.monotonic() + PATIENCE_S
         columns = (TextColumn("auditing"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn(), _NOW)
         with Progress(*columns, console=stderr, transient=True) as progress:
@@ -181,6 +181,6 @@ def _shares_text(shares: Mapping[int, int]) -> str:
 
 
 def _shape(finding: AuditFinding, ruling: Ruling | None) -> dict[str, Any]:
-    """One finding; `approved` is null where nobody was to be asked."""
+    """One finding; `approved` is null where no approval was needed."""
     approved = ruling.approved if ruling is not None and finding.category in TO_APPROVE else None
     return {"category": finding.category, "approved": approved, **finding.model_dump(mode="json")}

@@ -44,7 +44,7 @@ def _drain(workers: StopRequests, names: Sequence[str], seconds: float) -> int:
     if not told:
         say(f"no worker is alive on {', '.join(names)}; `flujo status --json` lists hosts and ids")
         return RUNTIME
-    say(f"told {counted(len(told), 'worker')} to stop: {', '.join(told)}")
+    say(f"asked {counted(len(told), 'worker')} to stop: {', '.join(told)}")
     until = time.monotonic() + seconds
     while left := workers.still_alive(told):
         if time.monotonic() > until:

@@ -23,7 +23,7 @@ ACTOR = "flujo demo"
 
 
 def need_terminal() -> None:
-    """Make sure that somebody can be asked.
+    """Make sure that a person can be asked.
 
     Raises:
         ConfigurationError: what is typed does not come from a terminal.
@@ -40,7 +40,7 @@ def answer_at_terminal(run: RunHandle, approval: Approval) -> None:
     """Ask until the answer is one, and give it to the run.
 
     Raises:
-        click.Abort: the person went away. The question stays open, and how to answer it later is said.
+        click.Abort: the person went away. The question stays open, and a message says how to answer it later.
     """
     click.echo(printable(approval.message), err=True)
     try:

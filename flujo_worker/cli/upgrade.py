@@ -42,11 +42,17 @@ class Upgraded(NamedTuple):
 @click.command("upgrade")
 @click.argument("runs", nargs=-1, metavar="[RUN]...")
 @click.option("--pipeline", metavar="NAME", help="Runs of this pipeline: its name or its reference.")
-@click.option("--status", type=click.Choice(["queued", "running", "paused", "parked"]), help="Only runs that are so.")
-@click.option("--limit", type=click.IntRange(1, MOST), default=MOST, metavar="N", help="At most so many, oldest first.")
+@click.option(
+    "--status", type=click.Choice(["queued", "running", "paused", "parked"]), help="Only runs with this status."
+)
+@click.option(
+    "--limit", type=click.IntRange(1, MOST), default=MOST, metavar="N", help="The most runs to move, oldest first."
+)
 @click.option("--to", "fingerprint", metavar="FINGERPRINT", help="The plan, by the beginning of its fingerprint; the newest of the pipeline when not given.")  # fmt: skip
-@click.option("--dry-run", is_flag=True, help="Only tell what would become of them.")
-@click.option("--all", "every", is_flag=True, help="All live runs, when neither runs, pipeline nor status are named.")
+@click.option("--dry-run", is_flag=True, help="Show what would happen to them, and change nothing.")
+@click.option(
+    "--all", "every", is_flag=True, help="All live runs; required unless runs, a pipeline or a status are named."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print a list of {id, verdict, reason}.")
 @click.pass_context
 def command(  # noqa: PLR0913 - one for each option
@@ -67,7 +73,7 @@ def command(  # noqa: PLR0913 - one for each option
     command may be repeated.
     """
     if not (runs or pipeline or status or every):
-        raise click.UsageError("name runs, a --pipeline or a --status, or say --all for every live run")
+        raise click.UsageError("name runs, a --pipeline or a --status, or give --all for every live run")
     settings = join_services(ConfigManager().settings())
     with FlujoClient() as client, closing(PostgresStore(settings.database(), pool_max=1).open()) as store:
         target = client.ask(plan_requests.plan(fingerprint)) if fingerprint else None
@@ -121,7 +127,7 @@ def _upgrade(
     for run in runs:
         plan = targets.of(run)
         if plan is None:
-            result = CarryOnResult("refused", f"that plan is of another pipeline than '{run.reference}'")
+            result = CarryOnResult("refused", f"that plan belongs to another pipeline than '{run.reference}'")
         else:
             try:
                 result = changes.carry_on(run.id, plan, tries=dry_run)
@@ -144,6 +150,6 @@ def _shown(done: Iterator[Upgraded], count: int, *, is_quiet: bool) -> Iterator[
 
 def _summary(counts: Counter[str], *, dry_run: bool) -> str:
     if not counts:
-        return "no such run"
+        return "no matching runs"
     moved = "would be moved" if dry_run else "moved"
     return f"{counts['moved']} {moved}, {counts['refused']} refused, {counts['not needed']} not needed"

@@ -10,6 +10,7 @@ from celery import signals
 from celery.concurrency import get_available_pool_names
 
 from flujo_client.config.manager import ConfigManager
+from flujo_client.config.models import BUILD_NAME
 from flujo_worker.app import FlujoWorker
 from flujo_worker.cli.drain import drain
 from flujo_worker.cli.parent import follow, parent_option
@@ -17,6 +18,12 @@ from flujo_worker.consumer.pool import POOL
 
 INTERRUPTED = "Warm SIGINT"
 """A stop in order, for which Celery has the exit code of a crash: one Ctrl-C."""
+
+
+def _build(_ctx: click.Context, _option: click.Parameter, given: str | None) -> str | None:
+    if given is not None and not BUILD_NAME.fullmatch(given):
+        raise click.BadParameter("use up to 100 letters, digits and . _ + -, the first a letter or a digit")
+    return given
 
 
 @click.command("worker")
@@ -33,17 +40,24 @@ INTERRUPTED = "Warm SIGINT"
     help="The pool: Flujo's own, or one of Celery's, such as threads, or prefork for CPU-bound steps.",
 )
 @click.option(
-    "--drain", "drains", is_flag=True, help="Run none: tell live ones to stop in order, and wait until they have."
+    "--drain",
+    "drains",
+    is_flag=True,
+    help="Start no worker: ask live ones to stop in an orderly way, and wait until they have.",
+)
+@click.option(
+    "--build", metavar="NAME", callback=_build, help="What you call the code that this worker has, such as a release."
 )
 @click.argument("names", metavar="[WORKER|HOST]...", nargs=-1)
 @parent_option
 @click.pass_context
-def command(
+def command(  # noqa: PLR0913 - one for each option
     ctx: click.Context,
     *,
     concurrency: int | None,
     queues: str | None,
     pool: str,
+    build: str | None,
     drains: bool,
     names: tuple[str, ...],
     parent: int | None,
@@ -57,13 +71,13 @@ def command(
     if drains:
         ctx.exit(drain(settings, names))
     if names:
-        raise click.UsageError("workers are named for --drain only")
+        raise click.UsageError("worker names are accepted only with --drain")
     follow(parent)
     if concurrency is None and pool == "prefork" and "concurrency" not in settings.worker.model_fields_set:
         concurrency = os.cpu_count()
-    if concurrency is not None:
-        own = settings.worker.model_copy(update={"concurrency": concurrency})
-        settings = settings.model_copy(update={"worker": own})
+    given = {"concurrency": concurrency, "build": build}
+    own = settings.worker.model_copy(update={name: each for name, each in given.items() if each is not None})
+    settings = settings.model_copy(update={"worker": own})
     flujo = FlujoWorker(settings=settings)
     worker = flujo.app.Worker(
         pool_cls=POOL if pool == "attempts" else pool,

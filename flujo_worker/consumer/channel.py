@@ -64,7 +64,7 @@ class Capacity:
         if self._slots.free > 0:
             return True
         self._is_awaited = True
-        return self._slots.free > 0  # a slot that became free before the line above woke nobody
+        return self._slots.free > 0  # a slot that became free before the line above woke no one
 
     def wake(self) -> None:
         """Tell the hub that a slot is free again, if it waits for one. Safe to call from any thread, as often as you like."""
@@ -242,7 +242,7 @@ class BulkChannel(stock.Channel):
 
 
 class BulkTransport(stock.Transport):
-    """Tells the hub of a connection to whoever frees slots."""
+    """Passes the hub of a connection to the code that frees slots."""
 
     capacity: Capacity
     _callbacks: dict[str, Callable[..., Any]]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RETIRED = 75
-"""The exit code of a worker that retired: EX_TEMPFAIL, for whoever starts it again."""
+"""The exit code of a worker that retired: EX_TEMPFAIL, for the supervisor that starts it again."""
 
 
 class Intake:

@@ -1,6 +1,6 @@
 """Celery's worker pool of our own: attempts are coroutines on the engine's loop, everything else runs in threads.
 
-A message of ours goes from the consumer to the engine without Celery's tracer, unless somebody listens to what the tracer tells: a
+A message of ours goes from the consumer to the engine without Celery's tracer, unless something listens to the tracer's signals: a
 signal's receivers, task events, an instrumentation. Then it takes the tracer's way, in a thread that waits for the engine.
 """
 
@@ -134,7 +134,7 @@ class AttemptPool(TaskPool, Taker):
             carrier.effects.taker = self
 
     def can_skip_tracer(self, task: Any, consumer: Any) -> bool:
-        """Tell whether nobody would notice that Celery's tracer is left out."""
+        """Tell whether Celery's tracer can be left out unnoticed."""
         events = consumer.event_dispatcher
         return (
             self._carrier is not None

@@ -1,6 +1,6 @@
 """What becomes of a message that is refused: it is logged without its body, counted, and kept aside in a bounded list.
 
-Nothing here may fail or hold up whoever refuses: a Redis that does not take the copy leaves the line in the log.
+Nothing here may fail or delay the caller: a Redis that does not take the copy leaves the line in the log.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ SHOWN: Final = 3
 class CarryOnResult:
     """What became of a run whose code has changed.
 
-    moved: it goes on under the new plan. unneeded: it goes by that plan already, or has ended. busy: something of it runs under the old plan, or
+    moved: it continues under the new plan. unneeded: it goes by that plan already, or has ended. busy: something of it runs under the old plan, or
     moved it meanwhile; ask again. refused: for `reason`.
     """
 
@@ -76,7 +76,7 @@ class CodeChanges:
             tries: only tell what would become of it.
 
         Raises:
-            Unreadable: what stands in its rows cannot be read.
+            Unreadable: what is in its rows cannot be read.
         """
         for _ in range(TRIES):
             state = self._store.run_state(run)
@@ -92,16 +92,16 @@ class CodeChanges:
             if tries:
                 return CarryOnResult("moved")
             worker = None if self._worker is None else self._worker()
-            planned = move(old, plan, state, control_queue=self._control_queue, worker=worker, mine=mine)
+            planned = move(old, plan, state, control_queue=self._control_queue, worker=worker)
             match self._store.carry_on(state.reference, planned):
                 case "moved":
                     self._publish(planned)
-                    logger.info("run %s goes on under plan %s", run, plan.fingerprint[:12])
+                    logger.info("run %s continues under plan %s", run, plan.fingerprint[:12])
                     return CarryOnResult("moved")
                 case "older":
-                    reason = f"this worker was started before the code that the run goes by was, so its own is not newer: {_names(old, plan)}"
+                    reason = f"this worker was started before the code that the run uses, so its own code is not newer: {_names(old, plan)}"
                     return CarryOnResult("refused", reason)
-        return CarryOnResult("busy", "it moved while it was judged")
+        return CarryOnResult("busy", "it changed while it was checked")
 
     def _refused(self, old: Plan, plan: Plan, state: RunState, mine: str | None) -> CarryOnResult | None:
         policy = old.on_change or self._on_change
@@ -132,13 +132,13 @@ class CodeChanges:
 
 def _policy(policy: OnChange, old: Plan, plan: Plan) -> str:
     if policy == "pin":
-        return f"it is pinned to the code it was started with, and only a worker that still has it takes it: {_names(old, plan)}"
+        return f"it is pinned to the code that it was started with, so only a worker with that code takes it: {_names(old, plan)}"
     changed = [str(each) for each in differences(old, plan)]
     return f"its code has changed ({_shortened(changed)}), and its pipeline parks such runs: {_names(old, plan)}; `flujo runs upgrade` moves it"
 
 
 def _names(old: Plan, plan: Plan) -> str:
-    return f"this worker's code has fingerprint {plan.fingerprint[:12]}, the run goes by {old.fingerprint[:12]}"
+    return f"this worker's code has fingerprint {plan.fingerprint[:12]}, the run uses {old.fingerprint[:12]}"
 
 
 def _listed(obstacles: Sequence[Obstacle]) -> str:

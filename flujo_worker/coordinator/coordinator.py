@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from flujo_client.address import branch_of
+from flujo_client.config.run_settings import RunSettings, settings_of
 from flujo_client.contract.envelope import CONTROL_QUEUE, Envelope
 from flujo_client.contract.join_signal import JoinSignal
 from flujo_client.contract.outcome import Event, Fault, Outcome
+from flujo_client.contract.plan import Backoff
 from flujo_client.contract.records import LIVE_RUN
 from flujo_client.errors import FlujoError
 from flujo_client.transport.chords import NO_LANE
@@ -20,7 +23,7 @@ from flujo_worker import failpoints
 from flujo_worker.coordinator.offload import offload_large_values
 from flujo_worker.coordinator.recorded_answers import RecordedAnswers
 from flujo_worker.domain.decide import decide
-from flujo_worker.domain.values import AttemptReport, CallUserCode, UserCodeFailed
+from flujo_worker.domain.values import AttemptReport, CallUserCode, UserCodeFailed, UserCodePaused
 from flujo_worker.errors import Unreadable
 from flujo_worker.observe.log import collecting_events
 from flujo_worker.runtime.effects import BlockingEffects
@@ -32,7 +35,7 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from flujo_client.contract.envelope import RunHeader
-    from flujo_client.contract.plan import Backoff, Plan
+    from flujo_client.contract.plan import Plan
     from flujo_worker.domain.values import (
         BranchClosed,
         CacheEntry,
@@ -43,12 +46,16 @@ if TYPE_CHECKING:
         NextAttempt,
         ReadScope,
     )
-    from flujo_worker.ports import Committed, Store, Verdict
+    from flujo_worker.ports import Committed, Replies, Store, Verdict
     from flujo_worker.runtime.effects import Effects
 
     Send = Callable[[Sequence[Envelope], FanOut | None], None]
 
 logger = logging.getLogger(__name__)
+
+_NO_SETTINGS = RunSettings()
+_RAISED = (UserCodeFailed, UserCodePaused)
+"""The answers that are raised."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +67,17 @@ class ConcludeResult:
 
 
 class ScopeClosedMeanwhile(Exception):
-    """A scope above the attempt's is closed: somebody else has concluded it, or the run was stopped."""
+    """A scope above the attempt's is closed: another worker has concluded it, or the run was stopped."""
 
 
 class UserCodeAnswers(Protocol):
     """Who answers what deciding asks of user code."""
 
-    def answer(self, ticket: RunHeader, call: CallUserCode) -> Any:
-        """Answer one question; raises UserCodeFailed when user code does not."""
+    def answer(self, ticket: RunHeader, call: CallUserCode, replies: Replies = tuple) -> Any:
+        """Answer one question; raises UserCodeFailed when user code does not, UserCodePaused when it asks a person first.
+
+        `replies` reads what people have answered at the place where the decision began.
+        """
 
     def store_result(self, ticket: RunHeader, entry: CacheEntry) -> Event:
         """Return the cache what was merged, and tell what became of it."""
@@ -157,7 +167,7 @@ class Coordinator:
             self._signal_parent(run, by="sweeper")
 
     def break_off(self, run: str, error: Exception, *, key: str | None = None, fence: int | None = None) -> bool:
-        """Fail a run that nobody can carry on: what is in its rows cannot be read, or nothing that follows from it can be merged.
+        """Fail a run that no worker can continue: what is in its rows cannot be read, or nothing that follows from it can be merged.
 
         With a fence only if that attempt is still at work under it; tell whether the run was broken off here. Were this process gone
         after the mark, a sweep would wind it down.
@@ -207,7 +217,7 @@ class Coordinator:
         return next(iter(self._store.envelopes([JoinSignal(run, fan_out).key])), None)
 
     def wind_down(self, run: str, fan_out: str, *, by: str) -> None:
-        """Close what nobody runs in an aborted fan-out, and have it joined if that was all."""
+        """Close what does not run in an aborted fan-out, and join it if that was all."""
         self._store.wind_down_branches(run, fan_out)
         self.signal_join(run, fan_out, by=by)
 
@@ -237,7 +247,7 @@ class Coordinator:
         """Let the run that waits for one that has ended, if any, continue."""
         try:
             child = self._store.child_run(run)
-        except Unreadable as error:  # whoever waits for it will be signalled by a sweep, and find the same
+        except Unreadable as error:  # a sweep will signal the run that waits for it, which finds the same
             logger.error("%s", error.message)  # noqa: TRY400 - the finding is all there is
             return
         if child is not None:
@@ -249,30 +259,37 @@ class Coordinator:
         plan = self._plans.get(fingerprint)
         if plan is None:
             plan = await self.effects.call(self._plan, fingerprint)
-        deciding = decide(plan, notice, backoff=self._backoff, control_queue=self._control_queue)
+        deciding = decide(plan, notice, backoff=self._backoff_of(notice), control_queue=self._control_queue)
         answer: Any = None
         try:
             while True:
-                request = deciding.throw(answer) if isinstance(answer, UserCodeFailed) else deciding.send(answer)
+                request = deciding.throw(answer) if isinstance(answer, _RAISED) else deciding.send(answer)
                 answer = await self.effects.call(self._answer, notice.envelope, request, recorded)
         except StopIteration as end:
             decision: Decision = end.value
             return recorded.put_into(decision)
+
+    def _backoff_of(self, notice: AttemptReport) -> Backoff:
+        """Return the waits of steps that set none of their own: the run's, else this process's."""
+        table = notice.envelope.ticket.settings
+        return self._backoff if table is None else Backoff(**dict(settings_of(table, _NO_SETTINGS).retry))
 
     def _answer(self, envelope: Envelope, request: CallUserCode | ReadScope, recorded: RecordedAnswers) -> Any:
         """Answer one question; a refusal is an answer too."""
         if not isinstance(request, CallUserCode):
             return self._read(envelope.ticket.run, request)
         with collecting_events(envelope) as events:
-            answer = self._call(envelope.ticket, request)
+            answer = self._call(envelope, request)
         recorded.note(request, answer, events.told())
         return answer
 
-    def _call(self, ticket: RunHeader, call: CallUserCode) -> Any:
+    def _call(self, envelope: Envelope, call: CallUserCode) -> Any:
+        run, address, step = envelope.ticket.run, envelope.address, envelope.step
+        replies = tuple if envelope.kind == "step" else partial(self._store.replies, run, address, step)
         try:
-            return self._evaluator.answer(ticket, call)
-        except UserCodeFailed as refused:
-            return refused
+            return self._evaluator.answer(envelope.ticket, call, replies)
+        except _RAISED as raised:
+            return raised
 
     def _read(self, run: str, request: ReadScope) -> Any:
         if request.children:

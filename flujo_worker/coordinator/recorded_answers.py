@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.serial import Packed
-from flujo_worker.domain.values import UserCodeFailed
+from flujo_worker.domain.values import UserCodeFailed, UserCodePaused
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,10 +27,7 @@ class RecordedAnswers:
 
     def note(self, call: CallUserCode, answer: Any, events: Sequence[Event]) -> None:
         """Note an answer, which may be a refusal, and what was logged on the way to it."""
-        noted = (
-            {"refused": answer.fault.to_tree()} if isinstance(answer, UserCodeFailed) else {"answer": _recorded(answer)}
-        )
-        self.answers.append({"role": call.role, "path": call.path, **noted})
+        self.answers.append({"role": call.role, "path": call.path, **_noted(answer)})
         self.events.extend(events)
 
     def put_into(self, decision: Decision) -> Decision:
@@ -38,6 +35,12 @@ class RecordedAnswers:
         if not self.answers:
             return decision
         return replace(decision, answers=tuple(self.answers), events=(*self.events, *decision.events))
+
+
+def _noted(answer: Any) -> dict[str, Any]:
+    if isinstance(answer, UserCodePaused):
+        return {"paused": answer.message, "refused": answer.fault.to_tree()}
+    return {"refused": answer.fault.to_tree()} if isinstance(answer, UserCodeFailed) else {"answer": _recorded(answer)}
 
 
 def _recorded(answer: Any) -> Any:

@@ -9,7 +9,7 @@
 
 With the setting `demo_model` (FLUJO_DEMO_MODEL) the agent asks that model; without it a scripted one that derives its answer from
 the metadata it was sent, and writes it the untidy way models do, so the report is true either way. What fails for one distribution is
-told in the report. Nobody is waited for: the question is answered by its default after a second; `ASKED` waits.
+told in the report. The demo does not wait for an answer: the question gets its default after a second; `ASKED` waits.
 `license_audit.yaml` is the same pipeline as a blueprint.
 """
 
@@ -63,7 +63,7 @@ as when only classifiers name the licence, or when the name leaves open which ve
 
 
 class AuditFinding(BaseModel):
-    """What came of one distribution. `note` is what to heed; without a verdict the audit failed, and it says why."""
+    """What came of one distribution. `note` is what to do; without a verdict the audit failed, and it says why."""
 
     distribution: str
     version: str = ""
@@ -87,7 +87,7 @@ class Audit(BaseModel):
 
 
 class Audited(BaseModel):
-    """The findings by category, and what was ruled about those that nobody can wave through; None where there are none."""
+    """The findings by category, and what was decided about those that need approval; None where there are none."""
 
     groups: dict[str, list[AuditFinding]]
     ruling: Ruling | None = None

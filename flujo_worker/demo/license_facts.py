@@ -251,9 +251,9 @@ def _offers_choice(metadata: DistributionMetadata) -> bool:
 
 
 def duties(verdict: LicenseVerdict) -> str:
-    """Say what each copyleft family that the licence names asks of whoever passes the software on; empty if it names none that is known.
+    """Say what each copyleft family that the licence names requires of those who pass the software on; empty if it names none that is known.
 
-    It is no legal advice.
+    It is not legal advice.
     """
     families = dict.fromkeys(found.upper() for found in _FAMILY.findall(verdict.spdx))
     return "; ".join(f"{family}: {_BY_FAMILY[family]}" for family in families)

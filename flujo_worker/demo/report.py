@@ -47,7 +47,7 @@ def report(groups: Mapping[str, Sequence[AuditFinding]], *, is_full: bool = True
 
 
 def is_to_be_seen(finding: AuditFinding) -> bool:
-    """Tell whether somebody should look at a finding: anything but a permissive licence that the model was sure of."""
+    """Tell whether a person should look at a finding: anything but a permissive licence that the model was sure of."""
     return finding.category != "permissive" or finding.verdict is None or finding.verdict.confidence < SURE
 
 
@@ -77,7 +77,7 @@ def killed_text(pid: int | None, again: int) -> str:
 
 
 def notes(groups: Mapping[str, Sequence[AuditFinding]]) -> Table:
-    """Draw what to heed, with the distributions that it is about."""
+    """Draw what to do, with the distributions that it is about."""
     about: dict[str, list[str]] = {}
     for each in findings_of(groups):
         if each.note:

@@ -87,7 +87,7 @@ class Permit:
 
 @dataclass(frozen=True, slots=True)
 class BreakerReport:
-    """How calls went: the turn they were let through in, None if nobody asked for them, and seconds the service asked to wait."""
+    """How calls went: the turn they were let through in, None if the breaker was not asked, and seconds the service asked to wait."""
 
     counts: Counts
     turn: int | None = None

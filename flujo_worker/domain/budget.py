@@ -14,7 +14,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.address import AttemptKey
-from flujo_client.contract.limits import UsageEstimate, cost_exceeded, dollars, money, tokens_exceeded
+from flujo_client.contract.limits import cost_exceeded, dollars, money, tokens_exceeded
 from flujo_client.contract.outcome import Fault
 
 if TYPE_CHECKING:
@@ -151,8 +151,25 @@ def place_of(address: str, step: str) -> Place:
     return _NUMBER.sub("", address), step
 
 
-def learned(spent: Iterable[tuple[str, Usage]], *, least: int, quantile: float) -> dict[Place, UsageEstimate]:
-    """Expect what all but the dearest attempts have cost. Iterations and items of one container are one place.
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What all but the dearest attempts at a place have spent, each figure by itself.
+
+    Attributes:
+        cost_usd: US dollars.
+        tokens: input and output together.
+        output_tokens: those of the output alone.
+        requests: how often models were asked.
+    """
+
+    cost_usd: float = 0.0
+    tokens: int = 0
+    output_tokens: int = 0
+    requests: int = 0
+
+
+def learned(spent: Iterable[tuple[str, Usage]], *, least: int, quantile: float) -> dict[Place, Learned]:
+    """Learn what attempts cost. Iterations and items of one container are one place.
 
     Args:
         spent: attempts' keys, with what each spent in all.
@@ -163,10 +180,14 @@ def learned(spent: Iterable[tuple[str, Usage]], *, least: int, quantile: float) 
     for key, usage in spent:
         tried = AttemptKey.parse(key)
         found[place_of(tried.address, tried.step)].append(usage)
-    return {place: _expected(usages, quantile) for place, usages in found.items() if len(usages) >= least}
+    return {place: _learned(usages, quantile) for place, usages in found.items() if len(usages) >= least}
 
 
-def _expected(usages: Sequence[Usage], quantile: float) -> UsageEstimate:
+def _learned(usages: Sequence[Usage], quantile: float) -> Learned:
     rank = math.ceil(quantile * len(usages)) - 1
-    cost = sorted(each.cost_usd for each in usages)[rank]
-    return UsageEstimate(cost_usd=cost, tokens=sorted(each.input_tokens + each.output_tokens for each in usages)[rank])
+    return Learned(
+        cost_usd=sorted(each.cost_usd for each in usages)[rank],
+        tokens=sorted(each.input_tokens + each.output_tokens for each in usages)[rank],
+        output_tokens=sorted(each.output_tokens for each in usages)[rank],
+        requests=sorted(each.requests for each in usages)[rank],
+    )

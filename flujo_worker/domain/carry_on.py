@@ -21,7 +21,7 @@ TOLD = 20
 
 @dataclass(frozen=True, slots=True)
 class MovedAttempt:
-    """An open attempt that goes on as another one: at the step that the new plan has in its place, or in another queue."""
+    """An open attempt that continues as another one: at the step that the new plan has in its place, or in another queue."""
 
     key: str
     new: AttemptKey
@@ -43,7 +43,6 @@ class PlanMove:
         changes: what differs between the plans, in words.
         rewrites: whether something differs that was run under the old plan.
         worker: the worker that moves it, which must not have been started before the old plan was taken up; None for an operator.
-        mine: the attempt that this worker has claimed, and gives back.
     """
 
     state: RunState
@@ -52,7 +51,6 @@ class PlanMove:
     changes: tuple[str, ...]
     rewrites: bool = False
     worker: str | None = None
-    mine: str | None = None
 
 
 def move(
@@ -62,30 +60,30 @@ def move(
     *,
     control_queue: str,
     worker: str | None = None,
-    mine: str | None = None,
 ) -> PlanMove:
-    """Make the move of a run that may go on under a new plan."""
+    """Make the move of a run that may continue under a new plan."""
     changed, where = differences(old, new), Whereabouts(old, state)
     rewrites = any(each.effect != "option" and where.position(each) == "before" for each in changed)
     moved = tuple(_moved(new, state, control_queue))
     words = tuple(map(str, changed))
     told = (*words[:TOLD], f"and {len(words) - TOLD} more") if len(words) > TOLD else words
-    return PlanMove(state, new, moved, told, rewrites, worker, mine)
+    return PlanMove(state, new, moved, told, rewrites, worker)
 
 
 def _moved(new: Plan, state: RunState, control_queue: str) -> Iterator[MovedAttempt]:
     cursors = {scope.address: scope.cursor for scope in state.scopes}
     for attempt in state.open_attempts:
-        if attempt.kind == "join":
+        nodes, cursor = new.locate(attempt.address).nodes or (), cursors[attempt.address]
+        if attempt.kind == "join" or cursor >= len(nodes):  # at a container, or at the end of one's body
             continue
-        node = (new.locate(attempt.address).nodes or ())[cursors[attempt.address]]
+        node = nodes[cursor]
         key = _key(attempt, node, state)
         queue = control_queue if key.kind == "start" else node.queue or state.queue
         yield MovedAttempt(attempt.key, key, queue)
 
 
 def _key(attempt: AttemptPlace, node: Node, state: RunState) -> AttemptKey:
-    """Return the attempt's key at the step that stands in its place: the same for the same step, or that of the next try there."""
+    """Return the attempt's key at the step that is in its place: the same for the same step, or that of the next try there."""
     kind = "step" if node.spec.performs else "start"
     key = AttemptKey.parse(attempt.key)
     if attempt.kind == "resume" or (attempt.step, attempt.kind) == (node.name, kind):

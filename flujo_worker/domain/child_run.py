@@ -1,6 +1,6 @@
 """A child run: a step of a run that is a run of its own.
 
-An imported pipeline is one that its parent waits for, a step in the background one that nobody waits for (ADR 19). It has
+An imported pipeline is one that its parent waits for, a step in the background one that its parent does not wait for (ADR 19). It has
 its parent's plan and code, and begins inside it, at the body of its container: that address is its root. Its id is derived, so that who
 decides again decides the same.
 """
@@ -39,7 +39,7 @@ def begin(draft: DecisionBuilder, container: ScopeState, node: Node) -> None:
 
 
 def launch(draft: DecisionBuilder, container: ScopeState, node: Node) -> None:
-    """Begin the child run of a step in the background: nobody waits for it, so neither a deadline nor a budget is shared with it."""
+    """Begin the child run of a step in the background: its parent does not wait for it, so neither a deadline nor a budget is shared with it."""
     first, ticket, run = _first(draft, container, node), draft.notice.envelope.ticket, id_of(draft, container)
     limits = of_task(ticket.limits, run, node.path)
     ticket = replace(ticket, run=run, root=first.address, deadline=None, limits=limits)

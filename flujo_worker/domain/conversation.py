@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 BYTES_PER_TOKEN: Final = 4
 _LEAST_SHARE, _FRAME = 40, 20
-"""Characters of a turn below which a summary rather leaves the oldest ones out, and what is around them besides."""
+"""Characters of a turn below which a summary rather leaves the oldest ones out, and what else is around them."""
 
 
 def conversation_at(plan: Plan, address: str) -> Rules | None:
@@ -48,7 +48,7 @@ def is_revisited(plan: Plan, path: str) -> bool:
 
 
 def role_of(rules: Rules, step: str) -> Literal["user", "assistant"] | None:
-    """Say whose turn a step's output is; None for nobody's."""
+    """Say whose turn a step's output is; None if it is not a turn."""
     if step in rules["users"]:
         return "user"
     return "assistant" if rules["ai"] in (LAST, ALL_AGENTS) or step in rules["steps"] else None

@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, TypeAlias
 from flujo_client.contract import kinds
 from flujo_client.contract.envelope import CONTROL_QUEUE
 from flujo_client.contract.plan import Backoff
+from flujo_client.contract.records import SEQUENCE
 from flujo_client.errors import PausedException
 from flujo_worker.domain import human
 from flujo_worker.domain.draft import DecisionBuilder, Kind, ScopeState, Steps
-from flujo_worker.domain.flow import cancel, enter, fail, give_up
+from flujo_worker.domain.flow import cancel, close, enter, fail, give_up
 from flujo_worker.domain.retry import delay_s, may_retry
 from flujo_worker.domain.transitions import ATTEMPT, RUN, require
-from flujo_worker.domain.values import CallUserCode, CloseAttempt, Decision, ReadScope
+from flujo_worker.domain.values import CallUserCode, CloseAttempt, Decision, ReadScope, UserCodePaused
+from flujo_worker.domain.waiting import carried_out, stops
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -41,7 +43,7 @@ KINDS: dict[str, Kind] = {
 def decide(
     plan: Plan, notice: AttemptReport, *, backoff: Backoff | None = None, control_queue: str = CONTROL_QUEUE
 ) -> Deciding:
-    """Decide what follows. Send it the answers to what it yields; a `UserCodeFailed` thrown in is an answer too.
+    """Decide what follows. Send it the answers to what it yields; a `UserCodeFailed` or `UserCodePaused` thrown in is an answer too.
 
     Args:
         plan: the pipeline the run was started with.
@@ -49,9 +51,15 @@ def decide(
         backoff: the waits of steps that set none of their own.
         control_queue: where starts and joins go.
     """
-    draft = DecisionBuilder(plan, notice, KINDS, control_queue)
-    own = draft.own()
-    yield from _DECIDERS[notice.outcome.kind](draft, own, backoff or Backoff())
+    pauses: dict[int, UserCodePaused] = {}
+    known: list[tuple[int, Any]] = []
+    while True:
+        draft = DecisionBuilder(plan, notice, KINDS, control_queue, pauses)
+        steps = _DECIDERS[notice.outcome.kind](draft, draft.own(), backoff or Backoff())
+        paused = yield from carried_out(draft, steps, known)
+        if paused is None:
+            break
+        pauses[draft.stop] = paused
     require(ATTEMPT, "running", draft.close.status)
     if draft.end is not None:
         require(RUN, "running", draft.end.status)
@@ -65,18 +73,32 @@ def _succeeded(draft: DecisionBuilder, own: ScopeState, _: Backoff) -> Steps:
             if draft.notice.envelope.kind == "resume":
                 draft.emit("flujo.resumed", step=node.name)
             yield from KINDS[node.kind].answered(draft, own, node)
-        case "start":
-            yield from enter(draft, own)
-        case "join":
-            node = draft.container(own)
-            yield from KINDS[node.kind].joined(draft, own, node)
+        case "start" if own.kind == SEQUENCE:
+            yield from _go_on(draft, own)
+        case "start" | "join":
+            yield from _join(draft, own)
             if own.status == "failed":
                 draft.close = CloseAttempt("failed", "error")
 
 
+def _go_on(draft: DecisionBuilder, own: ScopeState) -> Steps:
+    """Continue a sequence from its node, or, with an answer that was asked for there, from its end."""
+    if own.cursor < len(draft.location(own).nodes or ()):
+        yield from enter(draft, own)
+    else:
+        yield from close(draft, own)
+
+
+def _join(draft: DecisionBuilder, own: ScopeState) -> Steps:
+    """Join a fan-out whose branches are all closed, or an import whose child run has ended."""
+    node = draft.container(own)
+    if not stops(draft, own, node, node.name):
+        yield from KINDS[node.kind].joined(draft, own, node)
+
+
 def _failed(draft: DecisionBuilder, own: ScopeState, backoff: Backoff) -> Steps:
     envelope, fault = draft.notice.envelope, draft.notice.outcome.fault
-    node = None if envelope.kind == "join" else draft.node(own)
+    node = draft.place(own) if own.kind == SEQUENCE else None
     if node is not None and fault is not None and human.asks_again(fault):
         draft.close = CloseAttempt("failed", "error")
         yield from human.ask_again(draft, own, node, fault)
@@ -120,10 +142,10 @@ def _cancelled(draft: DecisionBuilder, own: ScopeState, _: Backoff) -> Steps:
 def _stop(draft: DecisionBuilder, own: ScopeState, *, reason: str) -> Steps:
     fault = draft.notice.outcome.fault
     draft.close = CloseAttempt("failed", reason)
-    if draft.notice.envelope.kind == "join":
+    if own.kind != SEQUENCE:
         yield from give_up(draft, own, fault)
     else:
-        yield from fail(draft, own, draft.node(own), fault, reason=reason)
+        yield from fail(draft, own, draft.place(own), fault, reason=reason)
 
 
 _DECIDERS: dict[str, Callable[[DecisionBuilder, ScopeState, Backoff], Steps]] = {

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from flujo_client.address import ROOT
+from flujo_client.address import END, ROOT, is_repeated
 from flujo_client.contract.outcome import Event
 from flujo_client.contract.records import CODE, SEQUENCE
 from flujo_worker.domain.transitions import SCOPE, require
@@ -27,9 +27,11 @@ from flujo_worker.domain.values import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from flujo_client.contract.envelope import AttemptKind
     from flujo_client.contract.outcome import Fault
-    from flujo_client.contract.plan import Node, Plan, PlanLocation
+    from flujo_client.contract.plan import Node, Nodes, Plan, PlanLocation
     from flujo_client.serial import Packed
     from flujo_worker.domain.values import (
         AttemptReport,
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
         ScopeRow,
         ScopeStatus,
         SlotReleased,
+        UserCodePaused,
     )
 
 Steps: TypeAlias = Generator[CallUserCode | ReadScope, Any, None]
@@ -128,6 +131,8 @@ class DecisionBuilder:
         control_queue: where starts and joins go.
 
     Attributes:
+        pauses: where the decision stops for a question of user code, by the number of the stop.
+        stop: the number of the latest place where it could stop, and `stops_at` that place's address.
         begun: the top-level steps this decision has come to; `begun_with` is the context that the last of them began with.
     """
 
@@ -135,6 +140,9 @@ class DecisionBuilder:
     notice: AttemptReport
     kinds: dict[str, Kind]
     control_queue: str
+    pauses: Mapping[int, UserCodePaused] = field(default_factory=dict)
+    stop: int = 0
+    stops_at: str = ROOT
     close: CloseAttempt = field(default_factory=lambda: CloseAttempt("succeeded"))
     scopes: dict[str, ScopeState] = field(default_factory=dict)
     works: list[NextAttempt] = field(default_factory=list)
@@ -164,6 +172,11 @@ class DecisionBuilder:
         """Return the node that a sequence is at."""
         return (self.location(scope).nodes or ())[scope.cursor]
 
+    def place(self, scope: ScopeState) -> Node:
+        """Return the node that a sequence is at, or the container if the scope is one or is at the end of one's body."""
+        is_at_node = scope.kind == SEQUENCE and scope.cursor < len(self.location(scope).nodes or ())
+        return self.node(scope) if is_at_node else self.container(scope)
+
     def own(self) -> ScopeState:
         """Return the attempt's own scope, as its envelope has it."""
         envelope = self.notice.envelope
@@ -175,7 +188,7 @@ class DecisionBuilder:
             step=location.container.name if location.container else "",
             name=envelope.address.rpartition("/")[2],
             place=0,
-            cursor=location.nodes.place_of(envelope.step) if location.nodes else 0,
+            cursor=_cursor(location.nodes, envelope.step) if location.nodes else 0,
             version=envelope.version,
             output=envelope.input,
             context=envelope.context,
@@ -211,14 +224,14 @@ class DecisionBuilder:
     def work(
         self, scope: ScopeState, node: Node, *, kind: AttemptKind = "step", held: bool = False, **rest: Any
     ) -> None:
-        """Make a work row for a node of a sequence."""
+        """Make a work row for a node of a sequence; `step` is the place's name, where that is not the node's."""
         self.works.append(self.attempt(scope, node, kind=kind, held=held, **rest))
 
     def attempt(self, scope: ScopeState, node: Node, *, kind: AttemptKind = "step", **rest: Any) -> NextAttempt:
         """Make a work row for a node of a sequence, in whichever run that is."""
         return NextAttempt(
             address=scope.address,
-            step=node.name,
+            step=rest.pop("step", node.name),
             number=rest.pop("number", 1),
             queue=self.control_queue if kind == "start" else node.queue or self.notice.envelope.ticket.queue,
             input=scope.output,
@@ -271,6 +284,10 @@ class DecisionBuilder:
         return [own, *sorted(others, key=lambda scope: (-len(scope.address), scope.address))]
 
 
+def _cursor(nodes: Nodes, step: str) -> int:
+    return len(nodes) if step.endswith(END) else nodes.place_of(step)
+
+
 def _read(row: ScopeRow) -> ScopeState:
     metadata = dict(row.metadata)
     code = tuple(metadata.pop(CODE, ()))
@@ -294,7 +311,7 @@ def _read(row: ScopeRow) -> ScopeState:
 
 def _move(scope: ScopeState) -> UpdateScope:
     output, context = scope.seen or (None, None)
-    keeps = scope.status == "open" or scope.parent is None
+    keeps = _keeps_context(scope)
     return UpdateScope(
         address=scope.address,
         version=scope.version,
@@ -310,6 +327,12 @@ def _move(scope: ScopeState) -> UpdateScope:
     )
 
 
+def _keeps_context(scope: ScopeState) -> bool:
+    """Tell whether a scope's row has its context; of iterations, of which there may be any number, none does that has closed."""
+    is_for_results = scope.status == "succeeded" and not is_repeated(scope.address)
+    return scope.status == "open" or scope.parent is None or is_for_results
+
+
 def _opening(scope: ScopeState) -> CreateScope:
     return CreateScope(
         address=scope.address,
@@ -319,7 +342,7 @@ def _opening(scope: ScopeState) -> CreateScope:
         name=scope.name,
         place=scope.place,
         output=scope.output,
-        context=scope.context if scope.status == "open" else None,
+        context=scope.context if _keeps_context(scope) else None,
         lanes=scope.lanes,
         cursor=scope.cursor,
         status=scope.status,

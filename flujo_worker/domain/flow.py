@@ -8,12 +8,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from flujo_client.address import END
 from flujo_client.contract.outcome import Fault
 from flujo_client.contract.records import SEQUENCE
 from flujo_client.transport.chords import NO_LANE
 from flujo_worker.domain.conversation import is_revisited
 from flujo_worker.domain.draft import MAX_HOPS, DecisionBuilder, ScopeState, Steps, StepsWithResult
 from flujo_worker.domain.values import BranchClosed, CallUserCode, EndRun, UserCodeFailed
+from flujo_worker.domain.waiting import stops
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,6 +29,8 @@ def enter(draft: DecisionBuilder, scope: ScopeState) -> Steps:
     """Begin the node a sequence is at; put a message in between when one decision has gone far enough, or has begun its one run."""
     node = draft.node(scope)
     draft.begin(scope)
+    if stops(draft, scope, node, node.name):
+        return
     draft.hops += 1
     if draft.hops > MAX_HOPS or (draft.child_run is not None and not node.spec.performs):
         draft.work(scope, node, kind="start")
@@ -62,6 +66,9 @@ def close(draft: DecisionBuilder, scope: ScopeState) -> Steps:
         scope.close("succeeded")
         draft.end = EndRun("succeeded", output=scope.output)
         draft.emit("run.succeeded")
+        return
+    container = draft.container(scope)
+    if stops(draft, scope, container, container.name + END):
         return
     try:
         scope.patch = yield from _patch(draft, scope)
@@ -117,7 +124,7 @@ def finish(
             yield from give_up(draft, container, refused.fault, **metadata)
             return
     scope = yield from _leave(draft, container, metadata)
-    container.output = output
+    container.output, container.context = output, context or scope.context
     container.close("succeeded")
     draft.emit("step.succeeded", step=node.name, kind=node.kind)
     yield from succeed(draft, scope, output, context)
@@ -149,7 +156,7 @@ def _leave(draft: DecisionBuilder, container: ScopeState, metadata: Mapping[str,
 
 
 def _closed(draft: DecisionBuilder, scope: ScopeState) -> Steps:
-    """Tell whoever is above: the join, once all branches are closed, or the container, at once."""
+    """Tell what is above: the join, once all branches are closed, or the container, at once."""
     node = draft.container(scope)
     if node.is_fan_out:
         failed = scope.status == "failed"

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flujo_client.address import branch_of
-from flujo_client.transport.chords import NO_LANE
 from flujo_worker.domain.draft import Kind
-from flujo_worker.domain.flow import fail, refusal, succeed
-from flujo_worker.domain.values import CallUserCode, CloseAttempt, SlotReleased, UserCodeFailed
+from flujo_worker.domain.flow import fail, succeed
+from flujo_worker.domain.values import CallUserCode, CloseAttempt, UserCodeFailed
+from flujo_worker.domain.waiting import kept_from_people, wait
 
 if TYPE_CHECKING:
     from flujo_client.contract.outcome import Fault
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
 ESCALATES, REFUSED = "QUESTION_ESCALATED", "ANSWER_REFUSED"
 """Codes of the faults after which the question is asked again."""
-KEPT = "QUESTION_NOT_PROPAGATED"
 
 
 def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
@@ -48,7 +46,7 @@ def asks_again(fault: Fault) -> bool:
 
 
 def ask_again(draft: DecisionBuilder, scope: ScopeState, node: Node, fault: Fault) -> Steps:
-    """Ask again: somebody else, or saying why the answer was refused."""
+    """Ask again: another person, or with the reason why the answer was refused."""
     number = draft.notice.envelope.number + 1
     if fault.code == ESCALATES:
         yield from _ask(draft, scope, node, number=number, escalated=True, actor=node.rules["escalate_to"])
@@ -95,34 +93,13 @@ def _pause(
 ) -> None:
     if context is not None:
         scope.context, scope.merges = context, True
-    draft.work(scope, node, kind="resume", number=number, question=question, delay_s=question["expires_s"] or 0.0)
-    draft.lane_left = _lane_left(draft, scope)
-    draft.emit("flujo.paused", step=node.name, message=question["message"])
+    wait(draft, scope, node, question, number=number)
 
 
 def _let_through(draft: DecisionBuilder, scope: ScopeState, node: Node, message: str) -> None:
-    """Refuse a question that an import it is in keeps from people (`propagate_hitl=False`); a child run's import counts too."""
-    address: str | None = scope.address
-    while address is not None:
-        container, _, address = draft.plan.locate(address)
-        if container is not None and "asks_nobody" in container.rules:
-            problem = f"step '{node.name}' asks a person, which import '{container.name}' forbids (propagate_hitl=False): {message}"
-            raise refusal(problem, type_name="HumanInputError", code=KEPT, category="human")
-
-
-def _lane_left(draft: DecisionBuilder, scope: ScopeState) -> SlotReleased | None:
-    """Release the lane of the innermost fan-out, if its lanes are counted: a branch that waits for a person must not hold up its siblings."""
-    fan_out = max(scope.lanes, key=len, default=None)
-    if fan_out is None or scope.lanes[fan_out] == NO_LANE:
-        return None
-    container = draft.plan.locate(fan_out).container
-    if container is None or container.rules.get("max_concurrency") is None:
-        return None
-    branch = branch_of(fan_out, scope.address)
-    addresses = [scope.address]
-    while addresses[-1] != branch:
-        addresses.append(draft.plan.locate(addresses[-1]).above or "")
-    return SlotReleased(fan_out, scope.lanes[fan_out], tuple(addresses))
+    fault = kept_from_people(draft.plan, scope.address, f"step '{node.name}'", message)
+    if fault is not None:
+        raise UserCodeFailed(fault)
 
 
 KIND = Kind(enter=enter, answered=answered)

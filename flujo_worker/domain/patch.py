@@ -8,7 +8,7 @@ A patch holds the changed places alone, as `[act, change]`, so it can be stored 
 
     put      the tree that is there now         new      the same, where nothing stood before
     gone     nothing is there any more          add      how much an integer grew
-    append   what a list has at its end besides     members  what a set has besides, what it has no more
+    append   what a list has more at its end     members  what a set has more, what it has no more
     fields   per section, the patch of each name that changed
 
 A record is what has names inside: a mapping, a model, a dataclass. Its names are in sections: `v` the keys or fields; for a model
@@ -41,7 +41,7 @@ def diff(before: Tree, after: Tree) -> Patch | None:
 
     Integers give how much they grew, lists that only grew at their end what was appended, sets what came and went, records of one
     class a patch for each name; all else that differs is replaced. Booleans are not integers, and 1 is not 1.0. The order of a
-    mapping's keys is no difference. Takes time in proportion to both sizes.
+    mapping's keys is not a difference. Takes time in proportion to both sizes.
     """
     if before is after:
         return None

@@ -22,7 +22,7 @@ class AttemptReport:
     """What the coordinator is told: this attempt, claimed under this fence, came to this outcome.
 
     Attributes:
-        claimed_at: of the claim. Two claims have one fence where a crash of Postgres took the first; None: nobody claimed it to work on it.
+        claimed_at: of the claim. Two claims have one fence where a crash of Postgres took the first; None: it was not claimed to be worked on.
     """
 
     envelope: Envelope
@@ -46,7 +46,7 @@ class UpdateScope:
     Attributes:
         version: the scope's, as it was read; the commit is refused if it is another by then.
         merges: raises the version.
-        drops_context: a scope that closes hands its context up and keeps none.
+        drops_context: a scope that closes hands its context up, and keeps none that no result tells.
         patch: what a branch that succeeded changed in its context.
     """
 
@@ -99,7 +99,7 @@ class NextAttempt:
     """A work row to be made, with all that its message needs: published at once, or when `delay_s` seconds are over.
 
     Attributes:
-        held: nobody publishes it until a lane is free for it.
+        held: not published until a lane is free for it.
         version, input, context, lanes, code: of its scope, as this decision leaves it.
         question: what a person is asked: the row is paused until the answer comes, or for `delay_s` seconds if that is not 0.
         fault: why a question could not be asked: the row is failed from the start, so that the history has it.
@@ -155,7 +155,7 @@ class ChildRun:
 
     Attributes:
         ticket: what its messages carry.
-        parent_address: the container of this run that waits for it; None: nobody does, for it runs in the background.
+        parent_address: the container of this run that waits for it; None if none does, because it runs in the background.
         name: what it is listed under.
         first: its first work row. That one's address is the new run's root.
     """
@@ -345,3 +345,17 @@ class UserCodeFailed(Exception):
     def __init__(self, fault: Fault) -> None:
         super().__init__(fault.message)
         self.fault = fault
+
+
+class UserCodePaused(Exception):
+    """A question to user code that a person has to answer something for first: it raised a pause.
+
+    Attributes:
+        message: what the person is asked.
+        fault: what it is where nobody can be asked.
+        role, path: which code asks.
+    """
+
+    def __init__(self, message: str, fault: Fault, call: CallUserCode) -> None:
+        super().__init__(message)
+        self.message, self.fault, self.role, self.path = message, fault, call.role, call.path

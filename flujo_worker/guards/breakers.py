@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from flujo_client.config.manager import Settings
+    from flujo_client.config.models import BreakerSettings
     from flujo_worker.domain.breaker import Breaker, BreakerReport
     from flujo_worker.guards.cells import Cells, Changed
 
@@ -48,6 +49,14 @@ class Breakers:
 
     def __init__(self, cells: Cells, rules: Rules) -> None:
         self._cells, self.rules = cells, rules
+        self._by_rules: dict[Rules, Breakers] = {}
+
+    def for_run(self, settings: BreakerSettings) -> Breakers | None:
+        """Return the same breakers under a run's own rules; None where the run asks none."""
+        if not settings.enabled:
+            return None
+        rules = _rules(settings)
+        return self if rules == self.rules else self._by_rules.setdefault(rules, Breakers(self._cells, rules))
 
     def answer(self, requests: Sequence[BreakerRequest]) -> list[BreakerAnswer]:
         """Answer requests as if each came after the one before it. All that name one model change its breaker at once."""
@@ -88,8 +97,10 @@ class Breakers:
         return BreakerTransition("opened", {**figures, "recovery_s": round(after.until - now, 3)})
 
 
-def breakers_of(settings: Settings, cells: Cells) -> Breakers | None:
-    """Make what a process asks; None where the project turned them off."""
-    if not settings.breakers.enabled:
-        return None
-    return Breakers(cells, Rules(**settings.breakers.model_dump(exclude={"enabled"})))
+def breakers_of(settings: Settings, cells: Cells) -> Breakers:
+    """Make what a process asks."""
+    return Breakers(cells, _rules(settings.breakers))
+
+
+def _rules(settings: BreakerSettings) -> Rules:
+    return Rules(**settings.model_dump(exclude={"enabled"}))

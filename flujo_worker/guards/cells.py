@@ -1,7 +1,7 @@
 """Where breakers are kept: each under a name, changed as a whole or not at all, by a clock that all who change it share.
 
 In: a name and a pure act; out: what was there before the act and after it. What cannot be reached is None, never an error: a
-breaker that nobody can ask counts as closed.
+breaker that cannot be asked counts as closed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 KEY: Final = "flujo:breaker:"
 KEPT_S: Final = 3600.0
-"""How long a breaker is remembered that nobody asks or tells anything."""
+"""How long an unused breaker is remembered."""
 AWAY_S: Final = 5.0
 """For so long Redis is left alone once it did not answer, so that no attempt waits for it."""
 ANSWER_S: Final = 1.0
@@ -101,7 +101,7 @@ class RedisCells:
         self._redis.close()
 
     def _changed(self, key: str, act: Callable[[Breaker, float], tuple[Breaker, T]]) -> Changed[T] | None:
-        """Read, act and put, until nobody was quicker. Threads of one process that have met queue up."""
+        """Read, act and put, until no one was quicker. Threads of one process that have met queue up."""
         for attempt in range(TRIES):
             with self._lock if attempt else nullcontext():
                 kept, now = self._read(key)

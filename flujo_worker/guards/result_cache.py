@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 PREFIX = "flujo:cache:"
 PATIENCE_S = 2.0
-"""Seconds that Redis may take: whoever waits for a cache could be running the step."""
+"""Seconds that Redis may take: a worker that waits for the cache could be running the step."""
 
 
 class RedisCache:

@@ -42,7 +42,7 @@ class Heartbeat:
         self._path.unlink(missing_ok=True)
 
     def beat(self) -> None:
-        """Touch the file. That it cannot be touched costs no work: whoever looks at it will see."""
+        """Touch the file. A failure to touch it costs no work: its readers will see that."""
         if self._path is None:
             return
         try:

@@ -33,7 +33,7 @@ _KNOWN = frozenset({"run", "scope", "step", "attempt", "worker", "event", "level
 """What an event's row says already, unless we tell it ourselves."""
 _collected: ContextVar[Story | None] = ContextVar("flujo_story", default=None)
 _outside: list[Callable[[Event], None]] = []
-"""Who is told what is logged outside attempts: nobody or one."""
+"""The listeners to what is logged outside attempts: none or one."""
 
 
 @contextmanager
@@ -78,7 +78,7 @@ def _collect(level: str, line: Mapping[str, Any], hidden: frozenset[str]) -> Non
 
 
 def set_outside_listener(listener: Callable[[Event], None] | None) -> None:
-    """Have what this process logs outside attempts told to one listener from now on, or to nobody."""
+    """Send what this process logs outside attempts to one listener from now on, or to none."""
     _outside[:] = [] if listener is None else [listener]
 
 
@@ -95,7 +95,7 @@ def emit(name: str, /, level: str = "info", **data: Any) -> None:
 
 
 def write_line(name: str, /, level: str, **data: Any) -> None:
-    """Write a line to the log that is no event."""
+    """Write a line to the log that is not an event."""
     aside = Story()
     aside.is_aside = True
     kept = _collected.set(aside)

@@ -63,7 +63,7 @@ class StepLogs(logging.Handler):
 
 
 def _least(name: str) -> int:
-    """Return the level from which a logger's records are taken. DEBUG only where somebody has set it on the logger, not on the root."""
+    """Return the level from which a logger's records are taken. DEBUG only where it is set on the logger, not on the root."""
     package = name.partition(".")[0]
     if package in _OURS:
         return logging.CRITICAL + 1

@@ -1,4 +1,4 @@
-"""What happens to a worker outside its attempts, as events without a run: kept in a queue that blocks nobody, written in batches.
+"""What happens to a worker outside its attempts, as events without a run: kept in a queue that never blocks, written in batches.
 
 The queue is bounded, for Postgres may be away for as long as it likes; what found no place is counted, and the count is an event too.
 In: events, and the warnings of our own loggers. Out: rows of `flujo_events`. It must not fail, or hold up, what it tells of.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract.outcome import Event, Fault
 from flujo_client.serial import Packed
-from flujo_worker.domain.values import Cached, UserCodeFailed
+from flujo_worker.domain.values import Cached, UserCodeFailed, UserCodePaused
 from flujo_worker.store.memory.store import MemoryStore
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.envelope import RunHeader
     from flujo_client.contract.records import RunRecord
     from flujo_worker.domain.values import CacheEntry, CallUserCode, ChildRun
+    from flujo_worker.ports import Replies
     from flujo_worker.store.memory.rows import StoredAttempt
 
 ASKED_OF_CHANGES, ASKED_OF_THE_CACHE = "patch", "cached"
@@ -53,7 +54,7 @@ class Answers:
             raise ReplayMismatch(f"{_call_text(self._left[0])} is no longer asked")
         self._left = list(recorded)
 
-    def answer(self, ticket: RunHeader, call: CallUserCode) -> Any:  # noqa: ARG002 - the evaluator's signature
+    def answer(self, ticket: RunHeader, call: CallUserCode, replies: Replies = tuple) -> Any:  # noqa: ARG002 - the evaluator's signature
         """Return the recorded answer.
 
         Raises:
@@ -67,6 +68,8 @@ class Answers:
             then = _call_text(self._left[0]) if self._left else "no further call"
             raise ReplayMismatch(f"{_call_text(meant)} is asked, but {then} was recorded")
         recorded = self._left.pop(0)
+        if "paused" in recorded:
+            raise UserCodePaused(recorded["paused"], Fault.from_tree(recorded["refused"]), call)
         if "refused" in recorded:
             raise UserCodeFailed(Fault.from_tree(recorded["refused"]))
         read = _read(recorded["answer"])

@@ -12,9 +12,10 @@ from heapq import heappop, heappush
 from math import inf
 from typing import TYPE_CHECKING
 
+from flujo_client.address import END
 from flujo_client.contract.envelope import Envelope, RunHeader
 from flujo_client.contract.outcome import Outcome
-from flujo_client.contract.plan import Backoff
+from flujo_client.contract.plan import Backoff, Nodes
 from flujo_client.contract.records import NewRun
 from flujo_client.errors import ReplayError
 from flujo_worker.coordinator.coordinator import Coordinator
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from flujo_client.contract.outcome import OutcomeKind
+    from flujo_client.contract.plan import Plan
     from flujo_client.contract.records import NoticeRecord, Recording, RunRecord, ScopeRecord
 
 WORKER = "replay"
@@ -71,12 +73,28 @@ def replay(
     """
     if not any(each.made == 1 for each in notices):
         raise ReplayError(f"run {recording.id} cannot be replayed: its work rows have been deleted")
+    unknown = next((each for each in notices if not _has_place(recording.plan, each)), None)
+    if unknown is not None:
+        raise ReplayError(
+            f"run {recording.id} cannot be replayed: step '{unknown.step}' ran under another plan, and the one that the run goes by now "
+            "has another name for it"
+        )
     known = {each.id: each for each in children}
     replayed = _Replay(recording, notices, known).run(scopes)
     if replayed.difference is None:
         return replayed
     other = _Replay(recording, notices, known, failures_last=True).run(scopes)
     return other if other.difference is None else replayed
+
+
+def _has_place(plan: Plan, notice: NoticeRecord) -> bool:
+    """Tell whether a plan has the place of a notice: a run that continues under changed code may have left it (ADR 39)."""
+    try:
+        location = plan.locate(notice.address)
+        is_at_node = location.nodes is not None and not notice.step.endswith(END)
+        return not is_at_node or (location.nodes or Nodes()).place_of(notice.step) >= 0
+    except KeyError:
+        return False
 
 
 class _Replay:

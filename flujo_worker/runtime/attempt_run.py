@@ -63,7 +63,7 @@ class Work:
         resolve: finds the classes that values are made of.
         guidance: why the attempt before this one failed.
         resources: what the pipeline names as its resources, not open yet.
-        reply: the question this attempt waited with, and its answer; None for work that asks nobody.
+        reply: the question this attempt waited with, and its answer; None for work that asks no one.
         replies: reads what was asked and answered at this step so far.
         conversation: the rules of the conversational loop that it is in; None outside of one.
     """
@@ -85,11 +85,12 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class CallSettings:
-    """The project's settings for what is called in an attempt: prices, templates, and how much of prompts and answers is told."""
+    """The project's settings for what is called in an attempt: prices, templates, how much of prompts and answers is told, and seconds."""
 
     cost: Cost = field(default_factory=Cost)
     template: TemplateSettings = field(default_factory=TemplateSettings)
     prompts: str = "off"
+    agent_timeout_s: float = 60.0
 
 
 @dataclass(slots=True)
@@ -105,14 +106,15 @@ class AttemptRun:
         history: what was said so far in its conversation; None before the first turn.
         during: where it is, for the error that it may end with, and `limit_s` the limit in force there.
         spent: by all who were asked so far.
-        guidance: what the next attempt is told besides this one's fault.
+        guidance: what the next attempt gets in addition to this one's fault.
         corrections: for the correction ledger.
         calls: how the models that it called were, for their circuit breakers.
         tool_calls: how many calls of agents as tools it has begun.
         questions: how often a tool's agent has asked a person the same.
         replies: the answers that a tool's agent was given, each with its value.
-        pause: the question that nobody has answered yet, and `paused_in` the tool it came up in.
+        pause: the question that has not been answered yet, and `paused_in` the tool it came up in.
         left_in_thread: sync code was cancelled while it ran in a thread, where it continues.
+        notes: what the step's metadata say besides what is counted of its story.
     """
 
     info: AttemptInfo | None = None
@@ -133,6 +135,7 @@ class AttemptRun:
     pause: BaseException | None = None
     paused_in: str | None = None
     left_in_thread: bool = False
+    notes: dict[str, Any] = field(default_factory=dict)
     _charges: dict[int, tuple[BaseException, Usage]] = field(default_factory=dict)
 
     @property
@@ -145,7 +148,7 @@ class AttemptRun:
         self.during, self.limit_s = during, limit_s
 
     def charge(self, error: BaseException, usage: Usage) -> None:
-        """Note what a call had spent that fails with this error. It counts once whoever made the call has taken it."""
+        """Note what a call had spent that fails with this error. It counts once the caller has taken it."""
         self._charges[id(error)] = error, usage
 
     def charged(self, error: BaseException) -> Usage:
@@ -170,7 +173,7 @@ class Done:
 
 
 class StageError(Exception):
-    """Where an attempt failed, and what it had spent until then. Nobody outside the attempt sees it."""
+    """Where an attempt failed, and what it had spent until then. It is not seen outside the attempt."""
 
     def __init__(self, error: BaseException, during: During, usage: Usage, timeout_s: float | None) -> None:
         super().__init__(str(error))
@@ -206,7 +209,7 @@ def charge(error: BaseException, usage: Usage) -> None:
 
 
 def take_charge(error: BaseException) -> Usage:
-    """Return what a call had spent that failed with this error, for whoever made the call and adds it up; see `AttemptRun.take`."""
+    """Return what a call had spent that failed with this error, for the caller, which adds it up; see `AttemptRun.take`."""
     run = current_run()
     return NO_USAGE if run is None else run.take(error)
 

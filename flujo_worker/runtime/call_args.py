@@ -5,7 +5,7 @@ Out: the options to pass as keywords. The rule that must hold: whatever comes ou
 
 Signatures are slow to read, so each is read once and kept as long as its function lives. The key is the function
 behind a bound method, for a bound method is a new object on every access; the class that owns it does not
-change its parameters and is no part of the key. What cannot be referenced weakly is kept strongly, in bounds, so that
+change its parameters and is not part of the key. What cannot be referenced weakly is kept strongly, in bounds, so that
 an id is never used again while it is a key.
 """
 

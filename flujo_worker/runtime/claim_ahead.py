@@ -1,7 +1,7 @@
 """Claim a run's next attempt in the merge of the one before, where this process is about to take that one's message as well.
 
 A run that has an idle process and an empty queue to itself so saves one of two round trips to Postgres per step (ADR 16). Its message is
-published and taken as always. Whoever takes another message in its place gives the claim back.
+published and taken as always. If another message is taken in its place, the claim is given back.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Must not log, wait, retry or swallow anything, and imports no agent library: theirs are known by module and class name.
 In: an exception and the place where it was raised. Out: an `ErrorInfo` without secrets, which says whether trying
-again may help (whether to try again is decided elsewhere). `CancelledError` is no error and never comes here.
+again may help (whether to try again is decided elsewhere). `CancelledError` is not an error and never comes here.
 
 Two chains are read. The *root cause*, which feedback names, follows `__cause__` and `__context__` as Python's own
 traceback does. The *category* follows only what was raised on purpose: the exception itself, its `__cause__`
@@ -116,7 +116,7 @@ _OUTAGES = {
     "ModelRequestTimeout",
 }
 _UNREACHABLE = {"APIConnectionError", "TransportError", "ModelAPIError"}
-"""What the usual clients raise when nobody answers, by class name: those of OpenAI and Anthropic, httpx, and pydantic-ai."""
+"""What the usual clients raise when a service does not answer, by class name: those of OpenAI and Anthropic, httpx, and pydantic-ai."""
 _keeping: ContextVar[bool] = ContextVar("flujo_keeping_errors", default=False)
 _EXITS = (SystemExit, KeyboardInterrupt, GeneratorExit)
 _CLIENT_ERROR, _SERVER_ERROR = 400, 500
@@ -135,7 +135,7 @@ class ErrorHandler:
         """Say what to do about an error raised during `context`.
 
         An agent's is retried if that may help, a validator's or plugin's fails the step, a system's waits for the
-        service behind it; control flow, limits and strict costs without a price pass through to whoever ends the run.
+        service behind it; control flow, limits and strict costs without a price pass through to the code that ends the run.
         """
         info = describe(error, during=context)
         return ErrorResponse(action=_action(info), category=info.category)

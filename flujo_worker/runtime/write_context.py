@@ -9,12 +9,14 @@ import pydantic
 from pydantic import BaseModel
 
 from flujo_client.contract.ambiguity import ambiguity
+from flujo_client.contract.context import ContextState
 from flujo_client.contract.fail_fast import fail_fast
-from flujo_client.errors import ContextMergeError
+from flujo_client.errors import ContextFieldError, ContextMergeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from flujo_client.contract.context import PipelineContext
     from flujo_client.pipeline.step import Step
 
 
@@ -22,6 +24,7 @@ def absorb(step: Step, output: Any, context: Any) -> Any:
     """Put a step's output where the step says; return the context, validated once.
 
     Raises:
+        ContextFieldError: the context has no such field.
         ContextMergeError: the output does not fit the context; the step and the fields are named.
     """
     if context is None:
@@ -49,7 +52,7 @@ def _sink(step: Step, output: Any, context: Any) -> Any:
     elif place is not None and hasattr(place, rest[-1]):
         setattr(place, rest[-1], output)
     else:
-        raise ContextMergeError(
+        raise ContextFieldError(
             f"step '{step.name}': sink_to '{step.sink_to}' does not exist in {type(context).__name__}"
         )
     return context
@@ -78,7 +81,7 @@ def _assign(step: Step, context: Any, changes: Mapping[str, Any]) -> Any:
     model = type(context)
     unknown = [key for key in changes if key not in model.model_fields]
     if unknown and (step.validate_fields or model.model_config.get("extra") != "allow"):
-        raise ContextMergeError(f"step '{step.name}': {model.__name__} has no field {', '.join(map(repr, unknown))}")
+        raise ContextFieldError(f"step '{step.name}': {model.__name__} has no field {', '.join(map(repr, unknown))}")
     values = {name: getattr(context, name) for name in model.model_fields} | (context.model_extra or {}) | dict(changes)
     if ambiguous := ambiguity(model, values):
         raise ContextMergeError(f"step '{step.name}': the output does not fit {model.__name__}: {ambiguous}")
@@ -90,6 +93,19 @@ def _assign(step: Step, context: Any, changes: Mapping[str, Any]) -> Any:
         message = f"step '{step.name}': the output does not fit {model.__name__}: {places}"
         raise ContextMergeError(message) from None  # pydantic's own words hold the values
     return checked
+
+
+def mark(context: PipelineContext, state: ContextState, message: str | None) -> None:
+    """Write into a context whether its run waits for a person, and for what answer.
+
+    While it waits, `scratchpad["status"]` says `paused`, unless a step has put something of its own there.
+    """
+    context.status, context.pause_message = state, message
+    paused, scratchpad = {"status": ContextState.PAUSED.value}, context.scratchpad
+    if state is ContextState.PAUSED:
+        context.scratchpad = {**paused, **scratchpad}
+    elif scratchpad.get("status") == paused["status"]:
+        context.scratchpad = {key: value for key, value in scratchpad.items() if key != "status"}
 
 
 def leave_as_is() -> None:

@@ -38,6 +38,7 @@ def envelope_of(row: Row) -> Envelope:
             tenant=row["tenant"],
             root=row["root"],
             aros=_mapping_or_none(row["aros"]),
+            settings=_mapping_or_none(row["settings"]),
             limits=_mapping_or_none(row["limits"]),
         )
         envelope = Envelope(

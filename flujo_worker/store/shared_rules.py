@@ -15,9 +15,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 GRACE_S = 1.0
+MAX_FORKS = 20
+"""How many forks back the plans of a run are looked for."""
 GRACE_PER_ROW_S = 0.005
 SUSPECT_AFTER = 2
-"""An attempt that was lost so often is claimed by the one who runs it apart from others, and by nobody else (ADR 13)."""
+"""An attempt that was lost so often is claimed only by the one who runs it apart from others (ADR 13)."""
 
 
 def fairly(rows: Iterable[T], code: Callable[[T], Hashable]) -> list[T]:

@@ -57,7 +57,7 @@ def cached(question: UserCodeCall) -> Cached:
         return Cached(key, BROKEN)
     try:
         return Cached(key, None, Packed.of(output), _with_changes(question, value, patch))
-    except Exception as error:  # noqa: BLE001 - a context that it does not fit into is no failure: the step can be run
+    except Exception as error:  # noqa: BLE001 - a context that it does not fit into is not a failure: the step can be run
         logger.info("the cached value for step '%s' does not fit here: %s", question.step.name, type(error).__name__)
         return Cached(key, UNFIT)
 

@@ -120,10 +120,16 @@ class CodeRegistry:
     Args:
         allowed: import prefixes they may be under.
         plan_of: finds the plan of a fingerprint, which has the text of a blueprint.
+        on_loaded: called with the fingerprint of each pipeline that is loaded.
     """
 
-    def __init__(self, allowed: Sequence[str], plan_of: Callable[[str], Plan | None]) -> None:
-        self._allowed, self._plan_of = tuple(allowed), plan_of
+    def __init__(
+        self,
+        allowed: Sequence[str],
+        plan_of: Callable[[str], Plan | None],
+        on_loaded: Callable[[str], object] = lambda _: None,
+    ) -> None:
+        self._allowed, self._plan_of, self._on_loaded = tuple(allowed), plan_of, on_loaded
         self._entries: dict[str, LoadedPipeline] = {}
         self._live: dict[Any, Any] = {}
 
@@ -141,6 +147,7 @@ class CodeRegistry:
         if entry is None:
             entry = self._load(reference, fingerprint)
             put_bounded(self._entries, reference, entry)
+            self._on_loaded(entry.plan.fingerprint)
         if entry.plan.fingerprint != fingerprint:
             raise CodeMismatch(
                 f"this worker's code of '{reference}' has fingerprint {entry.plan.fingerprint[:12]}, "

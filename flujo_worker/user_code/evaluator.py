@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from flujo_client.config.run_settings import RunSettings, settings_of
+from flujo_client.errors import PausedException
 from flujo_client.pipeline.compiled_text import filling_by
 from flujo_client.serial import Resolver
-from flujo_worker.domain.values import CallUserCode, UserCodeFailed
+from flujo_worker.domain.values import CallUserCode, UserCodeFailed, UserCodePaused
 from flujo_worker.errors import StoreError
 from flujo_worker.observe.log import filling_of
+from flujo_worker.runtime.fault_text import message_of
 from flujo_worker.runtime.faults import fault_of
 from flujo_worker.user_code import cache, contexts, functions, people
+from flujo_worker.user_code.context_migrations import ContextMigrations, of_branches
 from flujo_worker.user_code.question import UserCodeCall, UserCodeRuntime, fetched
 
 if TYPE_CHECKING:
@@ -26,8 +31,8 @@ if TYPE_CHECKING:
     from flujo_client.serial import Packed
     from flujo_worker.domain.values import CacheEntry
     from flujo_worker.event_loop import Loop
-    from flujo_worker.ports import Ledger
-    from flujo_worker.user_code.code_registry import CodeRegistry
+    from flujo_worker.ports import Ledger, Replies
+    from flujo_worker.user_code.code_registry import CodeRegistry, LoadedPipeline
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +62,7 @@ ROLES: dict[str, Callable[[UserCodeCall], Any]] = {
     "pause": people.pause,
 }
 """Who answers what `decide` may ask."""
+_OF_BRANCHES = ("patch", "join")
 
 
 def user_code_runtime(settings: Settings, loop: Loop, threads: Executor, results: CacheBackend) -> UserCodeRuntime:
@@ -85,23 +91,44 @@ class Evaluator:
 
     def __init__(self, ledger: Ledger, catalog: CodeRegistry, bench: UserCodeRuntime) -> None:
         self._ledger, self.catalog, self._bench = ledger, catalog, bench
+        self.migrations = ContextMigrations(ledger, bench)
 
-    def answer(self, ticket: RunHeader, call: CallUserCode) -> Any:
+    def answer(self, ticket: RunHeader, call: CallUserCode, replies: Replies = tuple) -> Any:
         """Answer one question.
 
+        Args:
+            ticket: the run's.
+            call: what is asked.
+            replies: reads what people have answered at the place where the decision began.
+
         Raises:
+            UserCodePaused: user code asks a person first.
             UserCodeFailed: user code raised, took too long, or gave what cannot travel.
-            CodeMismatch: this worker has not the code the run was started with.
+            CodeMismatch: this worker has not the code the run was started with, or a context does not fit its models.
         """
-        step = self.catalog.entry(ticket.reference, ticket.fingerprint).steps[call.path]
-        filling = filling_of(self._bench.template, step=call.path.rpartition("/")[2], of=call.role)
+        entry = self.catalog.entry(ticket.reference, ticket.fingerprint)
+        step, values, bench = entry.steps[call.path], self._fetched(call.values), self._bench_of(ticket)
+        if not self.migrations.are_needless(entry):
+            values = tuple(self._fitting(entry, ticket, call.role, each) for each in values)
+        filling = filling_of(bench.template, step=call.path.rpartition("/")[2], of=call.role)
         try:
             with filling_by(filling):
-                return ROLES[call.role](UserCodeCall(step, self._fetched(call.values), call.data, self._bench))
+                asked = UserCodeCall(step, values, call.data, bench, partial(_reply, call, replies))
+                return ROLES[call.role](asked)
         except StoreError:
             raise
+        except PausedException as pause:
+            message = message_of(pause, None).strip() or f"Step '{step.name}' requires human input."
+            raise UserCodePaused(message, _fault(call, pause, bench.timeout_s), call) from pause
         except Exception as error:
-            raise UserCodeFailed(self._fault(call, error)) from error
+            raise UserCodeFailed(_fault(call, error, bench.timeout_s)) from error
+
+    def _bench_of(self, ticket: RunHeader) -> UserCodeRuntime:
+        """Return where user code runs, by the settings of its run."""
+        if ticket.settings is None:
+            return self._bench
+        own = settings_of(ticket.settings, RunSettings(template=self._bench.template))
+        return replace(self._bench, timeout_s=own.agents.function_timeout_s, template=own.template)
 
     def store_result(self, ticket: RunHeader, entry: CacheEntry) -> Event:
         """Keep a cached step's result, and tell what became of it. Nothing that goes wrong here can undo what was committed."""
@@ -113,13 +140,30 @@ class Evaluator:
             logger.exception("the result of '%s' was not stored", entry.path)
             return cache.not_stored(entry.path.rpartition("/")[2], type(error).__name__)
 
+    def _fitting(self, entry: LoadedPipeline, ticket: RunHeader, role: str, packed: Packed | None) -> Packed | None:
+        """Migrate a context, if it needs that. Changes of branches are told by fields, so they cannot be."""
+        migrated = self.migrations.migrate(entry, ticket, packed)
+        if migrated is not None and role in _OF_BRANCHES:
+            raise of_branches(migrated)
+        return packed if migrated is None else migrated.context
+
     def _fetched(self, values: tuple[Packed | None, ...]) -> tuple[Packed | None, ...]:
         found = fetched(self._ledger, values)
         return tuple(
             found.get(packed.digest) if packed is not None and packed.is_reference else packed for packed in values
         )
 
-    def _fault(self, call: CallUserCode, error: Exception) -> Fault:
-        fault = fault_of(error, "system", self._bench.timeout_s)
-        message = f"{call.role} of '{call.path}' failed with {fault.type_name}: {fault.message}"
-        return replace(fault, feedback=message)
+
+def _reply(call: CallUserCode, replies: Replies) -> Packed | None:
+    """Return the latest answer to what this code asked at that place, or None."""
+    asked = {"role": call.role, "path": call.path}
+    given = [
+        each.answer.value for each in replies() if each.answer is not None and asked.items() <= each.question.items()
+    ]
+    return given[-1] if given else None
+
+
+def _fault(call: CallUserCode, error: Exception, timeout_s: float) -> Fault:
+    fault = fault_of(error, "system", timeout_s)
+    message = f"{call.role} of '{call.path}' failed with {fault.type_name}: {fault.message}"
+    return replace(fault, feedback=message)

@@ -51,7 +51,7 @@ class HookCaller:
     """
 
     def __init__(self, catalog: CodeRegistry, bench: UserCodeRuntime, *, strict: bool) -> None:
-        self.catalog, self._bench, self._strict = catalog, bench, strict
+        self.catalog, self.bench, self._strict = catalog, bench, strict
 
     def call(self, hooks: Sequence[Any], kind: type[Payload], make: Callable[[], Payload]) -> Called:
         """Call those that take such a payload, in their order, until one stops. What has ended can be stopped by none: all are called.
@@ -66,7 +66,7 @@ class HookCaller:
             try:
                 live = self.catalog.hook(hook)
                 if kind in wanted(live):
-                    self._bench.call(live, partial(live, make()))
+                    self.bench.call(live, partial(live, make()))
             except StoreError:
                 raise
             except Exception as error:  # noqa: BLE001 - whatever it is, the hook has failed
@@ -81,7 +81,7 @@ class HookCaller:
 
     def _fault(self, hook: Any, error: BaseException) -> Fault:
         """One that stops passes through every container, whatever its class means elsewhere."""
-        fault = fault_of(error, "system", self._bench.timeout_s)
+        fault = fault_of(error, "system", self.bench.timeout_s)
         code = fault.code if isinstance(error, PipelineAbortSignal) else STRICT
         message = f"hook {name_of(hook)} failed with {fault.type_name}: {fault.message}"
         return replace(fault, category=CONTROL_FLOW, code=code, retryable=False, feedback=message)

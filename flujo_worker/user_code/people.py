@@ -8,6 +8,7 @@ from flujo_client.contract.context import ContextState, PipelineContext
 from flujo_client.errors import HumanInputError
 from flujo_client.serial import stored
 from flujo_client.sizes import MAX_QUESTION
+from flujo_worker.runtime.write_context import mark
 
 if TYPE_CHECKING:
     from flujo_client.serial import Packed
@@ -40,5 +41,5 @@ def _paused(question: UserCodeCall, message: str) -> Packed | None:
     context = question.value(1)
     if not isinstance(context, PipelineContext):
         return None
-    context.status, context.pause_message = ContextState.PAUSED, message
+    mark(context, ContextState.PAUSED, message)
     return question.pack(context, "context")

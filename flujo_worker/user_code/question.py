@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from flujo_worker.ports import Ledger
 
 
+RESUME_INPUT = "resume_input"
+"""The parameter by which user code gets a person's answer to the pause that it raised."""
+
+
 @dataclass(frozen=True, slots=True)
 class UserCodeRuntime:
     """Where user code runs, and its bounds.
@@ -90,12 +94,14 @@ class UserCodeCall:
         step: the live step that is asked.
         values: its packed arguments, with nothing left to fetch.
         data: its plain arguments.
+        reply: reads what a person has answered to a pause that the same code raised before; None if nobody has.
     """
 
     step: Any
     values: tuple[Packed | None, ...]
     data: dict[str, Any]
     bench: UserCodeRuntime
+    reply: Callable[[], Packed | None] = lambda: None
 
     def tree(self, place: int) -> Any:
         """Return an argument as a tree."""
@@ -133,8 +139,11 @@ class UserCodeCall:
     def call_function(self, function: Callable[..., Any], *given: Any, **optional: Any) -> Any:
         """Call a user function; raises TimeoutError when it takes too long."""
         taken = accepted_kwargs(
-            function, dict.fromkeys(optional, True)
+            function, dict.fromkeys((*optional, RESUME_INPUT), True)
         )  # by name alone: a loop's own input may be None
+        if RESUME_INPUT in taken:
+            reply = self.reply()
+            taken.pop(RESUME_INPUT) if reply is None else optional.update({RESUME_INPUT: self.live(reply)})
         return self.bench.call(function, partial(function, *given, **{name: optional[name] for name in taken}))
 
 
@@ -189,7 +198,7 @@ def checked(context: Any) -> Any:
         fail_fast(model, values, by_name=True)
         return model.model_validate(values, by_name=True)
     except pydantic.ValidationError as error:
-        raise ContextMergeError(f"the merged context does not fit {model.__name__}: {_places(error)}") from None
+        raise ContextMergeError(f"the merged context does not fit {model.__name__}: {places_of(error)}") from None
 
 
 def put(place: Any, name: str, value: Any) -> None:
@@ -209,10 +218,11 @@ def put(place: Any, name: str, value: Any) -> None:
             fail_fast_assignment(place, name, value)
         setattr(place, name, value)
     except pydantic.ValidationError as error:
-        raise ContextMergeError(f"{type(place).__name__} does not accept it: {_places(error)}") from None
+        raise ContextMergeError(f"{type(place).__name__} does not accept it: {places_of(error)}") from None
 
 
-def _places(error: pydantic.ValidationError) -> str:
+def places_of(error: pydantic.ValidationError) -> str:
+    """Name the places that do not fit, without their values."""
     return "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
 
 

@@ -1,12 +1,10 @@
 """Agents that call agents, with models behind HTTP: the seed's plan generator by its contract, and one that needs a person."""
 
-from pathlib import Path
-
 from flujo_client import Pipeline, PipelineContext, Step, StepConfig
 from flujo_client.errors import PausedException
 from flujo_worker.agents import AgentTool, PlanGeneratorAgent, make_agent_async
 
-CONTRACT = Path(__file__).parents[2] / "examples" / "contracts" / "plan_generator_agent" / "input.schema.json"
+CONTRACT = PlanGeneratorAgent.input_schema
 ONCE = StepConfig(max_retries=0)
 
 plan_generator = PlanGeneratorAgent("openai-chat:gpt-4o-mini", "Write a crawl plan.", name="plan_generator_agent")

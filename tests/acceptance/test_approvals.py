@@ -51,6 +51,25 @@ def test_thirty_days_without_workers_and_with_redis_emptied_twice(site):
     assert [len(site.executions(run.id, step)) for step in ("start", "finish")] == [1, 1]
 
 
+def test_functions_between_steps_ask_and_go_on_with_the_answer(site):
+    """M-042: on rows alone, whoever dies meanwhile; each step runs once."""
+    site.standing()
+    run = paused(site, "functions_that_ask")
+    site.dismiss()
+    [asked] = run.approvals()
+    assert (asked.step, asked.message) == ("way", "left or right?")
+    run.resume("left")
+    site.standing()
+    wait_until(
+        lambda: [each.message for each in run.approvals() if each.state == "open"] == ["whose words?"], what=site.log
+    )
+    assert run.status() == "paused"
+    run.resume("both")
+    result = run.result(timeout=PATIENCE_S)
+    assert (result.run_status, result.final_pipeline_context.scratchpad["merged"]) == ("succeeded", "both"), site.log()
+    assert sorted(each.step for each in site.executions(run.id)) == ["a", "b", "end", "go", "start"]
+
+
 def test_a_run_waits_for_a_person_and_goes_on(site):
     """M-449, M-451: the status is seen in run and context together; no message and no worker waits."""
     site.standing()

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 
+import budget_pipelines
 import pytest
 from fleet import STEADY, Site, wait_until
 
+from flujo_client.config.models import Cost
 from flujo_client.contract.limits import UsageLimits
 from flujo_client.errors import UsageLimitExceededError
+from flujo_worker.agents.pricing import AskedModel, price_of
 
 pytestmark = pytest.mark.acceptance
 
@@ -124,21 +127,57 @@ def test_what_nobody_expected_fails_the_run_with_the_breaking_step_in_its_histor
     assert [event["data"]["actual_value"] for event in site.told(run.id, "flujo.budget.violation")] == [spent]
 
 
-def test_running_siblings_are_told_at_once(services, tmp_path):
-    """M-433: the sibling of the step that passes the limit is cancelled long before its lease is renewed; nothing more begins."""
+def seconds_to_cancel(site):
+    """Let a step pass its run's limit; give the time until its running sibling was cancelled. What waits never begins."""
+    run = enqueue(site, "siblings", total_tokens_limit=5)
+    for step in ("waits", "again", "gate"):
+        site.wait_for_execution(run.id, step)
+    begun = site.executions(run.id)
+    wait_until(lambda: ended_as(site, run).get(("failed", "error")), what=site.log)
+    site.open_gate(run.id)
+    [told] = wait_until(lambda: site.told(run.id, "flujo.budget.violation"), what=site.log)
+    wait_until((site.folder / f"cancelled-{run.id}").exists, what=site.log)
+    took = (site.folder / f"cancelled-{run.id}").stat().st_mtime - told["at"].timestamp()
+    assert run.result(30).error.type_name == "UsageLimitExceededError"
+    later = site.workers(arguments=("--queues", "later"))
+    wait_until(lambda: not site.stuck() and not site.redis.llen("later"), what=site.log)
+    later.kill()
+    assert sorted(each.step for each in begun) == ["again", "gate", "waits"]
+    assert site.executions(run.id) == begun
+    return took
+
+
+def test_running_siblings_are_told_within_a_second_and_nothing_more_begins(services, tmp_path):
+    """M-433: long before a lease is renewed; neither a branch that is queued nor one that waits to be tried again begins.
+
+    One of three tries has to be in time: a machine that does other things, too, may come late.
+    """
     with Site(services, tmp_path, worker={"lease_s": 60, "renew_s": 30}) as site:
         site.workers(2)
-        run = enqueue(site, "siblings", total_tokens_limit=5)
-        site.wait_for_execution(run.id, "waits")
-        site.wait_for_execution(run.id, "gate")
-        site.open_gate(run.id)
-        [told] = wait_until(lambda: site.told(run.id, "flujo.budget.violation"), what=site.log)
-        wait_until((site.folder / f"cancelled-{run.id}").exists, what=site.log)
-        took = (site.folder / f"cancelled-{run.id}").stat().st_mtime - told["at"].timestamp()
-        assert run.result(30).error.type_name == "UsageLimitExceededError"
+        tries = (seconds_to_cancel(site) for _ in range(3))
+        assert any(took < 1 for took in tries)
         site.dismiss()
-    print(f"breach → sibling cancelled: {took:.2f} s")
-    assert took < 10
+
+
+@pytest.mark.parametrize("name", ["openai", "anthropic", "google"])
+def test_branches_whose_steps_say_nothing_of_cost_pass_a_limit_by_one_attempt_at_most(site, name):
+    """M-044, M-435: twenty race for what three can spend; the price of their model and `max_tokens` are all that is known."""
+    site.standing(2)
+    model = getattr(budget_pipelines, name).steps[0].branches["b0"].agent.model
+    prompt = "x" * 3000
+    attempt = price_of(AskedModel(*model.split(":")), len(prompt) // 4, 400, Cost())
+    run = site.client.enqueue(
+        f"budget_pipelines:{name}", prompt, limits=UsageLimits(total_cost_usd_limit=attempt * 3.6)
+    )
+    tries = "SELECT count(*) AS tries FROM flujo_attempts WHERE run_id = %(run)s AND reason = 'limit'"
+    wait_until(lambda: site.rows(tries, run=run.id)[0]["tries"] + len(site.executions(run.id)) == 20, what=site.log)
+    site.open_gate(run.id)
+    result = run.result(60)
+
+    assert 1 <= len(site.executions(run.id)) <= 3
+    assert 0 < result.total_cost_usd <= attempt * 3.6
+    row = budget(site, f"run:{run.id}")
+    assert (row["overrun_usd"], row["reserved_usd"]) == (0, 0)
 
 
 @pytest.mark.parametrize(("name", "width", "fit"), [("twenty", 20, 5), ("two_hundred", 200, 100)])

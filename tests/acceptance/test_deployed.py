@@ -53,9 +53,12 @@ def started(site, *command, **variables):
 
 
 def test_the_procfile_runs_a_run_and_ends_in_order(site, tmp_path):
-    """M-003, SYS-30: `honcho start` starts every type; each does its part, a blueprint goes through; SIGTERM ends them all."""
+    """M-003, SYS-30: `honcho start` starts every type, the one-shot first; each does its part, a blueprint goes through; SIGTERM ends them all."""
     (letter := tmp_path / "a.txt").write_text("It is broken.")
-    with started(site, "honcho", "start", "-f", str(ROOT / "Procfile"), "-d", str(ROOT)) as (runner, log):
+    honcho = ["honcho", "start", "-f", str(ROOT / "Procfile"), "-d", str(ROOT)]
+    with started(site, *honcho, "migrate") as (once, log):
+        assert once.wait(timeout=60) == 0, log()
+    with started(site, *honcho, "worker", "coordinator", "beat") as (runner, log):
         try:
             letters = site.client.enqueue(str(ROOT / "examples/support_triage.yaml"), str(letter.parent))
             run = site.enqueue("three")

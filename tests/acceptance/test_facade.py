@@ -12,7 +12,7 @@ import pytest
 from fleet import wait_until
 
 from flujo_client import AsyncFlujoClient, Failure, Flujo, PipelineResult, Success, TaskClient
-from flujo_client.errors import ResumeError
+from flujo_client.errors import ClientError, IdempotencyConflict, ResumeError
 
 pytestmark = [pytest.mark.services, pytest.mark.acceptance]
 
@@ -113,6 +113,66 @@ def test_task_client_is_thin_names_over_the_client(working):
     _, result, was_cancelled = asyncio.run(use())
     assert result.success
     assert was_cancelled is False
+
+
+def test_a_run_id_of_your_own_is_the_runs_and_finds_it_again(working):
+    """§2.1 `run(input, run_id=…)`: the same id again is the same run, for whoever asks; for other work it is refused."""
+    with Flujo(pipelines.three, settings=working.settings, pipeline_id="letters") as flujo:
+        result = flujo.run([], run_id="order-17", timeout=60)
+        assert (result.run_id, len(result.step_history)) == ("order-17", 3)
+        assert flujo.run([], run_id="order-17", timeout=60) == result
+        assert [
+            each.run_id for each in flujo.run_outcomes([], run_id="order-17") if isinstance(each, PipelineResult)
+        ] == ["order-17"]
+        with pytest.raises(IdempotencyConflict, match="run order-17 exists"):
+            flujo.run(["another"], run_id="order-17")
+        with pytest.raises(IdempotencyConflict, match="run order-17 exists"):
+            working.client.enqueue(pipelines.three, [], run_id="order-17", tenant="somebody else")
+        assert [each.id for each in flujo.client.list_runs(metadata={"pipeline_id": "letters"})] == ["order-17"]
+        assert len(flujo.client.get_run("order-17").record().metadata) == 1
+
+
+def test_a_run_is_told_with_its_events(working):
+    """§2.1 `run_with_events`: all of them, in order, and the result last; `async with` closes the facade."""
+
+    async def collect(name):
+        async with Flujo(f"{name}", settings=working.settings) as flujo:
+            return [each async for each in flujo.run_with_events([])]
+
+    *events, result = asyncio.run(collect("acceptance_pipelines:three"))
+    assert result.success
+    assert [each.name for each in events] == [each.name for each in working.client.get_run(result.run_id).events()]
+    assert events[-1].name == "run.succeeded"
+    *events, paused = asyncio.run(collect("human_pipelines:approval"))
+    assert (paused.run_status, events[-1].name) == ("paused", "flujo.paused")
+
+
+def test_outcomes_come_without_asyncio_too(working):
+    """§2.1 `run_outcomes`."""
+    with Flujo(pipelines.three, settings=working.settings) as flujo:
+        *outcomes, result = flujo.run_outcomes([])
+    assert [type(each) for each in outcomes] == [Success] * 3
+    assert [each.step_result for each in outcomes] == result.step_history
+
+
+def test_statuses_are_asked_for_in_the_originals_words_too(working):
+    """§2.2 `list_tasks(status=…)`: `completed` is `succeeded` here; a word that nobody knows is refused."""
+
+    async def listed(status):
+        async with TaskClient(working.settings) as tasks:
+            return [each.id for each in await tasks.list_tasks(status=status, limit=1000)]
+
+    run = working.enqueue("three")
+    run.result(timeout=60)
+    assert run.id in asyncio.run(listed("completed"))
+    assert asyncio.run(listed("completed")) == [
+        each.id for each in working.client.list_runs(status="succeeded", limit=1000)
+    ]
+    assert asyncio.run(listed("unknown")) == []
+    with pytest.raises(ClientError, match=r"`status` must be one of queued, .*, completed, unknown, got 'done'"):
+        asyncio.run(listed("done"))
+    with pytest.raises(ClientError, match="got 'done'"):
+        working.client.list_runs(status="done")
 
 
 SCRIPT = """

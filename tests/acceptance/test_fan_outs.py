@@ -165,29 +165,29 @@ def written(result):
     return context.table, context.seen, context.count
 
 
-@pytest.mark.chaos
-def test_fifty_runs_three_deep_at_once(site, capsys):
+@pytest.mark.parametrize("count", [5, pytest.param(50, marks=pytest.mark.chaos)])
+def test_runs_three_deep_at_once(site, capsys, count):
     """SYS-13, M-007: seven joins in each run, all of them rung by chords or workers."""
     began = time.monotonic()
-    runs = [enqueue(site, "deep", n) for n in range(50)]
+    runs = [enqueue(site, "deep", n) for n in range(count)]
     for n, run in enumerate(runs):
         result = succeeded(site, run)
         pair = {"left": n, "right": n}
         assert result.output == dict.fromkeys(("left", "right"), dict.fromkeys(("left", "right"), pair))
         assert (result.final_pipeline_context.count, begun(site, run)) == (8, {"leaf": 8, "after": 1})
-    told(capsys, "50 runs, three deep", began, by := rings(site, runs))
-    assert by.total() == 50 * 7
+    told(capsys, f"{count} runs, three deep", began, by := rings(site, runs))
+    assert by.total() == count * 7
     assert by["sweeper"] == 0
 
 
-@pytest.mark.chaos
-def test_a_thousand_branches(site, capsys):
-    """SYS-13: all merged, in order, and the chord rang. Under `make chaos` for the seconds it takes."""
+@pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.chaos)])
+def test_many_branches(site, capsys, count):
+    """SYS-13: all merged, in order, and the chord rang. A thousand of them under `make chaos`, for the seconds they take."""
     began = time.monotonic()
-    run = enqueue(site, "wide", items=list(range(1000)))
+    run = enqueue(site, "wide", items=list(range(count)))
     result = run.result(timeout=PATIENCE_S)
-    told(capsys, "1000 branches", began, by := rings(site, [run]))
-    assert (result.output, result.final_pipeline_context.count) == (list(range(1, 1001)), 1000)
+    told(capsys, f"{count} branches", began, by := rings(site, [run]))
+    assert (result.output, result.final_pipeline_context.count) == (list(range(1, count + 1)), count)
     assert set(begun(site, run).values()) == {1}
     assert by == {"chord": 1}
     assert_joined_once(site, run)
@@ -222,14 +222,14 @@ def test_branches_that_end_at_the_same_instant(site, capsys, failing, ends):
 
 
 def test_siblings_of_a_failed_branch_are_cancelled_promptly(site, capsys):
-    """M-443: a sibling that would wait for ever is told at its worker's next renewal."""
+    """M-443: a sibling that would wait for ever is told at its worker's next renewal; ten of them leave room for a busy machine."""
     run = enqueue(site, "fans.parallel_context_update_propagate", "in", gated=["a", "c"], failing=["c"], gate="prompt")
     wait_until(lambda: begun(site, run).total() == 3, what=site.log)
     began = time.monotonic()
     site.open_gate("prompt-c")
     assert run.result(timeout=PATIENCE_S).run_status == "failed"
     took = time.monotonic() - began
-    assert took < STEADY["lease_s"] / 4
+    assert took < 10 * STEADY["renew_s"]
     assert_joined_once(site, run)
     told(capsys, "a failure told to its sibling", began, rings(site, [run]))
 

@@ -38,12 +38,15 @@ def versions(tmp_path):
 def run(services, tmp_path, versions):
     """A run of the old code, on a site without workers."""
     with Site(services, tmp_path, worker=BRISK) as site:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.syspath_prepend(versions["old"].partition(os.pathsep)[0])
-            run = site.client.enqueue("moving:pipeline", [])
-            site.parking = site.client.enqueue("moving:parking", [])
-        sys.modules.pop("moving")
-        yield site, run
+        yield site, enqueued(site, versions, "moving:pipeline")
+
+
+def enqueued(site, versions, reference):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(versions["old"].partition(os.pathsep)[0])
+        run = site.client.enqueue(reference, [])
+    sys.modules.pop("moving")
+    return run
 
 
 def test_a_run_goes_on_under_the_code_of_the_workers(run, versions):
@@ -61,7 +64,7 @@ def test_a_run_goes_on_under_the_code_of_the_workers(run, versions):
 
 def test_a_run_waits_for_a_worker_with_its_code(run, versions):
     """M-013, design §3: parked with the reason, not failed; a worker with the right code carries it on, under the same number."""
-    site, run = run[0], run[0].parking
+    site, run = run[0], enqueued(run[0], versions, "moving:parking")
     wrong = site.workers(code=versions["new"])
     wait_until(lambda: run.status() == "parked", what=site.log)
     assert "step 'old' was renamed to 'new'" in run.record().reason
@@ -189,8 +192,9 @@ def turns_of(trace):
     return [step.children for iteration in loop.children for step in iteration.children if step.name == "judge"]
 
 
-def test_a_pipeline_may_have_its_runs_wait_for_the_code_of_their_conversation(services, tmp_path, judges):
-    """The run is parked with the reason, and a worker with the old body carries it on."""
+@pytest.mark.parametrize("policy", ["park", "warn"])
+def test_a_pipeline_may_have_its_runs_wait_for_the_code_of_their_conversation(services, tmp_path, judges, policy):
+    """The run is parked with the reason. A worker with the old body carries it on, or one with another policy."""
     with Site(services, tmp_path, worker=BRISK) as site:
         old = judges("old", judging(TEN, policy="park"))
         run = begun(site, old)
@@ -199,7 +203,65 @@ def test_a_pipeline_may_have_its_runs_wait_for_the_code_of_their_conversation(se
         wait_until(lambda: run.status() == "parked", what=site.log)
         assert "tool judging_app:rate changed" in run.record().reason
         wrong.kill()
-        site.workers(code=old)
+        site.workers(code=old if policy == "park" else judges("warns", judging(HUNDRED, policy=policy)))
         wait_until(lambda: run.status() == "paused", what=site.log)
-        assert site.told(run.id, "code.changed") == []
+        assert len(site.told(run.id, "code.changed")) == (policy == "warn")
         run.cancel()
+
+
+ORDERS = """
+from pydantic import BaseModel
+
+from flujo_client import HumanInTheLoopStep, Pipeline, Step
+
+
+class Order(BaseModel):
+    FIELD
+
+
+def read(data, *, context):
+    return context.model_dump()
+
+
+pipeline = Pipeline(
+    [HumanInTheLoopStep("ask", "Go on?"), Step("read", read)],
+    version=VERSION,
+    context_model=Order,
+    context_migrations=MIGRATIONS,
+)
+"""
+
+
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_a_changed_context_model_waits_for_its_migration(services, tmp_path, version):
+    """A run whose context has a removed field is parked with the reason; the deploy that brings a function carries it on by itself.
+
+    So it does under a new version, which is another plan.
+    """
+
+    def folder(name, field, migrations="{}", version="1"):
+        (tmp_path / name).mkdir()
+        source = ORDERS.replace("FIELD", field).replace("MIGRATIONS", migrations).replace("VERSION", repr(version))
+        (tmp_path / name / "orders_app.py").write_text(source)
+        return os.pathsep.join([str(tmp_path / name), str(STEPS)])
+
+    with Site(services, tmp_path, worker=BRISK) as site:
+        old = folder("old", "price: int = 3")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.syspath_prepend(old.partition(os.pathsep)[0])
+            run = site.client.enqueue("orders_app:pipeline", "in")
+        sys.modules.pop("orders_app")
+        fleet = site.workers(code=old)
+        wait_until(lambda: run.status() == "paused", what=site.log)
+        fleet.kill()
+
+        lacking = site.workers(code=folder("lacking", "cents: int = 0"))
+        run.resume("yes")
+        wait_until(lambda: run.status() == "parked", what=site.log)
+        assert "field 'price' was removed" in run.record().reason
+        lacking.kill()
+
+        site.workers(code=folder("new", "cents: int = 0", "{'1': lambda old: {'cents': old['price'] * 100}}", version))
+        assert run.result(timeout=60).output == {"cents": 300}, site.log()
+        [told] = site.told(run.id, "context.migrated")
+        assert told["data"] == {"migration": "1", "changes": ["field 'price' was removed"]}

@@ -55,9 +55,9 @@ def copied():
     }
 
 
-def test_the_procfile_names_every_process_type_that_goes_on():
-    """A runner that starts all types and ends them with the first that ends could not have the one-shot among them."""
-    assert procfile() == {name: command for name, command in PROCESSES.items() if name != "migrate"}
+def test_the_procfile_names_every_process_type_with_its_command():
+    """M-003: the one-shot too."""
+    assert procfile() == PROCESSES
 
 
 @pytest.mark.parametrize("name", PROCESSES)

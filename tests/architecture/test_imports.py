@@ -57,6 +57,8 @@ TYPED_CIRCLES = {
     # Steps, containers and pipelines name each other in annotations.
     "flujo_client.pipeline": "flujo_client.pipeline",
     "flujo_client.contract.tool_calls": "flujo_client.contract.trace",
+    # A schema that overlaps is asked by a walk over its own parts.
+    "flujo_client.contract.overlap": "flujo_client.contract.schema",
     "flujo_client.api.handle": "flujo_client.api.client",
     # A kind of step names in annotations what builds, writes and examines it.
     "flujo_client.blueprint.kind": "flujo_client.blueprint",

@@ -93,6 +93,7 @@ CLIENT = [
     "TreeSearchStep",
     "UsageEstimate",
     "UsageGovernor",
+    "UsageLimitExceededError",
     "UsageLimits",
     "ValidationResult",
     "current_attempt",
@@ -220,6 +221,12 @@ def test_what_is_heavy_is_loaded_when_it_is_used(code):
 
 def test_a_heavy_import_would_be_seen():
     assert heavy(loaded_by("import flujo_worker.observe.log")[1])
+
+
+def test_a_worker_starts_without_the_library_of_agents():
+    """It costs a third of a start; a worker loads it with the first pipeline that has an agent of its own."""
+    _, modules = loaded_by("import flujo_worker.cli.worker, flujo_worker.host, celery.apps.worker")
+    assert "pydantic_ai" not in modules
 
 
 def test_importing_the_client_is_quick():

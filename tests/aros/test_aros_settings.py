@@ -38,6 +38,9 @@ def test_the_other_keys_of_the_block_are_left_to_their_readers():
         ({"coercion": {"tolerant_level": 3}}, "processing.coercion.tolerant_level: 3", ""),
         ({"coercion": {"tolerant_level": True}}, "processing.coercion.tolerant_level: True", ""),
         ({"coercion": {"max_unescape_depth": -1}}, "processing.coercion.max_unescape_depth: -1", "0 or more"),
+        ({"coercion": {"max_characters": 0}}, "processing.coercion.max_characters: 0", "1 or more"),
+        ({"coercion": {"max_steps": 1.5}}, "processing.coercion.max_steps: 1.5", "whole number"),
+        ({"coercion": {"max_ms_per_mb": -1}}, "processing.coercion.max_ms_per_mb: -1", "0 or more"),
         ({"coercion": {"anyof_strategy": "first"}}, "processing.coercion.anyof_strategy: 'first'", "'first-pass'"),
         ({"coercion": {"allow": {"integr": []}}}, "unknown key 'integr'", "'integer'"),
         ({"coercion": {"allow": {"integer": ["str->integer"]}}}, "processing.coercion.allow.integer", "'str->int'"),
@@ -62,3 +65,30 @@ def test_the_level_counts_only_under_full():
 
     assert not parse("{'a': 1}", {"type": "object"}, {"aop": "minimal", **block}).ok
     assert parse("{'a': 1}", {"type": "object"}, {"aop": "full", **block}).ok
+
+
+@pytest.mark.parametrize(
+    ("caps", "text", "named"),
+    [
+        ({"max_characters": 100}, "so: {'a': 1} " + "x" * 100, "not strict JSON"),
+        ({"max_steps": 20}, "[x] [y] " * 20 + "{'a': 1}", "coercion.max_steps"),
+        ({"max_ms_per_mb": 1}, "[x] [y] " * 2000 + "{'a': 1}", "coercion.max_ms_per_mb"),
+    ],
+    ids=["characters", "steps", "time"],
+)
+def test_each_cap_is_a_setting_and_named_where_it_is_hit(caps, text, named):
+    """M-081: size, steps, and processor time by the caller's clock."""
+    clock = iter(range(10_000)).__next__ if "max_ms_per_mb" in caps else None
+    full = {"aop": "full", "coercion": {"tolerant_level": 1}}
+    capped = {**full, "coercion": {**full["coercion"], **caps}}
+
+    outcome = parse(text, {"type": "object"}, capped, clock=clock)
+
+    assert parse(text, {"type": "object"}, full).ok
+    assert not outcome.ok
+    assert named in outcome.feedback
+
+
+def test_without_a_clock_only_steps_are_counted():
+    """M-080: the same text has the same outcome everywhere."""
+    assert parse("[x] " * 4000 + '{"a": 1}', {"type": "object"}, {"coercion": {"max_ms_per_mb": 0}}).ok

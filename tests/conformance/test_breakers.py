@@ -271,4 +271,4 @@ def lost(key):
 
 def test_turned_off_there_are_none():
     settings = settings_of("redis://127.0.0.1:1/0", breakers={"enabled": False})
-    assert breakers_of(settings, MemoryCells(lambda: 0.0)) is None
+    assert breakers_of(settings, MemoryCells(lambda: 0.0)).for_run(settings.breakers) is None

@@ -139,6 +139,17 @@ def test_a_redelivery_goes_on_with_what_is_held(world):
     assert budget(world).reserved.tokens == 60
 
 
+def test_what_is_handed_back_keeps_its_reservation_too(world):
+    """It may have spent some of it."""
+    new = world.record(limited())
+    claimed(world, new, to_reserve(60))
+    world.store.hand_back("w1", [new.first.key])
+
+    assert budget(world).reserved.tokens == 60
+    assert claimed(world, new, to_reserve(60)).over is None
+    assert budget(world).reserved.tokens == 60
+
+
 def test_a_late_outcome_is_booked_once_and_frees_nothing_of_the_new_claim(world):
     """M-013: the zombie's call cost money too."""
     new = world.record(limited())

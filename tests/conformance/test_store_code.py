@@ -8,7 +8,9 @@ from trees import concluded, moved, opening, work
 from worlds import run_of
 
 from flujo_client.contract.code import AwaitedCode, CodeMark, CodeVersion
+from flujo_client.contract.outcome import Event
 from flujo_client.contract.records import CODE
+from flujo_client.pipeline.compile import compile_plan
 from flujo_worker.domain.values import NextAttempt
 
 OLD, NEW = (
@@ -98,3 +100,42 @@ def test_steps_outside_of_loops_carry_nothing(world, new):
 
     assert following(decision).code == ()
     assert world.scope(run_of(new)).metadata == {}
+
+
+# context models
+
+
+BOOK, SHORT = {"title": {"type": "str"}, "price": {"type": "int"}}, {"title": {"type": "str"}}
+
+
+def test_the_fields_that_a_model_had_are_kept(world):
+    assert world.store.context_fields("app:Book", "one", BOOK) == []
+    assert world.store.context_fields("app:Book", "two", SHORT) == [BOOK]
+    assert world.store.context_fields("app:Book", "one", BOOK) == [SHORT]
+    assert world.store.context_fields("app:Other", "one", SHORT) == []
+
+
+def test_the_plans_of_a_run_are_its_own_and_those_that_it_went_by(world, new):
+    old = world.record(enqueued(pipeline_of("x")))
+    carried = Event("run.carried_on", {"from": old.plan.fingerprint, "to": new.plan.fingerprint})
+    world.store.note(run_of(new), [carried])
+
+    assert world.store.plans_of_run(run_of(new)) == [
+        (new.plan.fingerprint, "latest"),
+        (old.plan.fingerprint, "latest"),
+    ]
+    assert world.store.plans_of_run("run_none") == []
+
+
+def test_a_fork_has_the_plans_of_the_run_that_it_was_forked_from(world, new):
+    onto = compile_plan(pipeline_of("a", "z"))
+    fork = world.fork(world.forked(run_of(new), "a", onto=onto))
+
+    assert [plan for plan, _ in world.store.plans_of_run(fork)] == [onto.fingerprint, new.plan.fingerprint]
+
+
+def test_a_run_may_be_parked_for_its_context(world, new):
+    awaited = AwaitedCode(attempt=new.first.key)
+    world.store.park(new.first.key, world.claim(new), "its context does not fit", code=awaited)
+
+    assert [each for *_, each in world.store.parked_for_code(10)] == [awaited]

@@ -91,7 +91,7 @@ def test_a_message_of_the_old_plan_claims_nothing(world, new):
 def test_the_claimed_attempt_of_the_mover_is_given_back(world, new):
     world.register_worker("young")
     world.claim(new, "young")
-    assert carry_on(world, new, plan_of("a", "b", "c"), worker="young", mine=new.first.key) == "moved"
+    assert carry_on(world, new, plan_of("a", "b", "c"), worker="young") == "moved"
     assert open_attempts(world, new) == [(":a:1", "ready")]
 
 
@@ -110,7 +110,7 @@ def test_an_outcome_decided_under_the_old_plan_is_refused(world, new):
     """Whoever claims while a run is moved works in vain, and merges nothing into the wrong step."""
     fence = world.claim(new)
     decision = decided(new, succeeded(), fence=fence)
-    carry_on(world, new, plan_of("a", "x", "b"), mine=new.first.key)
+    carry_on(world, new, plan_of("a", "x", "b"))
     world.claim(new)
 
     assert world.commit(decided(new, succeeded(), fence=fence + 1)) == "stale"

@@ -12,6 +12,8 @@ from worlds import LEASE_S, MAX_LOST
 from flujo_worker.domain.values import ChildRun, NextAttempt
 
 TABLE = {"enabled": True, "aop": "full", "coercion": {"allow": {"integer": ["str->int"]}}, "share": 0.5, "named": ["ü"]}
+SETTINGS = {"retry": {"base_s": 0.25}, "template": {"undefined_variables": "strict"}}
+BOTH = (TABLE, SETTINGS)
 BOX = "legal"
 
 
@@ -26,6 +28,10 @@ def beginning(at, *, fence):
     return concluded(at, moved(at, cursor=1), fence=fence, opens=(box,), child_run=child)
 
 
+def tables(ticket):
+    return ticket.aros, ticket.settings
+
+
 def first_of(world, decision):
     """The envelope of the child run's first attempt, as the store rebuilds it."""
     child = decision.child_run
@@ -35,7 +41,7 @@ def first_of(world, decision):
 
 @pytest.fixture
 def new(world):
-    return world.record(enqueued(pipeline_of("a", "b", max_retries=3), aros=TABLE))
+    return world.record(enqueued(pipeline_of("a", "b", max_retries=3), aros=TABLE, settings=SETTINGS))
 
 
 @pytest.mark.parametrize("table", [None, {}, {"enabled": False}, TABLE], ids=["none", "empty", "off", "full"])
@@ -51,7 +57,7 @@ def test_a_ticket_is_rebuilt_with_the_table_it_was_enqueued_with(world, table):
 def test_what_is_published_again_has_it(world, new):
     world.pass_time(2)
 
-    assert [due.envelope.ticket.aros for due in world.due()] == [TABLE]
+    assert [tables(due.envelope.ticket) for due in world.due()] == [BOTH]
 
 
 @pytest.mark.parametrize("outcome", [succeeded(), failed()], ids=["step", "retry"])
@@ -61,7 +67,7 @@ def test_what_follows_has_it(world, new, outcome):
 
     world.pass_time(6)
     assert [due.envelope for due in world.due()] == [following(decision)]
-    assert following(decision).ticket.aros == TABLE
+    assert tables(following(decision).ticket) == BOTH
 
 
 def test_what_was_lost_for_good_has_it(world, new):
@@ -71,7 +77,7 @@ def test_what_was_lost_for_good_has_it(world, new):
         world.pass_time(LEASE_S + 1)
 
     [(envelope, _)] = world.store.poisoned(max_lost=MAX_LOST, limit=10)
-    assert envelope.ticket.aros == TABLE
+    assert tables(envelope.ticket) == BOTH
 
 
 def test_branches_and_their_join_have_it(world, new):
@@ -94,8 +100,8 @@ def test_a_child_run_inherits_it_however_deep(world, new):
     inner = beginning(child, fence=world.claim(child))
     world.commit(inner)
 
-    assert child.ticket.aros == TABLE
-    assert first_of(world, inner).ticket.aros == TABLE
+    assert tables(child.ticket) == BOTH
+    assert tables(first_of(world, inner).ticket) == BOTH
 
 
 def test_a_child_run_stands_under_the_limits_of_its_first_run(world):
@@ -121,9 +127,11 @@ def test_a_run_without_one_gives_its_children_none(world):
 
 def test_a_second_enqueue_under_one_key_changes_nothing(world):
     """The run keeps to the table it was enqueued with, whatever the file says by now."""
-    first, second = (enqueued(idempotency_key="k", aros=table) for table in (TABLE, {"enabled": False}))
+    first, second = (
+        enqueued(idempotency_key="k", aros=table, settings=SETTINGS) for table in (TABLE, {"enabled": False})
+    )
     world.record(first)
     world.record(second)
 
     [envelope] = world.store.envelopes([first.first.key, second.first.key])
-    assert envelope.ticket.aros == TABLE
+    assert tables(envelope.ticket) == BOTH

@@ -51,7 +51,7 @@ ROUNDS = int(os.environ.get("FLUJO_RACE_ROUNDS", "6"))
 """How often a race is run. The fixture `race` lets each act lead once, which takes as many rounds as there are acts; then it draws. `make races` looks for what is rare."""
 MAX_LOST = 2
 LEASE_S = 30.0
-_TABLES = "runs scopes attempts contexts budgets reservations spends workers events inputs blobs broker_epochs hook_calls pipelines"
+_TABLES = "runs scopes attempts contexts budgets reservations spends workers events inputs blobs code context_fields broker_epochs hook_calls pipelines"
 _AGES = {
     "workers": "lease_until",
     "attempts": "available_at sent_at started_at",

@@ -95,9 +95,9 @@ def test_an_order_is_read_by_every_key_of_the_parser(engine):
     assert told(engine, id_, "output.coercion.success")[-1]["branch_choices"] == {"/id": 0}
 
 
-def test_your_own_processors_get_what_aros_made(engine):
-    """M-049."""
-    assert run(engine, processing.priced, "go")[1].output["price"] == 250
+def test_your_own_processors_get_what_only_the_schema_refuses(engine):
+    """M-049, M-099."""
+    assert run(engine, processing.priced, "go")[1].output == {"id": 7, "count": 1, "price": 3.5}
 
 
 @pytest.mark.parametrize("text", ['{"count": 3}', '```json\n{"count": 3}\n```'])
@@ -197,7 +197,7 @@ def written(default):
         return ""
     if isinstance(default, bool | tuple):
         return json.dumps(default)
-    return default if isinstance(default, str) else f"{default:g}"
+    return str(default) if isinstance(default, str | int) else f"{default:g}"
 
 
 def test_every_word_that_a_key_may_be_is_listed():

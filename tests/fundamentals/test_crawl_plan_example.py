@@ -10,9 +10,10 @@ import pytest
 from examples import crawl_plan
 from flujo_client import Settings
 from flujo_client.config.models import Log
+from flujo_worker.agents import PlanGeneratorAgent
 from flujo_worker.testing import LocalEngine
 
-SCHEMA = json.loads((crawl_plan.CONTRACTS / "input.schema.json").read_text(encoding="utf-8"))
+SCHEMA = json.loads(PlanGeneratorAgent.input_schema.read_text(encoding="utf-8"))
 ITEM = {"agent_name": "discovery_agent", "output": {"anything": [1]}, "description": "Found it"}
 
 

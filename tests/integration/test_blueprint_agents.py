@@ -6,6 +6,7 @@ import json
 
 import pytest
 from openai_server import OpenAIServer, Said
+from pydantic import ValidationError
 
 from flujo_client import Pipeline
 from flujo_client.config.manager import Settings
@@ -215,9 +216,45 @@ def test_the_fingerprint_knows_prompt_schema_and_processing():
         assert fingerprint(seed()) != fingerprint(seed().replace(old, new))
 
 
-def test_unset_keys_are_the_projects():
-    """M-149: `[aros]` under the step's block, in blueprints as elsewhere."""
-    settings = Settings.model_validate({"aros": {"enable_aop_default": "off"}})
-    with LocalEngine(settings) as engine:
-        run_id = engine.enqueue(Pipeline.from_yaml_text(AGENT), "x")
-        assert engine.store.read_run(run_id).status == "queued"
+FENCED = 'So:\n```json\n{"n": 4}\n```'
+BROKEN = "{n: 4,}"
+READ = """
+agents: {w: {model: openai-chat:gpt-4o}}
+steps:
+  - name: a
+    uses: agents.w
+    config: {max_retries: 0}
+    processing: {structured_output: "off", schema: {type: object, required: [n]}MORE}
+"""
+
+
+@pytest.mark.parametrize(
+    ("project", "step", "reads"),
+    [
+        ({}, "", [FENCED]),
+        ({"enable_aop_default": "off"}, "", []),
+        ({"enable_aop_default": "full", "coercion_tolerant_level": 1}, "", [FENCED, BROKEN]),
+        ({"enable_aop_default": "off", "coercion_tolerant_level": 1}, ", aop: full", [FENCED, BROKEN]),
+        ({"enable_aop_default": "full", "coercion_tolerant_level": 1}, ", aop: minimal", [FENCED]),
+        ({"enable_aop_default": "full", "coercion_tolerant_level": 1}, ", aop: 'off'", []),
+    ],
+)
+def test_a_step_goes_before_the_project_and_that_before_what_is_built_in(server, project, step, reads):
+    """M-149: what is not said in the step's block is as `[aros]` says, else as built in; shown by the answers that are read."""
+    read = []
+    for answer in (FENCED, BROKEN):
+        server.answers = [answer]
+        with LocalEngine(Settings.model_validate({"aros": project} if project else {})) as engine:
+            result = engine.run(Pipeline.from_yaml_text(READ.replace("MORE", step)), "x")
+        if result.output == {"n": 4}:
+            read.append(answer)
+    assert read == reads
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"enable_aop_default": "some"}, {"enable_aop": "full"}, {"coercion_tolerant_level": 3}]
+)
+def test_a_wrong_project_default_is_refused_with_its_key(wrong):
+    """M-149: invalid configuration."""
+    with pytest.raises(ValidationError, match=next(iter(wrong))):
+        Settings.model_validate({"aros": wrong})

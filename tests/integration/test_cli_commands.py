@@ -151,6 +151,55 @@ def test_run_without_steps_and_with_text(flujo):
     assert "upper  succeeded" not in told.stderr
 
 
+def test_run_takes_an_id_and_finds_the_run_again(flujo):
+    """§2.8 `--run-id`: the same id is the same run; for other work it is refused."""
+    arguments = ("run", "cli_pipelines:shout", "--run-id", "of-mine", "-i")
+    assert "of-mine enqueued" in (first := flujo(*arguments, "x")).stderr
+    again = flujo(*arguments, "x")
+    assert "of-mine was enqueued before" in again.stderr
+    assert again.stdout == first.stdout
+    assert "IDEMPOTENCY_CONFLICT run of-mine exists" in flujo(*arguments, "another", code=1).stderr
+
+
+@pytest.mark.parametrize(
+    ("form", "printed"),
+    [
+        ("auto", '{\n  "text": "X",\n  "length": 1\n}\n'),
+        ("raw", "{'text': 'X', 'length': 1}\n"),
+        ("json", '{\n  "text": "X",\n  "length": 1\n}\n'),
+        ("yaml", "text: X\nlength: 1\n"),
+        ("md", '```json\n{\n  "text": "X",\n  "length": 1\n}\n```\n'),
+    ],
+)
+def test_run_prints_the_output_in_a_format(flujo, form, printed):
+    """§2.8 `--final-output-format`."""
+    assert flujo("run", "cli_pipelines:shout", "-i", "x", "--final-output-format", form).stdout == printed
+
+
+def test_run_tells_the_context_or_the_steps_alone(flujo):
+    """§2.8 `--show-context`, `--only-steps`, `--context-model`."""
+    told = flujo("run", "cli_pipelines:typed", "-i", "x", "-d", '{"topic": "bees"}', "--show-context", "--only-steps")
+    assert told.stdout == ""
+    assert '{\n  "topic": "bees"\n}\n' in told.stderr
+    assert "upper  succeeded" in told.stderr
+    made = flujo("run", "cli_pipelines:shout", "-i", "x", "-c", "cli_pipelines:Topic", "-d", '{"topic": "bees"}')
+    assert json.loads(made.stdout)["length"] == 1
+    refused = flujo("run", "cli_pipelines:shout", "-i", "x", "-c", "cli_pipelines:upper", code=2)
+    assert "'cli_pipelines:upper' is no pydantic model" in refused.stderr
+
+
+def test_a_dry_run_checks_and_lists_and_records_nothing(flujo, site, code):
+    """§2.8 `--dry-run`: no service is needed for it."""
+    before = len(site.client.list_runs(limit=1000))
+    nowhere = {"FLUJO_DATABASE_URL": "postgresql://127.0.0.1:1/none", "FLUJO_BROKER_URL": "redis://127.0.0.1:1/0"}
+    told = flujo("run", "cli_pipelines:outer", "--dry-run", env=nowhere)
+    assert told.stdout == "upper  step\nchild  nested\nchild/body/inside  human\n"
+    assert "nothing was run" in told.stderr
+    refused = flujo("run", "cli_pipelines:upper", "--dry-run", env=nowhere, code=3)
+    assert "IMPORT_FAILED" in refused.stderr
+    assert len(site.client.list_runs(limit=1000)) == before
+
+
 def test_run_and_lens_show_give_the_same_json(read):
     """One shape for a run, whoever shows it (SYS-29)."""
     ran = read("run", "cli_pipelines:typed", "-i", "x", "-d", '{"topic": "bees"}')
@@ -624,6 +673,20 @@ def test_retry(read, flujo, failed):
 def test_what_cannot_be_retried_is_refused(flujo, failed):
     done = flujo("runs", "retry", failed, "--from-step", "chekc", code=1)
     assert "retry from one of these: 'upper', 'check'" in done.stderr
+
+
+def test_fork(read, flujo, failed):
+    """A new run of the code that is here, which names the old one; of a step that nobody knows the choices are told."""
+    told = read("runs", "fork", failed, "--from", "check", "--idempotency-key", "once")
+    run = told["id"]
+    assert told == {"id": run, "is_new": True, "forked_from": failed, "from_step": "check"}
+    wait_until(lambda: read("lens", "show", run)["status"] == "failed")
+    assert [step["status"] for step in read("lens", "show", run)["steps"]] == ["succeeded", "failed"]
+    again = flujo("runs", "fork", failed, "--from", "check", "--idempotency-key", "once")
+    assert (again.stdout.strip(), "already forked with this key" in again.stderr) == (run, True)
+
+    refused = flujo("runs", "fork", failed, "--from", "chekc", code=1)
+    assert "one of these: 'upper', 'check'" in refused.stderr
 
 
 def test_a_run_that_no_worker_can_load_is_seen_as_parked(site, flujo, read, tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """`flujo runs diff` and `flujo runs upgrade` on a real Postgres: many runs come under another plan in one command (ADR 39)."""
 
 import json
+import re
 import sys
 
 import pytest
@@ -16,6 +17,7 @@ from acceptance_pipelines import visit
 from flujo_client import Pipeline, Step
 
 moving = Pipeline([{steps}], on_change="park")
+pinned = Pipeline([{steps}], on_change="pin")
 other = Pipeline([Step("other", visit)])
 """
 
@@ -48,8 +50,8 @@ def flujo(site):
     """Call `flujo runs …`; what it printed and how it ended."""
     environment = {**site.settings.as_environment(), "FLUJO_INPUT": None}
 
-    def call(*arguments, code=0):
-        told = CliRunner().invoke(cli, ["runs", *arguments], env=environment, input="")
+    def call(*arguments, code=0, group="runs"):
+        told = CliRunner().invoke(cli, [group, *arguments], env=environment, input="")
         assert told.exit_code == code, told.output
         return told
 
@@ -61,7 +63,7 @@ def test_a_difference_is_told_in_words(deploy, flujo):
     deploy("a", "x", "b", "c")
     told = flujo("diff", run)
     assert told.stdout == "after   step 'x' was added\nafter   step 'c' was added\n"
-    assert "it may go on under plan" in told.stderr
+    assert "it can continue under plan" in told.stderr
     shown = json.loads(flujo("diff", run, "--json").stdout)
     assert [each["what"] for each in shown["differences"]] == ["step 'x' was added", "step 'c' was added"]
     assert shown["obstacles"] == []
@@ -95,10 +97,10 @@ def test_a_parked_run_is_upgraded(site, deploy, flujo, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        ([], 2, "say --all for every live run"),
+        ([], 2, "give --all for every live run"),
         (["--all", "--to", "ffff"], 1, "no plan has a fingerprint that begins with 'ffff'"),
         (["--status", "succeeded"], 2, "'succeeded' is not one of"),
-        (["run_nothing"], 1, "no run's id begins or ends with 'run_nothing'"),
+        (["run_nothing"], 1, "no run id begins or ends with 'run_nothing'"),
     ],
 )
 def test_bad_input_is_refused(deploy, flujo, arguments, code, words):
@@ -118,4 +120,49 @@ def test_the_plan_of_another_pipeline_is_refused(site, deploy, flujo):
     [other] = deploy("a", name="other")
     to = site.client.get_run(other).record().fingerprint
     told = flujo("upgrade", run, "--to", to, code=1)
-    assert "that plan is of another pipeline than 'upgrading:moving'" in told.stdout
+    assert "that plan belongs to another pipeline than 'upgrading:moving'" in told.stdout
+
+
+def test_a_pinned_run_waits_for_its_build_and_status_says_which(site, deploy, flujo, tmp_path):
+    [first] = deploy("a", name="pinned")
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "upgrading.py").write_text((tmp_path / "upgrading.py").read_text())
+    old = f"{tmp_path / 'old'}:{STEPS}"
+    blue = site.workers(code=old, arguments=["--build", "blue"])
+    site.client.get_run(first).result(timeout=60)
+    blue.kill()
+    [second] = deploy("a", name="pinned")
+    deploy("a", "b", name="pinned")
+    site.workers(code=f"{tmp_path}:{STEPS}", arguments=["--build", "green"])
+    wait_until(lambda: site.client.get_run(second).status() == "parked", what=site.log)
+    assert "it is pinned to the code that it was started with" in site.client.get_run(second).record().reason
+
+    def parked():
+        [plan] = json.loads(flujo("--json", group="status").stdout)["parked"]
+        return None if plan["is_live"] else plan  # until the lease of the one that was killed is over
+
+    plan = wait_until(parked, what=site.log)
+    told = {name: plan[name] for name in ("reference", "build", "runs", "is_pinned", "is_live")}
+    assert told == {"reference": "upgrading:pinned", "build": "blue", "runs": 1, "is_pinned": True, "is_live": False}
+    assert "no live worker is known to have that code" in " ".join(flujo(group="status").stdout.split())
+
+    site.workers(code=old, arguments=["--build", "blue"])
+    assert site.client.get_run(second).result(timeout=60).output == ["a"]
+
+
+def test_a_build_s_name_is_checked(flujo):
+    assert "the first a letter or a digit" in flujo("--build", "a b", group="worker", code=2).stderr
+
+
+@pytest.mark.large
+def test_a_thousand_parked_runs_are_upgraded_in_one_command(site, deploy, flujo, monkeypatch):
+    """Each in a transaction of its own; how far it is, is told meanwhile."""
+    monkeypatch.setattr("flujo_worker.cli.upgrade.TOLD_EVERY_S", 0.1)
+    deploy("a", runs=1000)
+    with site.connection() as connection:
+        connection.execute("UPDATE flujo_runs SET status = 'parked', reason = 'other code'")
+    deploy("a", "b")
+    told = flujo("upgrade", "--status", "parked").stderr
+    assert "1000 moved, 0 refused, 0 not needed" in told
+    assert re.search(r"^\d+ of 1000 runs$", told, re.MULTILINE)
+    assert site.rows("SELECT 1 FROM flujo_runs WHERE status = 'parked'") == []

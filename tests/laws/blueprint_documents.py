@@ -78,7 +78,7 @@ class Maker:
         )  # fmt: skip
 
     def plain(self, _: int) -> dict[str, Any]:
-        own = self.some(sink_to=PATHS, updates_context=[True, False], output_schema=SCHEMAS)
+        own = self.some(sink_to=PATHS, updates_context=[True, False], output_schema=SCHEMAS, strict_validation=[False])
         if own.get("updates_context") and "sink_to" not in own:
             own |= self.some(validate_fields=[True])
         return {"uses": self.draw.choice(NAMED), **self.working(), **own}
@@ -187,7 +187,11 @@ class Maker:
     def agentic(self, _: int) -> dict[str, Any]:
         registry = {name: self.agent() for name in self.draw.sample(["a", "b", "c"], 2)}
         more = self.some(
-            max_loops=[1, 9], fails_at_max=[True], on_agent_failure=["tell", "abort"], output_template=TEMPLATES
+            max_loops=[1, 9],
+            fails_at_max=[True],
+            on_agent_failure=["tell", "abort"],
+            output_template=TEMPLATES,
+            ask_expires_s=[60, 0.5],
         )
         return {"kind": "agentic_loop", "planner": self.agent(), "registry": registry, **more}
 

@@ -23,8 +23,11 @@ if TYPE_CHECKING:
     from flujo_client.pipeline.step import Step
 
 
+_OWN = "max_loops", "fails_at_max", "on_agent_failure", "ask_expires_s"
+
+
 def _build(build: Building, data: Data) -> Step:
-    options = present(data, "max_loops", "fails_at_max", "on_agent_failure")
+    options = present(data, *_OWN)
     if "output_template" in data:
         options["loop_output_mapper"] = Templated(data["output_template"])
     return AgenticLoopStep(
@@ -43,7 +46,7 @@ def _write(writing: Writing, step: AgenticLoopStep) -> dict[str, Any]:
         found["output_template"] = mapper.value
     elif mapper is not None:
         writing.cannot("its loop_output_mapper is a function; a blueprint can only hold an output_template")
-    return found | writing.options(step, "max_loops", "fails_at_max", "on_agent_failure")
+    return found | writing.options(step, *_OWN)
 
 
 def _writes(*_: Any) -> Iterator[str | None]:
@@ -62,6 +65,10 @@ KIND: Final = BlueprintKind(
         "fails_at_max": Key(FLAG, "Make reaching `max_loops` a failure."),
         "on_agent_failure": Key(
             OneOf(AGENT_FAILURES), "`abort`: the loop fails; `tell`: the planner gets the error. `abort` by default."
+        ),
+        "ask_expires_s": Key(
+            Number(above=0),
+            "Seconds that a person has to answer; then the planner gets an error. Unlimited by default.",
         ),
         "output_template": Key(
             TEMPLATE,

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from flujo_client.blueprint.kind import Data
 
 
+_OWN = "updates_context", "sink_to", "validate_fields", "strict_validation"
+
+
 def _build(build: Building, data: Data) -> Step:
     given = data.get("uses", data.get("agent"))
     agent = build.agent(given, build.name(data))
@@ -32,7 +35,7 @@ def _build(build: Building, data: Data) -> Step:
         agent = replace(agent, output_schema=schema)
     elif schema is not None:
         options["validators"] = [*options["validators"], Fits(schema)]
-    return Step(agent=agent, **present(data, "updates_context", "sink_to", "validate_fields"), **options)
+    return Step(agent=agent, **present(data, *_OWN), **options)
 
 
 def _write(writing: Writing, step: Step) -> dict[str, Any]:
@@ -41,7 +44,7 @@ def _write(writing: Writing, step: Step) -> dict[str, Any]:
     return {
         "uses": writing.agent(step.agent),
         **writing.working(step),
-        **writing.options(step, "updates_context", "sink_to", "validate_fields"),
+        **writing.options(step, *_OWN),
     }
 
 
@@ -62,6 +65,10 @@ KIND: Final = BlueprintKind(
         "sink_to": Key(TEXT, "A dotted path in the context that receives the output."),
         "output_schema": Key(JsonSchema(), "The schema of the output; it replaces that of an agent of this document."),
         "validate_fields": Key(FLAG, "Reject output for fields that the context's model does not declare."),
+        "strict_validation": Key(
+            FLAG,
+            "With `false`, the step succeeds even if a validator rejects its output; the result's metadata say so.",
+        ),
     },
     one_of=(("name", "step"), ("uses", "agent")),
     writes=outputs.written_by_function,

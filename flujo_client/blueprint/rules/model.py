@@ -36,7 +36,7 @@ class Fields:
 
 
 UNKNOWN: Final = Fields()
-"""The fields of a model that nobody here knows."""
+"""The fields of a model that is not known here."""
 
 
 def fields_of(document: Mapping[Any, Any], allowed: Sequence[str]) -> Fields | None:

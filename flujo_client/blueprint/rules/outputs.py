@@ -1,6 +1,6 @@
 """What a step's output is known to be before a run, and what of the context a step is known to change. Pure.
 
-In: a step in its scene; out: a JSON Schema, or None where nobody can know; paths in the context, or None likewise.
+In: a step in its scene; out: a JSON Schema, or None where it cannot be known; paths in the context, or None likewise.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ _BLOCKS = {
 }
 
 _MOST_ALIKE = 50
-"""Steps of one name that are looked at; of more, nothing is said."""
+"""Steps of one name that are looked at; further ones are not reported."""
 
 
 def rules(doc: DocumentIndex) -> Iterator[RuleFinding]:

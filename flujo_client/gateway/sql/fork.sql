@@ -13,10 +13,10 @@ definition AS (
 ),
 new AS (
     INSERT INTO flujo_runs (id, fingerprint, reference, name, input, limits, tenant, queue, priority, idempotency_key, digest, metadata,
-                            trace_parent, deadline_at, aros, forked_from, from_step)
+                            trace_parent, deadline_at, aros, settings, forked_from, from_step)
     SELECT %(run)s::text, %(fingerprint)s::text, old.reference, old.name, old.input, %(limits)s::jsonb, %(tenant)s::text, %(run_queue)s::text,
            %(priority)s::smallint, %(idempotency_key)s::text, %(digest)s::text, %(metadata)s::jsonb, %(trace_parent)s::text,
-           to_timestamp(%(deadline)s::float8), %(aros)s::jsonb, old.id, %(step)s::text
+           to_timestamp(%(deadline)s::float8), %(aros)s::jsonb, %(settings)s::jsonb, old.id, %(step)s::text
     FROM old
     ON CONFLICT (tenant, idempotency_key) DO NOTHING
     RETURNING id, reference, forked_from

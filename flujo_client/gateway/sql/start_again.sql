@@ -7,11 +7,11 @@ WITH old AS (
     FOR KEY SHARE
 ),
 new AS (
-    INSERT INTO flujo_runs (id, fingerprint, reference, name, input, limits, tenant, queue, priority, digest, trace_parent, aros, root,
+    INSERT INTO flujo_runs (id, fingerprint, reference, name, input, limits, tenant, queue, priority, digest, trace_parent, aros, settings, root,
                             parent_run, launched_with, retry_of, retries)
     SELECT %(new)s::text, o.fingerprint, o.reference, o.name, coalesce(%(input)s::bytea, o.input),
            o.limits || jsonb_build_object('run', %(new)s::text), o.tenant, o.queue, o.priority, coalesce(%(digest)s::text, o.digest),
-           o.trace_parent, o.aros, o.root, o.parent_run, %(context)s::bytea, o.id, o.retries + 1
+           o.trace_parent, o.aros, o.settings, o.root, o.parent_run, %(context)s::bytea, o.id, o.retries + 1
     FROM old o
     ON CONFLICT DO NOTHING
     RETURNING id, reference, parent_run, root, input, launched_with, retry_of

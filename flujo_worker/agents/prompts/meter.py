@@ -1,4 +1,4 @@
-"""How much one rendering may do: steps, characters, seconds. Whoever works for a template spends from its meter first.
+"""How much one rendering may do: steps, characters, seconds. Code that works for a template spends from its meter first.
 
 Must not know of templates. In: what is about to be done. Out: nothing, or `Exhausted`.
 """

@@ -115,7 +115,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return any(isinstance(owner, kind) and name in names for kind, names in _METHODS.items())
 
     def wrap_str_format(self, value: Any) -> None:  # noqa: ARG002 - the library's signature
-        """Leave `str.format` as it is: nobody may call it."""
+        """Leave `str.format` as it is: it must not be called."""
         return
 
     def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:

@@ -18,7 +18,7 @@ from flujo_worker.store.shared_rules import SUSPECT_AFTER, given_lanes, grace_s,
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from flujo_client.contract.code import AwaitedCode, CodeVersion
+    from flujo_client.contract.code import AwaitedCode
     from flujo_client.contract.outcome import Event, Fault, Usage
     from flujo_client.contract.plan import Plan
     from flujo_client.serial import Packed
@@ -191,14 +191,6 @@ class LedgerInMemory(BudgetsInMemory):
             return [
                 Reply(row.question, row.answer) for row in rows if row.question is not None and row.answer is not None
             ]
-
-    def store_code(self, versions: Sequence[CodeVersion]) -> None:
-        with self._lock:
-            self._code |= {each.digest: each for each in versions}
-
-    def code(self, digests: Collection[str]) -> dict[str, CodeVersion]:
-        with self._lock:
-            return {digest: self._code[digest] for digest in digests if digest in self._code}
 
     def plan(self, fingerprint: str) -> Plan | None:
         with self._lock:

@@ -1,4 +1,4 @@
-"""Runs that go on under changed code: the port `PlanMoves` in memory."""
+"""Runs that continue under changed code: the port `PlanMoves` in memory."""
 
 from __future__ import annotations
 
@@ -51,7 +51,6 @@ class PlanMovesInMemory(Tables):
                 if started is None or started < since:
                     return "older"
             self.adopt_plan(reference, move.plan, move.worker)
-            run.carried_from = run.carried_from or run.ticket.fingerprint
             run.ticket = replace(run.ticket, fingerprint=move.plan.fingerprint)
             run.plan = move.plan
             if run.status == "parked":
@@ -61,7 +60,7 @@ class PlanMovesInMemory(Tables):
                 scope.version += scope.is_open
             self._move_attempts(move)
             level, data = story_of(move)
-            self._add_event(move.state.run, move.mine, "run.carried_on", level, data)
+            self._add_event(move.state.run, None, "run.carried_on", level, data)
             return "moved"
 
     def adopt_plan(self, reference: str, plan: Plan, worker: str | None) -> None:  # noqa: ARG002 - plans know no reference here
@@ -69,6 +68,10 @@ class PlanMovesInMemory(Tables):
             started = self._clock() if worker is None else self._started.get(worker, self._clock())
             self._plans[plan.fingerprint] = plan
             self._since[plan.fingerprint] = max(started, self._since.get(plan.fingerprint, started))
+
+    def note_build(self, fingerprint: str, build: str) -> None:
+        with self._lock:
+            self._builds[fingerprint] = build
 
     def _move_attempts(self, move: PlanMove) -> None:
         moved = {each.key: each for each in move.attempts}

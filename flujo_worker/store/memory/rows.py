@@ -62,7 +62,6 @@ class StoredRun:
     note: str | None = None
     ended_by: str | None = None
     forked: tuple[str, str] | None = None
-    carried_from: str | None = None
     awaited: AwaitedCode | None = None
 
     def child(self, begun: ChildRun, now: float) -> StoredRun:
@@ -115,6 +114,8 @@ class StoredRun:
             cancel_requested_at=when_or_none(self.stopped_at),
             parent_run=self.parent[0] if self.parent else None,
             limits=(self.ticket.limits or {}).get("limits"),
+            aros=self.ticket.aros,
+            settings=self.ticket.settings,
             is_background=self.is_background,
             retry_of=self.retry_of,
             retries=self.retries,
@@ -125,7 +126,7 @@ class StoredRun:
         )
 
     def child_row(self, context: Packed | None) -> ChildRunRow | None:
-        """Return the row as its parent's join reads it; None for a run that nobody waits for."""
+        """Return the row as its parent's join reads it; None for a run that no run waits for."""
         parent, at = self.parent or (None, None)
         if parent is None or at is None:
             return None
@@ -238,6 +239,7 @@ class StoredScope:
             name=self.name,
             place=self.place,
             output=self.output,
+            context=self.context if self.status == "succeeded" and self.parent is not None else None,
             fault=self.fault,
             metadata=without_code(self.metadata),
             closed_at=when_or_none(self.closed_at),
@@ -319,7 +321,7 @@ class StoredAttempt:
         return self.is_own_loss and self.losses_alone >= max_lost
 
     def cancel(self, reason: str, now: float) -> None:
-        """Close the attempt, whoever works on it."""
+        """Close the attempt, whichever worker has it."""
         self.move("cancelled")
         self.reason, self.ended_at = reason, now
 

@@ -25,6 +25,7 @@ from flujo_worker.ports import (
     ignore,
     publish_nothing,
 )
+from flujo_worker.store.memory.code import CodeInMemory
 from flujo_worker.store.memory.forks import ForksInMemory
 from flujo_worker.store.memory.hook_calls import HookCallsInMemory
 from flujo_worker.store.memory.plan_moves import PlanMovesInMemory
@@ -54,7 +55,7 @@ GONE_AFTER_S = 5.0
 MAX_DOUBLINGS = 5
 
 
-class MemoryStore(ForksInMemory, HookCallsInMemory, PlanMovesInMemory, RetentionInMemory):
+class MemoryStore(ForksInMemory, HookCallsInMemory, PlanMovesInMemory, CodeInMemory, RetentionInMemory):
     """Everything Postgres would remember, in dictionaries.
 
     Args:
@@ -64,13 +65,15 @@ class MemoryStore(ForksInMemory, HookCallsInMemory, PlanMovesInMemory, Retention
     # what the client does
 
     def record(self, new: NewRun) -> str:
-        """Record a run, or find the one that was recorded under its idempotency key.
+        """Record a run, or find the one that was recorded under its id or its idempotency key.
 
         Raises:
-            IdempotencyConflict: the key stands for other work.
+            IdempotencyConflict: the id or the key stands for other work.
         """
         with self._lock:
-            found = self._under(new.first.ticket.tenant, new.idempotency_key, new.digest)
+            found = self._named(new.first.ticket, new.digest) or self._under(
+                new.first.ticket.tenant, new.idempotency_key, new.digest
+            )
             if found is not None:
                 return found
             ticket, now = new.first.ticket, self._clock()

@@ -7,7 +7,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.address import AttemptKey
-from flujo_client.contract.envelope import Envelope
+from flujo_client.contract.envelope import Envelope, RunHeader
 from flujo_client.contract.records import CODE, CorrectionRecord, EventRecord
 from flujo_client.errors import IdempotencyConflict, RunNotFound
 from flujo_worker.store.memory.rows import (
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.plan import Plan
     from flujo_client.serial import Packed
     from flujo_worker.domain.budget import Budget
+    from flujo_worker.domain.context_change import Fields
     from flujo_worker.ports import Member
 
 
@@ -53,9 +54,11 @@ class Tables:
         self._blobs: dict[str, Packed] = {}
         self._touched: dict[str, float] = {}
         self._plans: dict[str, Plan] = {}
+        self._builds: dict[str, str] = {}
         self._since: dict[str, float] = {}
         self._started: dict[str, float] = {}
         self._code: dict[str, CodeVersion] = {}
+        self._context_fields: dict[str, dict[str, Fields]] = {}
         self._epochs: dict[str, float] = {}
         self._spends: dict[ClaimId, Usage] = {}
         self._budgets: dict[str, Budget] = {}
@@ -124,6 +127,15 @@ class Tables:
         own = [usage for (key, _, _), usage in self._spends.items() if AttemptKey.parse(key).run == run]
         waited_for = [child for child in self._child_runs_of(run) if not child.is_background]
         return own + [usage for child in waited_for for usage in self._spent_by(child.ticket.run)]
+
+    def _named(self, ticket: RunHeader, digest: str) -> str | None:
+        """Return the run that was recorded under an id; raise IdempotencyConflict if it is other work."""
+        run = self._runs.get(ticket.run)
+        if run is None:
+            return None
+        if (run.ticket.tenant, run.digest) != (ticket.tenant, digest):
+            raise IdempotencyConflict(f"run {ticket.run} exists, and is other work")
+        return ticket.run
 
     def _under(self, tenant: str, key: str | None, digest: str) -> str | None:
         """Return the run that was recorded under an idempotency key; raise IdempotencyConflict if it is other work."""

@@ -1,6 +1,4 @@
--- Runs that go on under changed code. Code from before goes on working: both columns are null, and no row is rewritten.
+-- Runs that go on under changed code. Code from before goes on working: the column is null, and no row is rewritten.
 
 -- When workers with this plan's code first took a run over: the start of the latest of them. A worker started before does not take it back.
 ALTER TABLE flujo_pipelines ADD COLUMN adopted_at timestamptz;
--- The plan that a run was started with, once it goes by another one.
-ALTER TABLE flujo_runs ADD COLUMN carried_from text;

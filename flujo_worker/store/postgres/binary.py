@@ -42,7 +42,7 @@ def _bytes(value: bytes) -> bytes:
 def _array(oid: int, write: Callable[[Any], bytes]) -> Callable[[Sequence[Any]], bytes]:
     """Write an array: one dimension, whether there may be nulls, its elements' type, how many there are, the first one's number.
 
-    Most arrays are empty or have one element: nobody waits for an idle worker's groups to fill.
+    Most arrays are empty or have one element: an idle worker does not wait for its groups to fill.
     """
     empty, head_of_one = (_HEAD.pack(1, 1, oid, count, 1) for count in (0, 1))
     one_null = head_of_one + _NULL

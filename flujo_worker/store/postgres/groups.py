@@ -1,6 +1,6 @@
 """Claims and merges of many attempts with one statement: what comes while a statement is under way goes next, as one group.
 
-No timer: whoever comes alone goes at once. A group answers only for what it took or merged. `None` is no answer: ask the store alone, which
+No timer: a request that comes alone goes at once. A group answers only for what it took or merged. `None` means no answer: ask the store alone, which
 waits for locks and for Postgres, tells why not, and knows what to make of an answer that was lost.
 """
 
@@ -69,7 +69,7 @@ class GroupedLedger:
         url: a libpq connection string. It holds two connections, one for claims and one for merges, and two more once there are limits:
             who is under none never waits for a budget.
         prepare: whether statements may be prepared, on connections that have a session of their own.
-        is_alone: tells whether whoever asks is the only one who could: nobody is waited for then.
+        is_alone: tells whether the caller is the only one who could ask: then it waits for no one.
     """
 
     def __init__(self, url: str, *, prepare: bool = True, is_alone: Callable[[], bool] = lambda: False) -> None:
@@ -112,9 +112,9 @@ class GroupedLedger:
         plan: PlanName | None = None,
         to_reserve: Sequence[Reservation] = (),
     ) -> Claim | None:
-        """Take an attempt that nobody has, as the store's `claim` in a shared room does.
+        """Take an attempt that no worker has, as the store's `claim` in a shared room does.
 
-        If the caller is cancelled while the statement is under way, the attempt may be claimed and nobody works on it: the lease gives
+        If the caller is cancelled while the statement is under way, the attempt may be claimed without being worked on: the lease gives
         it back, as it does after an answer that was lost.
         """
         groups = self._limited_claims if to_reserve else self._claims
@@ -123,7 +123,7 @@ class GroupedLedger:
     async def commit(self, decision: Decision) -> Committed | None:
         """Merge a decision, as the store's `commit` does.
 
-        One that goes in no group may wait for locks, so it is merged here only while nobody else could ask.
+        One that goes in no group may wait for locks, so it is merged here only while no one else could ask.
         """
         envelope, groups, weight = decision.notice.envelope, self._merges, HEAVIEST
         if is_groupable(decision):
@@ -163,7 +163,7 @@ class Groups(Generic[Q, A]):
         connection: executes it.
         call: gives its statements with their parameters.
         read: gives the answer to each request, from the rows of each statement.
-        is_alone: tells whether nobody else could ask now.
+        is_alone: tells whether no one else could ask now.
         again_s: how many seconds a request that a group left out waits for each of its next groups, before it has no answer.
     """
 
@@ -224,7 +224,7 @@ class Groups(Generic[Q, A]):
         self._is_busy = False
 
     def _next(self) -> list[_Asked[Q, A]]:
-        """Take the next group. Whoever was cancelled while waiting asks nothing any more."""
+        """Take the next group, without those that were cancelled while they waited."""
         if self._apart:
             return self._apart.popleft()
         group: list[_Asked[Q, A]] = []
@@ -262,7 +262,7 @@ class Groups(Generic[Q, A]):
     def _failed(self, group: list[_Asked[Q, A]], error: Exception) -> None:
         """Halve a group with an error that is a value's fault; one row of it goes alone, and its pipeline for a while.
 
-        A group that undid itself is no error: each of it is asked alone.
+        A group that undid itself is not an error: each of it is asked alone.
         """
         is_value = not isinstance(error, psycopg.Error) or (fate(error) == "ours" and error.sqlstate != UNDONE)
         if is_value and len(group) > 1:

@@ -189,7 +189,7 @@ class LoopConnection:
             answered(error or self._rows[1 if self._prepares else 0 :])  # the settings' answer comes first
 
     def _drop(self, error: psycopg.Error) -> None:
-        """Give the connection up; whoever waits for an answer gets this error."""
+        """Give the connection up; callers that wait for an answer get this error."""
         self.is_ready = False
         connection, self._connection = self._connection, None
         if connection is not None:

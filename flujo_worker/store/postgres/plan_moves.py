@@ -1,4 +1,4 @@
-"""Runs that go on under changed code: the port `PlanMoves` on Postgres. It decides nothing."""
+"""Runs that continue under changed code: the port `PlanMoves` on Postgres. It decides nothing."""
 
 from __future__ import annotations
 
@@ -30,6 +30,9 @@ class PlanMovesInPostgres(RetryingPool):
 
     def adopt_plan(self, reference: str, plan: Plan, worker: str | None) -> None:
         self._do("adopt_plan", _bind_plan(reference, plan, worker))
+
+    def note_build(self, fingerprint: str, build: str) -> None:
+        self._do("note_build", {"fingerprint": fingerprint, "build": build})
 
 
 def _read(connection: psycopg.Connection[dict[str, Any]], run: str) -> RunState | None:
@@ -69,7 +72,6 @@ def _bind(move: PlanMove) -> dict[str, Any]:
     return {
         "run": move.state.run,
         "fingerprint": move.plan.fingerprint,
-        "mine": move.mine,
         "keys": [each.key for each in move.attempts],
         "new_keys": [str(each.new) for each in move.attempts],
         "steps": [each.new.step for each in move.attempts],

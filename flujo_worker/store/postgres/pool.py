@@ -38,7 +38,7 @@ class RetryingPool:
         url: a libpq connection string.
         pool_max: connections this process may hold.
         prepare: whether statements may be prepared, on connections that have a session of their own.
-        stopping: set when the process is going down, so that nobody waits for Postgres any longer.
+        stopping: set when the process is going down, so that nothing waits for Postgres any longer.
     """
 
     def __init__(self, url: str, *, pool_max: int = 10, prepare: bool = True, stopping: Flag | None = None) -> None:
@@ -115,5 +115,5 @@ class RetryingPool:
 def _plan_once(connection: psycopg.Connection[Any]) -> None:
     """Each statement looks up rows by key, so one plan serves all; planning one anew costs more than running it."""
     prepare_in_own_session(connection)
-    if connection.prepare_threshold is not None:  # else the settings would hold for whoever is lent that session next
+    if connection.prepare_threshold is not None:  # else the settings would hold for the next user of that session
         connection.execute(statement("connection_settings").text)

@@ -60,7 +60,7 @@ from flujo_worker.store.postgres.retention import RetentionInPostgres
 from flujo_worker.store.postgres.statements import CLIENT, UNDONE, execute
 from flujo_worker.store.postgres.tree import TreeInPostgres, read_envelopes
 from flujo_worker.store.rows import plan_of, reply_of
-from flujo_worker.store.shared_rules import SUSPECT_AFTER
+from flujo_worker.store.shared_rules import MAX_FORKS, SUSPECT_AFTER
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.plan import Plan
     from flujo_client.serial import Packed
     from flujo_worker.domain.budget import Reservation
+    from flujo_worker.domain.context_change import Fields
     from flujo_worker.domain.values import Decision
 
 DAYS_AHEAD = 2, 7
@@ -84,7 +85,7 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres, PlanM
         url: a libpq connection string.
         pool_max: connections this process may hold.
         prepare: whether statements may be prepared, on connections that have a session of their own.
-        stopping: set when the process is going down, so that nobody waits for Postgres any longer.
+        stopping: set when the process is going down, so that nothing waits for Postgres any longer.
     """
 
     def __init__(self, url: str, *, pool_max: int = 10, prepare: bool = True, stopping: Flag | None = None) -> None:
@@ -101,6 +102,7 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres, PlanM
             "host": member.host,
             "pid": member.pid,
             "build": member.build,
+            "code_build": member.code_build,
             "slots": member.slots,
             "schema": migrations()[-1].version,
             "lease_s": lease_s,
@@ -216,6 +218,15 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres, PlanM
         awaited = None if code is None else stored_safely(code.to_tree())
         parameters = {"key": key, "fence": fence, "reason": as_text(reason), "parked_for": awaited}
         return bool(self._do("park", parameters))
+
+    def context_fields(self, model: str, digest: str, fields: Fields) -> list[Fields]:
+        parameters = {"model": model, "digest": digest, "fields": stored_safely(dict(fields))}
+        return [orjson.loads(row["fields"]) for row in self._rows("context_fields", parameters)]
+
+    def plans_of_run(self, run: str) -> list[tuple[str, str]]:
+        return [
+            (row["fingerprint"], row["version"]) for row in self._rows("plans_of_run", {"run": run, "most": MAX_FORKS})
+        ]
 
     def store_code(self, versions: Sequence[CodeVersion]) -> None:
         parts = [stored_safely(each.to_tree()) for each in versions]

@@ -25,10 +25,10 @@ scopes AS (
 ),
 run AS (
     UPDATE flujo_runs
-    SET fingerprint = %(fingerprint)s::text, carried_from = coalesce(carried_from, fingerprint),
+    SET fingerprint = %(fingerprint)s::text,
         parked_for = NULL, status = CASE status WHEN 'parked' THEN 'running' ELSE status END, reason = CASE status WHEN 'parked' THEN NULL ELSE reason END
     WHERE id = %(run)s::text
     RETURNING id
 )
-INSERT INTO flujo_events (run_id, attempt, name, level, data)
-SELECT id, %(mine)s::text, 'run.carried_on', %(level)s::text, %(data)s::text::jsonb FROM run;
+INSERT INTO flujo_events (run_id, name, level, data)
+SELECT id, 'run.carried_on', %(level)s::text, %(data)s::text::jsonb FROM run;

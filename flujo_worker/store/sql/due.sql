@@ -55,7 +55,7 @@ story AS (
 )
 SELECT m.why, m.key, m.address, m.step, m.number, m.kind, m.queue, m.guidance,
        s.version, s.output AS input, s.context, s.lanes::text, s.metadata ->> 'flujo.code' AS code,
-       r.id AS run, r.reference, r.fingerprint, r.queue AS run_queue, r.priority, r.tenant, r.trace_parent, r.root, r.aros::text, r.limits::text,
+       r.id AS run, r.reference, r.fingerprint, r.queue AS run_queue, r.priority, r.tenant, r.trace_parent, r.root, r.aros::text, r.settings::text, r.limits::text,
        extract(epoch FROM r.deadline_at)::float8 AS deadline
 FROM marked m
 LEFT JOIN flujo_scopes s ON s.run_id = m.run_id AND s.address = m.address

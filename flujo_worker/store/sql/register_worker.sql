@@ -2,8 +2,8 @@
 -- anybody judges: an attempt keeps its fence, so the outcome that is being worked on will be merged. Said again, because the
 -- answer was lost, it gives the same answer. The process was started when its first incarnation was.
 WITH born AS (
-    INSERT INTO flujo_workers (id, host, pid, build, slots, schema, lease_until, started_at)
-    VALUES (%(id)s, %(host)s, %(pid)s, %(build)s, %(slots)s, %(schema)s, now() + make_interval(secs => %(lease_s)s),
+    INSERT INTO flujo_workers (id, host, pid, build, slots, schema, code_build, lease_until, started_at)
+    VALUES (%(id)s, %(host)s, %(pid)s, %(build)s, %(slots)s, %(schema)s, %(code_build)s, now() + make_interval(secs => %(lease_s)s),
             coalesce((SELECT started_at FROM flujo_workers WHERE id = %(old)s), now()))
     ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until
 ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from builders import echo
 from pydantic import BaseModel
 
 from flujo_client import Pipeline, Step, StepConfig
@@ -101,3 +102,12 @@ def test_all_of_it_is_told_at_once():
     with pytest.raises(BlueprintError) as refused:
         Pipeline(steps).to_yaml()
     assert [each.key for each in refused.value.findings] == ["a", "b", "c"]
+
+
+def test_what_becomes_of_runs_whose_code_changes_comes_back():
+    """`on_body_change`, and the functions that migrate contexts, by their references."""
+    given = {"on_body_change": "park", "context_migrations": {"1": echo}}
+    written = Pipeline([Step("a", echo)], **given).to_yaml()
+
+    again = Pipeline.from_yaml_text(written, allowed=["*"])
+    assert (again.on_body_change, again.context_migrations) == ("park", {"1": echo})

@@ -232,6 +232,15 @@ def heads(text):
     return [line[8:].rstrip() for line in text.splitlines() if line[4:7] in ("├──", "└──")]
 
 
+def test_a_trace_tells_under_which_changes_a_run_goes_on():
+    told = event("run.carried_on", 3.0, changes=["step 'a': prompt changed"])
+    assert drawn(trace_tree(place("review", "run", id="run_1").model_copy(update={"events": [told]}))) == lines("""
+    review  succeeded  2.00 s
+    run_1
+    └── +3.00 s  run.carried_on  changes=["step 'a': prompt changed"]
+    """)
+
+
 def test_containers_are_drawn_with_what_stands_in_them():
     """Kind, time, spending and how it went, on every level; whose event it is, is not said again (M-291, M-292)."""
     assert drawn(trace_tree(fan_out("succeeded", "succeeded"))) == lines("""
@@ -598,6 +607,10 @@ def test_services():
         "workers": [],
         "other_workers": 0,
         "backlog": {"ready": {"count": 1200, "oldest_s": 99.0}, "queued": {"count": 0, "oldest_s": 0.0}},
+        "parked": [
+            {"reference": "m:a", "fingerprint": "0a1b", "build": None, "runs": 2, "is_pinned": False, "is_live": False},
+            {"reference": "m:p", "fingerprint": "2c3d", "build": "7", "runs": 1, "is_pinned": True, "is_live": False},
+        ],
         "owed_hooks": {"count": 3, "oldest_s": 7200.0},
         "budgets": [BUDGET],
         "refused": {"count": 1300, "reasons": {"foreign": 100, "malformed": 1200}, "kept": 1000, "key": "x:letters"},
@@ -613,6 +626,9 @@ def test_services():
     ready          1,200   oldest 1 min
     queued         0
     hooks pending  3       oldest 2 h
+    parked         2       m:a 0a1b
+    parked         1       m:p 2c3d, build 7: pinned, no live worker is known to
+                           have that code
     budget                 run:run_1: $0.2 of $0.5 spent, $0.1 reserved; 1,200 of
                            1,000 tokens spent, 200 too much
     """)

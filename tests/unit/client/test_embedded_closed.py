@@ -117,6 +117,21 @@ def test_what_workers_print_is_for_their_owner(tmp_path):
         assert stat.S_IMODE(log.stat().st_mode) == 0o600
 
 
+@pytest.mark.parametrize(("chosen", "told"), [({}, 7.5), ({"shutdown_grace_s": 60.0}, 60.0)])
+def test_workers_hand_back_what_they_run_before_they_are_killed(chosen, told):
+    """A fleet kills them 15 s after it told them to stop, unless somebody chose how long that may take."""
+    settings = Settings(database_url="postgresql://127.0.0.1:9/x", broker_url="redis://127.0.0.1:9/0", worker=chosen)
+    environments = []
+
+    class Unstarted(Fleet):
+        def launch(self, _arguments, environment, _out):
+            environments.append(environment)
+
+    Unstarted(settings).spawn()
+
+    assert float(environments[0]["FLUJO_WORKER_SHUTDOWN_GRACE_S"]) == told
+
+
 def assert_closed_after_a_start(folder):
     subprocess.run([sys.executable, "-c", START, str(folder)], check=True, timeout=120, env=with_our_path())
     found = modes(folder)

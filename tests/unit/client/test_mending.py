@@ -139,6 +139,16 @@ def test_a_mending_brings_no_new_fault(file, monkeypatch):
     }
 
 
+def test_a_text_is_validated_once_a_round_and_not_after_every_mending():
+    """A hundred slips of independent steps take one round, and one to see that nothing is left."""
+    steps = "".join(f"  - nmae: s{number}\n    uses: broken_parts:echo\n" for number in range(100))
+    asked = []
+    done = autofix(f"steps:\n{steps}", lambda text: asked.append(text) or found_in(text))
+    assert (len(done.findings), len(asked)) == (100, 2)
+    assert done.text == f"steps:\n{steps}".replace("nmae", "name")
+    assert [each.line for each in done.findings] == sorted(each.line for each in done.findings)
+
+
 def test_every_mending_is_made_somewhere_in_the_corpus(monkeypatch):
     """Or here, for those that no file of it shows."""
     monkeypatch.chdir(HERE / "broken_blueprints")

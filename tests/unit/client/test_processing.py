@@ -64,6 +64,7 @@ TABLE = {
     "enable_aop_default": "full",
     "coercion_tolerant_level": 1,
     "max_unescape_depth": 3,
+    "max_steps": 9,
     "enable_reasoning_precheck": True,
     "shadow_mode": True,
 }
@@ -84,6 +85,7 @@ def test_the_table_stands_over_what_is_built_in():
         ({"aop": "off"}, lambda made: made.parsing.aop == "off"),
         ({"coercion": {"tolerant_level": 2}}, lambda made: made.parsing.tolerant_level == 2),
         ({"coercion": {"max_unescape_depth": 0}}, lambda made: made.parsing.max_unescape_depth == 0),
+        ({"coercion": {"max_steps": 8}}, lambda made: made.parsing.max_steps == 8),
         ({PRECHECK: {"enabled": False}}, lambda made: made.precheck.enabled is False),
         ({"shadow": False}, lambda made: made.shadow is False),
     ],
@@ -100,6 +102,7 @@ def test_a_step_stands_over_the_table_key_by_key(block, read):
                 made.parsing.aop == "full",
                 made.parsing.tolerant_level == 1,
                 made.parsing.max_unescape_depth == 3,
+                made.parsing.max_steps == 9,
                 made.precheck.enabled is True,
                 made.shadow is True,
             )

@@ -279,6 +279,25 @@ def test_a_question_waits_for_its_answer_and_holds_nothing(engine):
     assert planner.told[2]["command_log"][1]["command"] == AskHumanCommand(question="May I?").model_dump()
 
 
+def test_a_question_that_nobody_answers_is_told_to_the_planner(engine):
+    """SYS-17: after `ask_expires_s` the loop goes on, and the planner decides what that means."""
+    planner = Planner(ask("May I?"), finish("without leave"))
+    run_id = engine.enqueue(looped(planner, ask_expires_s=60), "goal")
+    engine.drain()
+    engine.pass_time(59)
+    assert engine.result(run_id).run_status == "paused"
+    engine.pass_time(1)
+    told = {"error": "nobody answered within 60 s"}
+    assert (engine.result(run_id).output, turns(engine.result(run_id))[0]) == ("without leave", (1, "ask_human", told))
+    assert planner.told[1]["command_log"][0]["result"] == told
+
+
+@pytest.mark.parametrize("seconds", [0, -1, "soon"])
+def test_a_time_to_answer_is_above_0(engine, seconds):
+    with pytest.raises(PipelineError, match="expires_s"):
+        engine.run(looped(Planner(finish()), ask_expires_s=seconds), "goal")
+
+
 def test_a_question_may_be_the_last_turn(engine):
     run_id = engine.enqueue(looped(Planner(ask()), max_loops=1), "goal")
     engine.drain()

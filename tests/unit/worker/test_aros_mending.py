@@ -10,7 +10,7 @@ from pydantic_ai import Agent, NativeOutput, ToolOutput
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import FunctionModel
 
-from flujo_client import AgentProcessors, ConfigManager, Pipeline, Step, StepConfig
+from flujo_client import AgentProcessors, ConfigManager, Pipeline, PluginOutcome, Step, StepConfig
 from flujo_client.errors import PausedException, PipelineAbortSignal
 from flujo_client.pipeline.answer_readers import reads_answer
 from flujo_worker.testing import LocalEngine
@@ -358,3 +358,15 @@ def test_a_text_step_has_no_schema_to_break(engine):
     _, result = ran(engine, Says("fine"), lambda data, context=None: {"said": data}, block={"aop": "full"})
 
     assert result.output == {"said": "fine"}
+
+
+@pytest.mark.parametrize(("solution", "holds"), [({"price": 2}, True), ({"price": "two"}, False)])
+def test_what_a_plugin_puts_in_the_answers_place_is_judged_too(engine, solution, holds):
+    class Replaces:
+        async def validate(self, data):
+            return PluginOutcome(success=True, new_solution=solution)
+
+    _, result = ran(engine, Says('{"price": 1}'), plugins=[Replaces()])
+
+    assert result.success == holds
+    assert holds or "after a plugin put it in the answer's place: at /price" in result.error.message

@@ -9,9 +9,10 @@ from flujo_client import ParallelStep, Pipeline, PipelineContext, Step, StepConf
 from flujo_client.config.manager import Settings
 from flujo_client.config.models import Runs
 from flujo_client.contract.envelope import Envelope
-from flujo_client.errors import PipelineError
+from flujo_client.errors import PipelineError, ReplayError
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.serial import loads
+from flujo_worker.replay.replay import replay
 from flujo_worker.sweeper import Sweeper
 from flujo_worker.testing import LocalEngine
 
@@ -75,7 +76,7 @@ def test_a_policy_parks_what_could_go_on(policy, is_project):
         engine.drain()
         assert engine.store.read_run(run).status == "parked"
         reason = engine.store.read_run(run).reason
-        assert ("pinned to the code it was started with" if policy == "pin" else "step 'c' was added") in reason
+        assert ("pinned to the code that it was started with" if policy == "pin" else "step 'c' was added") in reason
         assert named(engine, run, "run.carried_on") == []
 
 
@@ -128,7 +129,7 @@ def test_a_worker_with_older_code_parks_the_run(engine):
     engine._local.put(new, reference=reference)
     engine.drain()
     assert engine.store.read_run(run).status == "parked"
-    assert "this worker was started before the code that the run goes by" in engine.store.read_run(run).reason
+    assert "this worker was started before the code that the run uses" in engine.store.read_run(run).reason
 
 
 def sweeper(engine):
@@ -190,6 +191,29 @@ def test_the_plan_of_a_worker_is_kept_for_those_who_compare(engine):
     engine.deploy(old, new)
     engine.drain()
     assert engine.store.plan(compile_plan(new).fingerprint) is not None
+
+
+def replayed(engine, run):
+    store = engine.store
+    return replay(store.read_recording(run), store.read_notices(run), store.read_scopes(run), [])
+
+
+def test_a_run_under_changed_code_is_replayed_by_its_last_plan(engine):
+    old = steps("a", "b")
+    run = begun(engine, old)
+    engine.deploy(old, steps("a", "n", "b"))
+    engine.drain()
+    assert (replayed(engine, run).notices, replayed(engine, run).difference) == (3, None)
+
+
+def test_a_run_whose_merged_step_was_renamed_is_not_replayed(engine):
+    old = steps("a", "b")
+    run = begun(engine, old)
+    engine.deploy(old, steps("z", "b"))
+    engine.drain()
+    assert engine.store.read_run(run).status == "succeeded"
+    with pytest.raises(ReplayError, match="step 'a' ran under another plan"):
+        replayed(engine, run)
 
 
 def test_retries_go_on_counting(engine):

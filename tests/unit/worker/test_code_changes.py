@@ -123,5 +123,5 @@ def test_each_attempt_records_what_it_was_performed_with(engine, deploy):
 
 
 def test_a_policy_that_is_none_is_refused_where_it_is_written():
-    with pytest.raises(PipelineError, match="`on_body_change` must be ignore or warn or park, got 'stop'"):
+    with pytest.raises(PipelineError, match="`on_body_change` must be one of 'ignore', 'warn', 'park', got 'stop'"):
         Pipeline([Step("a", str)], on_body_change="stop")

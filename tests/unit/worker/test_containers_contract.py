@@ -54,6 +54,7 @@ CONTAINERS = {
         "box", states={"a": body}, start_state="a", end_states=["a"], transitions=[]
     ),
 }
+REPEATING = {"loop", "loop to its maximum", "refinement", "map", "parallel map", "machine"}
 ALL = pytest.mark.parametrize("make", CONTAINERS.values(), ids=CONTAINERS.keys())
 
 
@@ -88,6 +89,7 @@ def test_its_result_is_filled_by_the_same_rules(engine, make):
     assert [each.name for each in result.step_history] == ["before", "box", "after"]
     assert (found.name, found.success, found.attempts) == ("box", True, 1)
     assert found.output == result.output == result.final_pipeline_context.step_outputs["box"]
+    assert (result.final_pipeline_context.title, result.final_pipeline_context.count) == ("wrote in", 1)
     assert "did in" in str(found.output)
     assert found.feedback is None or "fail" not in found.feedback
     assert all(isinstance(key, str) for key in found.metadata_)
@@ -104,7 +106,24 @@ def test_its_children_stand_in_its_history(engine, make):
     for each in every(at(result, "box")):
         assert isinstance(each, StepResult)
         assert (each.success, each.attempts) == (True, 1)
-        assert each.latency_s >= 0
+
+
+@ALL
+def test_its_time_is_that_of_what_ran_in_it(engine, make):
+    """M-283: three seconds pass in the step inside, by the store's clock; each scope around it took them, and its agent's time if it has one."""
+
+    def slow(data, *, context):
+        engine.now += 3.0
+        return work(data, context=context)
+
+    result = engine.run(of(make(body(slow))), "in")
+    around = [
+        each
+        for each in every(at(result, "box"))
+        if each.step_history and any(inner.name == "work" for inner in every(each))
+    ]
+    assert len(around) >= 2
+    assert all(each.latency_s >= 3.0 for each in around)
 
 
 @ALL
@@ -123,6 +142,58 @@ def test_what_was_written_inside_is_seen_after_it(engine, make):
     result = engine.run(of(make(body()), after), "in")
 
     assert result.output == ("wrote in", 1)
+
+
+@ALL
+def test_its_result_has_the_context_that_it_left(engine, make):
+    """M-283, M-444, M-460: that the next step began with, whatever that writes; a plain step has none of its own."""
+
+    def overwrite(data, *, context):
+        context.title = "written later"
+
+    result = engine.run(of(step("before"), make(body()), step("after", overwrite)), "in")
+    before, box, after = result.step_history
+
+    assert type(box.branch_context) is Work
+    assert (box.branch_context.title, box.branch_context.count) == ("wrote in", 1)
+    assert "after" not in box.branch_context.step_outputs
+    assert box.branch_context.step_outputs["box"] == box.output
+    assert (before.branch_context, after.branch_context) == (None, None)
+
+
+@pytest.mark.parametrize("kind", CONTAINERS)
+def test_what_stands_in_it_has_its_context_too_where_it_stands_once(engine, kind):
+    """M-283: of iterations, items and turns none is kept, for there may be any number."""
+    inner = Step.parallel("inner", {"only": body()}, ignore_branch_names=True)
+    result = engine.run(of(CONTAINERS[kind](Pipeline([inner]))), "in")
+    [child] = at(result, "box").step_history
+    counts = [each.branch_context and each.branch_context.count for each in (child, at(child, "inner"))]
+
+    assert counts == ([None, None] if kind in REPEATING else [1, 1])
+
+
+@ALL
+def test_what_failed_has_no_context(engine, make):
+    result = engine.run(of(make(body(fails))), "in")
+    assert {each.branch_context for each in every(at(result, "box"))} == {None}
+
+
+def test_a_branch_has_its_own_context_before_the_merge(engine):
+    """M-440, M-444."""
+
+    def writer(name):
+        def write(data, *, context):
+            context.title, context.count = name, context.count + 1
+
+        return step("write", write)
+
+    fan = Step.parallel("fan", {"a": writer("a"), "b": writer("b")}, merge_strategy="overwrite")
+    found = at(engine.run(of(fan), "in"), "fan")
+    assert [(each.name, each.branch_context.title, each.branch_context.count) for each in found.step_history] == [
+        ("a", "a", 1),
+        ("b", "b", 1),
+    ]
+    assert found.branch_context.title == "b"
 
 
 @ALL

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from random import Random
 
@@ -30,46 +34,83 @@ TESTS = Path(__file__).parents[2]
 PAGE = (TESTS.parent / "docs/reference/events.md").read_text(encoding="utf-8")
 ONCE, BEHIND = StepConfig(max_retries=0), StepConfig(execution_mode="background")
 SCHEMA = {"type": "object", "required": ["count"], "properties": {"count": {"type": "integer"}}}
-PRECHECK, STRUCTURED, BREAKERS = "test_precheck.py", "test_structured_hint.py", "test_breakers_shared.py"
-STEP, STORE, SYSTEM = "test_aros_step.py", "test_store_events.py", "test_system_events.py"
-TOOL = "test_agent_tool.py"
+STORE, SYSTEM, QUARANTINE, OTHER = (
+    "test_store_events.py",
+    "test_system_events.py",
+    "test_quarantine.py",
+    "test_other_code.py",
+)
+BACKGROUND = "test_background_steps.py"
+WAITING = {"wait_until"}
+"""What fails unless its condition comes true."""
+TOLD_BY = {
+    "test_agent_tool.py::test_what_an_agent_says_it_cannot_do_is_told": ["agent_tool.called", "agent_tool.raised"],
+    "test_agent_tool.py::test_an_agent_that_forgets_reads_why_and_calls_again": [
+        "agent_tool.input_invalid",
+        "agent_tool.returned",
+    ],
+    "test_agent_tool.py::test_each_call_is_told_with_its_contracts": ["agent_tool.dropped"],
+    "test_agent_tool.py::test_a_refused_output_is_told": ["agent_tool.output_invalid"],
+    "test_agent_tool.py::test_a_steps_aros_reads_the_agents_output": ["agent.schema", "aros.soe.enabled"],
+    "test_agent_tool.py::test_a_run_that_passes_its_limit_by_a_sub_agent_fails": ["flujo.budget.reserved"],
+    "test_agent_tool.py::test_an_outage_of_a_sub_agents_provider_opens_its_own_breaker": ["flujo.breaker.opened"],
+    "test_breakers_in_engine.py::test_after_the_threshold_nobody_calls_until_the_recovery_is_over": [
+        "flujo.breaker.waiting",
+        "flujo.breaker.half_open",
+        "flujo.breaker.closed",
+    ],
+    "test_prompt_events.py::test_a_rendered_system_prompt_is_told_with_its_variables": ["agent.system.vars"],
+    "test_prompt_events.py::test_the_calls_of_tools_are_told_with_arguments_result_and_time": ["agent.tool"],
+    "test_limits_in_engine.py::test_each_auxiliary_call_has_a_share_of_the_reservation_and_a_line_of_what_it_cost": [
+        "agent.option.dropped",
+        "aros.reasoning.precheck.pass",
+    ],
+    "test_aros_step.py::test_a_failed_precheck_tells_and_goes_on": [
+        "aros.reasoning.precheck.fail",
+        "reasoning.validation",
+    ],
+    "test_aros_step.py::test_without_a_plan_the_precheck_is_skipped_and_the_prompt_is_as_it_was": [
+        "aros.reasoning.precheck.skipped"
+    ],
+    "test_aros_step.py::test_an_enforced_grammar_judges_the_text_as_it_came": [
+        "grammar.applied",
+        "grammar.enforce.pass",
+        "grammar.enforce.fail",
+        "grammar.enforce.skipped",
+    ],
+    "test_hooks.py::test_an_abort_at_a_question_ends_the_run": ["hook.failed"],
+    "test_default_reservations.py::test_a_model_without_a_price_reserves_tokens_and_says_so_once": [
+        "flujo.budget.unpriced"
+    ],
+    "test_hooks.py::test_a_call_that_ends_every_worker_is_given_up": ["hook.lost"],
+    "test_step_output.py::test_what_a_step_prints_is_an_event": ["step.printed"],
+    "test_step_output.py::test_logging_keeps_its_level": ["step.logged"],
+    "test_step_output.py::test_what_is_printed_is_bounded": ["output.dropped"],
+    "test_step_output.py::test_who_blocks_the_loop_is_told_what_to_do": ["step.blocked_loop"],
+    "test_left_behind.py::test_an_agent_that_ignores_its_cancellation_fails_with_its_timeout": ["step.left_behind"],
+    "test_blueprint_kinds.py::test_a_missing_name_leaves_a_gap_and_is_told": ["template.missing"],
+    "test_carrying_on.py::test_what_is_to_come_is_run_as_the_new_code_says": ["run.carried_on"],
+    "test_carrying_on.py::test_a_run_waits_for_a_branch_that_runs_under_the_old_code": ["run.waits_for_old_code"],
+    "test_context_migrations.py::test_it_is_migrated_once": ["context.migrated"],
+    "test_code_changes.py::test_a_conversation_whose_tool_changed_is_warned_of_once": ["code.changed"],
+    "test_template_events.py::test_resolved_templates_are_told_by_name": ["template.resolved"],
+}
+"""Tests of this folder that tell what these scenarios do not; they are run here, and what they tell is written down."""
 ELSEWHERE = {
-    **dict.fromkeys(["aros.reasoning.precheck.fail", "aros.reasoning.precheck.pass"], PRECHECK),
-    **dict.fromkeys(["aros.reasoning.precheck.skipped", "reasoning.validation"], PRECHECK),
-    **dict.fromkeys(["aros.soe.enabled", "grammar.applied"], STRUCTURED),
-    **dict.fromkeys([f"flujo.breaker.{name}" for name in ("opened", "waiting", "half_open", "closed")], BREAKERS),
-    **dict.fromkeys(["grammar.enforce.fail", "grammar.enforce.pass", "grammar.enforce.skipped"], STEP),
     **dict.fromkeys(["attempt.lost", "attempt.sent_again", "run.enqueued"], STORE),
-    "attempt.handed_back": "test_store_leases.py",
     **dict.fromkeys(["worker.log", "worker.started", "worker.stopped", "events.dropped"], SYSTEM),
-    **dict.fromkeys([f"agent_tool.{name}" for name in ("called", "input_invalid", "dropped")], TOOL),
-    **dict.fromkeys([f"agent_tool.{name}" for name in ("output_invalid", "returned", "raised")], TOOL),
+    **dict.fromkeys(["attempt.isolated", "attempt.crashed"], QUARANTINE),
+    **dict.fromkeys(["run.parked", "run.unparked"], OTHER),
+    **dict.fromkeys(["background.stale", "background.started_again"], BACKGROUND),
     "aros.guidance.not_injected": "test_precheck_guidance.py",
-    "flujo.budget.reserved": "test_limits_in_engine.py",
-    **dict.fromkeys(["attempt.isolated", "attempt.crashed"], "test_quarantine.py"),
-    "step.blocked_loop": "test_left_behind.py",
-    "step.left_behind": "test_left_behind.py",
-    **dict.fromkeys(["step.printed", "step.logged"], "test_step_output.py"),
-    "output.dropped": "test_step_output.py",
-    "hook.failed": "test_hooks.py",
-    "hook.lost": "test_hooks.py",
+    "attempt.handed_back": "test_rolling_restarts.py",
     "outcome.refused": "test_lost_workers.py",
     "output.cut": "test_structured_output.py",
-    "template.undefined": "test_prompt_templates.py",
-    **dict.fromkeys(["agent.system.vars", "agent.schema", "agent.tool"], "test_prompt_events.py"),
-    "agent.option.dropped": "test_agent_factory.py",
-    "template.missing": "test_blueprint_kinds.py",
-    "template.resolved": "test_template_events.py",
-    "run.unreadable": "test_unreadable_rows.py",
-    "run.parked": "test_other_code.py",
-    "run.unparked": "test_other_code.py",
-    "run.carried_on": "test_other_code.py",
-    "run.waits_for_old_code": "test_carrying_on.py",
     "run.cancel_requested": "test_trace_endings.py",
-    "background.stale": "test_background_steps.py",
-    "background.started_again": "test_background_steps.py",
+    "run.unreadable": "test_unreadable_rows.py",
+    "template.undefined": "test_prompt_templates.py",
 }
-"""What these scenarios cannot tell, and the test that asserts it."""
+"""What only Postgres, several processes or a real connection tells, and the file with the assertion about it."""
 
 
 class Count(BaseModel):
@@ -180,11 +221,62 @@ def documented():
     return {name for row in rows if len(row) == 4 for name in re.findall(r"`([^`]+)`", row[0])}
 
 
+@pytest.fixture(scope="module")
+def told_by_tests(tmp_path_factory):
+    """The names that the tests of TOLD_BY tell, run in a process of their own."""
+    file = tmp_path_factory.mktemp("told") / "names"
+    here = Path(__file__).parent
+    environment = {**os.environ, "TOLD_EVENTS": str(file), "PYTHONPATH": str(here)}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "event_recorder", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    done = subprocess.run(
+        [*command, *(str(here / each) for each in TOLD_BY)],
+        cwd=TESTS.parent,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
+    return set(file.read_text(encoding="utf-8").split())
+
+
 def test_every_documented_event_is_told(told):
-    assert documented() - told == ELSEWHERE.keys()
+    """U-21: each has one place where it is told."""
+    by_tests = [name for names in TOLD_BY.values() for name in names]
+    assert documented() - told == {*by_tests, *ELSEWHERE}
+    assert len(by_tests) == len(set(by_tests))
+
+
+def test_what_other_tests_are_to_tell_they_tell(told_by_tests):
+    """U-21: as a fact, not as a word in a file."""
+    assert {name for names in TOLD_BY.values() for name in names} - told_by_tests == set()
+
+
+def test_no_event_is_told_that_the_page_does_not_have(told, told_by_tests):
+    """The other way round."""
+    assert (told | told_by_tests) - documented() == set()
 
 
 @pytest.mark.parametrize(("name", "file"), ELSEWHERE.items())
 def test_what_is_told_elsewhere_is_asserted_there(name, file):
+    """In the assertion of a test, or in what its comparison is made of: not in a comment, nor in what it sets up."""
     [found] = TESTS.rglob(file)
-    assert f'"{name}"' in found.read_text(encoding="utf-8")
+    asserted = {
+        each.value
+        for node in ast.walk(ast.parse(found.read_text(encoding="utf-8")))
+        if asserts(node)
+        for each in ast.walk(node)
+        if isinstance(each, ast.Constant)
+    }
+    assert name in asserted
+
+
+def asserts(node):
+    """Tell whether a statement fails if what it names does not come: an assertion, a wait, `[told] = …`."""
+    if isinstance(node, ast.Assign):
+        return isinstance(node.targets[0], ast.List)
+    return isinstance(node, ast.Assert) or (isinstance(node, ast.Call) and called(node) in WAITING)
+
+
+def called(node):
+    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", None)

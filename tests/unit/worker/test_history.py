@@ -8,13 +8,13 @@ from concurrent.futures import Future
 import pytest
 from builders import enqueued, pipeline_of
 
-from flujo_client import LoopStep, Pipeline, Step, StepConfig, UsageEstimate, UsageLimits
+from flujo_client import LoopStep, Pipeline, Step, StepConfig, UsageLimits
 from flujo_client.config.manager import Settings
 from flujo_client.config.models import Historical
 from flujo_client.contract.outcome import Usage
 from flujo_worker.agents.answer import AgentAnswer
-from flujo_worker.attempts.budget import History
-from flujo_worker.domain.budget import learned, place_of
+from flujo_worker.attempts.spent_history import History
+from flujo_worker.domain.budget import Learned, learned, place_of
 from flujo_worker.testing import LocalEngine
 
 HISTORICAL = {"cost": {"estimation_strategy": "historical", "historical": {"attempts": 2}}}
@@ -67,7 +67,7 @@ def asked():
 
 def test_it_is_read_beside_the_attempts_and_again_when_it_is_old(asked):
     books, times, expected = asked
-    assert [expected() for _ in range(3)] == [UsageEstimate(cost_usd=0.5, tokens=11)] * 3
+    assert [expected() for _ in range(3)] == [Learned(cost_usd=0.5, tokens=11, output_tokens=5, requests=1)] * 3
     times[0] = 59.0
     assert (expected().tokens, books.reads) == (11, 1)
     times[0] = 61.0
@@ -107,7 +107,6 @@ def reserved(engine, pipeline):
 def test_an_attempt_reserves_what_those_before_it_have_cost(settings, config, asked):
     pipeline = twice(config)
     with LocalEngine(Settings.model_validate(settings)) as engine:
-        if history := engine.attempts._claims._history:
-            history._threads = Now()
+        engine.attempts._claims._history._threads = Now()
         engine.run(pipeline, "in")
         assert reserved(engine, pipeline) == asked

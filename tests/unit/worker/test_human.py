@@ -37,8 +37,17 @@ def test_the_status_in_the_context_is_paused_with_the_question(engine):
     run = asked(engine, sequence(ask()))
     context = engine.result(run).final_pipeline_context
     assert (context.status.value, context.pause_message) == ("paused", "go?")
+    assert context.scratchpad == {"status": "paused"}
     context = engine.answer(run, "yes").final_pipeline_context
-    assert (context.status.value, context.pause_message) == ("running", None)
+    assert (context.status.value, context.pause_message, context.scratchpad) == ("running", None, {})
+
+
+def test_a_status_of_the_users_own_stays_in_the_scratchpad(engine):
+    """C-16: what a step has put there is not overwritten, neither by the pause nor by its end."""
+    run = engine.enqueue(sequence(ask()), None, context={"scratchpad": {"status": "drafted"}})
+    engine.drain()
+    assert engine.result(run).final_pipeline_context.scratchpad == {"status": "drafted"}
+    assert engine.answer(run, "yes").final_pipeline_context.scratchpad == {"status": "drafted"}
 
 
 def test_without_a_message_the_step_is_named(engine):

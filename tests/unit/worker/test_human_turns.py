@@ -8,7 +8,6 @@ from human_parts import ask, asked, told
 
 from flujo_client import (
     AgentProcessors,
-    ConditionalStep,
     DynamicParallelRouterStep,
     ImportStep,
     ParallelStep,
@@ -359,16 +358,3 @@ def test_a_router_that_asks_is_told_its_branches(engine):
     )
     run = asked(engine, of(router), 0)
     assert engine.answer(run, ["b"]).output == {"b": 1}
-
-
-def test_where_nothing_can_wait_a_pause_fails_the_run(engine):
-    """A condition is asked while it is decided what follows: it fails, under its own name."""
-
-    def condition(*_):
-        raise PausedException("which way?")
-
-    box = ConditionalStep("if", condition_callable=condition, branches={"x": Step("y", more)})
-    result = engine.result(asked(engine, of(box), 0))
-    assert (result.run_status, result.error.code) == ("failed", "PAUSED")
-    with pytest.raises(RunFailed, match=r"PausedException: which way\?"):
-        result.raise_for_status()

@@ -22,6 +22,8 @@ class Roll:
         self.adopts = set()
         self.before_adopting = lambda: None
         self.is_settled = threading.Event()
+        self.is_to_stop = False
+        self.kept = set()
 
     def register_worker(self, member, lease_s, *, old=None, held=()):
         if old is not None:
@@ -29,14 +31,18 @@ class Roll:
         return self.adopts & set(held)
 
     def release_unowned(self, worker, kept, older_s):
+        self.kept = set(kept)
         return set()
+
+    def hand_back(self, worker, keys):
+        return set(keys)
 
     def renew(self, worker, lease_s, held):
         if self.renewals:
             lost = self.renewals.pop(0)(held)
             return None if lost is None else Renewal(lost)
         self.is_settled.set()
-        return Renewal(set())
+        return Renewal(set(), self.is_to_stop)
 
     def deregister_worker(self, worker):
         pass
@@ -111,3 +117,41 @@ def test_a_lost_attempt_is_cancelled(roll, lease):
         roll.renewals.append(set)
         roll.wait()
         assert lost.cancelled
+
+
+def test_what_was_let_go_to_be_handed_back_is_not_disowned_meanwhile(roll, lease):
+    """Disowned it would count as lost."""
+    with working(lease, "held", 1):
+        with working(lease, "ending", 1):
+            lease.interrupt()
+        roll.wait()
+        roll.wait()
+        assert roll.kept == {"held", "ending"}
+
+        assert lease.hand_back() == {"ending"}
+        roll.wait()
+        roll.wait()
+        assert roll.kept == {"held"}
+
+
+def test_what_begins_while_all_is_interrupted_is_interrupted_too(lease):
+    lease.interrupt()
+
+    with working(lease, "late", 1) as late:
+        assert late.interrupted
+    assert lease.hand_back() == {"late"}
+
+
+def test_a_request_to_stop_is_heard_once(roll):
+    told = []
+    lease = Lease(
+        roll, Member("w", "host", 1, "b", 1), lease_s=1.0, renew_s=0.01, on_told_to_stop=lambda: told.append(1)
+    )
+    lease.start()
+    roll.wait()
+    assert told == []
+    roll.is_to_stop = True
+    for _ in range(3):
+        roll.wait()
+    lease.stop()
+    assert told == [1]

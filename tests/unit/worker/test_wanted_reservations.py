@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from priced_model import PricedModel
+
 from flujo_client import Pipeline, Step, StepConfig, UsageLimits
 from flujo_client.config.manager import Settings
+from flujo_worker.agents import make_agent_async
 from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.attempts import claim
 from flujo_worker.testing import LocalEngine
@@ -32,9 +35,21 @@ def test_the_agents_of_a_step_are_looked_up_once(monkeypatch):
         assert looked_up(monkeypatch, engine, pipeline, 3) == (["a", "b"], [7] * 6)
 
 
-def test_what_attempts_have_cost_is_asked_for_each(monkeypatch):
-    """Requirements §2.7: it changes."""
-    pipeline = Pipeline([Step("a", answer, config=StepConfig(expected_tokens=7))])
-    settings = Settings.model_validate({"cost": {"estimation_strategy": "historical"}})
-    with LocalEngine(settings) as engine:
-        assert looked_up(monkeypatch, engine, pipeline, 3) == (["a"] * 3, [7] * 3)
+def test_a_step_that_says_what_it_costs_has_no_prompt_read_for_it(monkeypatch):
+    """M-044: what is reserved must stay cheap."""
+    monkeypatch.setattr(claim, "prompt_bytes", lambda *_: 1 / 0)
+    config = StepConfig(expected_tokens=7, expected_cost_usd=0.1)
+    pipeline = Pipeline([Step("a", make_agent_async(PricedModel()), config=config)])
+    with LocalEngine(Settings()) as engine:
+        assert looked_up(monkeypatch, engine, pipeline, 2)[1] == [7, 7]
+
+
+def test_a_known_step_is_claimed_without_a_thread(monkeypatch):
+    """M-044: nothing blocks where prices and prompt are in this process."""
+    pipeline = Pipeline([Step("a", make_agent_async(PricedModel()), config=StepConfig(max_tokens=9))])
+    with LocalEngine(Settings()) as engine:
+        asked, look_up = [], engine.attempts._claims._look_up
+        monkeypatch.setattr(engine.attempts._claims, "_look_up", lambda *given: asked.append(given) or look_up(*given))
+        for _ in range(3):
+            assert engine.run(pipeline, "in", limits=LIMITS).success
+    assert len(asked) == 1

@@ -1,0 +1,60 @@
+"""Run the ready-made pipelines and wait for them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.api.runner import Flujo
+from flujo_client.errors import ResumeError
+
+if TYPE_CHECKING:
+    from flujo_client.contract.checklist import Candidate
+    from flujo_client.contract.results import PipelineResult
+    from flujo_client.pipeline.pipeline import Pipeline
+    from flujo_client.pipeline.step import Step
+
+
+async def run_agentic_loop_pipeline(
+    pipeline: str | Pipeline | Step,
+    initial_prompt: Any = None,
+    *,
+    resume_from: PipelineResult | str | None = None,
+    human_input: Any = None,
+    **options: Any,
+) -> PipelineResult:
+    """Run an agentic loop's pipeline to its end, or to its next question to a person.
+
+    Args:
+        pipeline: as `make_agentic_loop_pipeline` makes it, where workers find it; or its reference.
+        initial_prompt: the goal.
+        resume_from: a run that waits for a person, or its id: it goes on, and `initial_prompt` does not count.
+        human_input: the answer to its question.
+        options: further ones of `Flujo`.
+
+    Raises:
+        ResumeError: the run has no question open, or the answer does not fit; or no run is named that it is for.
+    """
+    if resume_from is None and human_input is not None:
+        raise ResumeError("human_input needs the run that asked for it", suggestion="pass that run as `resume_from`")
+    async with Flujo(pipeline, **options) as runner:
+        if resume_from is not None:
+            return await runner.resume_async(resume_from, human_input)
+        return await runner.run_async(initial_prompt)
+
+
+async def run_default_pipeline(pipeline: str | Pipeline | Step, task: Any, **options: Any) -> Candidate:
+    """Run a default pipeline for a task, and give its last solution, whether it has passed or not.
+
+    Args:
+        pipeline: as `make_default_pipeline` makes it, where workers find it; or its reference.
+        task: what is to be done.
+        options: further ones of `Flujo`.
+
+    Raises:
+        RunEnded: an agent failed for good, or the run was ended from elsewhere.
+        PausedException: an agent asks a person; `Flujo(…).resume_async` answers, and goes on.
+    """
+    async with Flujo(pipeline, **options) as runner:
+        result = await runner.run_async(task)
+    found: Candidate = result.raise_for_status().output
+    return found

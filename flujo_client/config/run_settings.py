@@ -1,0 +1,58 @@
+"""The settings that travel with a run from where it is enqueued, so that no worker's own file changes it half-way.
+
+In: a process's settings; then what a message carries, in which whatever has its default is left out. Out: the settings of that run.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+from flujo_client.config.models import Agents, BreakerSettings, Cost, Retry, Section, TemplateSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from flujo_client.config.manager import Settings
+
+_OF_PROCESSES: Final = {"template": {"folders"}, "agents": {"cancel_grace_s"}, "cost": {"historical"}}
+"""What depends on the machine, or on what a process reads for many runs at once; it stays each worker's own."""
+
+
+class RunSettings(Section):
+    """The sections that can change what becomes of a run."""
+
+    retry: Retry = Retry()
+    cost: Cost = Cost()
+    breakers: BreakerSettings = BreakerSettings()
+    template: TemplateSettings = TemplateSettings()
+    agents: Agents = Agents()
+
+    @classmethod
+    def of(cls, settings: Settings) -> RunSettings:
+        """Take these sections of a process's settings."""
+        return cls(**{name: getattr(settings, name) for name in cls.model_fields})
+
+    def table(self) -> dict[str, Any]:
+        """Write them as plain data, without what has its default."""
+        written = self.model_dump(mode="json", exclude_defaults=True, exclude=_OF_PROCESSES)
+        return {name: section for name, section in written.items() if section}
+
+
+def settings_of(table: Mapping[str, Any] | None, own: RunSettings) -> RunSettings:
+    """Return the settings of a run.
+
+    Args:
+        table: what travelled with it; None for a run of a client that sends none.
+        own: this process's.
+    """
+    if table is None:
+        return own
+    return _read(json.dumps(table, sort_keys=True), own.template.folders)
+
+
+@lru_cache(maxsize=256)
+def _read(text: str, folders: tuple[str, ...]) -> RunSettings:
+    read = RunSettings.model_validate_json(text)
+    return read.model_copy(update={"template": read.template.model_copy(update={"folders": folders})})

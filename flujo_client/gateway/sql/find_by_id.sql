@@ -1,0 +1,1 @@
+SELECT tenant, digest FROM flujo_runs WHERE id = %(run)s;

@@ -1,0 +1,117 @@
+"""What one attempt's calls of an agent are expected to cost before they are made.
+
+It must not call an agent or a model. In: an agent; then the size of what it will be asked, and what earlier attempts have spent. Out: US
+dollars and tokens. A token is taken to be three bytes, fewer than in most texts, because what is reserved in excess is returned.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from flujo_client.contract.limits import UsageEstimate
+from flujo_worker.agents.factory import MODEL_OPTIONS, FlujoAgent, asker_of, model_of
+from flujo_worker.agents.pricing import AskedModel, models_of, price_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from flujo_client.config.models import Cost
+    from flujo_worker.domain.budget import Learned
+
+BYTES_PER_TOKEN: Final = 3
+_MAX_TOKENS: Final = MODEL_OPTIONS[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class AgentFacts:
+    """What is known of an agent before it is called.
+
+    Attributes:
+        model: its model as the agent names it; empty if it names none.
+        models: the models that it may ask, of which the dearest counts.
+        instruction_bytes: the length of its constant instructions.
+        max_tokens: the most output tokens of one request, if the agent says so.
+        write_prompt: writes what an agent with templates of its own tells its model about an input and a context.
+    """
+
+    model: str = ""
+    models: tuple[AskedModel, ...] = ()
+    instruction_bytes: int = 0
+    max_tokens: int | None = None
+    write_prompt: Callable[[Any, Any], str] | None = None
+
+
+class CallEstimate(NamedTuple):
+    """What is expected of a call, and the models among those asked that have no price."""
+
+    expected: UsageEstimate
+    unpriced: tuple[str, ...] = ()
+
+
+def facts_of(agent: Any) -> AgentFacts:
+    """Collect what an agent says of itself. An agent that cannot say it fails when it is called, where that is told."""
+    try:
+        asker = asker_of(agent)
+        library = asker.agent if isinstance(asker, FlujoAgent) else asker
+        name, model = model_of(asker) or "", getattr(library, "model", None)
+        return AgentFacts(
+            model=name,
+            models=tuple(models_of(model)) or ((AskedModel("", name),) if name else ()),
+            instruction_bytes=sum(len(each.encode()) for each in _instructions(library)),
+            max_tokens=_max_tokens(asker, library, model),
+            write_prompt=getattr(agent, "__flujo_prompt__", None),
+        )
+    except Exception:  # noqa: BLE001 - what makes a model, and what it says of itself, is user code
+        return AgentFacts()
+
+
+def configured(facts: AgentFacts, cost: Cost) -> UsageEstimate | None:
+    """Give what the project expects of an agent's model, if it says so."""
+    by_pattern = (each for pattern, each in cost.estimators.items() if fnmatchcase(facts.model, pattern))
+    return cost.estimators.get(facts.model) or next(by_pattern, None)
+
+
+def estimated(
+    facts: AgentFacts, prompt_bytes: int, cost: Cost, *, max_tokens: int | None, known: Learned | None
+) -> CallEstimate:
+    """Expect what the model's price makes of the prompt and of the output that it may write.
+
+    Args:
+        facts: the agent's.
+        prompt_bytes: the length of its prompt and of the conversation before it.
+        cost: the project's prices, and what a model writes of which nothing else is known.
+        max_tokens: the most output tokens of one request, if the step says so.
+        known: what attempts at the step have spent before. An agent with tools makes several requests, each with the whole prompt.
+    """
+    if not facts.models:
+        return CallEstimate(UsageEstimate(tokens=max_tokens or 0))
+    requests = 1 if known is None else max(1, known.requests)
+    read = requests * math.ceil((facts.instruction_bytes + prompt_bytes) / BYTES_PER_TOKEN)
+    most = max_tokens or facts.max_tokens
+    usual = cost.default_output_tokens if known is None else known.output_tokens
+    written = usual if most is None else requests * most
+    prices = {each: price_of(each, read, written, cost) for each in facts.models}
+    return CallEstimate(
+        UsageEstimate(cost_usd=max(price or 0.0 for price in prices.values()), tokens=read + written),
+        tuple(str(each) for each, price in prices.items() if price is None),
+    )
+
+
+def _instructions(agent: Any) -> list[str]:
+    """Return the constant texts among a library agent's instructions, which it shows nowhere in public."""
+    found = [*(getattr(agent, "_system_prompts", None) or ()), *(getattr(agent, "_instructions", None) or ())]
+    texts = [getattr(each, "instruction", each) for each in found]
+    return [each for each in texts if isinstance(each, str)]
+
+
+def _max_tokens(asker: Any, agent: Any, model: Any) -> int | None:
+    own = (
+        getattr(asker, "model_options", None),
+        getattr(agent, "model_settings", None),
+        getattr(model, "settings", None),
+    )
+    given = (each.get(_MAX_TOKENS) for each in own if isinstance(each, dict))
+    return next((each for each in given if isinstance(each, int) and each > 0), None)

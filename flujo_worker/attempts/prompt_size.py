@@ -1,0 +1,67 @@
+"""How long the prompt of an attempt will be, before the attempt is claimed: what its reservation is estimated from.
+
+It runs no user code: templates are rendered, prompt processors and a `BaseAgent`'s own way to write are left out. In: an envelope with
+nothing left to fetch, and the code that it names. Out: bytes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.pipeline.compiled_text import Filling, Templated, filling_by
+from flujo_client.serial import decode
+from flujo_worker.agents.previews import text_of
+from flujo_worker.attempts.conversation import history_text
+from flujo_worker.domain.conversation import conversation_at
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from flujo_client.contract.envelope import Envelope
+    from flujo_client.pipeline.step import Step
+    from flujo_worker.user_code.code_registry import LoadedPipeline
+
+    WritePrompt = Callable[[Any, Any], str] | None
+
+
+def is_rendered(envelope: Envelope, entry: LoadedPipeline, step: Step, write_prompt: WritePrompt) -> bool:
+    """Tell whether anything else than the input becomes the prompt: a template's text, or what was said before."""
+    is_templated = step.input is not None or write_prompt is not None
+    return is_templated or conversation_at(entry.plan, envelope.address) is not None
+
+
+def prompt_bytes(
+    envelope: Envelope, entry: LoadedPipeline, step: Step, write_prompt: WritePrompt, resolve: Callable[[str], Any]
+) -> int:
+    """Count the bytes of the prompt, of the conversation before it and of the guidance after it.
+
+    What cannot be rendered fails the attempt, where that is told; its input counts here.
+
+    Args:
+        envelope: the attempt's, with its values inline.
+        entry: its pipeline.
+        step: its live step.
+        write_prompt: how the step's agent writes its prompt, if it has templates of its own.
+        resolve: finds the classes that values are made of.
+    """
+    guidance = len((envelope.guidance or "").encode())
+    if not is_rendered(envelope, entry, step, write_prompt):
+        return guidance + envelope.input.length
+    try:
+        with filling_by(Filling("ignore")):
+            return guidance + len(_rendered(envelope, entry, step, write_prompt, resolve).encode())
+    except Exception:  # noqa: BLE001 - as said above
+        return guidance + envelope.input.length
+
+
+def _rendered(
+    envelope: Envelope, entry: LoadedPipeline, step: Step, write_prompt: WritePrompt, resolve: Callable[[str], Any]
+) -> str:
+    data = decode(envelope.input.tree(), resolve=resolve)
+    context = None if envelope.context is None else decode(envelope.context.tree(), resolve=resolve)
+    if step.input is not None:
+        data = Templated(step.input)(data, context)
+    prompt = text_of(data) if write_prompt is None else write_prompt(data, context)
+    rules = conversation_at(entry.plan, envelope.address)
+    history = None if rules is None else history_text(context, rules)
+    return prompt if history is None else f"{history}\n\n{prompt}"

@@ -1,0 +1,84 @@
+"""What changed about a context model since contexts were written with it, and whether a stored context is touched by that. Pure.
+
+In: the fields that the model has, and those that it had; a context's tree. Out: differences in words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+Fields: TypeAlias = Mapping[str, Mapping[str, Any]]
+"""The fields of a model by name, each with what is known of it."""
+
+TYPE, SCHEMA, REQUIRED = "type", "schema", "required"
+"""What is known of a field: its type for people, the digest of its schema, and whether it has no default."""
+_MODEL: Final = "model"
+
+
+@dataclass(frozen=True, slots=True)
+class ContextChange:
+    """What a context may have that the model has not any more, or not so: names of fields, each with its former types.
+
+    Attributes:
+        now: the fields that the model has.
+        removed: fields that it had.
+        retyped: fields that had another type.
+        required: fields that it had not, and that have no default.
+        keeps_extra: the model keeps fields that it does not declare.
+    """
+
+    now: Fields
+    removed: Mapping[str, frozenset[str]]
+    retyped: Mapping[str, frozenset[str]]
+    required: frozenset[str]
+    keeps_extra: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.removed or self.retyped or self.required)
+
+    def misfits(self, tree: Any, fits: Mapping[str, bool]) -> Iterator[str]:
+        """Say what keeps a context from being read; nothing for one that was written with fields that are as they were.
+
+        Args:
+            tree: the context as it is stored.
+            fits: whether what is stored for a field of another type is of the present one.
+        """
+        sent = fields_of(tree)
+        for name in sent:
+            if name not in self.now and not self.keeps_extra:
+                yield f"field '{name}' was removed"
+            elif name in self.retyped and not fits.get(name, True):
+                was = " or ".join(sorted(self.retyped[name]))
+                yield f"field '{name}' was {was} and is {self.now[name][TYPE]} now"
+        yield from (f"field '{name}' was added without a default" for name in sorted(self.required - sent.keys()))
+
+
+def change_of(now: Fields, before: Iterable[Fields], *, keeps_extra: bool) -> ContextChange:
+    """Compare the fields that a model has with all those that it had."""
+    removed: dict[str, frozenset[str]] = {}
+    retyped: dict[str, frozenset[str]] = {}
+    required: set[str] = set()
+    for old in before:
+        for name, field in old.items():
+            if name not in now:
+                removed[name] = removed.get(name, frozenset()) | {field[TYPE]}
+            elif field[SCHEMA] != now[name][SCHEMA]:
+                retyped[name] = retyped.get(name, frozenset()) | {field[TYPE]}
+        required |= {name for name, field in now.items() if name not in old and field[REQUIRED]}
+    return ContextChange(now, removed, retyped, frozenset(required), keeps_extra)
+
+
+def fields_of(tree: Any) -> Mapping[str, Any]:
+    """Return the stored fields of a model, each as a tree."""
+    fields = tree.get("v") if isinstance(tree, dict) else None
+    return fields if isinstance(fields, dict) else {}
+
+
+def is_of(tree: Any, model: str) -> bool:
+    """Tell whether a tree is one of a model, by its reference."""
+    return isinstance(tree, dict) and (tree.get("$"), tree.get("c")) == (_MODEL, model)

@@ -1,0 +1,118 @@
+"""Waiting for a person: the work row that holds a question, and where a decision may stop for one.
+
+User code that is asked while a decision is made may raise a pause. The decision then ends at the last sequence or fan-out that it had come
+to, with a question there, and goes on from that place with the answer. What was asked after that place is asked again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flujo_client.address import branch_of
+from flujo_client.contract.outcome import Fault
+from flujo_client.transport.chords import NO_LANE
+from flujo_worker.domain.values import SlotReleased, UserCodeFailed, UserCodePaused
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Mapping
+    from typing import Any
+
+    from flujo_client.contract.envelope import AttemptKind
+    from flujo_client.contract.plan import Node, Plan
+    from flujo_worker.domain.draft import DecisionBuilder, ScopeState, Steps
+    from flujo_worker.domain.values import CallUserCode, ReadScope
+
+KEPT = "QUESTION_NOT_PROPAGATED"
+FIRST_AGAIN = 2
+"""The number of the first work that goes on from a place with an answer; what begins there first has 1."""
+
+
+def stops(draft: DecisionBuilder, scope: ScopeState, node: Node, step: str) -> bool:
+    """Note that a decision can wait here, at a place of that name; make the question's row if it is to."""
+    draft.stop, draft.stops_at = draft.stop + 1, scope.address
+    paused = draft.pauses.get(draft.stop)
+    if paused is None:
+        return False
+    envelope = draft.notice.envelope
+    is_again = (envelope.address, envelope.step, envelope.kind) == (scope.address, step, "start")
+    question = {"message": paused.message, "schema": None, "expires_s": None, "role": paused.role, "path": paused.path}
+    number = envelope.number + 1 if is_again else FIRST_AGAIN
+    wait(draft, scope, node, question, kind="start", step=step, number=number)
+    return True
+
+
+def wait(
+    draft: DecisionBuilder,
+    scope: ScopeState,
+    node: Node,
+    question: Mapping[str, Any],
+    *,
+    number: int,
+    kind: AttemptKind = "resume",
+    **place: Any,
+) -> None:
+    """Make the row of a question, which gives its lane to a sibling meanwhile."""
+    draft.work(scope, node, kind=kind, number=number, question=question, delay_s=question["expires_s"] or 0.0, **place)
+    draft.lane_left = _lane_left(draft, scope)
+    draft.emit("flujo.paused", step=node.name, message=question["message"])
+
+
+def carried_out(
+    draft: DecisionBuilder, steps: Steps, known: list[tuple[int, Any]]
+) -> Generator[CallUserCode | ReadScope, Any, UserCodePaused | None]:
+    """Carry out a decision's steps; give the pause that user code raised, if it did, for the decision to stop before it.
+
+    Args:
+        draft: the decision in the making.
+        steps: of the decision.
+        known: what was answered before, each with the stop that it came after; what is answered now is added.
+    """
+    answer, left = None, iter(list(known))
+    while True:
+        try:
+            request = steps.throw(answer) if isinstance(answer, UserCodeFailed) else steps.send(answer)
+        except StopIteration:
+            return None
+        _, answer = next(left, (0, _UNKNOWN))
+        if answer is not _UNKNOWN:
+            continue
+        try:
+            answer = yield request
+        except UserCodeFailed as refused:
+            answer = refused
+        except UserCodePaused as paused:
+            kept = kept_from_people(draft.plan, draft.stops_at, f"{paused.role} of '{paused.path}'", paused.message)
+            if draft.stop and kept is None:
+                known[:] = [each for each in known if each[0] < draft.stop]
+                return paused
+            answer = UserCodeFailed(kept or paused.fault)
+        known.append((draft.stop, answer))
+
+
+def kept_from_people(plan: Plan, address: str, asks: str, message: str) -> Fault | None:
+    """Give the failure of a question that an import around it lets nobody answer (`propagate_hitl=False`), a child run's import too."""
+    above: str | None = address
+    while above is not None:
+        container, _, above = plan.locate(above)
+        if container is not None and "asks_nobody" in container.rules:
+            problem = f"{asks} asks a person, which import '{container.name}' forbids (propagate_hitl=False): {message}"
+            return Fault("human", "HumanInputError", problem, problem, module="flujo_client.errors", code=KEPT)
+    return None
+
+
+def _lane_left(draft: DecisionBuilder, scope: ScopeState) -> SlotReleased | None:
+    """Release the lane of the innermost fan-out, if its lanes are counted: a branch that waits for a person must not hold up its siblings."""
+    fan_out = max(scope.lanes, key=len, default=None)
+    if fan_out is None or scope.lanes[fan_out] == NO_LANE:
+        return None
+    container = draft.plan.locate(fan_out).container
+    if container is None or container.rules.get("max_concurrency") is None:
+        return None
+    branch = branch_of(fan_out, scope.address)
+    addresses = [scope.address]
+    while addresses[-1] != branch:
+        addresses.append(draft.plan.locate(addresses[-1]).above or "")
+    return SlotReleased(fan_out, scope.lanes[fan_out], tuple(addresses))
+
+
+_UNKNOWN = object()

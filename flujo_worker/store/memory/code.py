@@ -1,0 +1,45 @@
+"""What the store in memory has on record of code: versions, the fields that context models had, and the plans that a run went by."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flujo_worker.store.memory.tables import Tables
+from flujo_worker.store.shared_rules import MAX_FORKS
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from flujo_client.contract.code import CodeVersion
+    from flujo_worker.domain.context_change import Fields
+
+
+class CodeInMemory(Tables):
+    """A part of the port `Ledger`."""
+
+    def context_fields(self, model: str, digest: str, fields: Fields) -> list[Fields]:
+        with self._lock:
+            known = self._context_fields.setdefault(model, {})
+            known.setdefault(digest, fields)
+            return [each for other, each in known.items() if other != digest]
+
+    def plans_of_run(self, run: str) -> list[tuple[str, str]]:
+        with self._lock:
+            fingerprints: list[str] = []
+            origin: str | None = run
+            for _ in range(MAX_FORKS + 1):
+                row = None if origin is None else self._runs.get(origin)
+                if row is None:
+                    break
+                carried = [each for each in self._events if (each.run_id, each.name) == (origin, "run.carried_on")]
+                fingerprints += [row.ticket.fingerprint, *(str(each.data["from"]) for each in reversed(carried))]
+                origin = row.forked[0] if row.forked else None
+            return [(each, self._plans[each].version) for each in fingerprints if each in self._plans]
+
+    def store_code(self, versions: Sequence[CodeVersion]) -> None:
+        with self._lock:
+            self._code |= {each.digest: each for each in versions}
+
+    def code(self, digests: Collection[str]) -> dict[str, CodeVersion]:
+        with self._lock:
+            return {digest: self._code[digest] for digest in digests if digest in self._code}

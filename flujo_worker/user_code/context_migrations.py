@@ -1,0 +1,212 @@
+"""Contexts that were written with another version of their model: read as they are, migrated by the pipeline's function, or not at all.
+
+What a model had is on record, so contexts are only looked at where it ever had other fields. In: a live pipeline and a packed context. Out:
+that context, or the migrated one; a refusal that parks the run, with nothing changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic.errors import PydanticUserError
+
+from flujo_client.contract.fail_fast import fail_fast
+from flujo_client.errors import ContextMergeError
+from flujo_client.pipeline.identity import whole
+from flujo_client.pipeline.pipeline import model_name
+from flujo_client.serial import Packed, decode, digest, encode
+from flujo_worker.domain.context_change import REQUIRED, SCHEMA, TYPE, change_of, fields_of, is_of
+from flujo_worker.errors import StoreError
+from flujo_worker.user_code.code_registry import CodeMismatch, put_bounded
+from flujo_worker.user_code.question import checked, fetched, places_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from flujo_client.contract.envelope import Envelope, RunHeader
+    from flujo_worker.domain.context_change import ContextChange
+    from flujo_worker.ports import Ledger
+    from flujo_worker.user_code.code_registry import LoadedPipeline
+    from flujo_worker.user_code.question import UserCodeRuntime
+
+_SHOWN, _LONGEST = 3, 120
+_WAY_OUT = "give the pipeline a function in `context_migrations` under the version or the fingerprint that the run has"
+_SHORTEST = 12
+"""Characters of a fingerprint that name it, as they are shown."""
+
+
+class Migrated(NamedTuple):
+    """A context after its migration: by the function under which key, and why."""
+
+    context: Packed
+    key: str
+    changes: tuple[str, ...]
+
+
+class ContextMigrations:
+    """Makes contexts fit the models that are here.
+
+    Args:
+        ledger: where the fields that models had are on record.
+        bench: where the users' functions run.
+    """
+
+    def __init__(self, ledger: Ledger, bench: UserCodeRuntime) -> None:
+        self._ledger, self._bench = ledger, bench
+        self._changes: dict[type[BaseModel], ContextChange] = {}
+
+    def are_needless(self, entry: LoadedPipeline) -> bool:
+        """Tell whether every context of a pipeline can be read as it is, by what this process knows already."""
+        model = entry.pipeline.context_model
+        return model is None or ((known := self._changes.get(model)) is not None and not known)
+
+    def migrate(self, entry: LoadedPipeline, ticket: RunHeader, packed: Packed | None) -> Migrated | None:
+        """Migrate a context; None for one that can be read as it is, and for any other value.
+
+        Raises:
+            ContextMisfit: it cannot be read, and no function of the pipeline's makes it fit.
+        """
+        model = entry.pipeline.context_model
+        if model is None or packed is None or not (change := self._change(model)):
+            return None
+        if packed.is_reference:
+            packed = fetched(self._ledger, (packed,))[packed.digest]
+        tree = packed.tree()
+        if not is_of(tree, model_name(model) or ""):
+            return None
+        misfits = tuple(change.misfits(tree, self._fits(model, change, tree)))
+        return self._by_function(entry, ticket, model, tree, misfits) if misfits else None
+
+    def _change(self, model: type[BaseModel]) -> ContextChange:
+        found = self._changes.get(model)
+        if found is None:
+            now = _fields(model)
+            before = self._ledger.context_fields(str(model_name(model)), digest(whole(now)), now)
+            found = change_of(now, before, keeps_extra=model.model_config.get("extra") == "allow")
+            put_bounded(self._changes, model, found)
+        return found
+
+    def _fits(self, model: type[BaseModel], change: ContextChange, tree: Any) -> dict[str, bool]:
+        """Tell of each field that had another type whether what is stored is of the present one."""
+        sent = fields_of(tree)
+        return {name: self._is_valid(model, name, sent[name]) for name in change.retyped if name in sent}
+
+    def _is_valid(self, model: type[BaseModel], name: str, tree: Any) -> bool:
+        try:
+            TypeAdapter(model.model_fields[name].rebuild_annotation()).validate_python(self._live(tree), strict=True)
+        except Exception:  # noqa: BLE001 - a class that is gone, a validator of the user's: it does not fit
+            return False
+        return True
+
+    def _live(self, tree: Any) -> Any:
+        return decode(tree, resolve=self._bench.resolve)
+
+    def _by_function(
+        self, entry: LoadedPipeline, ticket: RunHeader, model: type[BaseModel], tree: Any, misfits: tuple[str, ...]
+    ) -> Migrated:
+        tried: list[str] = []
+        for key, function in self._functions(entry, ticket):
+            try:
+                given = {name: self._live(value) for name, value in fields_of(tree).items()}
+                made = _checked(model, self._bench.call(function, partial(function, given)))
+                return Migrated(Packed.of(encode(made, path="context")), key, misfits)
+            except StoreError:
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever a user's function raises, the run waits for a better one
+                tried.append(f"the migration for '{key}' {_why(error)}")
+        raise ContextMisfit(
+            f"its context does not fit {model.__qualname__}: {_listed(misfits)}; {'; '.join(tried) or _WAY_OUT}"
+        )
+
+    def _functions(self, entry: LoadedPipeline, ticket: RunHeader) -> Iterator[tuple[str, Callable[..., Any]]]:
+        """Return the functions that may apply, those for the plan that the run had last first."""
+        given: Mapping[str, Any] = entry.pipeline.context_migrations
+        if not given:
+            return
+        for fingerprint, version in dict.fromkeys(self._ledger.plans_of_run(ticket.run)):
+            for key, function in given.items():
+                if key == version or (len(key) >= _SHORTEST and fingerprint.startswith(key)):
+                    yield key, function
+
+
+class ContextMisfit(CodeMismatch):
+    """A context that cannot be read by the models that are here."""
+
+
+def fitting(migrations: ContextMigrations, entry: LoadedPipeline, envelope: Envelope) -> Migrated | None:
+    """Migrate an attempt's context, if it needs that; raises ContextMisfit."""
+    migrated = migrations.migrate(entry, envelope.ticket, envelope.context)
+    if migrated is not None and (envelope.lanes or envelope.kind == "join"):
+        raise of_branches(migrated)
+    return migrated
+
+
+def of_branches(migrated: Migrated) -> ContextMisfit:
+    """Refuse to migrate inside of a fan-out: what its branches have changed is told by the fields of before."""
+    return ContextMisfit(
+        f"its context model changed while a fan-out is open: {_listed(migrated.changes)}; a worker with the model of before will join it"
+    )
+
+
+def _listed(misfits: tuple[str, ...]) -> str:
+    more = len(misfits) - _SHOWN
+    return "; ".join(misfits[:_SHOWN]) + (f"; and {more} more" if more > 0 else "")
+
+
+def _checked(model: type[BaseModel], made: Any) -> BaseModel:
+    """Make the context of what a function returned; raises ContextMergeError or TypeError for what does not fit."""
+    if isinstance(made, model):
+        checked_context: BaseModel = checked(made)
+        return checked_context
+    if not isinstance(made, Mapping):
+        raise TypeError(f"returned a {type(made).__name__}; return a mapping of fields, or a {model.__qualname__}")
+    unknown = (
+        []
+        if model.model_config.get("extra") == "allow"
+        else [str(name) for name in made if name not in model.model_fields]
+    )
+    if unknown:
+        raise TypeError(
+            f"returned fields that {model.__qualname__} does not have: {', '.join(sorted(unknown)[:_SHOWN])}"
+        )
+    try:
+        fail_fast(model, dict(made), by_name=True)
+        return model.model_validate(dict(made), by_name=True)
+    except ValidationError as error:
+        raise TypeError(f"returned what does not fit {model.__qualname__}: {places_of(error)}") from None
+
+
+def _why(error: Exception) -> str:
+    """Say what was wrong with a function; a KeyError's text is a name, and every other text may be a value."""
+    if isinstance(error, ContextMergeError) or (isinstance(error, TypeError) and str(error).startswith("returned ")):
+        return str(error)
+    named = f" {error}" if isinstance(error, KeyError) else ""
+    return f"raised {type(error).__name__}{named}"
+
+
+def _fields(model: type[BaseModel]) -> dict[str, dict[str, Any]]:
+    return {
+        name: {
+            TYPE: _type_name(field.annotation),
+            SCHEMA: _schema_digest(field.rebuild_annotation()),
+            REQUIRED: field.is_required(),
+        }
+        for name, field in model.model_fields.items()
+    }
+
+
+def _type_name(annotation: Any) -> str:
+    return str(annotation.__qualname__ if isinstance(annotation, type) else annotation).replace("typing.", "")[
+        :_LONGEST
+    ]
+
+
+def _schema_digest(annotation: Any) -> str:
+    """Digest what a field takes, with the models in it; of a type without a schema, its name."""
+    try:
+        return digest(whole(TypeAdapter(annotation).json_schema()))
+    except (PydanticUserError, TypeError, ValueError):
+        return _type_name(annotation)

@@ -1,0 +1,25 @@
+"""A pytest plugin: write down the names of all events that a process's tests tell, into the file that `TOLD_EVENTS` names."""
+
+from __future__ import annotations
+
+import os
+from functools import wraps
+from pathlib import Path
+
+from flujo_worker.store.memory.tables import Tables
+
+names: set[str] = set()
+_add_event = Tables._add_event
+
+
+@wraps(_add_event)
+def _recorded(self, run, key, name, *rest):  # type: ignore[no-untyped-def]
+    names.add(name)
+    return _add_event(self, run, key, name, *rest)
+
+
+Tables._add_event = _recorded  # type: ignore[method-assign]
+
+
+def pytest_sessionfinish() -> None:
+    Path(os.environ["TOLD_EVENTS"]).write_text("\n".join(sorted(names)), encoding="utf-8")

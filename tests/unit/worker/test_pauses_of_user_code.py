@@ -1,0 +1,226 @@
+"""Code between the steps asks a person: a condition, a mapper, a merge function, a question's text (M-042, C-23)."""
+
+from __future__ import annotations
+
+import pytest
+from human_parts import ask
+
+from flujo_client import (
+    ConditionalStep,
+    ImportStep,
+    LoopStep,
+    Pipeline,
+    PipelineContext,
+    Step,
+    StepConfig,
+)
+from flujo_client.errors import PausedException
+from flujo_client.pipeline.machine import StateMachineStep
+from flujo_worker.replay.replay import replay
+from flujo_worker.testing import LocalEngine
+
+
+class Asks:
+    """A function that asks once, and gives what `then` makes of the answer. It keeps how often it was called."""
+
+    def __init__(self, then=lambda answer, *_: answer):
+        self.then, self.calls, self.answers = then, 0, []
+
+    def __call__(self, *given, resume_input=None):
+        self.calls += 1
+        if resume_input is None:
+            raise PausedException("left or right?")
+        self.answers.append(resume_input)
+        return self.then(resume_input, *given)
+
+
+class Work:
+    """An agent that keeps what it was given."""
+
+    def __init__(self):
+        self.given = []
+
+    async def run(self, data):
+        self.given.append(data)
+        return data
+
+
+@pytest.fixture
+def engine():
+    with LocalEngine() as engine:
+        yield engine
+
+
+@pytest.fixture
+def work():
+    return Work()
+
+
+def body(work):
+    return Pipeline([Step("work", work, config=StepConfig(max_retries=0))])
+
+
+def loop(work, **roles):
+    wanted = {"exit_condition_callable": lambda *_: True, **roles}
+    return LoopStep("box", loop_body_pipeline=body(work), max_loops=3, **wanted)
+
+
+def merge(answer, context, _contexts):
+    context.status_line = answer
+    return context
+
+
+class Line(PipelineContext):
+    status_line: str = ""
+
+
+def giving(asks, then):
+    asks.then = then
+    return asks
+
+
+PLACES = {
+    "a condition": lambda work, asks: ConditionalStep("box", condition_callable=asks, branches={"left": body(work)}),
+    "a branch's input": lambda work, asks: ConditionalStep(
+        "box", condition_callable=lambda *_: "left", branches={"left": body(work)}, branch_input_mapper=asks
+    ),
+    "a branch's output": lambda work, asks: ConditionalStep(
+        "box", condition_callable=lambda *_: "left", branches={"left": body(work)}, branch_output_mapper=asks
+    ),
+    "a loop's first input": lambda work, asks: loop(work, initial_input_to_loop_body_mapper=asks),
+    "a loop's condition": lambda work, asks: loop(work, exit_condition_callable=asks),
+    "a loop's output": lambda work, asks: loop(work, loop_output_mapper=asks),
+    "a merge": lambda work, asks: Step.parallel("box", {"only": body(work)}, merge_strategy=giving(asks, merge)),
+    "a reducer": lambda work, asks: Step.parallel("box", {"only": body(work)}, reduce=asks),
+    "a question's text": lambda _, asks: ask("box", asks),
+}
+
+AROUND = {
+    "at the top": lambda steps: steps,
+    "below": lambda steps: [ImportStep("deep", pipeline=Pipeline(steps), inherit_context=True)],
+    "in a child run": lambda steps: [ImportStep("deep", pipeline=Pipeline(steps), inherit_context=True, own_run=True)],
+}
+ALL = pytest.mark.parametrize("make", PLACES.values(), ids=PLACES)
+
+
+@ALL
+@pytest.mark.parametrize("around", AROUND.values(), ids=AROUND)
+def test_it_pauses_the_run_and_is_asked_again_with_the_answer(engine, work, make, around):
+    """M-042: whoever asks gets the answer; what was done before is not done again, and the run goes on."""
+    asks, before, after = Asks(), Work(), Work()
+    steps = [Step("before", before), make(work, asks), Step("after", after)]
+    run = engine.enqueue(Pipeline(around(steps), context_model=Line), "in")
+    engine.drain()
+
+    paused = engine.result(run)
+    assert (paused.run_status, [each.message for each in paused.pauses]) == ("paused", ["left or right?"])
+    with pytest.raises(PausedException):
+        paused.raise_for_status()
+    done = len(work.given)
+    engine.answer(run, "left")
+    engine.drain()
+    if engine.result(run).run_status == "paused":  # the text of a question is what is asked next
+        assert [each.message for each in engine.result(run).pauses] == ["left"]
+        engine.answer(run, "yes")
+        engine.drain()
+
+    result = engine.result(run)
+    assert result.run_status == "succeeded", result.error
+    assert set(asks.answers) == {"left"}
+    assert (len(before.given), len(after.given)) == (1, 1)
+    assert len(work.given) in (done, done + 1)
+    assert asks.calls == 2
+
+
+@ALL
+def test_a_replay_decides_the_same(engine, work, make):
+    run = engine.enqueue(Pipeline([make(work, Asks())], context_model=Line), "in")
+    engine.drain()
+    engine.answer(run, "left")
+    engine.drain()
+    store = engine.store
+    recorded = (store.read_recording(run), store.read_notices(run), store.read_scopes(run), store.read_children(run))
+    assert replay(*recorded).difference is None
+
+
+def test_each_iteration_asks_for_itself(engine, work):
+    """An answer counts where it was asked, and nowhere else."""
+
+    def more(answer, *_):
+        return answer == "enough"
+
+    run = engine.enqueue(Pipeline([loop(work, exit_condition_callable=Asks(more))]), "in")
+    for number, answer in enumerate(["more", "enough"], start=1):
+        engine.drain()
+        assert engine.result(run).run_status == "paused"
+        assert len(work.given) == number
+        engine.answer(run, answer)
+    engine.drain()
+    assert engine.result(run).success
+
+
+def test_two_that_ask_at_one_place_get_each_its_own_answer(engine, work):
+    condition, mapper = Asks(), Asks()
+    box = ConditionalStep(
+        "box", condition_callable=condition, branches={"left": body(work)}, branch_input_mapper=mapper
+    )
+    run = engine.enqueue(Pipeline([box]), "in")
+    for answer in ("left", "mapped"):
+        engine.drain()
+        engine.answer(run, answer)
+    engine.drain()
+    assert (set(condition.answers), mapper.answers, work.given) == ({"left"}, ["mapped"], ["mapped"])
+
+
+def test_branches_beside_it_go_on(engine, work):
+    """M-449: in a fan-out only the branch waits, and the join comes when it is done."""
+    asks, other = Asks(), Work()
+    waits = Pipeline([Step("w", work), ConditionalStep("box", condition_callable=asks, branches={"left": body(work)})])
+    fan = Step.parallel("fan", {"waits": waits, "other": body(other)}, max_concurrency=1)
+    run = engine.enqueue(Pipeline([fan]), "in")
+    engine.drain()
+    assert (engine.result(run).run_status, other.given) == ("paused", ["in"])
+    engine.answer(run, "left")
+    engine.drain()
+    result = engine.result(run)
+    assert (result.run_status, result.output) == ("succeeded", {"waits": "in", "other": "in"})
+
+
+def test_where_nobody_may_be_asked_it_fails_with_the_question(engine, work):
+    inner = ConditionalStep("box", condition_callable=Asks(), branches={"left": body(work)})
+    alone = ImportStep("alone", pipeline=Pipeline([inner]), propagate_hitl=False)
+    result = engine.run(Pipeline([alone]), "in")
+    assert (result.run_status, result.error.code) == ("failed", "QUESTION_NOT_PROPAGATED")
+    assert "left or right?" in result.error.message
+
+
+def test_a_transition_that_asks_while_a_state_ends(engine, work):
+    asks = Asks(lambda answer, *_: answer == "left")
+    machine = StateMachineStep(
+        "box",
+        states={"a": body(work)},
+        start_state="a",
+        end_states=["end"],
+        transitions=[{"from": "a", "on": "success", "to": "end", "when": asks}],
+    )
+    run = engine.enqueue(Pipeline([machine], context_model=Line), "in")
+    engine.drain()
+    assert engine.result(run).run_status == "paused"
+    engine.answer(run, "left")
+    engine.drain()
+    assert (engine.result(run).success, len(work.given)) == (True, 1)
+
+
+@pytest.mark.parametrize("make", [PLACES["a loop's condition"], PLACES["a condition"], PLACES["a merge"]])
+def test_a_run_that_waits_goes_on_under_changed_code(engine, work, make):
+    """ADR 39: the question stands at no step that could have changed, or at the one that asks again."""
+    asks, after = Asks(), Work()
+    box = make(work, asks)
+    old = Pipeline([box, Step("after", lambda data: data)], context_model=Line, name="p")
+    run = engine.enqueue(old, "in")
+    engine.drain()
+    engine.deploy(old, Pipeline([box, Step("last", after)], context_model=Line, name="p"))
+    engine.answer(run, "left")
+    engine.drain()
+    result = engine.result(run)
+    assert (result.run_status, len(after.given)) == ("succeeded", 1), result.error

@@ -1,0 +1,122 @@
+"""The settings that a run was enqueued with count until its end, whatever those of the worker are by then (M-045, M-047)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from priced_model import PricedModel
+
+from flujo_client import ConditionalStep, Pipeline, PipelineContext, Step, StepConfig, UsageLimits
+from flujo_client.config.manager import Settings
+from flujo_client.config.models import BreakerSettings
+from flujo_client.config.run_settings import RunSettings, settings_of
+from flujo_client.contract.trace import build_trace
+from flujo_worker.agents import make_agent_async
+from flujo_worker.domain.breaker import BreakerReport, Counts, Rules
+from flujo_worker.guards.breakers import BreakerRequest, Breakers
+from flujo_worker.guards.cells import MemoryCells
+from flujo_worker.testing import LocalEngine
+
+WORKERS = {
+    "retry": {"base_s": 7.0, "jitter": 0.0},
+    "agents": {"agent_timeout_s": 9.0, "function_timeout_s": 9.0},
+    "cost": {"default_output_tokens": 77},
+}
+
+
+def ran(pipeline, settings, value="in", **options):
+    """A run of a client with these settings, on a worker that has others: its result, its story and what its attempts reserved."""
+    with LocalEngine(Settings.model_validate(WORKERS)) as engine:
+        run = engine.enqueue(pipeline, value, settings=settings, **options)
+        engine.drain()
+        return engine.result(run), engine.story(run), engine.history(run)
+
+
+def fails(_data):
+    raise ValueError("no")
+
+
+async def waits(_data):
+    await asyncio.sleep(60)
+
+
+@pytest.mark.parametrize(
+    ("settings", "waited"),
+    [({"retry": {"base_s": 3.0, "jitter": 0.0}}, 3.0), ({"retry": {"jitter": 0.0}}, 1.0), (None, 7.0)],
+    ids=["its own", "its client has the default", "a client that sends none"],
+)
+def test_how_long_its_steps_wait_to_be_tried_again(settings, waited):
+    _, story, _ = ran(Pipeline([Step("a", fails, config=StepConfig(max_retries=1))]), settings)
+    assert [each.data["delay_seconds"] for each in story if each.name == "flujo.retry"] == [waited]
+
+
+def test_how_long_an_agent_may_take():
+    result, _, _ = ran(
+        Pipeline([Step("a", waits, config=StepConfig(max_retries=0))]), {"agents": {"agent_timeout_s": 0.05}}
+    )
+    assert "0.05" in result.error.message
+
+
+def test_how_long_a_function_may_take():
+    async def slow(*_):
+        await asyncio.sleep(60)
+
+    box = ConditionalStep("box", condition_callable=slow, branches={"x": Step("x", fails)})
+    result, _, _ = ran(Pipeline([box]), {"agents": {"function_timeout_s": 0.05}})
+    assert "0.05" in result.error.message
+
+
+@pytest.mark.parametrize(("settings", "output"), [({"cost": {"default_output_tokens": 5}}, 5), ({}, 1000), (None, 77)])
+def test_what_its_attempts_reserve(settings, output):
+    pipeline = Pipeline([Step("a", make_agent_async(PricedModel()))])
+    _, _, [attempt] = ran(pipeline, settings, limits=UsageLimits(total_tokens_limit=10**6))
+    assert attempt.estimate_tokens == 2 + output
+
+
+def test_whether_a_model_without_a_price_is_asked():
+    pipeline = Pipeline([Step("a", make_agent_async(PricedModel("acme:own")))])
+    assert ran(pipeline, {"cost": {"strict": True}})[0].error.code == "PRICING_NOT_CONFIGURED"
+    assert ran(pipeline, {})[0].success
+
+
+def test_how_its_templates_are_rendered():
+    pipeline = Pipeline([Step("a", lambda data: data, input="{{ context.nothing }}")], context_model=PipelineContext)
+    assert not ran(pipeline, {"template": {"undefined_variables": "strict"}})[0].success
+    assert ran(pipeline, {})[0].success
+
+
+def test_when_the_shared_breakers_open():
+    """One breaker for a model, whoever asks; each by the rules of its run."""
+    breakers = Breakers(MemoryCells(lambda: 0.0), Rules())
+    strict = breakers.for_run(BreakerSettings(failures=1))
+    failed = BreakerRequest("m", BreakerReport(Counts(1, 1, 0)))
+    [answer] = strict.answer([failed])
+    assert answer.turned.how == "opened"
+    assert breakers.answer([BreakerRequest("m")])[0].permit.wait_s is not None
+    assert breakers.for_run(BreakerSettings(failures=1)) is strict
+    assert breakers.for_run(BreakerSettings()) is breakers
+    assert breakers.for_run(BreakerSettings(enabled=False)) is None
+
+
+def test_what_depends_on_the_machine_stays_the_workers():
+    """Folders and the patience with code that does not end are those of the process."""
+    client = Settings.model_validate(
+        {"template": {"folders": ["theirs"], "max_chars": 9}, "agents": {"cancel_grace_s": 1}}
+    )
+    own = RunSettings.of(Settings.model_validate({"template": {"folders": ["mine"]}}))
+    table = RunSettings.of(client).table()
+    assert table == {"template": {"max_chars": 9}}
+    assert settings_of(table, own).template.folders == ("mine",)
+    assert RunSettings.of(Settings()).table() == {}
+
+
+def test_they_are_seen_in_its_trace():
+    """M-047: what differs from the defaults, and `[aros]`."""
+    settings = {"retry": {"base_s": 3.0}, "aros": {"coercion_tolerant_level": 1}}
+    with LocalEngine(Settings.model_validate(settings)) as engine:
+        result = engine.run(Pipeline([Step("a", lambda data: data)]), "in")
+        run = engine.store.read_run(result.run_id)
+        trace = build_trace(run, engine.history(run.id), engine.store.read_scopes(run.id), engine.story(run.id))
+    assert trace.attributes["settings"]["retry"] == {"base_s": 3.0}
+    assert trace.attributes["settings"]["aros"]["coercion_tolerant_level"] == 1
