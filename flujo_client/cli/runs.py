@@ -16,6 +16,7 @@ from flujo_client.cli.lookup import find_run
 from flujo_client.cli.output import RUNTIME, say, show_json, show_value
 from flujo_client.cli.plugins import ExtensibleGroup
 from flujo_client.cli.runs_diff import diff_run
+from flujo_client.cli.runs_export import export_run
 
 if TYPE_CHECKING:
     from flujo_client.api.handle import RunHandle
@@ -33,6 +34,7 @@ def command() -> None:
 
 command.add_command(list_runs)
 command.add_command(diff_run)
+command.add_command(export_run)
 
 
 @command.command("cancel")

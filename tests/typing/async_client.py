@@ -10,8 +10,7 @@ from flujo_client.contract.approval import Approval
 from flujo_client.contract.records import RunRecord
 from flujo_client.contract.results import PipelineResult
 from flujo_client.gateway import requests
-from flujo_client.gateway.requests
-flujo_client.errors import SchemaVersion
+from flujo_client.gateway.requests import SchemaVersion
 
 if TYPE_CHECKING:
     from flujo_client.api.client import AsyncFlujoClient, FlujoClient

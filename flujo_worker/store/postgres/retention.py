@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from flujo_worker.store.postgres.pool import RetryingPool
 from flujo_worker.store.postgres.statements import execute
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     import psycopg
 
     from flujo_worker.domain.retention import KeepRule
+
+MOST: Final = 2**31 - 1
 
 
 class RetentionInPostgres(RetryingPool):
@@ -34,6 +36,11 @@ class RetentionInPostgres(RetryingPool):
                 return gone
 
         return self._with_retry(prune)
+
+    def count_aged_runs(self, rules: Sequence[KeepRule]) -> dict[tuple[str, str], int]:
+        """Count the runs that `prune_runs` would delete, without their child runs: by pipeline and how they ended."""
+        rows = self._rows("count_aged_runs", _bind(rules) | {"limit": MOST})
+        return {(row["pipeline"], row["status"]): row["runs"] for row in rows}
 
     def sweep_blobs(self, limit: int, *, every_s: float, unused_s: float) -> bool:
         self._do("begin_marking", {"every_s": every_s, "unused_s": unused_s})

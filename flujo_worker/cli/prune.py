@@ -1,0 +1,73 @@
+"""`flujo runs prune`: delete ended runs by their age, now."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from flujo_client.cli.output import say, show_json
+from flujo_client.config.manager import ConfigManager
+from flujo_client.embedded.local import join_services
+from flujo_worker.domain.retention import STATUSES, KeepRule
+from flujo_worker.store.migrate import require_current
+from flujo_worker.store.postgres.store import PostgresStore
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+AT_ONCE: Final = 100
+TOLD_EVERY_S: Final = 2.0
+_SECONDS: Final = {"h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
+
+
+def _age(_: click.Context, __: click.Parameter, given: str) -> float:
+    """Read a number of hours, days or weeks as seconds. Less than an hour is no choice: a worker may still be telling of its run."""
+    found = re.fullmatch(r"([1-9]\d{0,4})([hdw])", given)
+    if found is None:
+        raise click.BadParameter(f"'{given}' is not a number of hours, days or weeks such as 12h, 30d or 8w")
+    return int(found[1]) * _SECONDS[found[2]]
+
+
+@click.command("prune")
+@click.option(
+    "--older-than", callback=_age, required=True, metavar="AGE", help="How long ago they ended: 12h, 30d, 8w."
+)
+@click.option("--status", "statuses", type=click.Choice(STATUSES), multiple=True, help="Only runs that ended so.")
+@click.option("--pipeline", metavar="NAME", help="Only runs of the pipeline with this name.")
+@click.option("--dry-run", is_flag=True, help="Show how many would be deleted, and delete nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print the numbers as JSON.")
+def command(*, older_than: float, statuses: Sequence[str], pipeline: str | None, dry_run: bool, as_json: bool) -> None:
+    """Delete ended runs, with all that is theirs and all their child runs. Runs that are live stay, and so do their parents.
+
+    Safe under running workers, and to be interrupted and repeated.
+    """
+    rules = [KeepRule(status, older_than, pipeline) for status in statuses or STATUSES]
+    url = join_services(ConfigManager().settings()).database()
+    require_current(url)
+    store = PostgresStore(url, pool_max=1).open()
+    try:
+        found = store.count_aged_runs(rules)
+        gone = 0 if dry_run else _prune(store, rules, sum(found.values()))
+    finally:
+        store.close()
+    if as_json:
+        counted = [{"pipeline": name, "status": status, "runs": runs} for (name, status), runs in found.items()]
+        show_json({"found": counted, "deleted": gone})
+        return
+    for (name, status), runs in found.items():
+        say(f"{name}  {status}  {runs}")
+    say(f"would delete {sum(found.values())} runs with their child runs" if dry_run else f"deleted {gone} runs")
+
+
+def _prune(store: PostgresStore, rules: Sequence[KeepRule], expected: int) -> int:
+    """Delete until nothing is left to delete; child runs count too."""
+    gone, told_at = 0, time.monotonic()
+    while pruned := store.prune_runs(rules, AT_ONCE):
+        gone += len(pruned)
+        if time.monotonic() - told_at > TOLD_EVERY_S:
+            told_at = time.monotonic()
+            say(f"deleted {gone} of {expected} or more")
+    return gone

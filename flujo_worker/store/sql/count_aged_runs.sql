@@ -1,0 +1,5 @@
+-- How many runs are kept no longer, by pipeline and how they ended; without their child runs.
+WITH
+-- include aged_runs
+
+SELECT r.name AS pipeline, r.status, count(*) AS runs FROM aged JOIN flujo_runs r ON r.id = aged.id GROUP BY 1, 2 ORDER BY 1, 2;
