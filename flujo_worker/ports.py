@@ -402,7 +402,7 @@ class Backlog(Protocol):
 
 
 class PlanMoves(Protocol):
-    """Runs that continue under changed code (ADR 39)."""
+    """Runs that continue under changed code (ADR 37)."""
 
     def run_state(self, run: str) -> RunState | None:
         """Read where a run stands; None for one that there is not."""

@@ -232,7 +232,7 @@ class Worker(Section):
 
 
 class Runs(Section):
-    """What becomes of runs of pipelines that do not say (ADR 39)."""
+    """What becomes of runs of pipelines that do not say (ADR 37)."""
 
     on_change: OnChange = "carry_on"
 

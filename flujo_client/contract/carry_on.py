@@ -1,7 +1,7 @@
 """Whether a run may continue under another plan of its pipeline. Pure. In: two plans and where the run stands. Out: what forbids it.
 
 Nothing of a run is replayed: what was merged stays as it is, and what is still to run may change freely. Forbidden is only what changes
-which steps were merged and where their results are, or what does not fit what is open (ADR 39).
+which steps were merged and where their results are, or what does not fit what is open (ADR 37).
 """
 
 from __future__ import annotations

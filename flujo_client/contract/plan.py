@@ -24,7 +24,7 @@ PLAN_VERSION = 1
 
 OnChange = Literal["carry_on", "pin", "park"]
 """What becomes of a run whose code has changed: it continues under the new code if that is possible, waits for a worker that still has the old
-code, or waits until it is moved or cancelled (ADR 39)."""
+code, or waits until it is moved or cancelled (ADR 37)."""
 ON_CHANGE: Final = get_args(OnChange)
 
 

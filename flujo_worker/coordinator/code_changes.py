@@ -1,4 +1,4 @@
-"""Runs whose code has changed: whether this worker's code may carry one on, and if so, that it does (ADR 39)."""
+"""Runs whose code has changed: whether this worker's code may carry one on, and if so, that it does (ADR 37)."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def replay(
 
 
 def _has_place(plan: Plan, notice: NoticeRecord) -> bool:
-    """Tell whether a plan has the place of a notice: a run that continues under changed code may have left it (ADR 39)."""
+    """Tell whether a plan has the place of a notice: a run that continues under changed code may have left it (ADR 37)."""
     try:
         location = plan.locate(notice.address)
         is_at_node = location.nodes is not None and not notice.step.endswith(END)

@@ -1,4 +1,4 @@
-"""One deploy over runs that stand in the middle of it, on real workers: each goes on or is parked as the rules say (ADR 39)."""
+"""One deploy over runs that stand in the middle of it, on real workers: each goes on or is parked as the rules say (ADR 37)."""
 
 import os
 import sys

@@ -50,7 +50,7 @@ def enqueued(site, versions, reference):
 
 
 def test_a_run_goes_on_under_the_code_of_the_workers(run, versions):
-    """ADR 39: no worker has the code that it was enqueued with; what is still to run may change freely."""
+    """ADR 37: no worker has the code that it was enqueued with; what is still to run may change freely."""
     site, run = run
     site.workers(code=versions["new"])
     assert run.result(timeout=60).output == ["new", "last"]

@@ -1,4 +1,4 @@
-"""Workers of this code and of the code before its newest migration, side by side on the new schema (ADR 40).
+"""Workers of this code and of the code before its newest migration, side by side on the new schema (ADR 38).
 
 The older code is taken from the repository's history; a copy without one has nothing to test.
 """

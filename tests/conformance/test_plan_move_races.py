@@ -1,4 +1,4 @@
-"""Races of a run's move to another plan with what else happens to it (ADR 39); on Postgres."""
+"""Races of a run's move to another plan with what else happens to it (ADR 37); on Postgres."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs that come under another plan: all that is open moves with it in one act, or nothing does (ADR 39)."""
+"""Runs that come under another plan: all that is open moves with it in one act, or nothing does (ADR 37)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`flujo runs diff` and `flujo runs upgrade` on a real Postgres: many runs come under another plan in one command (ADR 39)."""
+"""`flujo runs diff` and `flujo runs upgrade` on a real Postgres: many runs come under another plan in one command (ADR 37)."""
 
 import json
 import re

@@ -10,6 +10,7 @@ from flujo_client.contract.approval import Approval
 from flujo_client.contract.records import RunRecord
 from flujo_client.contract.results import PipelineResult
 from flujo_client.gateway import requests
+from flujo_client.gateway.requests import SchemaVersion
 
 if TYPE_CHECKING:
     from flujo_client.api.client import AsyncFlujoClient, FlujoClient
@@ -26,13 +27,13 @@ async def accepted(client: AsyncFlujoClient) -> None:
     assert_type(await run.retry("price", priority=1), AsyncRunHandle)
     assert_type(await client.list_runs(status="failed", limit=5), list[RunRecord])
     assert_type(await client.approvals(tenant="acme"), list[Approval])
-    assert_type(await client.ask(requests.schema_version()), int)
+    assert_type(await client.ask(requests.schema_version()), SchemaVersion)
 
 
 def accepted_without_await(client: FlujoClient) -> None:
     assert_type(client.enqueue("shop:pipeline", 1, priority=3), RunHandle)
     assert_type(client.enqueue_many("shop:pipeline", ["a"], metadata={"order": 17}), list[RunHandle])
-    assert_type(client.ask(requests.schema_version()), int)
+    assert_type(client.ask(requests.schema_version()), SchemaVersion)
 
 
 async def refused(client: AsyncFlujoClient, run: AsyncRunHandle) -> None:

@@ -75,7 +75,7 @@ class RetentionInMemory(Tables):
         for scope in self._scopes.values():
             yield from (scope.output, scope.context, scope.patch)
         for row in self._attempts.values():
-            yield from (row.output, row.answer.value if row.answer else None)
+            yield from (row.output, None if row.answer is None else row.answer.value)
         yield from self._contexts.values()
 
     def _family_from(self, run: StoredRun) -> list[StoredRun]:

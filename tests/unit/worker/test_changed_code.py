@@ -1,4 +1,4 @@
-"""Every edit in every state of a run: it goes on under the new code or is parked for a rule; none is stuck, none is silent (ADR 39)."""
+"""Every edit in every state of a run: it goes on under the new code or is parked for a rule; none is stuck, none is silent (ADR 37)."""
 
 from __future__ import annotations
 

@@ -18,19 +18,19 @@ from flujo_worker.app import FlujoWorker
 from flujo_worker.attempts.lease import Lease
 from flujo_worker.cli.beat import ObservedScheduler
 from flujo_worker.liveness.heartbeat import Heartbeat
-from flujo_worker.ports import Member
+from flujo_worker.ports import Member, Renewal
 
 PATIENCE_S = 30
 
 
-class UserCodeAnswers:
+class EveryLeaseIsGood:
     """A store to which every lease is good."""
 
     def register_worker(self, member, lease_s, *, old=None, held=()):
         return set()
 
     def renew(self, worker, lease_s, held):
-        return set()
+        return Renewal(set())
 
     def release_unowned(self, worker, kept, older_s):
         return set()
@@ -39,7 +39,7 @@ class UserCodeAnswers:
         pass
 
 
-class Silent(UserCodeAnswers):
+class Silent(EveryLeaseIsGood):
     """A store that answers no renewal."""
 
     def renew(self, worker, lease_s, held):
@@ -60,7 +60,7 @@ def grow_old(file, seconds):
 
 def test_every_renewal_of_the_lease_touches_the_file(tmp_path):
     file = tmp_path / "alive"
-    lease = leased(UserCodeAnswers(), file).start()
+    lease = leased(EveryLeaseIsGood(), file).start()
     assert file.exists()
     grow_old(file, 100)
     until = time.monotonic() + PATIENCE_S

@@ -213,7 +213,7 @@ def test_a_transition_that_asks_while_a_state_ends(engine, work):
 
 @pytest.mark.parametrize("make", [PLACES["a loop's condition"], PLACES["a condition"], PLACES["a merge"]])
 def test_a_run_that_waits_goes_on_under_changed_code(engine, work, make):
-    """ADR 39: the question stands at no step that could have changed, or at the one that asks again."""
+    """ADR 37: the question stands at no step that could have changed, or at the one that asks again."""
     asks, after = Asks(), Work()
     box = make(work, asks)
     old = Pipeline([box, Step("after", lambda data: data)], context_model=Line, name="p")

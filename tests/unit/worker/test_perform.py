@@ -450,7 +450,7 @@ def test_a_validators_verdict_may_come_in_four_ways(engine):
 
 
 def test_a_message_of_a_plan_that_the_run_does_not_go_by_is_dropped_and_sent_again(engine):
-    """ADR 39: it was sent before the run came under its present plan."""
+    """ADR 37: it was sent before the run came under its present plan."""
     agent = Agent()
     run = engine.enqueue(Pipeline([Step("s", agent)]), "in")
     envelope = Envelope.from_wire(loads(engine.bus.popleft()))
