@@ -515,7 +515,7 @@ class Retention(Section):
     failed_days: Days = 0
     cancelled_days: Days = 0
     expired_days: Days = 0
-    runs_per_minute: Count = 6_000
+    runs_per_minute: Count = 30_000
     pipeline: Annotated[dict[str, RunRetention], BeforeValidator(_table), AfterValidator(_pipeline_names)] = Field(
         default_factory=dict
     )

@@ -8,7 +8,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import psycopg
-from builders import decided, enqueued, following, pipeline_of, succeeded
+from builders import decided, enqueued, following, packed, pipeline_of, succeeded
 from psycopg import sql
 from psycopg.rows import tuple_row
 from trees import close_all, fanned_out, joined, signal_join
@@ -44,7 +44,7 @@ HOT: Final = frozenset(
         "scope children envelopes aborted_among signal_join live_join mark_sent",  # what merges ask, and publishing
         "renew release_unowned neighbours",  # leases
         "begin_sweep runs_to_stop orphaned_children poisoned aborted missed_joins stranded parked expire_questions queues due",
-        "begin_pruning hold_aged_runs prune_runs prune_budgets",  # retention
+        "begin_pruning hold_aged_runs prune_runs prune_budgets begin_marking marked_to mark_blobs sweep_blobs",  # retention
         "record record_many run runs statuses attempts backlog approvals budgets_in_use stats machine",  # clients
     )
     for name in names.split()
@@ -268,6 +268,9 @@ def _lease_and_sweep(world: World) -> None:
     assert world.commit(decided(new, succeeded(), fence=fence)) == "merged"
     assert store.begin_pruning(0.0)
     assert len(store.prune_runs([KeepRule("succeeded", 3_600.0)], 5)) == 5
+    store.store_blobs([packed("unused")])
+    while store.sweep_blobs(200, every_s=0.0, unused_s=0.0):
+        pass
 
 
 def _read(world: World) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from functools import partial
 
@@ -14,6 +15,7 @@ from flujo_client.contract.outcome import Event
 from flujo_client.errors import RunNotFound
 from flujo_worker.domain.budget import Amount, Reservation
 from flujo_worker.domain.retention import KeepRule
+from flujo_worker.store.postgres.statements import written
 
 DAY_S = 86_400.0
 A_WEEK = [KeepRule("succeeded", 7 * DAY_S), KeepRule("failed", 30 * DAY_S)]
@@ -265,3 +267,29 @@ def test_runs_that_were_stopped_have_rules_of_their_own(world, status):
     world.pass_time(8 * DAY_S)
     assert pruned(world) == set()
     assert pruned(world, [KeepRule(status, DAY_S)]) == {run}
+
+
+def test_every_table_that_has_rows_of_a_run_is_named_where_they_are_deleted(postgres):
+    """Whoever adds a table adds it there; a cascade deletes the ledger's rows."""
+    tables = columns_of(postgres, "c.column_name = 'run_id'")
+    deleted = set(re.findall(r"DELETE FROM (flujo_\w+)", written("prune_runs")))
+    assert {table for table, _ in tables} - deleted == {"flujo_correction_ledger"}
+
+
+def test_every_column_that_may_refer_to_a_large_value_is_marked(postgres):
+    """Whoever adds a column of packed values adds it there, or what it refers to would be deleted."""
+    found = columns_of(postgres, "c.data_type = 'bytea'") - {("flujo_blobs", "body")}
+    assert len(found) > 5
+    marking = written("mark_blobs")
+    names = dict(re.findall(r"JOIN (flujo_\w+) (\w)\b", marking))
+    assert [each for each in sorted(found) if not re.search(rf"\b{names[each[0]]}\.{each[1]}\b", marking)] == []
+
+
+def columns_of(postgres, condition):
+    rows = postgres.rows(
+        f"""
+        SELECT c.table_name, c.column_name FROM information_schema.columns c JOIN information_schema.tables t USING (table_name)
+        WHERE t.table_type = 'BASE TABLE' AND c.table_name ~ '^flujo_' AND c.table_name !~ '^flujo_events_' AND {condition}
+        """
+    )
+    return {(row["table_name"], row["column_name"]) for row in rows}
