@@ -61,11 +61,11 @@ CASES = {
 
 @pytest.fixture
 def versions(tmp_path):
-    """Two folders, each with its own version of the module `deployed`."""
+    """Two folders, each with its own version of the module `shipped`."""
     for place, version in enumerate(("old", "new")):
         (tmp_path / version).mkdir()
         lines = [f"{name} = Pipeline([{case[place]}])" for name, case in CASES.items()]
-        (tmp_path / version / "deployed.py").write_text("\n".join([HEAD, *lines]))
+        (tmp_path / version / "shipped.py").write_text("\n".join([HEAD, *lines]))
     return {version: os.pathsep.join([str(tmp_path / version), str(STEPS)]) for version in ("old", "new")}
 
 
@@ -82,8 +82,8 @@ def enqueue(site, versions):
     def call(*names):
         with pytest.MonkeyPatch.context() as patch:
             patch.syspath_prepend(versions["old"].partition(os.pathsep)[0])
-            runs = {name: site.client.enqueue(f"deployed:{name}", []) for name in names}
-        sys.modules.pop("deployed")
+            runs = {name: site.client.enqueue(f"shipped:{name}", []) for name in names}
+        sys.modules.pop("shipped")
         return runs
 
     return call

@@ -256,7 +256,7 @@ def test_a_database_without_tables_is_refused(settings, is_async):
 @pytest.mark.parametrize(
     ("statement", "way_out"),
     [
-        ("INSERT INTO flujo_schema_version (version, name) VALUES (99, 'later')", "upgrade flujo-worker"),
+        ("INSERT INTO flujo_schema_version (version, name, oldest) VALUES (99, 'later', 99)", "upgrade flujo-worker"),
         ("DELETE FROM flujo_schema_version", "flujo migrate"),
     ],
     ids=["newer", "older"],
