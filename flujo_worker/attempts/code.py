@@ -17,6 +17,8 @@ from flujo_worker.user_code.code_versions import CodeVersions
 from flujo_worker.user_code.context_migrations import ContextMigrations, ContextMisfit, fitting
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from flujo_client.config.models import TemplateSettings
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.outcome import Outcome
@@ -110,7 +112,7 @@ class Preparation:
         path, before = entry.node_of(envelope).path, envelope.code
         found = self._versions.known(entry, path, before)
         if found is None:
-            found = await self._effects.call(self._versions.find, entry, path, before)
+            found = await self._effects.together(self._find, (entry, path, before))
         if found is not None and found.changed and entry.pipeline.on_body_change == "park":
             raise CodeMismatch(
                 f"step '{path}' would go on with a conversation that was held with other code: {', '.join(found.changed)} changed; "
@@ -118,3 +120,6 @@ class Preparation:
                 awaited=AwaitedCode(path, before),
             )
         return found
+
+    def _find(self, asked: Sequence[tuple[LoadedPipeline, str, tuple[str, ...]]]) -> list[PerformedWith | None]:
+        return [self._versions.find(*each) for each in asked]

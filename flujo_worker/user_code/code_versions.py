@@ -58,6 +58,7 @@ class CodeVersions:
         self._ledger, self._catalog, self._templates = ledger, catalog, templates
         self._steps: dict[tuple[int, str], _Known] = {}
         self._answers: dict[tuple[tuple[str, ...], str], PerformedWith] = {}
+        self._stored: dict[str, None] = {}
 
     def known(self, entry: LoadedPipeline, path: str, before: tuple[str, ...]) -> PerformedWith | None:
         """Return what `find` does if that needs nothing but memory; None otherwise."""
@@ -84,7 +85,7 @@ class CodeVersions:
                 logger.info("the code of step '%s' could not be determined", path, exc_info=True)
                 return None
             found = _Known(step, version, is_revisited(entry.plan, path))
-            self._ledger.store_code([version])
+            self._store(version)
             put_bounded(self._steps, (id(step), path), found, most=MAX_STEPS)
         return self._known(found, before) or self._compared(found, before)
 
@@ -92,6 +93,12 @@ class CodeVersions:
         """Tell whether a step would continue with a conversation with no other code than before."""
         found = self.find(entry, awaited.path, awaited.conversation)
         return found is None or not found.changed
+
+    def _store(self, version: CodeVersion) -> None:
+        """Store a version once: many steps may have the same."""
+        if version.digest not in self._stored:
+            self._ledger.store_code([version])
+            put_bounded(self._stored, version.digest, None, most=MAX_STEPS)
 
     def _known(self, found: _Known, before: tuple[str, ...]) -> PerformedWith | None:
         if not found.converses:
@@ -104,7 +111,7 @@ class CodeVersions:
         earlier = joined(stored[each] for each in before if each in stored)
         together = joined([earlier, found.version.asked])
         if together.digest not in before:
-            self._ledger.store_code([together])
+            self._store(together)
         mark = CodeMark(found.version.digest, (together.digest,))
         answer = PerformedWith(mark, changed(earlier, found.version.asked))
         put_bounded(self._answers, (before, found.version.digest), answer, most=MAX_STEPS)

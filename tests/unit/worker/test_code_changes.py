@@ -125,3 +125,15 @@ def test_each_attempt_records_what_it_was_performed_with(engine, deploy):
 def test_a_policy_that_is_none_is_refused_where_it_is_written():
     with pytest.raises(PipelineError, match="`on_body_change` must be one of 'ignore', 'warn', 'park', got 'stop'"):
         Pipeline([Step("a", str)], on_body_change="stop")
+
+
+def test_steps_with_the_same_code_store_it_once(engine, monkeypatch):
+    """A wide fan-out of one function would write to the store for every branch otherwise."""
+    stored, store_code = [], engine.store.store_code
+    monkeypatch.setattr(engine.store, "store_code", lambda versions: (stored.extend(versions), store_code(versions)))
+    engine.run(Pipeline([Step.parallel("fan", {f"b{number}": Step("same", same) for number in range(20)})]), 1)
+    assert len(stored) == len({each.digest for each in stored}) == 1
+
+
+def same(data):
+    return data
