@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 
+import psycopg
 import pytest
 from fleet import STEADY, STEPS, Site, assert_merged_once, wait_until
 from services import fresh_database
@@ -83,6 +84,18 @@ def migrate_as(site, code):
     subprocess.run(
         [sys.executable, "-m", "flujo_worker", "migrate"], env=environment(site, code), cwd=site.folder, check=True
     )
+
+
+def test_this_code_works_on_the_schema_of_a_release_after_it(services, tmp_path, monkeypatch):
+    """What that adds, and does not say that older code cannot live with: workers begin on it, and clients enqueue."""
+    monkeypatch.setattr("fleet.migrated_database", fresh_database)
+    with Site(services, tmp_path, worker=STEADY) as site:
+        migrate(site.settings.database())
+        with psycopg.connect(site.settings.database(), autocommit=True) as connection:
+            connection.execute("ALTER TABLE flujo_attempts ADD COLUMN of_later text NOT NULL DEFAULT ''")
+            connection.execute("INSERT INTO flujo_schema_version (version, name) VALUES (%s, 'later')", [SCHEMA + 1])
+        site.workers()
+        assert_merged_once(site, site.enqueue("three"), ["first", "second", "third"])
 
 
 def performers(site):
