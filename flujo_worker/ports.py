@@ -200,7 +200,7 @@ class Leases(Protocol):
         """
 
     def hand_back(self, worker: str, keys: Collection[str]) -> set[str]:
-        """Return those of the attempts that this worker works on, or has a message of; return them, to be published at once.
+        """Hand back those of the attempts that this worker works on, or has a message of; return them, to be published at once.
 
         They keep their numbers, and none of them was lost.
         """

@@ -43,7 +43,7 @@ def make_token(run_id: str, key: str, expires_at: datetime | None, keys: Sequenc
 
 
 def signed(approvals: Sequence[Approval], keys: Sequence[tuple[str, bytes]]) -> list[Approval]:
-    """Return questions their tokens."""
+    """Give questions their tokens."""
     return [replace(each, token=make_token(each.run_id, each.key, each.expires_at, keys)) for each in approvals]
 
 

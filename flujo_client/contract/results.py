@@ -128,7 +128,7 @@ class Failed(BaseModel):  # noqa: PLW1641 -- models can change and have no hash
         return isinstance(other, Failed) and self.model_dump() == other.model_dump()
 
     def explain(self, error: E) -> E:
-        """Return an error its cause, where that was raised in this process, else the traceback as a note."""
+        """Give an error its cause, where that was raised in this process, else the traceback as a note."""
         if self._raised is not None:
             error.__cause__ = self._raised
         elif self.traceback:

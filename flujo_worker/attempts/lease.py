@@ -150,7 +150,7 @@ class Lease:
             each.interrupt()
 
     def hand_back(self, *, everything: bool = False) -> set[str]:
-        """Return what was let go since `interrupt`, with `everything` also what is still held; return what is to be published.
+        """Hand back what was let go since `interrupt`, with `everything` also what is still held; return what is to be published.
 
         Raises:
             StoreError: Postgres does not answer.

@@ -19,7 +19,7 @@ FOLLOW_EVERY_S, GRACE_S = 1.0, 10.0
 
 
 def parent_option(command: F) -> F:
-    """Return a command the hidden option."""
+    """Add the hidden option to a command."""
     help_text = "Stop in an orderly way when the process with this id, which started this one, is gone."
     return click.option("--parent", type=int, hidden=True, help=help_text)(command)
 

@@ -80,7 +80,7 @@ class UserCodeAnswers(Protocol):
         """
 
     def store_result(self, ticket: RunHeader, entry: CacheEntry) -> Event:
-        """Return the cache what was merged, and tell what became of it."""
+        """Store in the cache what was merged, and tell what became of it."""
 
 
 class Coordinator:

@@ -156,12 +156,12 @@ def judges(tmp_path):
     return folder
 
 
-def begun(site, code):
-    """A run whose agent has had its first turn, on workers that have this code, which are gone by now."""
+def begun(site, code, app="judging_app"):
+    """A run that waits for a person, after workers that have this code and are gone by now."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(code.partition(os.pathsep)[0])
-        run = site.client.enqueue("judging_app:pipeline", "begin")
-    sys.modules.pop("judging_app")
+        run = site.client.enqueue(f"{app}:pipeline", "begin")
+    sys.modules.pop(app)
     fleet = site.workers(code=code)
     wait_until(lambda: run.status() == "paused", what=site.log)
     fleet.kill()
@@ -246,15 +246,7 @@ def test_a_changed_context_model_waits_for_its_migration(services, tmp_path, ver
         return os.pathsep.join([str(tmp_path / name), str(STEPS)])
 
     with Site(services, tmp_path, worker=BRISK) as site:
-        old = folder("old", "price: int = 3")
-        with pytest.MonkeyPatch.context() as patch:
-            patch.syspath_prepend(old.partition(os.pathsep)[0])
-            run = site.client.enqueue("orders_app:pipeline", "in")
-        sys.modules.pop("orders_app")
-        fleet = site.workers(code=old)
-        wait_until(lambda: run.status() == "paused", what=site.log)
-        fleet.kill()
-
+        run = begun(site, folder("old", "price: int = 3"), app="orders_app")
         lacking = site.workers(code=folder("lacking", "cents: int = 0"))
         run.resume("yes")
         wait_until(lambda: run.status() == "parked", what=site.log)
