@@ -13,9 +13,10 @@ ALONE := env -u PYTHONDONTWRITEBYTECODE -u DATABASE_URL -u REDIS_URL -u CELERY_B
 # more processes than a small machine has cores.
 TEST_PROCESSES ?= 4
 SIDE_BY_SIDE := -n $(TEST_PROCESSES) --dist worksteal
+DEFAULT := not chaos and not pages and not release
 
 .DEFAULT_GOAL := help
-.PHONY: help lock demo test test-pools test-fast coverage laws check lint types imports bench bench-compare bench-peers bench-flame bench-aros bench-client bench-growth bench-recovery races chaos docs pages release-check clean
+.PHONY: help lock demo test test-slow test-pools test-fast coverage laws audit check lint types imports bench bench-compare bench-peers bench-flame bench-aros bench-client bench-growth bench-recovery bench-rates races fuzz chaos docs pages release-check clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -43,7 +44,10 @@ demo: $(STAMP) ## audit the licence of every installed distribution: the main jo
 
 test: $(STAMP) ## the tests; they start the services they need
 	@$(BIN)/python -m compileall -q flujo_client flujo_worker
-	@$(ALONE) $(BIN)/python -m pytest -q $(SIDE_BY_SIDE)
+	@$(ALONE) $(BIN)/python -m pytest -q $(SIDE_BY_SIDE) -m "not large and not installation and $(DEFAULT)"
+
+test-slow: $(STAMP) ## the greatest sizes, and what sets up services, projects and the demo as users do
+	@$(ALONE) $(BIN)/python -m pytest -q $(SIDE_BY_SIDE) -m "(large or installation) and $(DEFAULT)"
 
 test-pools: $(STAMP) ## the acceptance tests with Celery's pools: threads, and prefork
 	@for pool in threads prefork; do \
@@ -53,19 +57,21 @@ test-pools: $(STAMP) ## the acceptance tests with Celery's pools: threads, and p
 test-fast: $(STAMP) ## the tests that need no services, without the greatest sizes and with few examples of each law
 	@$(BIN)/python -m compileall -q flujo_client flujo_worker
 	@$(ALONE) $(BIN)/python -m pytest -q -n auto --dist worksteal --hypothesis-profile fast \
-		-m "not services and not acceptance and not large and not pages and not release and not chaos" \
+		-m "not services and not acceptance and not large and not installation and $(DEFAULT)" \
 		tests/unit tests/aros tests/laws tests/conformance tests/architecture
 
 coverage: $(STAMP) ## which lines and branches the unit tests and those of AROS run: a table, and htmlcov/
 	@$(ALONE) $(BIN)/python -m pytest -q -n auto --dist worksteal --hypothesis-profile fast \
-		-m "not services and not acceptance and not large and not pages and not release and not chaos" \
+		-m "not services and not acceptance and not large and not installation and $(DEFAULT)" \
 		--cov --cov-report=term:skip-covered --cov-report=html tests/unit tests/aros
 
-laws: $(STAMP) ## search for what breaks the laws, at 2000 random examples of each
+laws: $(STAMP) ## search for what breaks the laws, at 2000 random examples of each and in 8000 simulated schedules
 	@$(ALONE) FLUJO_EXAMPLES=2000 \
 		$(BIN)/python -m pytest -q -o timeout=0 -n $(TEST_PROCESSES) --dist load --hypothesis-profile search \
-		tests/aros/test_aros_laws.py tests/laws \
+		--ignore=tests/laws/test_laws_simulation.py tests/aros/test_aros_laws.py tests/laws \
 		tests/unit/client/test_trace.py tests/unit/client/test_results_containers.py
+	@$(ALONE) FLUJO_EXAMPLES=8000 \
+		$(BIN)/python -m pytest -q -o timeout=0 --hypothesis-profile search tests/laws/test_laws_simulation.py
 
 docs: $(STAMP) ## build the documentation site into site/; a broken link or anchor is an error
 	@$(BIN)/zensical build --strict
@@ -76,7 +82,15 @@ pages: $(STAMP) ## follow every page of the documentation in an empty folder, wi
 release-check: $(STAMP) ## build wheel and sdist into dist/, try each in a clean environment, and write a bill of materials
 	@$(ALONE) $(BIN)/python -m pytest -q -m release tests/pages
 
-check: lint types imports docs test pages ## what CI runs
+audit: $(STAMP) ## licences and pins of dependencies, and known vulnerabilities if pip-audit is on PATH
+	@$(BIN)/python -m pytest -q tests/architecture/test_dependencies.py
+	@if command -v pip-audit >/dev/null 2>&1; then \
+		pip-audit --strict --disable-pip --require-hashes -r requirements.lock; \
+	else \
+		echo "vulnerabilities were not looked up: pip-audit is not on PATH"; \
+	fi
+
+check: lint types imports docs test test-slow pages ## what CI runs
 
 lint: $(STAMP)
 	@$(BIN)/ruff format --check .
@@ -107,8 +121,11 @@ bench-aros: $(STAMP) ## what AROS costs, and how it compares; RIVALS=folder adds
 bench-client: $(STAMP) ## what enqueue costs, alone and in bulk, and how late results come
 	@$(ALONE) $(BIN)/python -m tests.bench.client
 
-bench-growth: $(STAMP) ## a million ended runs, a loop and a fan-out of 10 000, a held snapshot, 100 000 steps; BENCH="--only fans" chooses
+bench-growth: $(STAMP) ## a million ended runs, a loop and a fan-out of 10 000, a held snapshot, 100 000 steps, idle workers, retention; BENCH="--only fans" chooses
 	@$(ALONE) PYTHONPATH=tests:tests/conformance $(BIN)/python -m tests.bench.growth $(BENCH)
+
+bench-rates: $(STAMP) ## how much of a provider's rate limits eight workers' callers use, over real HTTP, and how many calls are refused
+	@$(ALONE) PYTHONPATH=tests $(BIN)/python -m tests.bench.rates $(BENCH)
 
 bench-recovery: $(STAMP) ## how long after kill -9 of its worker a step runs again, quiet and under load
 	@$(ALONE) PYTHONPATH=tests $(BIN)/python -m tests.bench.recovery
@@ -118,6 +135,9 @@ bench-recovery: $(STAMP) ## how long after kill -9 of its worker a step runs aga
 
 races: $(STAMP) ## every race between two statements, 120 times each
 	@$(ALONE) FLUJO_RACE_ROUNDS=120 $(BIN)/python -m pytest -q -o timeout=0 tests/conformance -k race
+
+fuzz: $(STAMP) ## mutated messages, values, blueprints, expressions, templates and answers, a minute each; FUZZ="--seconds 600 --seed 7 --only aros" chooses
+	@$(ALONE) PYTHONPATH=tests:tests/fuzz $(BIN)/python -m fuzz_run $(FUZZ)
 
 chaos: $(STAMP) ## kill, flush and double at random for a while
 	@$(ALONE) $(BIN)/python -m pytest -q -m chaos

@@ -16,7 +16,7 @@ def tidy(name: str) -> str:
 
 async def greet(name: str, *, context: Visit) -> str:
     if not context.visitor:
-        raise ValueError("nobody to greet")
+        raise ValueError("no one to greet")
     return f"Good day, {name}!"
 
 

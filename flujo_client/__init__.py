@@ -1,4 +1,4 @@
-"""Flujo Worker's client: write pipelines, enqueue them, and ask what became of them.
+"""Flujo Worker's client: write pipelines, enqueue them, and read their results.
 
 The names below are loaded when they are first used, so that importing this package stays cheap.
 """
@@ -9,6 +9,9 @@ from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+from flujo_client.attempt_info import AttemptInfo, current_attempt
+from flujo_client.errors import FlujoError, NonRetryableError, UsageLimitExceededError
+
 if TYPE_CHECKING:
     from flujo_client.api.bulk import RunRequest
     from flujo_client.api.client import AsyncFlujoClient, FlujoClient
@@ -17,8 +20,8 @@ if TYPE_CHECKING:
     from flujo_client.api.registry import PipelineRegistry
     from flujo_client.api.runner import Flujo
     from flujo_client.api.task_client import TaskClient
-    from flujo_client.attempt_info import AttemptInfo, current_attempt
     from flujo_client.config.manager import ConfigManager, Settings
+    from flujo_client.contract.admission import RunLimit, Throttle
     from flujo_client.contract.approval import Approval
     from flujo_client.contract.checklist import Candidate, Checklist, ChecklistItem
     from flujo_client.contract.commands import (
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
         PreRunPayload,
         PreStepPayload,
     )
+    from flujo_client.contract.limit import Limit
     from flujo_client.contract.limits import UsageEstimate, UsageGovernor, UsageLimits
     from flujo_client.contract.plan import Backoff
     from flujo_client.contract.results import (
@@ -55,7 +59,6 @@ if TYPE_CHECKING:
     from flujo_client.contract.search import EvaluatorInput, ProposerInput, TreeSearchResult
     from flujo_client.contract.trace import TraceNode
     from flujo_client.contract.verdict import PluginOutcome, ValidationResult, validator
-    from flujo_client.errors import FlujoError, NonRetryableError, UsageLimitExceededError
     from flujo_client.pipeline.agentic_loop import AgenticLoopStep, make_agentic_loop_pipeline
     from flujo_client.pipeline.backend import CacheBackend, InMemoryCache
     from flujo_client.pipeline.cache import CacheStep
@@ -114,6 +117,7 @@ _HOME = {
     "HumanInteraction": "contract.context",
     "ImportStep": "pipeline.nested",
     "InMemoryCache": "pipeline.backend",
+    "Limit": "contract.limit",
     "LoopStep": "pipeline.loop",
     "MapStep": "pipeline.map",
     "MergeStrategy": "pipeline.parallel",
@@ -136,6 +140,7 @@ _HOME = {
     "RefinementCheck": "contract.results",
     "RunAgentCommand": "contract.commands",
     "RunHandle": "api.handle",
+    "RunLimit": "contract.admission",
     "RunRequest": "api.bulk",
     "Settings": "config.manager",
     "StateMachineStep": "pipeline.machine",
@@ -144,6 +149,7 @@ _HOME = {
     "StepResult": "contract.results",
     "Success": "contract.results",
     "TaskClient": "api.task_client",
+    "Throttle": "contract.admission",
     "TraceNode": "contract.trace",
     "Transition": "pipeline.machine",
     "TreeSearchResult": "contract.search",
@@ -202,6 +208,7 @@ __all__ = [
     "HumanInteraction",
     "ImportStep",
     "InMemoryCache",
+    "Limit",
     "LoopStep",
     "MapStep",
     "MergeStrategy",
@@ -224,6 +231,7 @@ __all__ = [
     "RefinementCheck",
     "RunAgentCommand",
     "RunHandle",
+    "RunLimit",
     "RunRequest",
     "Settings",
     "StateMachineStep",
@@ -232,6 +240,7 @@ __all__ = [
     "StepResult",
     "Success",
     "TaskClient",
+    "Throttle",
     "TraceNode",
     "Transition",
     "TreeSearchResult",

@@ -1,4 +1,4 @@
-"""How places are written: readable, derived, never drawn.
+"""Addresses: readable, and derived instead of random.
 
 A scope's address is a path such as `review/loop#3/legal`; the root scope's is the empty string. A container has a scope of its own,
 `<sequence>/<node>`, and its children's addresses extend it: iterations and items by `#3`, branches and paths by `/legal`. So a
@@ -20,7 +20,7 @@ from flujo_client.sizes import MAX_NAME, MAX_RUN_ID
 ROOT = ""
 STEP = "step"
 END = "#end"
-"""Behind a container's name: the end of one of its bodies, as the place of work that goes on from there. No node is called so."""
+"""Behind a container's name: the end of one of its bodies, as the place of work that continues from there. No node is called so."""
 _NAME = re.compile(rf"[^/:#\x00-\x1f\x7f\ud800-\udfff]{{1,{MAX_NAME}}}")
 _CHILD = re.compile(r"[/#][^/]+")
 _WORD = re.compile(r"([a-z]+)(\d*)")
@@ -29,7 +29,7 @@ _MOST_OF_FIRST, _DIGITS = 59, 20
 
 
 class AttemptKey(NamedTuple):
-    """One try at one piece of work: where it stands and which number it has, counted from 1."""
+    """One try at one piece of work: its address and its number, counted from 1."""
 
     run: str
     address: str
@@ -54,12 +54,12 @@ class AttemptKey(NamedTuple):
 
 
 def is_repeated(address: str) -> bool:
-    """Tell whether a scope stands in an iteration, an item or a turn, of which there may be any number."""
+    """Return whether a scope is in an iteration, an item or a turn, of which there may be any number."""
     return "#" in address
 
 
 def new_run_id(at: float) -> str:
-    """Draw a run id that sorts by time: 48 bits of milliseconds, then 64 random bits (after RFC 9562, version 7).
+    """Generate a run id that sorts by time: 48 bits of milliseconds, then 64 random bits (after RFC 9562, version 7).
 
     Args:
         at: now, in unix seconds.
@@ -85,10 +85,10 @@ def branch_of(fan_out: str, address: str) -> str:
 
 
 def is_name(text: str) -> bool:
-    """Tell whether `text` can be a part of an address."""
+    """Return whether `text` can be a part of an address."""
     return bool(_NAME.fullmatch(text)) and text.strip() == text
 
 
 def is_run_id(text: str) -> bool:
-    """Tell whether `text` can be a run's id: no NUL, no surrogates, nothing that an address uses."""
+    """Return whether `text` can be a run's id: no NUL, no surrogates, nothing that an address uses."""
     return bool(_RUN_ID.fullmatch(text))

@@ -1,17 +1,15 @@
 """Which attempt user code runs in: for its own logs, for keys of calls that must not be made twice, for exporters of traces.
 
-It must not reach any service. In: what the worker says once for each attempt. Out: a value, in the attempt's own tasks and threads.
+It must not reach any service. In: what the worker sets once for each attempt. Out: a value, in the attempt's own tasks and threads.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,18 +34,18 @@ class AttemptInfo:
 
 
 class RunningAttempt(Protocol):
-    """What a worker keeps of the attempt that it performs."""
+    """What a worker knows of the attempt that it performs."""
 
     @property
     def info(self) -> AttemptInfo | None:
-        """What user code may know of it."""
+        """Return what user code may know of it."""
 
 
 _running: ContextVar[RunningAttempt | None] = ContextVar("flujo_attempt", default=None)
 
 
 def current_attempt() -> AttemptInfo | None:
-    """Tell which attempt this code runs in; None outside of one, as in a loop's condition or in a test of a bare function."""
+    """Return the attempt that this code runs in; None outside of one, as in a loop's condition or in a test of a bare function."""
     running = _running.get()
     return None if running is None else running.info
 
@@ -59,7 +57,7 @@ def running_attempt() -> RunningAttempt | None:
 
 @contextmanager
 def performing(running: RunningAttempt) -> Iterator[None]:
-    """Let all that runs inside know its attempt. For workers."""
+    """Set the current attempt for all that runs inside. For workers."""
     token = _running.set(running)
     try:
         yield

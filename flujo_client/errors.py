@@ -1,6 +1,6 @@
 """Every error a user can meet.
 
-FlujoError                      message, code, suggestion; survives a journey as plain data
+FlujoError                      message, code, suggestion; can be sent as plain data
 ├── ConfigurationError          the set-up is wrong; nothing was started
 │   ├── SettingsError           a value in flujo.toml or the environment
 │   ├── PipelineError           a pipeline that cannot be sent: all findings at once
@@ -19,7 +19,7 @@ FlujoError                      message, code, suggestion; survives a journey as
 │   ├── RunFailed / RunCancelled / RunExpired   how a run ended, raised where its result is awaited
 │   ├── UsageLimitExceededError      a budget is used up; the partial result is on it
 │   ├── NonRetryableError       raise it in an agent: do not try this again
-│   ├── ResumeError             a run that cannot be gone on with in this way
+│   ├── ResumeError             a run that cannot be continued in this way
 │   ├── HumanInputError         a person's answer that does not fit, or that did not come in time
 │   └── StepInvocationError     a step was called as if it were a function
 ├── ControlFlowError            passes through every layer untouched
@@ -39,15 +39,14 @@ FlujoError                      message, code, suggestion; survives a journey as
     ├── RunNotFound
     ├── WaitTimedOut
     ├── RetryError              a run that cannot be begun again so; names the steps it can be
+    ├── AdmissionRefused        a limit on runs is reached, and says to refuse what comes beyond
     └── IdempotencyConflict     same key, different work
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 
 class FlujoError(Exception):
@@ -55,7 +54,7 @@ class FlujoError(Exception):
 
     Args:
         message: what happened, naming the thing and the place.
-        suggestion: the way out, if one is known.
+        suggestion: how to fix it, if one is known.
         code: a stable word for programs; the class's own when not given.
         cause: the error behind this one.
     """
@@ -102,7 +101,7 @@ class PipelineError(ConfigurationError):
 class BlueprintError(ConfigurationError):
     """A blueprint, or a `processing` block, that cannot be used.
 
-    `findings` holds all that is wrong with a blueprint, as values with rule, key, line and column; `told` is how its text lists them.
+    `findings` holds all that is wrong with a blueprint, as values with rule, key, line and column; `details` are its text's lines about them.
     """
 
     code = "BLUEPRINT"
@@ -309,7 +308,7 @@ class TemplateResolutionError(ValidationError):
 
 
 class SerializationError(FlujoError):
-    """A value that cannot travel. `path` names the place inside it, such as `context.items[3].handle`."""
+    """A value that cannot be serialised. `path` names the place inside it, such as `context.items[3].handle`."""
 
     code = "SERIALIZATION"
 
@@ -336,6 +335,10 @@ class WaitTimedOut(ClientError):
 
 class RetryError(ClientError):
     code = "RETRY"
+
+
+class AdmissionRefused(ClientError):
+    code = "ADMISSION_REFUSED"
 
 
 class IdempotencyConflict(ClientError):

@@ -1,4 +1,4 @@
-"""What looks like a secret, taken out of what is told: providers' keys, headers, passwords in URLs and behind their names.
+"""What looks like a secret, removed from what is shown: providers' keys, headers, passwords in URLs and behind their names.
 
 It cannot know every secret, and in doubt hides more; it takes time in proportion to the text, whatever the text. Doing it twice changes nothing. Which other fields a project hides is set once
 for the process.
@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+from typing import Any, Literal
 
 PREVIEW = 200
 """Characters of a preview, unless more are requested."""
@@ -41,8 +39,8 @@ _OF_SECRET = re.compile(
 )
 _OF_TOKEN = re.compile(rf"(?i)(?:{_after(_TOKENS, 'tokens?')}|(?-i:(?<=[A-Z0-9]_)TOKEN)|[_.-]token)$")
 _ALONE = re.compile(r"(?i)pass|pwd|token")
-"""What names that tell a secret end with. `KEYS` and `TOKEN` do after any other word in names of variables; those of `_ALONE` in a
-sentence may tell something else."""
+"""How names of secrets end. `KEYS` and `TOKEN` do after any other word in names of variables; those of `_ALONE` in a
+sentence may mean something else."""
 _NAMED = re.compile(r"(?<![\w-])([\w-]++)(\\*['\"]?\s*(?:=>?|:=?)\s*)")
 _LONGEST_NAME = 100
 _COUNT = re.compile(r"\d{1,9}(?![\w.-])")
@@ -58,7 +56,7 @@ _VALUE = re.compile(
 
 @lru_cache(4096)
 def _kind(name: str) -> Literal["secret", "token", "alone"] | None:
-    """Tell what a name says of its value."""
+    """Return what a name reveals about its value."""
     if _OF_SECRET.search(name):
         return "secret"
     if _OF_TOKEN.search(name):
@@ -157,7 +155,7 @@ _in_text: list[re.Pattern[str]] = []
 
 
 def hide_fields(names: Iterable[str]) -> None:
-    """Hide all that is told under these names, in any case, in this process."""
+    """Hide all that is shown under these names, in any case, in this process."""
     _fields.clear()
     _fields.update(name.casefold() for name in names)
     any_name = "|".join(map(re.escape, sorted(_fields)))
@@ -191,7 +189,7 @@ def mask_url(url: str) -> str:
 
 
 def preview(text: str, most: int = PREVIEW) -> str:
-    """Cut a text short, without what looks like a secret: more of it is looked through, so that none is cut in half unseen."""
+    """Truncate a text, without what looks like a secret: more of it is searched, so that none is cut in half unnoticed."""
     return redact(text[: most + _AROUND])[:most]
 
 
@@ -222,7 +220,7 @@ def _redacted(tree: Any, name: object, fields: set[str], *, is_secret: bool = Fa
 
 
 def _names_a_secret(name: str, value: Any) -> bool:
-    """Tell whether a name says that its value is a secret: `tokens: 12` and `secrets: 3` are counts."""
+    """Return whether a name says that its value is a secret: `tokens: 12` and `secrets: 3` are counts."""
     if isinstance(value, (int, float)):
         return not _PLURAL.search(name) and _kind(name[-_LONGEST_NAME:]) == "secret"
     return _kind(name[-_LONGEST_NAME:]) is not None or name.casefold().endswith("authorization")

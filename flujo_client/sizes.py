@@ -6,7 +6,7 @@ Limits that a project sets itself are in `flujo_client/config/models.py`. Nothin
 from typing import Final
 
 MAX_STEPS: Final = 10_000
-"""Steps of a pipeline that hold no others, those inside containers counted each time they stand somewhere."""
+"""Steps of a pipeline that hold no others, those inside containers counted at each place where they are used."""
 MAX_BRANCHES: Final = 10_000
 """Branches of one fan-out: of a parallel step or a router, or items of a parallel map."""
 MAX_CONTAINERS: Final = 20
@@ -42,16 +42,16 @@ MAX_BLUEPRINT_DEPTH: Final = 100
 """Lists and mappings inside each other in a blueprint."""
 
 MAX_ERROR_WORD: Final = 300
-"""Characters that are kept of an error's class, module and code."""
+"""Characters that are stored of an error's class, module and code."""
 MAX_ERROR_TEXT: Final = 10_000
-"""Characters that are kept of each text of an error: its message, its feedback, its suggestion."""
+"""Characters that are stored of each text of an error: its message, its feedback, its suggestion."""
 
 MAX_TRACEBACK_FRAMES: Final = 30
-"""Frames that are kept of each error's traceback, those that repeat counted once."""
+"""Frames that are stored of each error's traceback, those that repeat counted once."""
 MAX_TRACEBACK_ERRORS: Final = 12
-"""Errors that are kept in a traceback: the error, those behind it, and the members of groups."""
+"""Errors that are stored in a traceback: the error, those behind it, and the members of groups."""
 MAX_TRACEBACK_BYTES: Final = 16_384
-"""Bytes that are kept of a traceback."""
+"""Bytes that are stored of a traceback."""
 
 MAX_STEP_OUTPUT_BYTES: Final = 65_536
-"""Bytes that are kept of what an attempt prints and logs."""
+"""Bytes that are stored of what an attempt prints and logs."""

@@ -1,8 +1,8 @@
 """The user's part of a traceback, as text: from their code inward, as Python shows it, bounded, without secrets and without locals.
 
 Frames of Flujo, Celery, asyncio and pydantic-ai are left out, but for the innermost, where the error was raised. Model classes of
-pydantic-ai call providers' clients, so what such a class calls is not the user's code either. An error that no code of the user's
-took part in has no traceback here. Reads source lines from their files, and nothing else.
+pydantic-ai call providers' clients, so what such a class calls is not the user's code either. An error without any frame
+of user code has no traceback here. Reads source lines from their files, and nothing else.
 """
 
 from __future__ import annotations
@@ -10,15 +10,13 @@ from __future__ import annotations
 import sys
 import textwrap
 import traceback
+from collections.abc import Iterator
 from itertools import groupby, islice
-from typing import TYPE_CHECKING, Final, NamedTuple
+from types import CodeType, TracebackType
+from typing import Final, NamedTuple
 
 from flujo_client.redact import redact
 from flujo_client.sizes import MAX_TRACEBACK_BYTES, MAX_TRACEBACK_ERRORS, MAX_TRACEBACK_FRAMES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import CodeType, TracebackType
 
 _MACHINERY: Final = frozenset({
     "flujo_client",
@@ -41,7 +39,7 @@ _CONTEXT: Final = "\nDuring handling of the above exception, another exception o
 _SHOWN_MEMBERS: Final = 5
 _FRAME: Final = '  File "'
 _LONGEST: Final = 2 * MAX_TRACEBACK_BYTES
-"""Characters of a message that are looked at."""
+"""Characters of a message that are examined."""
 _WIDEST: Final = 76
 """Characters of a line of markers: a longer one would be folded, and point at nothing."""
 
@@ -56,7 +54,7 @@ class _Place(NamedTuple):
 
 
 def traceback_of(error: BaseException) -> str:
-    """Return the traceback of an error and of the errors behind it; empty if no code of the user's took part."""
+    """Return the traceback of an error and of the errors behind it; empty if it has no frame of user code."""
     try:
         errors = list(_chain(error))
         if not any(

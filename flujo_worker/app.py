@@ -12,7 +12,8 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from celery import Celery, signals
@@ -30,8 +31,6 @@ from flujo_worker.consumer.refusals import Refusals
 from flujo_worker.consumer.stopping import HAND_BACK, hand_back_on_signal, handing_back
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from flujo_worker.host import Host
 
 CONFIGURATION = 2
@@ -65,12 +64,14 @@ class FlujoWorker:
         self._search_path = list(sys.path)
         self._lock = threading.Lock()
         _carry(self.app, self.host, self.settings, is_alone=self._is_own)
-        self.app.steps["worker"].add(handing_back(self.settings.worker.shutdown_grace_s, self._hand_back))
+        self.app.steps["worker"].add(
+            handing_back(self.settings.worker.shutdown_grace_s, self._hand_back, on_stopping=self._announce_stop)
+        )
         self._listen()
 
     @property
     def queues(self) -> tuple[str, str]:
-        """The queues a worker consumes: attempts and control."""
+        """Return the queues a worker consumes: attempts and control."""
         return self.settings.worker.attempts_queue, self.settings.worker.control_queue
 
     def host(self) -> Host:
@@ -80,8 +81,7 @@ class FlujoWorker:
         with self._lock:
             host = self._hosts.get(os.getpid())
             if host is None:
-                self._hosts.clear()
-                host = self._hosts[os.getpid()] = Host(
+                host = Host(
                     self.settings,
                     self.app,
                     is_own_app=self._is_own,
@@ -90,6 +90,8 @@ class FlujoWorker:
                     consumes=sorted(self.app.amqp.queues.consume_from),
                 )
                 host.start()
+                self._hosts.clear()
+                self._hosts[os.getpid()] = host
             return host
 
     def _listen(self) -> None:
@@ -111,16 +113,13 @@ class FlujoWorker:
             self.app.amqp.queues.select_add(queue)
 
     def _require_readiness(self) -> None:
-        """End the worker before it takes a message that it could not carry; Celery swallows any exception but this one."""
+        """End the worker before it takes a message that it could not carry."""
         from flujo_worker.liveness.heartbeat import Heartbeat
         from flujo_worker.store.migrate import require_current
 
-        try:
+        with _ending_the_worker():
             Heartbeat(self.settings.worker.heartbeat_file).begin()
             require_current(self.settings.database())
-        except ConfigurationError as error:
-            sys.stderr.write(f"flujo: {error}\n")
-            raise SystemExit(CONFIGURATION) from error
 
     def _set_up_logging(self, **_: Any) -> None:
         from flujo_worker.observe.log import configure
@@ -134,13 +133,14 @@ class FlujoWorker:
         steps.retire, steps.stop = lambda _: stop_parent(), stop_parent
 
     def _start_in_main(self, sender: Any = None, **_: Any) -> None:
-        """Pools that run tasks in the main process start here; prefork's children start for themselves."""
+        """Start the host in the main process for pools that run tasks there; prefork's children start their own."""
         if sender is None or sender.app is not self.app or _is_prefork(sender.pool):
             return
         if isinstance(sender.pool, AttemptPool):
             self._pool = sender.pool
         self._slots = sender.pool.num_processes
-        host = self.host()
+        with _ending_the_worker():
+            host = self.host()
         if self._pool is not None and host.engine is not None:
             self._pool.serve(host, host.engine)
         steps = host.steps
@@ -149,8 +149,13 @@ class FlujoWorker:
             intake = Intake(sender)
             steps.pause, steps.resume = intake.pause, intake.resume
 
+    def _announce_stop(self) -> None:
+        """Record that this worker takes no more work. The main process of a prefork pool has no host, and its children none that stops yet."""
+        if (host := self._hosts.get(os.getpid())) is not None:
+            host.announce_stop()
+
     def _hand_back(self, worker: Any) -> None:
-        """Have the processes of a worker that is stopping hand back what has not ended."""
+        """Make the processes of a stopping worker release what has not ended."""
         if _is_prefork(worker.pool):
             for pid in worker.pool.info["processes"]:
                 with suppress(ProcessLookupError):
@@ -162,6 +167,16 @@ class FlujoWorker:
         host = self._hosts.pop(os.getpid(), None)
         if host is not None:
             host.stop()
+
+
+@contextmanager
+def _ending_the_worker() -> Iterator[None]:
+    """End the worker where the block fails. Celery swallows any exception of a signal but this one, and would take messages."""
+    try:
+        yield
+    except Exception as error:
+        sys.stderr.write(f"flujo: {error}\n")
+        raise SystemExit(CONFIGURATION if isinstance(error, ConfigurationError) else 1) from error
 
 
 def _is_prefork(pool: object) -> bool:
@@ -207,7 +222,7 @@ def _own_app(settings: Settings) -> Celery:
 
 
 def _carry(app: Celery, host: Callable[[], Host], settings: Settings, *, is_alone: bool) -> None:
-    """Give an app our tasks, and a gate before whatever consumer its workers have."""
+    """Add our tasks to an app, and a gate before its workers' consumers."""
     refusals = Refusals(settings)
     tasks.add(app, host, refusals)
     app.steps["consumer"].add(guarding(Gate(app, settings, refusals, tasks.NAMES, is_alone=is_alone)))

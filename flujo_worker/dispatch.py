@@ -9,27 +9,26 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from flujo_client.contract.envelope import Envelope
 from flujo_client.errors import ServiceUnreachable
 from flujo_client.transport.broker import PRIORITY_STEPS, SENT_HEADER, Broker
 from flujo_client.transport.chords import group_of
 from flujo_client.transport.loop_publisher import LoopPublisher
 from flujo_client.transport.redis import RedisError
 from flujo_worker import failpoints
+from flujo_worker.domain.values import FanOut
 from flujo_worker.errors import DispatchError, StoreError
+from flujo_worker.ports import Backlog, Publisher
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
     from celery import Celery
 
     from flujo_client.config.manager import Settings
-    from flujo_client.contract.envelope import Envelope
-    from flujo_worker.domain.values import FanOut
-    from flujo_worker.ports import Backlog, Publisher
 
 logger = logging.getLogger(__name__)
 
@@ -116,7 +115,7 @@ class RedisPublisher:
 
 
 class Sender:
-    """Sends what follows an attempt, and marks what was sent in batches from a thread of its own."""
+    """Sends what follows an attempt, and marks what was sent in batches from a separate thread."""
 
     def __init__(self, post: Publisher, backlog: Backlog) -> None:
         self._post, self._backlog = post, backlog
@@ -181,7 +180,7 @@ class Sender:
             logger.warning("%s", error)
 
     def _remember(self, envelopes: Sequence[Envelope], sent_at: float) -> None:
-        """Have messages marked with the next batch."""
+        """Queue messages to be marked with the next batch."""
         with self._lock:
             self._sent.update((envelope.key, sent_at) for envelope in envelopes)
 

@@ -1,6 +1,6 @@
-"""The engine's event loop: attempts are coroutines on it, from their message to their merge. One in each process, in a thread of its own.
+"""The engine's event loop: attempts are coroutines on it, from their message to their merge. One in each process, in a separate thread.
 
-Users' code never runs here but on the loop of `event_loop.py`, so an agent that blocks holds up no claim and no merge.
+Users' code never runs here but on the loop of `event_loop.py`, so an agent that blocks delays no claim and no merge.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Engine:
             task.cancel()
 
     def carries_one(self) -> bool:
-        """Tell whether there is just one such work under way, so that no other one can ask for what it asks for."""
+        """Return whether only one such work is under way, so that no other can request the same."""
         return len(self._tasks) == 1
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -122,7 +122,7 @@ class Gathering(Generic[T, R]):
         self._task: asyncio.Task[None] | None = None
 
     def __call__(self, item: T) -> Awaitable[R]:
-        """Have it done; to be awaited until it is."""
+        """Queue the item; to be awaited until it is done."""
         done: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, done))
         if self._task is None:
@@ -150,7 +150,7 @@ class Taker:
     """What takes messages beside the consumer: nothing, unless a pool says otherwise."""
 
     def wants(self, kind: AttemptKind, queue: str) -> bool:  # noqa: ARG002 - for those who do
-        """Tell whether the process may carry out one more attempt of this kind from this queue."""
+        """Return whether the process may carry out one more attempt of this kind from this queue."""
         return False
 
     def take_item(self, item: bytes, queue: str) -> str | None:  # noqa: ARG002 - likewise
@@ -233,7 +233,7 @@ class LoopEffects:
             await self._give_back(first)
 
     async def _give_back(self, envelope: Envelope) -> None:
-        """Give back an attempt whose message others may have by now, and publish it once more: they were told that it is taken."""
+        """Release an attempt whose message others may have by now, and publish it once more: they saw it as taken."""
         try:
             await self.call(self._store.defer, envelope.key, FENCE, 0.0)
         except StoreError as error:

@@ -1,22 +1,18 @@
 """What can go wrong on the worker's side of the wire.
 
 WorkerError
-├── StoreError              Postgres said no, or did not answer
+├── StoreError              Postgres refused, or did not answer
 ├── Unreadable              a row of ours is missing, or cannot be read; its run is failed
 ├── DispatchError           a message could not be published
-├── StepFailed              what Celery's listeners are told of an attempt that failed
+├── StepFailed              what Celery's listeners receive for an attempt that failed
 ├── WireError               a message that is not ours, is not signed, or does not fit its own headers
 └── IllegalTransition       a bug: something was decided that the table does not allow
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from flujo_client.errors import FlujoError
-
-if TYPE_CHECKING:
-    from flujo_client.transport.dead_letters import Reason
+from flujo_client.transport.dead_letters import Reason
 
 
 class WorkerError(FlujoError):
@@ -40,7 +36,7 @@ class WireError(WorkerError):
 
     Args:
         message: what is wrong with it, without its body.
-        reason: the word that it is counted under.
+        reason: the label that it is counted under.
         cause: the error behind this one.
     """
 
@@ -52,7 +48,7 @@ class WireError(WorkerError):
 
 
 class StepFailed(WorkerError):
-    """An attempt has failed, and that is recorded: what a task raises then tells Celery, and those who listen to it."""
+    """An attempt has failed, and that is recorded: a task raises this to notify Celery and its listeners."""
 
     code = "STEP_FAILED"
 

@@ -1,4 +1,4 @@
-"""One event loop per process, in a thread of its own. Agents and their clients live on it; Celery's threads wait for it.
+"""One event loop per process, in a separate thread. Agents and their clients live on it; Celery's threads wait for it.
 
 User code that ignores its cancellation is left behind: its caller gets a timeout, and the coroutine continues without effect.
 """
@@ -12,17 +12,15 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from contextvars import Context, ContextVar, copy_context
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from types import TracebackType
+from typing import Any, TypeVar
 
 from flujo_worker.frames import Place, place_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-    from types import TracebackType
 
 logger = logging.getLogger(__name__)
 
@@ -33,12 +31,12 @@ CLOSING_S = 1.0
 
 
 def is_async(function: Any) -> bool:
-    """Tell whether calling it gives a coroutine: an async function, or an object whose call is one."""
+    """Return whether calling it gives a coroutine: an async function, or an object whose call is one."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
 def is_cancelled() -> bool:
-    """Tell whether other code has cancelled the task that runs here, and it has not ended yet."""
+    """Return whether other code has cancelled the task that runs here, and it has not ended yet."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
@@ -93,7 +91,7 @@ class Inbox:
         self._is_woken = False
 
     def put(self, call: Callable[[], object]) -> None:
-        """Have a call made soon; it must not raise."""
+        """Schedule a call; it must not raise."""
         self._calls.append(call)
         if not self._is_woken:
             self._is_woken = True
@@ -106,9 +104,24 @@ class Inbox:
 
 
 class CallFuture(Future[T]):
-    """What the caller of a coroutine gets; `blocked_at` is where it was when it was found to block the loop, if it was."""
+    """What the caller of a coroutine gets.
+
+    It names its coroutine's task only while that runs: else each call would be a cycle, which waits for the garbage collector.
+
+    Attributes:
+        blocked_at: where the coroutine was when it was found to block the loop, if it was.
+        stop: cancels the coroutine; None before it begins and after it has ended.
+    """
 
     blocked_at: Place | None = None
+    stop: Callable[[], object] | None = None
+
+    def cancel(self) -> bool:
+        """Cancel the coroutine, and wait for it no longer."""
+        is_cancelled = super().cancel()
+        if is_cancelled and (stop := self.stop) is not None:
+            stop()
+        return is_cancelled
 
 
 class _Call:
@@ -129,7 +142,7 @@ class _Call:
                 self.task.cancel()
 
     def end(self, task: asyncio.Task[Any]) -> None:
-        """Hand on its result. If no caller waits any more, it goes only to `late`."""
+        """Deliver its result. If no caller waits any more, it goes only to `late`."""
         error = None if task.cancelled() else task.exception()
         if self.future.done():
             self._late(task)
@@ -143,14 +156,14 @@ class _Call:
                 self.future.set_result(task.result())
 
     def is_overdue(self, now: float, grace_s: float) -> bool:
-        """Tell whether it ought to have ended a grace time ago; note since when no caller waits for it."""
+        """Return whether it ought to have ended a grace time ago; note since when no caller waits for it."""
         if self.future.done() and self.dropped_at is None:
             self.dropped_at = now
         since = [each.ends_at for each in tuple(self.limits)] if self.dropped_at is None else [self.dropped_at]
         return any(now > each + grace_s for each in since)
 
     def leave(self, why: str, place: Place) -> None:
-        """Give the caller the timeout of the outermost block that is over."""
+        """Raise in the caller the timeout of the outermost block that has expired."""
         self.is_left = True
         limit = min(tuple(self.limits), key=lambda each: each.ends_at, default=None)
         if limit is not None:
@@ -198,30 +211,30 @@ class Loop:
         return call.future
 
     def interrupt(self, future: Future[Any]) -> None:
-        """Cancel a coroutine, whose future stays open until it has ended: cancelling the future is for those who wait no longer."""
+        """Cancel a coroutine, whose future stays open until it has ended: the future is cancelled only by callers that no longer wait."""
         for call in tuple(self._calls):
             if call.future is future:
                 self._inbox.put(call.interrupt)
 
     @property
     def left_behind(self) -> int:
-        """How many coroutines were left behind and have not ended."""
+        """Return how many coroutines were left behind and have not ended."""
         return sum(each.is_left for each in tuple(self._calls))
 
     @property
     def silent_s(self) -> float:
-        """For how many seconds the loop has owed an answer to `ask`."""
+        """Return for how many seconds an answer of the loop to `ask` is pending."""
         asked_at = self._asked_at
         return 0.0 if asked_at is None else time.monotonic() - asked_at
 
     def ping(self) -> None:
-        """Ask the loop for a sign of life, if none is owed."""
+        """Ask the loop for a sign of life, if none is pending."""
         if self._asked_at is None:
             self._asked_at = time.monotonic()
             self._loop.call_soon_threadsafe(self._answer)
 
     def leave_overdue(self, grace_s: float) -> list[tuple[str, Place]]:
-        """Leave behind what has not ended within its grace; give their names and places. To be called from another thread."""
+        """Leave behind what has not ended within its grace; return the names and places. To be called from another thread."""
         now, left = time.monotonic(), []
         for call in tuple(self._calls):
             if call.is_left or not call.is_overdue(now, grace_s):
@@ -234,7 +247,7 @@ class Loop:
         return left
 
     def blame(self) -> tuple[str, Place]:
-        """Find the call that blocks the loop, and tell its caller; return its name and the place that it is at."""
+        """Find the call that blocks the loop, and notify its caller; return its name and the place that it is at."""
         task, place = asyncio.current_task(self._loop), self._place()
         call = next((each for each in tuple(self._calls) if task is not None and each.task is task), None)
         if call is None:
@@ -277,18 +290,18 @@ class Loop:
             return
         call.task = task = self._loop.create_task(work, context=context)
         task.add_done_callback(partial(self._end, call))
-        call.future.add_done_callback(partial(self._cancel, task))
-        if call.is_interrupted:
+        call.future.stop = partial(self._cancel, task)
+        if call.is_interrupted or call.future.cancelled():
             task.cancel()
 
     def _end(self, call: _Call, task: asyncio.Task[Any]) -> None:
         self._calls.pop(call, None)
+        call.task = call.future.stop = None
         call.end(task)
 
-    def _cancel(self, task: asyncio.Task[Any], future: Future[Any]) -> None:
-        if future.cancelled():
-            with suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(task.cancel)
+    def _cancel(self, task: asyncio.Task[Any]) -> None:
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(task.cancel)
 
     def _answer(self) -> None:
         self._asked_at = None

@@ -19,6 +19,7 @@ NAMES = (
     "before_publish",
     "chord_opened",
     "after_publish",
+    "runs_admitted",
     "before_parent_ring",
     "sweep_published",
     "hook_call_taken",

@@ -1,4 +1,4 @@
-"""Where user code is at: the function that was called, and the line that it has come to. No values of variables are looked at.
+"""Where user code is at: the function that was called, and the line that it has reached. No values of variables are looked at.
 
 Pure but for reading frames that may continue meanwhile. In: a coroutine, or a thread's innermost frame. Out: a `Place`.
 """
@@ -6,12 +6,10 @@ Pure but for reading frames that may continue meanwhile. In: a coroutine, or a t
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 _OURS = str(Path(__file__).parent)
 _LIBRARY = str(Path(asyncio.__file__).parent)
@@ -28,7 +26,7 @@ UNKNOWN = Place("unknown", "unknown")
 
 
 def place_of(running: Any) -> Place:
-    """Name the place that a coroutine waits at, or that a thread runs at."""
+    """Return the place that a coroutine waits at, or that a thread runs at."""
     frames = list(_of_thread(running) if isinstance(running, FrameType) else _of_coroutine(running))
     own = max((number for number, each in enumerate(frames) if _is_in(each, _OURS)), default=-1)
     theirs = [each for each in frames[own + 1 :] if not _is_in(each, _LIBRARY)] or frames

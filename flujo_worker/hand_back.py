@@ -1,7 +1,7 @@
 """What a worker does with attempts that have not ended when it stops: it interrupts them and gives them back, and others begin them at once.
 
 Code that ends when it is cancelled has ended before its attempt is given back. Code that does not, such as a plain function in a thread,
-continues beside its repetition until the process is gone; the fence keeps its result out. In: the attempts that are held. Out: their messages.
+continues beside its repetition until the process is gone; the fence rejects its result. In: the attempts that are held. Out: their messages.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LOOK_EVERY_S = 0.02
 
 
 class HandBack:
-    """Gives back what this process works on.
+    """Releases what this process works on.
 
     Args:
         lease: what it works on.
@@ -35,7 +35,7 @@ class HandBack:
         self._lease, self._tree, self._post, self._grace_s = lease, tree, post, grace_s
 
     def run(self) -> None:
-        """Interrupt all that runs, give each attempt back as it ends, and after the grace time the others too."""
+        """Interrupt all that runs, release each attempt as it ends, and after the grace time the others too."""
         self._lease.interrupt()
         until = time.monotonic() + self._grace_s
         while not self._lease.is_idle and time.monotonic() < until:

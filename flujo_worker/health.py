@@ -1,4 +1,4 @@
-"""The scheduled health check: the command's report, made by a worker, stored, and told in log lines.
+"""The scheduled health check: the command's report, made by a worker, stored, and logged.
 
 It never touches a run. What it cannot do now, the next beat asks for again.
 """
@@ -34,13 +34,14 @@ class HealthCheck:
     """Makes and stores reports.
 
     Args:
-        store: where the facts are, and the reports are kept.
+        store: where the facts are, and the reports are stored.
         queues: the way to the broker.
         settings: the section `health` says what is looked at.
     """
 
     def __init__(self, store: HealthInPostgres, queues: Queues, settings: Settings) -> None:
         self._store, self._queues, self._health = store, queues, settings.health
+        self._on_change = settings.runs.on_change
         self._own = {settings.worker.attempts_queue, settings.worker.control_queue}
         self._question = question_of(settings.health)
 
@@ -48,7 +49,7 @@ class HealthCheck:
         """Make this slot's report, store it and log it; None when it has one, or another worker is making it."""
         report = self._store.report_once(
             self._question.aros_parameters(),
-            self._question.machine_parameters(self._health),
+            self._question.machine_parameters(self._health, self._on_change),
             self._made,
             every_s=self._health.every_s,
             keep=self._health.keep,

@@ -1,4 +1,4 @@
-"""Tells hooks what was committed: that a run has ended, and that a question is open (ADR 22).
+"""Calls hooks for what was committed: that a run has ended, and that a question is open (ADR 22).
 
 The commit has left a row for each, so nothing is lost with a process: a live worker that has the code takes it, calls the hooks and
 settles it. At least once, for who dies in between is followed by another. What a hook raises here cannot change an end; an abort at a
@@ -11,34 +11,27 @@ import logging
 import random
 import threading
 import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.address import AttemptKey
-from flujo_client.contract.hooks import OnPauseRequestedPayload, PostRunPayload
+from flujo_client.contract.hooks import OnPauseRequestedPayload, Payload, PostRunPayload
 from flujo_client.contract.outcome import Event
-from flujo_client.contract.plan import Nodes
 from flujo_client.contract.read import read_result
-from flujo_client.serial import decode
+from flujo_client.serial import Packed, decode
 from flujo_worker import failpoints
-from flujo_worker.attempts.isolation import NoFreeSlot, NoProcess
+from flujo_worker.attempts.isolation import Isolation, NoFreeSlot, NoProcess
 from flujo_worker.errors import StoreError
+from flujo_worker.ports import PendingHookCall, Room, Store
 from flujo_worker.store.shared_rules import SUSPECT_AFTER
-from flujo_worker.user_code.code_registry import CodeMismatch, put_bounded
-from flujo_worker.user_code.hooks import NOTHING
+from flujo_worker.user_code.code_registry import CodeMismatch, LoadedPipeline, put_bounded
+from flujo_worker.user_code.hooks import NOTHING, Called, HookCaller
 from flujo_worker.user_code.question import fetched
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from concurrent.futures import Executor
-
-    from flujo_client.contract.hooks import Payload
-    from flujo_client.serial import Packed
-    from flujo_worker.attempts.isolation import Isolation
     from flujo_worker.coordinator.coordinator import Coordinator
-    from flujo_worker.ports import PendingHookCall, Room, Store
-    from flujo_worker.user_code.code_registry import LoadedPipeline
-    from flujo_worker.user_code.hooks import Called, HookCaller
 
 logger = logging.getLogger(__name__)
 
@@ -47,18 +40,18 @@ STOPPING_S = UNFIT_S = 5.0
 
 
 class HookDelivery:
-    """Tells hooks what is owed to them.
+    """Makes the hook calls that are pending.
 
     Args:
         store: where the rows are.
         hooks: calls them.
         coordinator: ends a run whose question a hook answers with an abort.
         resolve: finds the classes that values are made of.
-        worker: gives this process's present incarnation.
-        may_judge: tells whether this process may call others dead.
+        worker: returns this process's present incarnation.
+        may_judge: returns whether this process may call others dead.
         isolation: where calls are made whose processes died before.
         max_lost: how often a call may be lost while nothing else ran.
-        may_load: tells whether code can be loaded without harm to this process.
+        may_load: returns whether code can be loaded without harm to this process.
     """
 
     def __init__(  # noqa: PLR0913 - the composition root gives it all it needs, once
@@ -85,7 +78,7 @@ class HookDelivery:
         return [each for each in pending if self._is_fit(each)]
 
     def carry_out(self, call: PendingHookCall) -> bool:
-        """Take a call, tell the hooks, and settle it; False: another worker has it, or it waits.
+        """Take a call, call the hooks, and settle it; False: another worker has it, or it waits.
 
         One that was lost twice is made where nothing else dies with it, and where it pays for no death but its own (ADR 13).
         """
@@ -101,7 +94,7 @@ class HookDelivery:
         return False
 
     def call_hooks(self, call: PendingHookCall) -> bool:
-        """Tell the hooks, and do what follows."""
+        """Call the hooks, and do what follows."""
         entry = self._hooks.catalog.entry(call.reference, call.fingerprint)
         called = self._paused(call, entry) if call.attempt else self._ended(call, entry)
         failpoints.hit("hooks_called")
@@ -143,7 +136,7 @@ class HookDelivery:
         self._store.note(call.run, events, key=call.attempt or None)
 
     def _is_fit(self, call: PendingHookCall) -> bool:
-        """Tell whether its code is here. What did not load is left alone for a while: a module may do much until it raises."""
+        """Return whether its code is here. What did not load is left alone for a while: a module may do much until it raises."""
         code, now = (call.reference, call.fingerprint), time.monotonic()
         if now < self._unfit_until.get(code, now) or not self._may_load(*code):
             return False
@@ -165,8 +158,7 @@ class HookDelivery:
 
     def _paused(self, call: PendingHookCall, entry: LoadedPipeline) -> Called:
         key = AttemptKey.parse(call.attempt)
-        path = (entry.plan.locate(key.address).nodes or Nodes()).named(key.step).path
-        hooks = entry.hooks_at(call.root, path)
+        hooks = entry.hooks_at(call.root, entry.plan.node(key.address, key.step).path)
         return self._hooks.call(
             hooks, OnPauseRequestedPayload, lambda: self._pause(call, key, entry.name_at(call.root))
         )
@@ -223,7 +215,7 @@ class HookThread:
         self._thread.start()
 
     def stop(self) -> None:
-        """Look once more, for what this process has committed last; what does not end in time is taken again by another process."""
+        """Check once more, for what this process has committed last; what does not end in time is taken again by another process."""
         self._stopping.set()
         self._wake.set()
         until = time.monotonic() + STOPPING_S

@@ -8,27 +8,31 @@ import secrets
 import socket
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
+from flujo_client.config.manager import Settings
 from flujo_client.contract.envelope import TASK_JOIN, Envelope
 from flujo_client.contract.join_signal import JoinSignal
 from flujo_client.contract.outcome import Event
 from flujo_client.contract.plan import Backoff
 from flujo_client.errors import SerializationError
 from flujo_client.redact import hide_fields
+from flujo_worker.admission import AdmissionThread
+from flujo_worker.attempts.isolation import DeliveryResult
 from flujo_worker.attempts.lease import Lease
 from flujo_worker.attempts.perform import Attempts
 from flujo_worker.coordinator.code_changes import CodeChanges
 from flujo_worker.coordinator.coordinator import Coordinator
 from flujo_worker.coordinator.failure_log import log_failures
 from flujo_worker.dispatch import RedisPublisher, Sender
-from flujo_worker.domain.retention import keep_rules
 from flujo_worker.engine import Engine, LoopEffects
 from flujo_worker.errors import WireError
 from flujo_worker.event_loop import Loop
 from flujo_worker.guards.breakers import breakers_of
-from flujo_worker.guards.cells import RedisCells
+from flujo_worker.guards.cells import BREAKERS, RATES, RedisCells
+from flujo_worker.guards.rates import RateLimiter
 from flujo_worker.guards.result_cache import RedisCache
 from flujo_worker.hand_back import HandBack
 from flujo_worker.health import HealthCheck
@@ -39,10 +43,10 @@ from flujo_worker.liveness.neighbours import Neighbours, machine
 from flujo_worker.liveness.watchdog import Steps, Watchdog
 from flujo_worker.observe.step_output import capture_step_output, release_step_output
 from flujo_worker.observe.system import SystemEvents
-from flujo_worker.ports import Member
+from flujo_worker.ports import Member, PendingHookCall, Room
 from flujo_worker.quarantine import STOP_S, Quarantine
 from flujo_worker.retention import Pruner
-from flujo_worker.runtime.effects import BlockingEffects
+from flujo_worker.runtime.effects import BlockingEffects, Effects
 from flujo_worker.store.migrate import require_current
 from flujo_worker.store.postgres.groups import GroupedLedger
 from flujo_worker.store.postgres.store import PostgresStore
@@ -53,14 +57,7 @@ from flujo_worker.user_code.evaluator import Evaluator, user_code_runtime
 from flujo_worker.user_code.hooks import HookCaller
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from celery import Celery
-
-    from flujo_client.config.manager import Settings
-    from flujo_worker.attempts.isolation import DeliveryResult
-    from flujo_worker.ports import PendingHookCall, Room
-    from flujo_worker.runtime.effects import Effects
 
 logger = logging.getLogger(__name__)
 
@@ -120,8 +117,10 @@ class Host:
             control_queue=own.control_queue,
             on_hooks_due=hooks_due.set,
             on_merged=log_failures,
+            on_gated_end=lambda run: self._admission.ended(run),  # noqa: PLW0108 - it is made later
             effects=self.effects,
         )
+        self._admission = AdmissionThread(coordinator.admit)
         self._heartbeat = Heartbeat(own.heartbeat_file)
         self._slots, self._consumes = slots or own.concurrency, list(consumes)
         member = _this_process(0 if is_child else self._slots, place, own.build)
@@ -139,12 +138,14 @@ class Host:
             on_change=settings.runs.on_change,
             control_queue=own.control_queue,
             worker=lambda: self._lease.worker,
+            record=lambda reference: self._attempts.preparation.record(reference),  # noqa: PLW0108 - it is made later
         )
         grace_s = settings.agents.cancel_grace_s
         self._hand_back = HandBack(
             self._lease, self._store, self._post, grace_s=min(grace_s, STOP_S / 2) if is_child else grace_s
         )
-        self._cells = RedisCells(settings)
+        self._cells = RedisCells(BREAKERS, settings)
+        self._rates = RedisCells(RATES, settings) if settings.rate_limits.models else None
         self._quarantine = Quarantine(settings, self._store, app, is_own_app=is_own_app)
         self._attempts = Attempts(
             self._store,
@@ -156,6 +157,7 @@ class Host:
             settings,
             changes=None if is_child else changes,
             breakers=breakers_of(settings, self._cells),
+            rates=None if self._rates is None else RateLimiter(self._rates, settings.rate_limits),
             processes=self._quarantine,
         )
         trials = ImportTrials(settings, catalog, self._threads)
@@ -175,9 +177,7 @@ class Host:
             fits=self._attempts.preparation.fits,
             may_load=trials.may_load,
             look_beside=neighbours.bury,
-            prune=Pruner(
-                self._store, keep_rules(settings.retention), per_minute=settings.retention.runs_per_minute
-            ).prune_in_turn,
+            prune=Pruner(self._store, settings.retention).prune_in_turn,
         )
         self._hook_delivery = HookDelivery(
             self._store,
@@ -201,12 +201,12 @@ class Host:
 
     @property
     def worker(self) -> str:
-        """The id of this process's present incarnation."""
+        """Return the id of this process's present incarnation."""
         return self._lease.worker
 
     @property
     def silent_s(self) -> float:
-        """Seconds since the lease was last renewed."""
+        """Return the seconds since the lease was last renewed."""
         return self._lease.silent_s
 
     def _note_build(self, fingerprint: str) -> None:
@@ -220,6 +220,7 @@ class Host:
         self._lease.start()
         self._watchdog.start()
         self._sender.start()
+        self._admission.start()
 
     def start(self) -> None:
         """Begin, and do what else every worker does: sweep, call hooks, announce itself."""
@@ -232,7 +233,7 @@ class Host:
         logger.info("worker %s is up", self._lease.worker)
 
     def stop(self) -> None:
-        """Give the lease back and let go of everything, once a hand-back that has begun is done."""
+        """Release the lease and all resources, once a hand-back that has begun is done."""
         with self._handing_back:
             pass
         self._system.put(Event("worker.stopped", at=time.time()))
@@ -243,6 +244,11 @@ class Host:
         self._hook_calls.stop()
         self.end()
 
+    def announce_stop(self) -> None:
+        """Let operators see that this process takes no more work; it does not wait for that."""
+        self._lease.is_asked_to_stop = True
+        self._threads.submit(self._store.announce_stop, self._lease.worker)
+
     def hand_back(self) -> None:
         """Interrupt what is worked on and have other workers begin it again, at once. To be called once, before `stop`."""
         with self._handing_back:
@@ -252,13 +258,14 @@ class Host:
                 self.engine.drop()
 
     def release(self) -> None:
-        """Give the lease back; what is worked on is free at once."""
+        """Release the lease; what is worked on is free at once."""
         self._stopping.set()
         self._lease.stop()
 
     def end(self) -> None:
         """Undo what `begin` did."""
         release_step_output()
+        self._admission.stop()
         self._sender.stop()
         self._lease.stop()
         self._heartbeat.end()
@@ -270,14 +277,16 @@ class Host:
         self._results.close()
         self._post.close()
         self._cells.close()
+        if self._rates is not None:
+            self._rates.close()
         self._store.close()
 
     def attempt(self, wire: Mapping[str, Any], *, task_id: str) -> DeliveryResult:
-        """Carry out an attempt, as `carry_out` does, and wait for its end; return what became of it."""
+        """Carry out an attempt, as `carry_out` does, and wait for its end; return the result."""
         return self.effects.run(self._attempt(wire, task_id=task_id))
 
     def join(self, wire: Mapping[str, Any], *, task_id: str) -> DeliveryResult:
-        """Carry out a join, as `carry_out` does, and wait for its end; return what became of it."""
+        """Carry out a join, as `carry_out` does, and wait for its end; return the result."""
         return self.effects.run(self._join(wire, task_id=task_id))
 
     async def carry_out(self, task: str, wire: Mapping[str, Any], *, task_id: str) -> bool:

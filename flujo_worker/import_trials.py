@@ -1,7 +1,7 @@
-"""Tells whether the code of a run can be loaded without harm to the process that loads it, where no attempt pays for its death (ADR 13).
+"""Returns whether the code of a run can be loaded without harm to the process that loads it, where no attempt pays for its death (ADR 13).
 
 A module may end its process when it is imported, or never end its import. What is to load it outside an attempt asks here first: the
-sweeper, which would be killed or held for all runs, and the callers of hooks. It is loaded in a process of its own first. Nothing waits for
+sweeper, which would be killed or held for all runs, and the callers of hooks. It is loaded in a separate process first. Nothing waits for
 that: until it has ended, the answer is no.
 """
 
@@ -13,16 +13,10 @@ import subprocess
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING
+from concurrent.futures import Executor, Future
 
-from flujo_client.config.manager import ConfigManager
-from flujo_worker.user_code.code_registry import put_bounded
-
-if TYPE_CHECKING:
-    from concurrent.futures import Executor, Future
-
-    from flujo_client.config.manager import Settings
-    from flujo_worker.user_code.code_registry import CodeRegistry
+from flujo_client.config.manager import ConfigManager, Settings
+from flujo_worker.user_code.code_registry import CodeRegistry, put_bounded
 
 logger = logging.getLogger(__name__)
 
@@ -33,13 +27,13 @@ TRIAL_S = 30
 AGAIN_S = 300.0
 """After how long code that did harm is tried again: it may have been replaced."""
 BOOT = (
-    "import json, sys; order = json.loads(sys.stdin.readline()); sys.path[:] = order.pop('path'); "
+    "import gc, json, sys; gc.disable(); order = json.loads(sys.stdin.readline()); sys.path[:] = order.pop('path'); "
     "from flujo_worker.import_trial_process import main; main(**order)"
 )
 
 
 class ImportTrials:
-    """Loads code in processes of its own, one after the other.
+    """Loads code in separate processes, one after the other.
 
     Args:
         settings: which the processes are to have too.
@@ -53,7 +47,7 @@ class ImportTrials:
         self._trials: dict[tuple[str, str], Future[float]] = {}
 
     def may_load(self, reference: str, fingerprint: str) -> bool:
-        """Tell whether this code is known to do no harm; begin to find out if that is not known."""
+        """Return whether this code is known to do no harm; begin to find out if that is not known."""
         if self._catalog.has(reference):
             return True
         code = reference, fingerprint
@@ -64,7 +58,7 @@ class ImportTrials:
         return trial.done() and trial.result() == float("inf")
 
     def _try(self, reference: str, fingerprint: str) -> float:
-        """Load it elsewhere; return until when the result holds: for ever if it did no harm."""
+        """Load it in another process; return until when the result is valid: forever if it did no harm."""
         order = {"path": sys.path, "reference": reference, "fingerprint": fingerprint, "seconds": TRIAL_S}
         with self._one:
             try:

@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
+from flujo_client.contract.records import AttemptRecord, RunRecord, ScopeRecord
+from flujo_client.contract.run_state import RunState
+from flujo_worker.domain.carry_on import PlanMove
+from flujo_worker.domain.context_change import Fields
+from flujo_worker.domain.retention import KeepRule
+from flujo_worker.domain.values import ChildRunRow, Decision, ScopeRow
 from flujo_worker.errors import Unreadable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
     from flujo_client.contract.code import AwaitedCode, CodeVersion
+    from flujo_client.contract.code_difference import CodeOnRecord
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.outcome import Event, Fault, Usage
     from flujo_client.contract.plan import Plan
-    from flujo_client.contract.records import AttemptRecord, RunRecord, ScopeRecord
-    from flujo_client.contract.run_state import RunState
     from flujo_client.serial import Packed
     from flujo_worker.domain.budget import Reservation
-    from flujo_worker.domain.carry_on import PlanMove
-    from flujo_worker.domain.context_change import Fields
-    from flujo_worker.domain.retention import KeepRule
-    from flujo_worker.domain.values import ChildRunRow, Decision, ScopeRow
+    from flujo_worker.domain.permit import PermitRequest
 
 Refusal = Literal["unknown", "mismatched", "moved", "ended", "busy", "unleased", "stopped", "parked", "suspect"]
 Room = Literal["shared", "apart", "alone"]
-"""Where a claimed attempt runs: beside others, in a process of its own, or with nothing beside it in its worker and that one's children."""
+"""Where a claimed attempt runs: beside others, in a separate process, or with nothing beside it in its worker and that one's children."""
 Verdict = Literal["merged", "repeated", "stale", "stopped"]
 MoveVerdict = Literal["moved", "changed", "older"]
 
@@ -49,7 +49,7 @@ class Claim:
     `aborted`: a fan-out the attempt is in was aborted, so it is to close itself without being performed.
     `over`: a budget has not what it asks for, so it is to be concluded as limit without being performed.
     `in_company`: how often a suspect was lost without having been alone.
-    `claimed_at`: microseconds since 1970 by the database's clock. It tells this claim from one that has the same fence because a crash of
+    `claimed_at`: microseconds since 1970 by the database's clock. It distinguishes this claim from one that has the same fence because a crash of
     Postgres took the first.
     """
 
@@ -88,7 +88,7 @@ class HumanAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What became of a question; without an answer its time was over."""
+    """The result of a question; without an answer it expired."""
 
     question: Mapping[str, Any]
     answer: HumanAnswer | None
@@ -100,7 +100,7 @@ Replies: TypeAlias = "Callable[[], Sequence[Reply]]"
 
 @dataclass(frozen=True, slots=True)
 class PendingHookCall:
-    """What hooks are still to be told: that a run has ended, or that a question of it is open (ADR 22).
+    """A hook call that is still to be made: a run has ended, or a question of it is open (ADR 22).
 
     Attributes:
         payload: `post_run` or `on_pause_requested`.
@@ -142,7 +142,7 @@ class Member:
 
 
 class Renewal(NamedTuple):
-    """What a worker learns as it renews its lease: which attempts are no longer to be worked on, and whether it was told to stop."""
+    """What a worker learns as it renews its lease: which attempts are no longer to be worked on, and whether it was asked to stop."""
 
     lost: set[str]
     is_to_stop: bool = False
@@ -167,11 +167,18 @@ class BrokerSnapshot:
     heads: Mapping[str, float | None]
 
 
+class Admitted(NamedTuple):
+    """The keys of first attempts to publish, and the gates that another admission should look at soon."""
+
+    keys: Sequence[str] = ()
+    again: Collection[str] = ()
+
+
 Publish = Callable[[Sequence[Due]], None]
 
 
 Damaged = Callable[[str, str, int | None, Unreadable], object]
-"""Told of a work row that cannot be read: its run, its key, the fence it was taken under, if it was, and why."""
+"""Called with a work row that cannot be read: its run, its key, the fence it was taken under, if it was, and why."""
 
 
 def ignore(*_: object) -> None:
@@ -191,16 +198,16 @@ class Leases(Protocol):
         """Begin an incarnation; adopt those of the `held` attempts that still point to `old`, and return them."""
 
     def renew(self, worker: str, lease_s: float, held: Mapping[str, int]) -> Renewal | None:
-        """Extend the lease. Return what became of the held attempts (key → fence); None: the lease is over."""
+        """Extend the lease. Return the state of the held attempts (key → fence); None: the lease is over."""
 
     def release_unowned(self, worker: str, kept: Collection[str], older_s: float) -> set[str]:
-        """Let go of attempts, claimed longer ago than `older_s`, that point to this worker and are not among the `kept`.
+        """Release attempts, claimed longer ago than `older_s`, that point to this worker and are not among the `kept`.
 
         Each is lost by its own fault: a process that lives says so, be it the worker itself or one that saw it die.
         """
 
     def hand_back(self, worker: str, keys: Collection[str]) -> set[str]:
-        """Hand back those of the attempts that this worker works on, or has a message of; return them, to be published at once.
+        """Release those of the attempts that this worker works on, or has a message of; return them, to be published at once.
 
         They keep their numbers, and none of them was lost.
         """
@@ -238,7 +245,7 @@ class Ledger(Protocol):
         `plan` is what its message names; if its run is another pipeline's, the claim is refused as mismatched and changes nothing;
         if the run has come under another plan since the message was sent, as moved.
         `fan_outs` are those it is in, for the answer's `aborted`; `asks` what it reserves, all of it or nothing, in the same
-        act. A reservation it holds already is kept instead.
+        act. A reservation it holds already is used instead.
         """
 
     def commit(self, decision: Decision) -> Committed:
@@ -266,6 +273,9 @@ class Ledger(Protocol):
     def store_code(self, versions: Sequence[CodeVersion]) -> None:
         """Store versions of code by digest."""
 
+    def store_code_of_steps(self, fingerprint: str, steps: Mapping[str, CodeVersion]) -> None:
+        """Store versions of code, and that steps of a plan, by their paths, have them now."""
+
     def code(self, digests: Collection[str]) -> dict[str, CodeVersion]:
         """Read versions of code by digest; a missing one is left out."""
 
@@ -277,7 +287,7 @@ class Ledger(Protocol):
         """
 
     def postpone(self, key: str, delay_s: float) -> None:
-        """Have an attempt whose message is used up, and that is not claimed, published again after that many seconds."""
+        """Schedule an unclaimed attempt, whose message is used up, to be published again after that many seconds."""
 
     def stop(self, run: str, status: Literal["cancelled", "expired", "failed"], reason: str) -> bool:
         """Wind a run down. Once it returns, nothing merges and no live attempt is left. False: it had ended already."""
@@ -289,7 +299,7 @@ class Ledger(Protocol):
         """Read values by digest; a missing one is left out."""
 
     def reply(self, key: str) -> Reply | None:
-        """Read what became of the question that an attempt waited with; None for an attempt that asked no question."""
+        """Read the result of the question that an attempt waited with; None for an attempt that asked no question."""
 
     def replies(self, run: str, address: str, step: str) -> list[Reply]:
         """Read what was answered at a step of a run, in the order it was asked."""
@@ -298,7 +308,7 @@ class Ledger(Protocol):
         """Read a plan; raises Unreadable, as all do that read what a run depends on."""
 
     def note(self, run: str | None, events: Sequence[Event], *, key: str | None = None) -> None:
-        """Append lines that belong to no merge: to a run's story, or, without one, to what is told of workers."""
+        """Append lines that belong to no merge: to a run's events, or, without a run, to those of workers."""
 
 
 class Tree(Protocol):
@@ -314,7 +324,7 @@ class Tree(Protocol):
         """Rebuild the messages of work rows. One that cannot be read is left out: a sweep finds it due, and fails its run."""
 
     def signal_join(self, run: str, address: str, queue: str, by: str) -> bool:
-        """Make the join's work row if all branches are closed and no child run is live; tell whether it is there and live.
+        """Make the join's work row if all branches are closed and no child run is live; return whether it is there and live.
 
         Args:
             run: the run.
@@ -327,26 +337,26 @@ class Tree(Protocol):
         """Read a run that a place in another one waits for; None for any other."""
 
     def aborted_among(self, fan_outs: Collection[FanOutPlace]) -> set[FanOutPlace]:
-        """Tell which of these fan-outs were aborted."""
+        """Return which of these fan-outs were aborted."""
 
     def wind_down_branches(self, run: str, fan_out: str) -> None:
-        """In an aborted fan-out: cancel what waits to run, and close every scope that nothing running is in."""
+        """Cancel what waits to run in an aborted fan-out, and close every scope that nothing running is in."""
 
     def is_last_of_lane(self, run: str, branch: str, key: str) -> bool:
-        """Tell whether this attempt closed that branch and the lane it left is empty: what a redelivery must know."""
+        """Return whether this attempt closed that branch and the lane it left is empty: what a redelivery must know."""
 
 
 class Backlog(Protocol):
     """What the sweeper asks."""
 
     def mark_sent(self, ages: Mapping[str, float]) -> None:
-        """Messages that are out: key → seconds since just before the send. A row that was claimed since is left as it is."""
+        """Mark messages as sent: key → seconds since just before the send. A row that was claimed since is left as it is."""
 
     def begin_sweep(self, worker: str, every_s: float) -> bool:
-        """Tell whether it is this worker's turn."""
+        """Return whether it is this worker's turn."""
 
     def epoch_start(self, epoch: str) -> float:
-        """When this epoch of the broker was first seen, in unix seconds."""
+        """Return when this epoch of the broker was first seen, in unix seconds."""
 
     def queues(self) -> list[str]:
         """Return the queues that sent and unclaimed attempts are in."""
@@ -361,7 +371,7 @@ class Backlog(Protocol):
         publish: Publish = publish_nothing,
         damaged: Damaged = ignore,
     ) -> list[Due]:
-        """Mark what is to be published again, publish it, and return it; whoever is `damaged` told of is marked and not published.
+        """Mark what is to be published again, publish it, and return it; a row passed to `damaged` is marked and not published.
 
         `publish` is called inside the transaction that marks: a worker that dies in between only doubles, and if it raises nothing is
         marked.
@@ -371,16 +381,16 @@ class Backlog(Protocol):
         """Close questions whose time is over: from now on they cannot be answered, and are due as attempts without an answer."""
 
     def poisoned(self, *, max_lost: int, limit: int, damaged: Damaged = ignore) -> list[tuple[Envelope, int]]:
-        """Take, each under a fresh fence, attempts that were lost alone more often than is allowed; `damaged` is told of those that cannot be read."""
+        """Take, each under a fresh fence, attempts that were lost alone more often than is allowed; `damaged` gets those that cannot be read."""
 
     def stranded(self, limit: int) -> list[str]:
-        """Live runs that nothing can move: no attempt is live or waits, no child run is waited for, and no join can be signalled."""
+        """Return live runs that nothing can move: no attempt is live or waits, no child run is waited for, and no join can be signalled."""
 
     def missed_joins(self, limit: int, older_s: float) -> list[tuple[str, str]]:
-        """Fan-outs and imports (run, address) that waited for nothing any more longer ago than that, and have no work row to join."""
+        """Return fan-outs and imports (run, address) that stopped waiting longer ago than that, and have no work row to join."""
 
     def aborted(self, limit: int) -> list[tuple[str, str]]:
-        """Aborted fan-outs (run, address) that still wait for branches."""
+        """Return aborted fan-outs (run, address) that still wait for branches."""
 
     def runs_to_stop(self, limit: int) -> list[tuple[str, Literal["cancelled", "expired", "failed"]]]:
         """Return runs that must be wound down."""
@@ -405,24 +415,27 @@ class PlanMoves(Protocol):
     """Runs that continue under changed code (ADR 37)."""
 
     def run_state(self, run: str) -> RunState | None:
-        """Read where a run stands; None for one that there is not."""
+        """Read a run's state; None if there is no such run."""
 
     def carry_on(self, reference: str, move: PlanMove) -> MoveVerdict:
-        """Bring a run under another plan with all that is open, or change nothing.
+        """Move a run to another plan with all that is open, or change nothing.
 
         Returns:
-            moved: done. changed: the run is elsewhere by now. older: the worker was started before the run's plan was taken up.
+            moved: done. changed: the run has moved on meanwhile. older: the worker was started before the run's plan was taken up.
         """
 
     def adopt_plan(self, reference: str, plan: Plan, worker: str | None) -> None:
-        """Keep a plan whose code a worker has, though no run goes by it yet."""
+        """Store a plan whose code a worker has, though no run uses it yet."""
 
     def note_build(self, fingerprint: str, build: str) -> None:
-        """Write down which build of the user's code a plan belongs to; the last one that says so counts."""
+        """Record which build of the user's code a plan belongs to; the last record counts."""
+
+    def code_on_record(self, run: str, fingerprint: str) -> CodeOnRecord:
+        """Read which code a run's steps were performed with, and which one workers last had for its plan and for the plan of a fingerprint."""
 
 
 class PendingHookCalls(Protocol):
-    """What hooks are told after a commit. A call is owed from the commit that ended the run or opened the question until it is settled."""
+    """The hook calls after a commit. A call is pending from the commit that ended the run or opened the question until it is settled."""
 
     def pending_hook_calls(self, worker: str, limit: int, *, may_judge: bool = True) -> list[PendingHookCall]:
         """Read the calls that no other worker has: not taken, taken by this worker, or by one whose lease is over if that may be judged."""
@@ -433,7 +446,7 @@ class PendingHookCalls(Protocol):
         """Take a call, and return how many processes it was lost with that ran nothing else; None if another worker has it, or it is settled."""
 
     def release_call(self, call: PendingHookCall, worker: str, *, losses: int) -> None:
-        """Let go of a call that this worker has taken, and count so many losses as its own."""
+        """Release a call that this worker has taken, and count so many losses as its own."""
 
     def settle_call(self, call: PendingHookCall, worker: str) -> None:
         """Record that the hooks were called, unless another worker has taken the call since."""
@@ -441,7 +454,7 @@ class PendingHookCalls(Protocol):
     def break_off(
         self, run: str, fault: Fault, event: Event | None = None, *, key: str | None = None, fence: int | None = None
     ) -> bool:
-        """Mark a live run as one that is to be wound down as failed, with this error, and tell why.
+        """Mark a live run as one that is to be wound down as failed, with this error, and record why.
 
         With a fence only if that attempt is still at work under it. False: it is not, or the run has ended or is wound down already.
         """
@@ -450,34 +463,68 @@ class PendingHookCalls(Protocol):
         """Read a run."""
 
 
-class Retention(Protocol):
-    """What is deleted when it is kept no longer. Nothing that is live, and nothing that something live refers to."""
+class RunAdmissions(Protocol):
+    """Runs that wait to begin (ADR 43)."""
 
-    def begin_pruning(self, every_s: float) -> bool:
-        """Tell whether it is the caller's turn to delete: once in so many seconds, for the whole fleet."""
+    def admit(self, ended: Collection[str] | None = None, *, again: Collection[str] = ()) -> Admitted:
+        """Release the places of runs that have ended, and let waiting runs pass their gates, where these have room.
 
-    def prune_runs(self, rules: Sequence[KeepRule], limit: int) -> list[str]:
-        """Delete runs that ended longer ago than the rules keep them, with all that is theirs; return their ids.
-
-        A run goes together with all its child runs, those in the background too, once the youngest of them is old enough; how its first
-        run ended says how old. So many runs are deleted, more only to complete the last family. One that somebody is about to
-        retry is left for the next time.
+        Args:
+            ended: runs that have ended just now; None: look for all places that no one holds any more.
+            again: gates to look at besides those of the places.
         """
 
+    def prune_gates(self) -> None:
+        """Delete gates that no run has come to for an hour, and that none is at."""
+
+
+class Retention(Protocol):
+    """What is deleted after its retention. Nothing that is live, and nothing that something live refers to."""
+
+    def begin_pruning(self, every_s: float) -> bool:
+        """Return whether it is the caller's turn to delete: once in so many seconds, for the whole fleet."""
+
+    def prune_runs(self, rules: Sequence[KeepRule], limit: int, *, is_summarized: bool = False) -> list[str]:
+        """Delete runs that ended longer ago than the rules retain them, with all their rows; return their ids.
+
+        A run goes together with all its child runs, those in the background too, once the youngest of them is old enough; how its first
+        run ended says how old. So many runs are deleted, more only to complete the last family. One that someone is about to
+        retry is left for the next time. With `is_summarized`, a summary of each stays.
+        """
+
+    def prune_summaries(self, older_s: float, limit: int) -> None:
+        """Delete summaries of runs that ended longer ago than so many seconds: at most so many, the oldest first."""
+
     def sweep_blobs(self, limit: int, *, every_s: float, unused_s: float) -> bool:
-        """Take one step of the search for large values that nothing refers to; tell whether there is another step to take now.
+        """Take one step of the search for large values that nothing refers to; return whether there is another step to take now.
 
         Args:
             limit: how many runs, or large values, one step looks at.
             every_s: seconds from the beginning of one search to the next.
-            unused_s: seconds before the search began for which nobody may have stored or shared a value that is deleted.
+            unused_s: seconds before the search began for which no one may have stored or shared a value that is deleted.
         """
 
     def prune_bookkeeping(self, older_s: float) -> int:
         """Delete workers whose lease ended, broker epochs before the present one, and tenants' budgets of days, older than that; return how many."""
 
 
-class Store(Leases, Ledger, Tree, Backlog, PlanMoves, PendingHookCalls, Retention, Protocol):
+class Permits(Protocol):
+    """How many attempts run at once under the names of limits. A permit lasts as long as its attempt runs under its fence and lease."""
+
+    def request_permit(self, request: PermitRequest) -> bool:
+        """Let an attempt run, or return it to wait for a place as `defer` does; return whether it may run.
+
+        One that asks for the first time leaves free places to those that wait.
+        """
+
+    def release_permit(self, key: str, name: str) -> list[str]:
+        """Forget an attempt that no longer runs; return the attempts that are to be published, in the order in which they asked."""
+
+    def offer_permits(self) -> list[str]:
+        """Return the attempts that are to be published because places are free: what workers that died did not release."""
+
+
+class Store(Leases, Ledger, Tree, Backlog, PlanMoves, PendingHookCalls, RunAdmissions, Retention, Permits, Protocol):
     """All of it, as one object."""
 
 
@@ -503,4 +550,4 @@ class Publisher(Protocol):
         """Return the broker's present epoch, drawn anew when Redis has lost it."""
 
     def heads(self, queues: Collection[str]) -> dict[str, float | None]:
-        """When each queue's next message was sent, in unix seconds; None: it is empty."""
+        """Return when each queue's next message was sent, in unix seconds; None: it is empty."""

@@ -1,4 +1,4 @@
-"""Starts a process for one attempt, or one call of hooks, that may kill it, and tells whether it did (ADR 13).
+"""Starts a process for one attempt, or one call of hooks, that may kill it, and reports whether it did (ADR 13).
 
 The process is a fresh interpreter, with a lease and connections of its own: it concludes the attempt and publishes what follows as
 this one would. That it died while this one lives is a loss of the attempt's own, and is written at once. It outlives this process, so
@@ -15,39 +15,36 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from flujo_client.config.manager import ConfigManager
+from flujo_client.config.manager import ConfigManager, Settings
+from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.outcome import Event
 from flujo_worker.attempts.isolation import DeliveryResult, Failure, NoFreeSlot, NoProcess
+from flujo_worker.ports import PendingHookCall, Room, Store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from celery import Celery
-
-    from flujo_client.config.manager import Settings
-    from flujo_client.contract.envelope import Envelope
-    from flujo_worker.ports import PendingHookCall, Room, Store
 
 logger = logging.getLogger(__name__)
 
 PLACES = 2
 """How many attempts of a worker process begin apart at once: each costs the start of a process."""
 BEGINNING_S = 3.0
-"""For so long after its process is ready an attempt takes a place. A longer step keeps no other waiting: it has a slot of the worker."""
+"""For how long after its process is ready an attempt takes a place. A longer step delays no other: it has a slot of the worker."""
 START_S = 120.0
 """How long a process may import until it is ready."""
 SILENT_LEASES = 5
-"""After so many leases without a sign of life a process is ended: something holds it that no lease can wait for."""
+"""After this many leases without a sign of life a process is ended: something in it blocks."""
 EXIT_S = STOP_S = 5.0
 GONE_S = 1.0
 """How long a process whose socket is closed takes to be gone."""
 BOOT = (
-    "import json, socket, sys; channel = socket.socket(fileno=int(sys.argv[1])); channel.set_inheritable(False); "
+    "import gc, json, socket, sys; gc.disable(); channel = socket.socket(fileno=int(sys.argv[1])); channel.set_inheritable(False); "
     "order = json.loads(channel.makefile().readline()); sys.path[:] = order['path']; "
     "from flujo_worker.quarantine_process import main; main(channel, order)"
 )
@@ -116,7 +113,7 @@ class Quarantine:
             process.end(EXIT_S)
 
     def _follow(self, process: _Process, crashed: Callable[[str, str], object]) -> dict[str, Any] | None:
-        """Read what the process tells until it has done its work; None: it is gone, and `crashed` was told of it and how."""
+        """Read the process's messages until it has done its work; None: it is gone, and `crashed` was called with how."""
         worker: str | None = None
         for message in process.messages(START_S, SILENT_LEASES * self._settings.worker.lease_s):
             if "refused" in message:
@@ -140,7 +137,7 @@ class Quarantine:
 
 
 class _Process:
-    """One process, and the socket it is ordered and tells by."""
+    """One process, and the socket for its order and its messages."""
 
     def __init__(self, order: dict[str, Any], settings: Settings) -> None:
         self._ready_at: float | None = None
@@ -153,16 +150,16 @@ class _Process:
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,  # a signal to this process's group is not for it
             )
-        with suppress(OSError):  # it is gone already: nothing will be told
+        with suppress(OSError):  # it is gone already: it will send nothing
             self._channel.sendall(json.dumps(order).encode() + b"\n")
 
     @property
     def is_beginning(self) -> bool:
-        """Tell whether it takes a place: it is not ready yet, or has not been for long."""
+        """Return whether it takes a place: it is not ready yet, or has not been for long."""
         return self._ready_at is None or time.monotonic() - self._ready_at < BEGINNING_S
 
     def messages(self, first_s: float, silent_s: float) -> Iterator[dict[str, Any]]:
-        """Read line after line, until it is gone or has told nothing for too long."""
+        """Read line after line, until it is gone or was silent for too long."""
         self._channel.settimeout(first_s)
         with self._channel.makefile("rb") as lines, suppress(OSError):
             while (line := lines.readline()).endswith(b"\n"):
@@ -171,12 +168,12 @@ class _Process:
                 yield json.loads(line)
 
     def stop(self) -> None:
-        """Ask it to let go of its attempt and to end."""
+        """Ask it to release its attempt and to end."""
         with suppress(OSError):
             self._channel.sendall(b"stop\n")
 
     def end(self, wait_s: float) -> str:
-        """Wait for its end, or end it; tell how it ended."""
+        """Wait for its end, or end it; return how it ended."""
         try:
             code = self._process.wait(wait_s)
         except subprocess.TimeoutExpired:

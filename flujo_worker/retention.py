@@ -1,17 +1,16 @@
-"""Deletes what is kept no longer, a little at a time. Every worker process has a pruner; the fleet takes turns."""
+"""Deletes what has passed its retention, a little at a time. Every worker process has a pruner; the fleet takes turns."""
 
 from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from flujo_worker.domain.retention import DAY_S
+from flujo_worker.domain.retention import DAY_S, keep_rules
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from flujo_worker.domain.retention import KeepRule
+    from flujo_client.config.models import Retention
     from flujo_worker.ports import Store
 
 logger = logging.getLogger(__name__)
@@ -23,27 +22,23 @@ SMALLEST, LARGEST = 1, 200
 QUICK_S, SLOW_S = 0.1, 0.4
 """Transactions that take less than this are made larger, and those that take more smaller: runs differ in size a thousandfold."""
 
+SUMMARIES_PER_RUN: Final = 2
+"""How many summaries a turn deletes for each run that it may delete, so that they become fewer while runs are deleted."""
+
 
 class Pruner:
     """Deletes ended runs by their age.
 
     Args:
         store: where they are.
-        rules: for how long which runs are kept.
-        per_minute: how many runs are deleted in a minute, by the whole fleet.
+        settings: how long which runs and their summaries are retained, and how many runs the whole fleet deletes in a minute.
         clock: monotonic seconds.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        rules: Sequence[KeepRule],
-        *,
-        per_minute: int,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._store, self._rules, self._clock = store, rules, clock
-        self._per_turn = max(1, round(per_minute * TURN_S / 60))
+    def __init__(self, store: Store, settings: Retention, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._store, self._rules, self._clock = store, keep_rules(settings), clock
+        self._is_summarized, self._summary_s = settings.keep_summaries, settings.summary_days * DAY_S
+        self._per_turn = max(1, round(settings.runs_per_minute * TURN_S / 60))
         self._size, self._looked_at = LARGEST // 4, float("-inf")
 
     def prune_in_turn(self) -> int:
@@ -60,14 +55,16 @@ class Pruner:
             if pruned < share:
                 break
         if gone:
-            logger.info("deleted %d runs that are kept no longer", gone)
+            logger.info("deleted %d runs whose retention is over", gone)
+        if self._summary_s:
+            self._store.prune_summaries(self._summary_s, SUMMARIES_PER_RUN * self._per_turn)
         while self._clock() - now < TURN_S / 5 and self._store.sweep_blobs(LARGEST, every_s=DAY_S, unused_s=DAY_S):
             pass
         return gone
 
     def _prune(self, limit: int) -> int:
         began = self._clock()
-        gone = self._store.prune_runs(self._rules, limit)
+        gone = self._store.prune_runs(self._rules, limit, is_summarized=self._is_summarized)
         took = self._clock() - began
         factor = 2.0 if took < QUICK_S else 0.5 if took > SLOW_S else 1.0
         self._size = min(LARGEST, max(SMALLEST, int(self._size * factor)))

@@ -2,7 +2,7 @@
 
 It recovers messages that were never published or were lost, workers that died, timers that are due, runs that were cancelled or
 are past their deadline, questions whose time is over, child runs without their parent, joins whose signal was lost, and parked runs whose code is here. Now and
-then it makes place for the events of the days to come, and drops those that are kept no longer; ended runs go a few at a time.
+then it makes place for the events of the days to come, and drops those that have passed their retention; ended runs go a few at a time.
 """
 
 from __future__ import annotations
@@ -11,38 +11,36 @@ import logging
 import random
 import threading
 import time
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from flujo_client.contract.envelope import CONTROL_QUEUE
+from flujo_client.contract.code import AwaitedCode
+from flujo_client.contract.envelope import CONTROL_QUEUE, Envelope
+from flujo_client.contract.plan import Plan
 from flujo_worker import failpoints
+from flujo_worker.coordinator.code_changes import CodeChanges
 from flujo_worker.errors import DispatchError, StoreError, Unreadable
-from flujo_worker.ports import BrokerSnapshot
-from flujo_worker.user_code.code_registry import CodeMismatch, put_bounded
+from flujo_worker.ports import BrokerSnapshot, Due, Publisher, Store
+from flujo_worker.user_code.code_registry import CodeMismatch, CodeRegistry, LoadedPipeline, put_bounded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from flujo_client.contract.code import AwaitedCode
-    from flujo_client.contract.envelope import Envelope
-    from flujo_client.contract.plan import Plan
-    from flujo_worker.coordinator.code_changes import CodeChanges
     from flujo_worker.coordinator.coordinator import Coordinator
-    from flujo_worker.ports import Due, Publisher, Store
-    from flujo_worker.user_code.code_registry import CodeRegistry, LoadedPipeline
 
 logger = logging.getLogger(__name__)
 
 BATCH = 200
 STOPPED_FOR = {"cancelled": "cancel requested", "expired": "deadline passed", "failed": "usage limit exceeded"}
 UNPARK_EVERY_S = 5.0
+ADMISSIONS = 20
+"""How many admissions one sweep makes, while one more may let further runs begin."""
 MOST_UNFIT = 100_000
 """Runs that wait for other bodies, or for other models, which a process remembers."""
 MOST_KEPT = 100_000
 """Parked runs that a process remembers it cannot move."""
 HOUSEKEEPING_EVERY_S = 3600.0
 BOOKKEEPING_S = 30 * 86_400.0
-"""For how long workers that ended, earlier broker epochs and tenants' budgets of a day are kept."""
+"""How long workers that ended, earlier broker epochs and tenants' budgets of a day are retained."""
 TURN, NO_JUDGES_TURN = 0.8, 2.5
 """How many sweep intervals ago the fleet has to have swept, for one who may call others dead and for one who may not yet."""
 JOIN_OVERDUE_S = 2.0
@@ -57,19 +55,19 @@ class Sweeper:
     Args:
         store: what is in the rows.
         post: the way out to the broker.
-        coordinator: told of attempts that are lost for good.
+        coordinator: receives the attempts that are lost for good.
         catalog: the code of this worker, for parked runs.
         changes: brings parked runs under that code where it has changed; None: they wait for the code that they go by.
-        worker: gives this process's present incarnation.
-        may_judge: tells whether this process may call others dead.
+        worker: returns this process's present incarnation.
+        may_judge: returns whether this process may call others dead.
         every_s: seconds between two sweeps of the whole fleet.
         max_lost: how often an attempt may be lost.
         control_queue: where join signals wait.
-        keep_events_days: for how many days events are kept; None: for ever.
-        may_load: tells whether code can be loaded without harm to this process.
-        fits: tells whether a pipeline here has the bodies or models that a run waits for, by the attempt that waits.
+        keep_events_days: for how many days events are retained; None: forever.
+        may_load: returns whether code can be loaded without harm to this process.
+        fits: returns whether a pipeline here has the bodies or models that a run waits for, by the attempt that waits.
         look_beside: looks for processes of this machine that are gone, before each turn to sweep.
-        prune: deletes a little of what is kept no longer, after each sweep.
+        prune: deletes a little of what has passed its retention, after each sweep.
     """
 
     def __init__(  # noqa: PLR0913 - the composition root gives it all it needs, once
@@ -123,10 +121,12 @@ class Sweeper:
             poisoned = self._store.poisoned(max_lost=self._max_lost, limit=BATCH, damaged=self._break_off)
             for envelope, fence in poisoned:
                 _safely(f"failing {envelope.key}", partial(self._fail, envelope, fence))
+        self._admit()
         self._wind_down()
         self._unpark()
         self._join()
         self._store.expire_questions(BATCH)
+        self._offer_permits()
         self._housekeep()
         broker = BrokerSnapshot(self._store.epoch_start(self._post.epoch()), self._post.heads(self._store.queues()))
         due = self._store.due(
@@ -170,6 +170,14 @@ class Sweeper:
             error = Unreadable("it cannot continue: no attempt is live, and it waits for nothing")
             _safely(f"failing {run}", partial(self._coordinator.break_off, run, error))
 
+    def _admit(self) -> None:
+        """Let waiting runs begin that no worker has let: it died, or only time had to pass."""
+        admitted = self._coordinator.admit()
+        for _ in range(ADMISSIONS):
+            if not admitted.again:
+                return
+            admitted = self._coordinator.admit((), admitted.again)
+
     def _wind_down(self) -> None:
         """Close what a crash left of aborted fan-outs.
 
@@ -184,6 +192,11 @@ class Sweeper:
         is_behind = self._post.heads([self._control_queue])[self._control_queue] is not None
         for run, fan_out in self._store.missed_joins(BATCH, JOIN_OVERDUE_BEHIND_S if is_behind else JOIN_OVERDUE_S):
             self._move(run, f"joining {fan_out}", partial(self._coordinator.signal_join, run, fan_out, by="sweeper"))
+
+    def _offer_permits(self) -> None:
+        """Publish attempts that wait at a concurrency limit where places are free."""
+        if offered := self._store.offer_permits():
+            self._post.send(self._store.envelopes(offered))
 
     def _publish(self, due: Sequence[Due]) -> None:
         if not due:
@@ -236,7 +249,7 @@ class Sweeper:
         put_bounded(self._unfit, (run, awaited), None, most=MOST_UNFIT)
 
     def _change_code(self, changes: CodeChanges, run: str, plan: Plan) -> None:
-        """Bring a parked run under the code that is here. One that may not continue under it is not asked about again: neither changes."""
+        """Move a parked run to the code that is here. One that may not continue under it is not tried again: neither changes."""
         try:
             carried = changes.carry_on(run, plan)
         except Unreadable as error:
@@ -253,6 +266,7 @@ class Sweeper:
                 "creating partitions for events", partial(self._store.rotate_event_partitions, self._keep_events_days)
             )
             _safely("deleting old workers", partial(self._store.prune_bookkeeping, BOOKKEEPING_S))
+            _safely("deleting unused gates", self._store.prune_gates)
 
     def _patience(self) -> float:
         """Leave the turn to those who may judge: a sweep by one who may not would find no worker lost."""
@@ -273,7 +287,7 @@ class Sweeper:
 
 
 def _safely(what: str, act: Callable[[], object]) -> None:
-    """Do one thing of a sweep; what is wrong with one row must not keep the others waiting."""
+    """Do one thing of a sweep; an error with one row must not delay the others."""
     try:
         act()
     except StoreError:

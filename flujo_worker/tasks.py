@@ -10,9 +10,11 @@ the failure is committed by then. The pool leaves the tracer out where nothing l
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from celery import Celery
 from celery.exceptions import Ignore
 
 from flujo_client.contract.envelope import (
@@ -25,17 +27,13 @@ from flujo_client.contract.envelope import (
     TASKS,
 )
 from flujo_client.transport.wire import SERIALIZER
+from flujo_worker.attempts.isolation import DeliveryResult
 from flujo_worker.consumer.chord_parts import Part, count_parts
+from flujo_worker.consumer.refusals import Refusals
 from flujo_worker.consumer.strategy import strategy
 from flujo_worker.errors import StepFailed, WireError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from celery import Celery
-
-    from flujo_worker.attempts.isolation import DeliveryResult
-    from flujo_worker.consumer.refusals import Refusals
     from flujo_worker.host import Host
 
 logger = logging.getLogger(__name__)
@@ -60,7 +58,7 @@ def add(app: Celery, host: Callable[[], Host], refusals: Refusals) -> None:
 
     Args:
         app: the one.
-        host: gives this process's engine.
+        host: returns this process's engine.
         refusals: records messages that are refused.
     """
 
@@ -111,9 +109,7 @@ def _deliver(task: Any, carry_out: Callable[[], DeliveryResult], refusals: Refus
         logger.exception("message %s failed", task.request.id)
         raise Ignore from error
     if task.request.group and not counts:
-        for (
-            request
-        ) in task.request_stack.stack:  # a class of the application's with a __call__ of its own has made a copy
+        for request in task.request_stack.stack:  # an application class with its own __call__ has made a copy
             request.chord = None
     if failure is not None:
         failed = StepFailed(failure.message)

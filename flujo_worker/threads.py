@@ -2,7 +2,7 @@
 
 Nothing can end a thread. So one that outlives its attempt's timeout must not take the place of the next call, as it would in a pool
 of a fixed size, nor keep the process from ending, as the standard library's executor does, which joins its threads at exit.
-How many attempts run at once is limited elsewhere.
+How many attempts run at once is not limited here.
 """
 
 from __future__ import annotations
@@ -11,13 +11,11 @@ import contextvars
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
 
 IDLE_S = 30.0
 """How long a thread waits for its next call before it ends: a burst must not leave as many threads as it had calls."""
@@ -29,7 +27,7 @@ T = TypeVar("T")
 def carried(call: Callable[[], T]) -> Callable[[], T]:
     """Make a user's call ready for another thread: with this context's variables, and without StopIteration.
 
-    A future of asyncio does not take that one, and a caller that waits for it would wait for ever.
+    A future of asyncio does not take that one, and a caller that waits for it would wait forever.
     """
     return partial(contextvars.copy_context().run, _plain, call)
 
@@ -42,7 +40,7 @@ def _plain(call: Callable[[], T]) -> T:
 
 
 class _TrackedFuture(Future[T]):
-    """A call's future, which keeps since when its result is no longer wanted."""
+    """A call's future, which records since when its result is no longer wanted."""
 
     dropped_at: float | None = None
 
@@ -77,7 +75,7 @@ class Threads(Executor):
         return sum(each.dropped_at is not None and each.dropped_at < since for each in tuple(self._at_work))
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002 - Executor's signature; it waits for no one
-        """Let the idle threads go; one that is still at work goes when it is done."""
+        """End the idle threads; one that is still at work ends when it is done."""
         self._is_closed = True
         while self._idle:
             self._idle.pop().put(None)
@@ -100,7 +98,7 @@ class Threads(Executor):
             self._idle.append(inbox)
 
     def _next(self, inbox: _Inbox) -> tuple[_TrackedFuture[Any], Callable[[], Any]] | None:
-        """Wait for the next call; None when there was none for so long that the thread may go."""
+        """Wait for the next call; None after an idle time at which the thread may end."""
         try:
             return inbox.get(timeout=IDLE_S)
         except Empty:

@@ -30,6 +30,7 @@ def pytest_collection():
         gc.collect()
         gc.freeze()
         gc.enable()
+        gc.set_threshold(10_000)  # as workers do
 
 
 @pytest.hookimpl(wrapper=True)

@@ -33,26 +33,31 @@ _FROM: Final = """
 
 def multiply(connection: psycopg.Connection[Any], run: str, times: int) -> None:
     """Copy an ended run so often, each copy under an id of its own and a minute older than the next one."""
+    copy(connection, run, range(1, times + 1))
+    connection.execute("VACUUM (ANALYZE)")
+
+
+def copy(connection: psycopg.Connection[Any], run: str, numbers: range, *, apart_ms: int = APART_MS) -> None:
+    """Copy an ended run for each of these numbers, which say how many times `apart_ms` it is older; those below 0 are younger."""
     for table, condition in _OF_RUN.items():
         columns = connection.execute(_COLUMNS, [table]).fetchall()
-        names, values = ", ".join(name for name, _ in columns), ", ".join(_value(*column) for column in columns)
+        names, values = ", ".join(name for name, _ in columns), ", ".join(_value(*each, apart_ms) for each in columns)
         sql = f"""
             WITH original AS MATERIALIZED (SELECT * FROM {table} WHERE {condition})
             INSERT INTO {table} ({names}) SELECT {values} FROM {_FROM}
         """
-        for first, last in _parts(times):
-            given = {"run": run, "first": first, "last": last, "began": int(run[4:16], 16), "apart": APART_MS}
+        for part in _parts(numbers):
+            given = {"run": run, "first": part[0], "last": part[-1], "began": int(run[4:16], 16), "apart": apart_ms}
             connection.execute(cast("LiteralString", sql), given)
-    connection.execute("VACUUM (ANALYZE)")
 
 
-def _value(column: str, kind: str) -> str:
+def _value(column: str, kind: str, apart_ms: int) -> str:
     if kind == "text":
         return f"replace(o.{column}, %(run)s, copy.id)"
-    return f"o.{column} - n * interval '{APART_MS} ms'" if kind.startswith("timestamp") else f"o.{column}"
+    return f"o.{column} - n * interval '{apart_ms} ms'" if kind.startswith("timestamp") else f"o.{column}"
 
 
-def _parts(times: int) -> Iterator[tuple[int, int]]:
+def _parts(numbers: range) -> Iterator[range]:
     """The oldest first, as they would have been written."""
-    for last in range(times, 0, -AT_ONCE):
-        yield max(1, last - AT_ONCE + 1), last
+    for end in range(len(numbers), 0, -AT_ONCE):
+        yield numbers[max(0, end - AT_ONCE) : end]

@@ -19,7 +19,7 @@ import pytest
 import redis
 from nursery import nursery
 from psycopg.rows import dict_row
-from services import drop_database, fresh_redis, migrated_database
+from services import database_called, drop_database, fresh_redis, migrated_database
 
 from flujo_client.api.client import FlujoClient
 from flujo_client.config.manager import Settings
@@ -89,12 +89,21 @@ class Site:
         services: the servers.
         folder: where the journal, the gates and the workers' logs are kept.
         worker: settings of the section `worker`.
+        database: one of the servers' databases that is there already; None makes one.
         rest: other settings.
     """
 
-    def __init__(self, services: Embedded, folder: Path, *, worker: dict[str, Any] | None = None, **rest: Any) -> None:
+    def __init__(
+        self,
+        services: Embedded,
+        folder: Path,
+        *,
+        worker: dict[str, Any] | None = None,
+        database: str | None = None,
+        **rest: Any,
+    ) -> None:
         self.services, self.folder = services, folder
-        self._database_url = migrated_database(services)
+        self._database_url = database_called(services, database) if database else migrated_database(services)
         broker_url = fresh_redis(services)
         quick = {"base_s": 0.05, "jitter": 0.0}
         values = {"database_url": self._database_url, "broker_url": broker_url, "worker": worker or {}, "retry": quick}

@@ -32,6 +32,7 @@ IMPORTS = (
     "celery.backends.redis",
     "celery.concurrency.thread",
     "kombu.transport.redis",
+    "pydantic_ai",
 )
 PARENT = "--parent="
 CODE = Path(__file__).parents[1]
@@ -98,10 +99,12 @@ def nursery() -> Nursery:
 
 def main() -> None:
     """Fork whenever it is ordered, until nobody can order any more. Returns in what was forked alone."""
+    gc.disable()
     for each in IMPORTS:
         import_module(each)
     assert threading.active_count() == 1, "only the thread that forks would be in what is forked"
     gc.freeze()
+    gc.enable()
     ended: dict[int, int] = {}
     while line := sys.stdin.readline():
         order = json.loads(line)

@@ -22,6 +22,7 @@ class Said:
         finish_reason: as chat completions call it; `length` becomes an incomplete response of the Responses API.
         usage: tokens in and out.
         status: an HTTP error instead of an answer.
+        headers: what it is sent with.
     """
 
     text: str = ""
@@ -29,6 +30,7 @@ class Said:
     finish_reason: str = "stop"
     usage: tuple[int, int] = (10, 5)
     status: int = 200
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -98,12 +100,15 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self):
         request = Request(self.path, self.rfile.read(int(self.headers["content-length"])))
         said = self.server_of.answer(request)
-        self._send(said.status, _error(said) if said.status >= 400 else _ANSWERS[self.path](request, said))
+        tree = _error(said) if said.status >= 400 else _ANSWERS[self.path](request, said)
+        self._send(said.status, tree, said.headers)
 
-    def _send(self, status, tree):
+    def _send(self, status, tree, headers):
         data = json.dumps(tree).encode()
         self.send_response(status)
         self.send_header("content-type", "application/json")
+        for name, value in headers:
+            self.send_header(name, value)
         self.send_header("content-length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)

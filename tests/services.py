@@ -109,6 +109,11 @@ def fresh_database(services: Embedded, *, template: str = "template1") -> str:
     """Create a database, empty unless it is a copy of another, and return its URL. Copying files costs half of writing them to the log."""
     name = f"test_{PROCESS}_{next(_numbers)}"
     _execute(services, f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY")
+    return database_called(services, name)
+
+
+def database_called(services: Embedded, name: str) -> str:
+    """Return the URL of a database."""
     return urlsplit(services.database_url)._replace(path=f"/{name}").geturl()
 
 

@@ -1,4 +1,4 @@
-"""What a client can do about questions to people: list them and answer them. Verbs, as those of `flujo_client.api.operations`."""
+"""What a client can do about questions to people: list them and answer them. Operations, as those of `flujo_client.api.operations`."""
 
 from __future__ import annotations
 
@@ -6,18 +6,16 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.api.operations import open_questions, status_of
-from flujo_client.contract.approval import check_answer, choose, closed
+from flujo_client.api.options import ApprovalFilters
+from flujo_client.contract.approval import Approval, check_answer, choose, closed
 from flujo_client.contract.approval_token import read_token, signed
 from flujo_client.gateway import requests
-from flujo_client.gateway.effects import RequestSweep, query
+from flujo_client.gateway.effects import Operation, RequestSweep, query
 from flujo_client.pipeline.submit import ValueLimits, pack
 from flujo_client.serial import encode
 
 if TYPE_CHECKING:
-    from flujo_client.api.options import ApprovalFilters
     from flujo_client.config.manager import Settings
-    from flujo_client.contract.approval import Approval
-    from flujo_client.gateway.effects import Operation
 
 
 def approvals_of(settings: Settings, run_id: str) -> Operation[list[Approval]]:
@@ -49,7 +47,7 @@ def resume(  # noqa: PLR0913 - the seed's signature
 
     Raises:
         RunNotFound: there is no such run.
-        ResumeError: there is no such question open; it was answered by someone else; or the answer does not fit.
+        ResumeError: no such question is open; it was answered already; or the answer does not fit.
     """
     status = yield from status_of(run_id)
     approvals = yield from query(requests.questions(run_id))
@@ -64,6 +62,6 @@ def resume(  # noqa: PLR0913 - the seed's signature
 
 
 def answer(settings: Settings, token: str, value: Any, *, actor: str | None, note: str | None) -> Operation[Approval]:
-    """Answer the question that a token is for; raises ResumeError for a token that is forged or over."""
+    """Answer the question that a token is for; raises ResumeError for a token that is forged or expired."""
     bound = read_token(token, settings.keys(), now=time.time())
     return (yield from resume(settings, bound.run_id, value, key=bound.key, actor=actor, note=note))

@@ -1,6 +1,6 @@
-"""What a client can do about runs in the background: find those that failed, continue with them, give up the stale ones.
+"""What a client can do about runs in the background: find those that failed, continue with them, fail the stale ones.
 
-Verbs, as those of `flujo_client.api.operations`. Nothing here moves a run: what is written is a new run, an answer, or a request to stop.
+Operations, as those of `flujo_client.api.operations`. Nothing here executes a run: what is written is a new run, an answer, or a request to stop.
 """
 
 from __future__ import annotations
@@ -11,17 +11,15 @@ from flujo_client.address import AttemptKey, child_run_id
 from flujo_client.api import approvals
 from flujo_client.api.operations import Enqueued, record_of
 from flujo_client.contract.outcome import Fault
-from flujo_client.contract.records import LIVE_RUN, BackgroundRestart
+from flujo_client.contract.records import LIVE_RUN, BackgroundRestart, RunRecord
 from flujo_client.errors import ConfigurationError, FeatureDisabled, ResumeError
 from flujo_client.gateway import requests
-from flujo_client.gateway.effects import RequestSweep, query
+from flujo_client.gateway.effects import Operation, RequestSweep, query
 from flujo_client.pipeline.submit import ValueLimits, by_reference, pack
 from flujo_client.serial import Packed, encode
 
 if TYPE_CHECKING:
     from flujo_client.config.manager import Settings
-    from flujo_client.contract.records import RunRecord
-    from flujo_client.gateway.effects import Operation
 
 HOUR_S = 3600.0
 MOST = 10_000
@@ -46,7 +44,7 @@ def resume(settings: Settings, task_id: str, new_data: Any = None) -> Operation[
 
     Raises:
         RunNotFound: there is no such run.
-        ResumeError: it is none in the background, has succeeded, was started again before, or continues and has no question open.
+        ResumeError: it is not in the background, has succeeded, was started again before, or continues and has no question open.
     """
     _need_resumability(settings)
     task = yield from record_of(task_id)
@@ -115,7 +113,7 @@ def _started_by_hand(settings: Settings, task: RunRecord, new_data: Any) -> Oper
 
 
 def _start_again(settings: Settings, task: RunRecord, new_data: Any, *, wait_s: float) -> Operation[str | None]:
-    """Start it again with the context it began with; the answer is None if another caller has done so."""
+    """Start it again with the context it began with; return None if another caller has done so."""
     size = ValueLimits(settings.limits.snapshot_inline_bytes, settings.limits.snapshot_max_bytes)
     launch = yield from query(requests.launch(task.id))
     value = None if new_data is None else pack(encode(new_data, path="new_data"), "new_data", size)

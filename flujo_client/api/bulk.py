@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
-from flujo_client.api.operations import Enqueued, find_pipeline, key_taken, new_run_of, publish_new
-from flujo_client.errors import FlujoError, IdempotencyConflict
+from flujo_client.api.operations import Enqueued, FoundPipeline, find_pipeline, key_taken, new_run_of, publish_new
+from flujo_client.api.options import BulkOptions, RunOptions
+from flujo_client.contract.records import NewRun
+from flujo_client.errors import ConfigurationError, FlujoError, IdempotencyConflict
 from flujo_client.gateway import requests
-from flujo_client.gateway.effects import PingBroker, Sleep, query
+from flujo_client.gateway.admission import Entered, through_gates
+from flujo_client.gateway.effects import Operation, PingBroker, Sleep, query
+from flujo_client.pipeline.pipeline import Pipeline
+from flujo_client.pipeline.step import Step
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Unpack
-
-    from flujo_client.api.operations import FoundPipeline
-    from flujo_client.api.options import BulkOptions, RunOptions
     from flujo_client.config.manager import Settings
-    from flujo_client.contract.records import NewRun
-    from flujo_client.gateway.effects import Operation
-    from flujo_client.pipeline.pipeline import Pipeline
-    from flujo_client.pipeline.step import Step
 
 CHUNK_RUNS = 1000
 CHUNK_BYTES = 8 * 1024 * 1024
@@ -28,15 +26,17 @@ CHUNK_BYTES = 8 * 1024 * 1024
 GRACE_S = 5.0
 """How long a chunk has to be published before the sweeper does it."""
 BREATH_RUNS = 50
-"""After so many runs were checked, an event loop gets its turn."""
+"""After so many checked runs, control is given to the event loop."""
+
+_NOTHING: Final[Mapping[str, Entered]] = MappingProxyType({})
 
 
 class RunRequest:
-    """One run of `enqueue_many`: its input, and what it has otherwise than the other runs.
+    """One run of `enqueue_many`: its input, and the options that differ from the other runs'.
 
     Args:
         value: the first step's input.
-        options: those of `FlujoClient.enqueue`, without `connection`; each stands for that of `enqueue_many`.
+        options: those of `FlujoClient.enqueue`, without `run_id` and `connection`; each replaces that of `enqueue_many`.
     """
 
     __slots__ = ("options", "value")
@@ -54,7 +54,7 @@ def enqueue_many(
         FlujoError: something is refused. It names the value's index, and how many values are recorded: those of the chunks before.
     """
     connection = options.get("connection")
-    common: RunOptions = {**options}  # type: ignore[typeddict-item]  # nobody reads the connection from it
+    common: RunOptions = {**options}  # type: ignore[typeddict-item]  # the connection is not read from it
     enqueued: list[Enqueued] = []
     found: dict[bool, FoundPipeline] = {}
     waiting = iter(values)
@@ -88,6 +88,11 @@ class _Chunk:
 
     def add(self, new: NewRun) -> None:
         """Take a run in; raises IdempotencyConflict if other work in the chunk has its key."""
+        if other := next((gate for gate in new.gates if gate.policy != "queue"), None):
+            raise ConfigurationError(
+                f"{other.name} may refuse, return or cancel runs, which `enqueue_many` does not do",
+                suggestion="use `enqueue` for each run, or let runs wait: on_full='queue', singleton='queue', no debounce_s",
+            )
         place = len(self._news)
         first = self._by_key.setdefault(key, place) if (key := _key(new)) else place
         if first != place and self._news[first].digest != new.digest:
@@ -99,17 +104,24 @@ class _Chunk:
         sent = (new.first.input, new.first.context, *new.blobs)
         self._size += sum(packed.size for packed in sent if packed is not None)
 
-    def record(self, grace_s: float) -> requests.Request[list[Enqueued]]:
-        """Ask for all of it to be recorded; what comes back are the runs in the order of their values."""
+    def record(self, grace_s: float, *, judges: bool) -> requests.Request[list[Enqueued]]:
+        """Return the request that records all of it and reads the runs in the order of their values.
+
+        Args:
+            grace_s: seconds to publish them in before the sweeper does it.
+            judges: whether runs with gates may be admitted at once.
+        """
         distinct = [new for place, new in enumerate(self._news) if self._is_first(place, new)]
-        return requests.record_many(distinct, self._enqueued, grace_s=grace_s)
+        recording = requests.record_many(distinct, self._enqueued, grace_s=grace_s)
+        gated = [new for new in distinct if new.gates]
+        return through_gates(recording, gated, self._enqueued, judges=judges) if gated else recording
 
     def _is_first(self, place: int, new: NewRun) -> bool:
         key = _key(new)
         return key is None or self._by_key[key] == place
 
-    def _enqueued(self, rows: list[requests.Row]) -> list[Enqueued]:
-        """Hold the rows that have the chunk's keys against its runs; raises IdempotencyConflict, which undoes the chunk."""
+    def _enqueued(self, rows: list[requests.Row], entered: Mapping[str, Entered] = _NOTHING) -> list[Enqueued]:
+        """Compare the rows that have the chunk's keys with its runs; raises IdempotencyConflict, which undoes the chunk."""
         standing = {(row["tenant"], row["idempotency_key"]): row for row in rows}
         found = []
         for place, new in enumerate(self._news):
@@ -119,7 +131,8 @@ class _Chunk:
                     raise _named(key_taken(key[1], row["id"]), self._start + place)
                 found.append(Enqueued(row["id"], is_new=False))
             else:
-                found.append(Enqueued(run_id, is_new=True, unpublished=(new.first,)))
+                is_waiting = run_id in entered and entered[run_id].waits_at is not None
+                found.append(Enqueued(run_id, is_new=True, unpublished=() if is_waiting else (new.first,)))
         return found
 
 
@@ -153,9 +166,9 @@ def _next_chunk(
 
 def _record(chunk: _Chunk, connection: Any) -> Operation[list[Enqueued]]:
     if connection is not None:
-        return (yield from query(chunk.record(0.0), connection))
+        return (yield from query(chunk.record(0.0, judges=False), connection))
     yield PingBroker()
-    enqueued = yield from query(chunk.record(GRACE_S))
+    enqueued = yield from query(chunk.record(GRACE_S, judges=True))
     yield from publish_new([envelope for each in enqueued for envelope in each.unpublished])
     return [Enqueued(each.run_id, each.is_new) for each in enqueued]
 

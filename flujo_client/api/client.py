@@ -1,4 +1,4 @@
-"""The client: enqueue pipelines, and ask what became of them.
+"""The client: enqueue pipelines, and read their results.
 
 It needs no worker code, and no run needs it: all that moves a run is in Postgres once `enqueue` returns.
 """
@@ -6,40 +6,34 @@ It needs no worker code, and no run needs it: all that moves a run is in Postgre
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self, TypeVar, Unpack
+
+from pydantic import BaseModel
 
 from flujo_client.api import approvals, background_runs, bulk, operations
 from flujo_client.api.handle import AsyncRunHandle, RunHandle
-from flujo_client.config.manager import ConfigManager
+from flujo_client.api.options import ApprovalFilters, BulkOptions, DeletedRunFilters, EnqueueOptions, RunFilters
+from flujo_client.config.manager import ConfigManager, Settings
+from flujo_client.contract.admission import RunLimit, Singleton, Throttle
+from flujo_client.contract.approval import Approval
+from flujo_client.contract.limits import UsageLimits
+from flujo_client.contract.parameters import ContextT, OutputT
+from flujo_client.contract.records import EventRecord, RunRecord, RunSummary
 from flujo_client.embedded.local import open_services
 from flujo_client.gateway import requests
 from flujo_client.gateway.async_door import AsyncRunner
 from flujo_client.gateway.door import SyncRunner
-from flujo_client.gateway.effects import query
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from pathlib import Path
-    from typing import Unpack
-
-    from pydantic import BaseModel
-
-    from flujo_client.api.options import ApprovalFilters, BulkOptions, EnqueueOptions, RunFilters
-    from flujo_client.config.manager import Settings
-    from flujo_client.contract.approval import Approval
-    from flujo_client.contract.limits import UsageLimits
-    from flujo_client.contract.parameters import ContextT, OutputT
-    from flujo_client.contract.records import EventRecord, RunRecord
-    from flujo_client.gateway.effects import Operation
-    from flujo_client.pipeline.pipeline import Pipeline
-    from flujo_client.pipeline.step import Step
-
+from flujo_client.gateway.effects import Operation, query
+from flujo_client.pipeline.pipeline import Pipeline
+from flujo_client.pipeline.step import Step
 
 T = TypeVar("T")
 
 
 class FlujoClient:
-    """Enqueues pipelines and reads what became of them. A context manager; `close` it otherwise.
+    """Enqueue pipelines and read their results. A context manager; `close` it otherwise.
 
     Args:
         settings: where Postgres and Redis are; flujo.toml and the environment when None. With nothing set there either, Postgres
@@ -53,8 +47,13 @@ class FlujoClient:
 
     @property
     def is_embedded(self) -> bool:
-        """Tell whether Postgres and Redis are embedded ones."""
+        """Return whether Postgres and Redis are embedded ones."""
         return self._services is not None
+
+    @property
+    def has_started_services(self) -> bool:
+        """Return whether it started the embedded services itself, so that no one has started workers for them."""
+        return self._services is not None and self._services.is_owner
 
     def close(self) -> None:
         """Close every connection, and stop the embedded services if this client started them."""
@@ -83,6 +82,12 @@ class FlujoClient:
         metadata: Mapping[str, Any] | None = None,
         trace_parent: str | None = None,
         limits: UsageLimits | None = None,
+        run_limits: Sequence[RunLimit] = (),
+        singleton_key: str | None = None,
+        singleton: Singleton = "return",
+        debounce_s: float | None = None,
+        debounce_key: str = "",
+        throttle: Throttle | None = None,
         connection: Any = None,
     ) -> RunHandle[OutputT, ContextT]:
         """Enqueue a pipeline.
@@ -97,9 +102,18 @@ class FlujoClient:
             priority: 0, served first, to 9.
             tenant: whom the run belongs to; idempotency keys are unique within it.
             deadline_s: seconds after which the run expires.
-            metadata: kept with the run, for `list_runs`.
+            metadata: stored with the run, for `list_runs`.
             trace_parent: a W3C trace context to carry.
             limits: what the run may spend with all its child runs; the project's `[budgets]` apply too, the smaller of each.
+            run_limits: how many runs with the same key may be under way at once. A run beyond waits, and is listed as queued.
+            singleton_key: at most one run of this pipeline and tenant with this key is under way; a text, or a template over `input` and
+                `tenant`.
+            singleton: what happens while one is: that run is returned, whatever its input (`return`); the new one waits for its end
+                (`queue`); or that run is cancelled, and the new one begins when it has ended (`replace`).
+            debounce_s: seconds that the run waits before it begins. If another one with the same `debounce_key` is enqueued
+                meanwhile, this one is cancelled: the last input counts.
+            debounce_key: a text or a template, as `singleton_key`; all runs of the pipeline and the tenant share the empty one.
+            throttle: how many runs may begin in a period.
             connection: your own transaction, as a psycopg `Connection`, a SQLAlchemy `Session` or `Connection` on psycopg, or Django's
                 `connection`: the run exists if and only if you commit. It is published by a sweep within a second, or at once by
                 `RunHandle.publish()` after your commit.
@@ -108,8 +122,9 @@ class FlujoClient:
             PipelineError, MissingAgentError: all that is wrong with the pipeline.
             SerializationError, PipelineContextInitializationError: input or context cannot be sent.
             IdempotencyConflict: the id or the key is in use for other work.
+            AdmissionRefused: a limit or a throttle with `on_full="drop"` is reached. Nothing was recorded.
             ServiceUnreachable: Postgres does not answer, or Redis does not and has not within the last second. Nothing was recorded.
-            ClientError: `connection` is none that a transaction can be shared with; says what to pass.
+            ClientError: no transaction can be shared with `connection`; the message says what to pass.
         """
         options: EnqueueOptions = {
             "context": context,
@@ -122,6 +137,12 @@ class FlujoClient:
             "metadata": metadata,
             "trace_parent": trace_parent,
             "limits": limits,
+            "run_limits": run_limits,
+            "singleton_key": singleton_key,
+            "singleton": singleton,
+            "debounce_s": debounce_s,
+            "debounce_key": debounce_key,
+            "throttle": throttle,
             "connection": connection,
         }
         return RunHandle(self, self._door.perform(operations.enqueue(self.settings, pipeline, value, options)))
@@ -194,6 +215,14 @@ class FlujoClient:
         )
         return self.ask(request)
 
+    def list_deleted_runs(self, **filters: Unpack[DeletedRunFilters]) -> list[RunSummary]:
+        """List what stays of runs that retention deleted, if `retention.keep_summaries` is set; those that ended last first.
+
+        Args:
+            filters: `status`, `pipeline` (its name), `tenant`, `parent` (a run's id), `limit` (50), `offset`.
+        """
+        return self.ask(requests.deleted_runs(**filters))
+
     def system_events(self, *, since_s: float = 86_400.0, limit: int = 1000) -> list[EventRecord]:
         """Read what happened to workers outside their attempts in the last `since_s` seconds, the newest first."""
         return self.ask(requests.system_events(since_s=since_s, limit=limit))
@@ -244,7 +273,7 @@ class FlujoClient:
     def retry_failed_background_tasks(self, parent_run_id: str, max_retries: int = 3) -> list[RunHandle]:
         """Start again all failed background steps of a run, as `resume_background_task` does, and give the new runs.
 
-        It waits for nothing: a new run begins 1 s later, its own retry 2 s, that one's 4 s, and so on. Who asks twice starts nothing twice.
+        It waits for nothing: a new run begins 1 s later, its own retry 2 s, that one's 4 s, and so on. A second call starts nothing twice.
 
         Args:
             parent_run_id: the run that launched them.
@@ -258,7 +287,7 @@ class FlujoClient:
         return [RunHandle(self, each) for each in begun]
 
     def cleanup_stale_background_tasks(self, stale_hours: float | None = None) -> list[str]:
-        """Fail the queued and running background steps without a sign of life, with the code `BACKGROUND_STALE`, and give their ids.
+        """Fail the queued and running background steps without a sign of life, with the code `BACKGROUND_STALE`, and return their ids.
 
         One that a worker is at, that waits for a time or a person, or whose work was made, begun or ended since, is left alone.
 
@@ -268,7 +297,7 @@ class FlujoClient:
         return self._door.perform(background_runs.fail_stale(self.settings, stale_hours))
 
     def ask(self, request: requests.Request[T]) -> T:
-        """Put one of the gateway's requests."""
+        """Send one of the gateway's requests."""
         return self._door.perform(query(request))
 
     def perform(self, operation: Operation[T]) -> T:
@@ -277,7 +306,7 @@ class FlujoClient:
 
 
 class AsyncFlujoClient:
-    """The same names as FlujoClient, awaited. `async with`, or `await close()`."""
+    """The async variant of FlujoClient, with the same names. `async with`, or `await close()`."""
 
     def __init__(self, settings: Settings | None = None, *, config: Path | None = None) -> None:
         self.settings, self._services = open_services(settings or ConfigManager(config).settings())
@@ -285,8 +314,13 @@ class AsyncFlujoClient:
 
     @property
     def is_embedded(self) -> bool:
-        """Tell whether Postgres and Redis are embedded ones."""
+        """Return whether Postgres and Redis are embedded ones."""
         return self._services is not None
+
+    @property
+    def has_started_services(self) -> bool:
+        """Return whether it started the embedded services itself, so that no one has started workers for them."""
+        return self._services is not None and self._services.is_owner
 
     async def close(self) -> None:
         """Close every connection, and stop the embedded services if this client started them."""
@@ -337,6 +371,10 @@ class AsyncFlujoClient:
         """List runs, newest first, with the filters of `FlujoClient.list_runs`."""
         return await self.ask(requests.runs(**filters))
 
+    async def list_deleted_runs(self, **filters: Unpack[DeletedRunFilters]) -> list[RunSummary]:
+        """List what stays of deleted runs, as `FlujoClient.list_deleted_runs` does."""
+        return await self.ask(requests.deleted_runs(**filters))
+
     async def system_events(self, *, since_s: float = 86_400.0, limit: int = 1000) -> list[EventRecord]:
         """Read what happened to workers in the last `since_s` seconds, the newest first."""
         return await self.ask(requests.system_events(since_s=since_s, limit=limit))
@@ -369,7 +407,7 @@ class AsyncFlujoClient:
         return await self._door.perform(background_runs.fail_stale(self.settings, stale_hours))
 
     async def ask(self, request: requests.Request[T]) -> T:
-        """Put one of the gateway's requests."""
+        """Send one of the gateway's requests."""
         return await self._door.perform(query(request))
 
     async def perform(self, operation: Operation[T]) -> T:

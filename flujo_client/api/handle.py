@@ -1,27 +1,25 @@
-"""A run, as a client has it in hand: look at it, wait for it, follow it, answer, cancel, retry."""
+"""A client's handle of a run: read it, wait for it, follow it, answer, cancel, retry."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Unpack
 
 from flujo_client.api import approvals, operations, retry
+from flujo_client.api.operations import Enqueued
+from flujo_client.api.options import AnswerOptions, RetryOptions
+from flujo_client.contract.approval import Approval
+from flujo_client.contract.envelope import Envelope
+from flujo_client.contract.limits import UsageLimits
 from flujo_client.contract.parameters import ContextT, OutputT
+from flujo_client.contract.records import BudgetRecord, EventRecord, RunRecord
+from flujo_client.contract.results import PipelineResult
+from flujo_client.contract.trace import TraceNode
 from flujo_client.gateway import requests
+from flujo_client.gateway.effects import Operation
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-    from typing import Unpack
-
     from flujo_client.api.client import AsyncFlujoClient, FlujoClient
-    from flujo_client.api.operations import Enqueued
-    from flujo_client.api.options import AnswerOptions, RetryOptions
-    from flujo_client.contract.approval import Approval
-    from flujo_client.contract.envelope import Envelope
-    from flujo_client.contract.limits import UsageLimits
-    from flujo_client.contract.records import BudgetRecord, EventRecord, RunRecord
-    from flujo_client.contract.results import PipelineResult
-    from flujo_client.contract.trace import TraceNode
-    from flujo_client.gateway.effects import Operation
 
 CANCEL_PATIENCE_S = 30.0
 
@@ -43,7 +41,7 @@ class RunHandle(Generic[OutputT, ContextT]):
 
     @property
     def unpublished(self) -> Sequence[Envelope]:
-        """The messages that wait for the commit of your own transaction."""
+        """Return the messages that wait for the commit of your own transaction."""
         return self._enqueued.unpublished
 
     def publish(self) -> None:
@@ -61,8 +59,8 @@ class RunHandle(Generic[OutputT, ContextT]):
     def result(self, timeout: float | None = None) -> PipelineResult[OutputT, ContextT]:
         """Wait for the run's end and read its result; `raise_for_status()` on it turns a failure into an exception.
 
-        What holds a run that does not move, such as that no worker is running, is logged as a warning: after 5 s, with embedded services
-        almost at once.
+        What holds a run that does not move, such as that no worker is running, is logged as a warning: after 5 s, and almost at once if this
+        client has started the embedded services.
 
         Raises:
             WaitTimedOut: it has not ended within `timeout` seconds; it continues.
@@ -74,7 +72,7 @@ class RunHandle(Generic[OutputT, ContextT]):
         return self._client.list_runs(parent=self.id, limit=limit)
 
     def events(self, after: str | None = None, limit: int = 1000) -> list[EventRecord]:
-        """Read what is known of the run's story, after an event's `cursor`, and at most so many events.
+        """Read the run's events so far, after an event's `cursor`, and at most so many.
 
         Raises:
             ClientError: `after` is not the cursor of an event.
@@ -82,7 +80,7 @@ class RunHandle(Generic[OutputT, ContextT]):
         return self._client.ask(requests.events(self.id, after=after, limit=limit))
 
     def follow(self, after: str | None = None) -> Iterator[EventRecord]:
-        """Tell the run's story as it happens, each event once, until the run has ended.
+        """Yield the run's events as they happen, each once, until the run has ended.
 
         Args:
             after: the `cursor` of the last event that was seen: who was cut off continues from there.
@@ -128,8 +126,8 @@ class RunHandle(Generic[OutputT, ContextT]):
                 own type in the worker, which asks again if it does not fit.
             step: which question, where several are open: the name of its step.
             address: the same, by the scope it is in.
-            actor: who answers; kept with the answer.
-            note: why; kept with the answer.
+            actor: who answers; stored with the answer.
+            note: why; stored with the answer.
 
         Returns:
             the question that was answered.
@@ -179,7 +177,7 @@ class RunHandle(Generic[OutputT, ContextT]):
             queue: the queue of steps that name none.
             priority: 0, the first to be served, to 9.
             deadline_s: seconds after which the new run expires; as many as this run had when None.
-            metadata: kept with the run, instead of this run's.
+            metadata: stored with the run, instead of this run's.
             limits: what the new run may spend, instead of this run's limits.
 
         Raises:
@@ -202,7 +200,7 @@ class RunHandle(Generic[OutputT, ContextT]):
         """Begin again at a step under the present code, in a new run. This run may be live, and continues as it was.
 
         As `retry` with its options, but for the plan: the new run has that of the code here, or the one that was enqueued last where the
-        code is not here. Names of steps tell where it begins.
+        code is not here. The step is found by its name.
 
         Args:
             from_step: the name of a top-level step that this run came to, and that the present code has.
@@ -218,7 +216,7 @@ class RunHandle(Generic[OutputT, ContextT]):
 
 
 class AsyncRunHandle(Generic[OutputT, ContextT]):
-    """One run; the same names as RunHandle, awaited."""
+    """The async variant of RunHandle, with the same names."""
 
     def __init__(self, client: AsyncFlujoClient, enqueued: Enqueued) -> None:
         self._client, self._enqueued = client, enqueued
@@ -226,7 +224,7 @@ class AsyncRunHandle(Generic[OutputT, ContextT]):
 
     @property
     def unpublished(self) -> Sequence[Envelope]:
-        """The messages that wait for the commit of your own transaction."""
+        """Return the messages that wait for the commit of your own transaction."""
         return self._enqueued.unpublished
 
     async def publish(self) -> None:
@@ -250,11 +248,11 @@ class AsyncRunHandle(Generic[OutputT, ContextT]):
         return await self._client.list_runs(parent=self.id, limit=limit)
 
     async def events(self, after: str | None = None, limit: int = 1000) -> list[EventRecord]:
-        """Read what is known of the run's story, after an event's `cursor`."""
+        """Read the run's events so far, after an event's `cursor`."""
         return await self._client.ask(requests.events(self.id, after=after, limit=limit))
 
     async def follow(self, after: str | None = None) -> AsyncIterator[EventRecord]:
-        """Tell the run's story as it happens, each event once, until the run has ended."""
+        """Yield the run's events as they happen, each once, until the run has ended."""
         page: list[EventRecord]
         while page := await self._client.perform(operations.more_of_the_story(self.id, after)):
             for event in page:
@@ -303,5 +301,5 @@ class AsyncRunHandle(Generic[OutputT, ContextT]):
 
 
 def _result(client: FlujoClient | AsyncFlujoClient, run_id: str, timeout: float | None) -> Operation[Any]:
-    first_look_s = operations.EMBEDDED_LOOK_S if client.is_embedded else operations.FIRST_LOOK_S
+    first_look_s = operations.OWN_SERVICES_LOOK_S if client.has_started_services else operations.FIRST_LOOK_S
     return operations.result_of(client.settings, run_id, timeout, first_look_s=first_look_s)

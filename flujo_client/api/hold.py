@@ -1,24 +1,20 @@
-"""Why a live run does not move, and what would move it. `hold_of` is pure; `hold` asks for the facts.
+"""Why a live run makes no progress, and what would continue it. `hold_of` is pure; `hold` asks for the facts.
 
-In: what a run and its child runs are at, and the live workers. Out: a Hold, or None where a worker will see to it.
+In: what a run and its child runs are at, and the live workers. Out: a Hold, or None where a worker will continue it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
+from flujo_client.contract.records import HeldRecord, RunRecord, WorkerRecord
 from flujo_client.gateway import requests
-from flujo_client.gateway.effects import query
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from flujo_client.contract.records import HeldRecord, RunRecord, WorkerRecord
-    from flujo_client.gateway.effects import Operation
+from flujo_client.gateway.effects import Operation, query
 
 
 class Hold(NamedTuple):
-    """Why a run does not move, and what to do about it."""
+    """Why a run makes no progress, and what to do about it."""
 
     why: str
     way_out: str
@@ -35,7 +31,7 @@ def hold(run: RunRecord) -> Operation[Hold | None]:
 
 
 def hold_of(run: RunRecord, held: Sequence[HeldRecord], workers: Sequence[WorkerRecord]) -> Hold | None:
-    """Say what holds a run.
+    """Return what holds a run.
 
     Args:
         run: the run.
@@ -54,6 +50,8 @@ def hold_of(run: RunRecord, held: Sequence[HeldRecord], workers: Sequence[Worker
     for each in held:
         if each.queue is not None and not any(worker.serves([each.queue]) for worker in workers):
             return _no_worker(each.queue, workers)
+    if run.waits_for is not None:
+        return Hold(f"it waits for its admission, at {run.waits_for}", "it begins by itself when there is room for it")
     return None
 
 

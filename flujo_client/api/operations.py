@@ -8,11 +8,12 @@ from __future__ import annotations
 import logging
 import time
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from flujo_client.address import new_run_id
 from flujo_client.api.hold import hold
+from flujo_client.api.step_options import options_of_attempts
 from flujo_client.config.run_settings import RunSettings
 from flujo_client.contract.approval import OPEN
 from flujo_client.contract.approval_token import signed
@@ -28,7 +29,8 @@ from flujo_client.errors import (
     WaitTimedOut,
 )
 from flujo_client.gateway import health as checkup
-from flujo_client.gateway import requests
+from flujo_client.gateway import plan_requests, requests
+from flujo_client.gateway.admission import AlreadyUnderWay, through_gates
 from flujo_client.gateway.effects import (
     AwaitRun,
     CountQueued,
@@ -42,6 +44,7 @@ from flujo_client.gateway.effects import (
 )
 from flujo_client.health.aggregate import build
 from flujo_client.health.facts import Depths
+from flujo_client.pipeline.admission import AdmissionOptions, gates_of
 from flujo_client.pipeline.check import check
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.limits import in_force
@@ -58,7 +61,7 @@ from flujo_client.pipeline.submit import Order, ValueLimits, new_run
 from flujo_client.serial import Resolver
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pydantic import BaseModel
 
@@ -69,12 +72,14 @@ if TYPE_CHECKING:
     from flujo_client.contract.plan import Plan
     from flujo_client.contract.records import AttemptRecord, EventRecord, NewRun, RunRecord, ScopeRecord
     from flujo_client.contract.results import PipelineResult
+    from flujo_client.gateway.requests import Request
     from flujo_client.health.facts import HealthQuery
     from flujo_client.health.report import HealthReport
     from flujo_client.pipeline.fork import NewFork
     from flujo_client.pipeline.step import Step
     from flujo_client.serial import Packed
 
+    NewRunT = TypeVar("NewRunT", NewRun, NewFork)
 
 logger = logging.getLogger(__name__)
 
@@ -82,16 +87,16 @@ FIRST_POLL_S, SLOWEST_POLL_S = 0.005, 0.25
 LOOK_AGAIN_S = 30.0
 """How old a run's unchanged status may be before it is read again."""
 EVENTS_AT_ONCE = 10_000
-EMBEDDED_LOOK_S = 0.2
+OWN_SERVICES_LOOK_S = 0.2
 FIRST_LOOK_S = 5.0
-"""A run that has not ended after so long may be held by something; `LOOK_AGAIN_S` apart it is asked again.
+"""A run that has not ended after so long may be held by something; this is queried again every `LOOK_AGAIN_S`.
 
-With embedded services, where no operator has started workers, it is asked almost at once."""
+It is queried almost at once by a client that has started embedded services, for which no one has started workers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Enqueued:
-    """What enqueue gives: the run's id, whether it is new, and what is still to be published."""
+    """The result of enqueue: the run's id, whether it is new, and what is still to be published."""
 
     run_id: str
     is_new: bool
@@ -120,14 +125,43 @@ def enqueue(
     new = new_run_of(settings, found, value, options, run_id=options.get("run_id"))
     if connection is None:
         yield PingBroker()
+    recorded = yield from record_or_find(requests.record, new, connection)
+    if connection is None:
+        yield from publish_new(recorded.unpublished)
+        return Enqueued(recorded.run_id, recorded.is_new)
+    return recorded
+
+
+def record_or_find(
+    recording: Callable[..., Request[str | None]], new: NewRunT, connection: Any = None
+) -> Operation[Enqueued]:
+    """Record a run, and let it come to its gates if it has any; or find the run that it repeats, or that a singleton has under way.
+
+    In the caller's own transaction a gate is locked until the caller's commit only where it may refuse or replace a run; otherwise the
+    run waits for the next admission.
+
+    Raises:
+        AdmissionRefused: a limit is reached, and refuses what comes beyond it.
+        IdempotencyConflict: the key is in use for other work.
+    """
     grace_s = requests.GRACE_S if connection is None else 0.0
-    recorded = yield from query(requests.record(new, grace_s=grace_s), connection)
-    if recorded is None:
+    if not new.gates:
+        run_id, is_waiting = (yield from query(recording(new, grace_s=grace_s), connection)), False
+    else:
+        request = through_gates(
+            recording(new, grace_s=grace_s),
+            [new],
+            lambda _, entered: entered.get(new.first.ticket.run),
+            judges=connection is None or any(gate.policy != "queue" for gate in new.gates),
+        )
+        try:
+            entered = yield from query(request, connection)
+        except AlreadyUnderWay as held:
+            return Enqueued(held.run, is_new=False)
+        run_id, is_waiting = (None, False) if entered is None else (entered.run, entered.waits_at is not None)
+    if run_id is None:
         return Enqueued((yield from same_run(new, connection)), is_new=False)
-    if connection is not None:
-        return Enqueued(recorded, is_new=True, unpublished=(new.first,))
-    yield from publish_new((new.first,))
-    return Enqueued(recorded, is_new=True)
+    return Enqueued(run_id, is_new=True, unpublished=() if is_waiting else (new.first,))
 
 
 def new_run_of(
@@ -143,6 +177,9 @@ def new_run_of(
         tenant=tenant,
         background=settings.background_tasks.limits(),
     )
+    gates = gates_of(
+        settings.admission, admission_options(options), pipeline=found.plan.name, tenant=tenant, value=value
+    )
     order = Order(
         run_id,
         context=options.get("context"),
@@ -157,6 +194,7 @@ def new_run_of(
         trace_parent=options.get("trace_parent"),
         aros=settings.aros.table(),
         settings=RunSettings.of(settings).table(),
+        gates=gates,
     )
     return new_run(
         found.plan,
@@ -169,10 +207,16 @@ def new_run_of(
     )
 
 
+def admission_options(options: RunOptions) -> AdmissionOptions:
+    """Return what enqueue was given about admission."""
+    given = {each.name: options[each.name] for each in fields(AdmissionOptions) if options.get(each.name) is not None}  # type: ignore[literal-required]
+    return AdmissionOptions(**given)
+
+
 def publish_new(envelopes: Sequence[Envelope]) -> Operation[None]:
     """Publish rows that were committed just now. Their grace leaves time to mark them together with others."""
     before = time.monotonic()
-    if (yield Publish(envelopes)):
+    if envelopes and (yield Publish(envelopes)):
         yield MarkSent([envelope.key for envelope in envelopes], before)
 
 
@@ -230,7 +274,7 @@ def wait_for(
 
 
 def timed_out(run: RunRecord, timeout: float) -> Operation[WaitTimedOut]:
-    """Make the error about a run that was waited for so many seconds: what holds it, and the way out."""
+    """Return the error for a wait that took so many seconds: what holds the run, and a suggestion."""
     found = None
     with suppress(ServiceUnreachable):
         found = yield from hold(run)
@@ -240,7 +284,7 @@ def timed_out(run: RunRecord, timeout: float) -> Operation[WaitTimedOut]:
 
 
 def look_at(run_id: str, seconds: float) -> Operation[RunRecord]:
-    """Wait until a run has ended or its time is over, and read it."""
+    """Wait until a run has ended or the time-out, and read it."""
     yield AwaitRun(run_id, LIVE_RUN, seconds)
     return (yield from record_of(run_id))
 
@@ -291,7 +335,9 @@ def trace_of(settings: Settings, run_id: str) -> Operation[TraceNode]:
     attempts, scopes = yield from _rows_of(run_id)
     events = yield from _story_of(run_id)
     code = yield from query(requests.code(run_id))
-    return build_trace(run, attempts, scopes, events, hidden=settings.log.redact, code=code)
+    stored = yield from query(plan_requests.plan(run.fingerprint))
+    options = options_of_attempts(stored.plan, run, attempts)
+    return build_trace(run, attempts, scopes, events, hidden=settings.log.redact, code=code, options=options)
 
 
 def cancel(run_id: str, *, actor: str | None, reason: str | None, timeout: float) -> Operation[bool]:
@@ -312,7 +358,7 @@ def cancel(run_id: str, *, actor: str | None, reason: str | None, timeout: float
 
 
 def more_of_the_story(run_id: str, after: str | None) -> Operation[list[EventRecord]]:
-    """Wait until something more is told of a run, and read it; nothing: it has ended, and this is all.
+    """Wait for more events of a run, and return them; an empty list: it has ended, and there are no more.
 
     Raises:
         RunNotFound: there is no such run.
@@ -322,7 +368,7 @@ def more_of_the_story(run_id: str, after: str | None) -> Operation[list[EventRec
     page = yield from query(requests.events(run_id, after=after))
     while not page:
         with suppress(ServiceUnreachable):  # Postgres was there before: it may only be restarting
-            status = yield from status_of(run_id)  # before the page: what is told until it is read is in it
+            status = yield from status_of(run_id)  # before the page, which then has all events up to this status
             page = yield from query(requests.events(run_id, after=after))
             if status not in LIVE_RUN:
                 break
@@ -335,7 +381,7 @@ def more_of_the_story(run_id: str, after: str | None) -> Operation[list[EventRec
 def health(settings: Settings, question: HealthQuery) -> Operation[HealthReport]:
     """Make the report of a health check. A broker that does not answer is a fact of it."""
     aros = yield from query(checkup.aros(question))
-    machine = yield from query(checkup.machine(question, settings.health))
+    machine = yield from query(checkup.machine(question, settings.health, settings.runs.on_change))
     own = (settings.worker.attempts_queue, settings.worker.control_queue)
     try:
         depths = Depths((yield CountQueued(sorted({*own, *machine.queues}))))

@@ -5,13 +5,13 @@ Their meaning is documented where the sync client names them; a test compares th
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pydantic import BaseModel
 
+    from flujo_client.contract.admission import RunLimit, Singleton, Throttle
     from flujo_client.contract.limits import UsageLimits
 
 
@@ -24,12 +24,18 @@ class _CommonOptions(TypedDict, total=False):
     metadata: Mapping[str, Any] | None
     trace_parent: str | None
     limits: UsageLimits | None
+    run_limits: Sequence[RunLimit]
+    throttle: Throttle | None
 
 
 class RunOptions(_CommonOptions, total=False):
     """What one run is enqueued with: the options of `RunRequest`."""
 
     idempotency_key: str | None
+    singleton_key: str | None
+    singleton: Singleton
+    debounce_s: float | None
+    debounce_key: str
 
 
 class EnqueueOptions(RunOptions, total=False):
@@ -57,6 +63,17 @@ class RunFilters(TypedDict, total=False):
     part: str | None
     parent: str | None
     background: bool | None
+    limit: int
+    offset: int
+
+
+class DeletedRunFilters(TypedDict, total=False):
+    """Filters of `FlujoClient.list_deleted_runs`."""
+
+    status: str | None
+    pipeline: str | None
+    tenant: str | None
+    parent: str | None
     limit: int
     offset: int
 

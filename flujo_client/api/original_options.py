@@ -1,19 +1,15 @@
-"""Options of the original's `Flujo` that nothing here obeys.
+"""Options of the original's `Flujo` that have no effect here.
 
-Code that writes their defaults runs unchanged. Any other value is refused with the way out: an option that is ignored would be a lie.
+Code that writes their defaults runs unchanged. Any other value is refused with a suggestion, instead of being ignored.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, TypedDict
+from collections.abc import Mapping
+from typing import Any, Final, TypedDict
 
-from flujo_client.config.manager import ConfigManager
+from flujo_client.config.manager import ConfigManager, Settings
 from flujo_client.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from flujo_client.config.manager import Settings
 
 
 class OriginalOptions(TypedDict, total=False):
@@ -32,7 +28,7 @@ class OriginalOptions(TypedDict, total=False):
 _DEFAULTS: Final[Mapping[str, tuple[Any, str]]] = {
     "backend": (None, "workers perform the steps; scale `flujo worker`"),
     "backend_factory": (None, "workers perform the steps; scale `flujo worker`"),
-    "delete_on_completion": (False, "every run is kept, until you delete its rows"),
+    "delete_on_completion": (False, "every run is stored until you delete its rows"),
     "enable_tracing": (True, "every run has a trace, made of the rows that it needs anyway"),
     "executor_factory": (None, "workers perform the steps; scale `flujo worker`"),
     "local_tracer": (None, "read the trace with `RunHandle.trace()` or `flujo lens trace`"),
@@ -42,11 +38,11 @@ _DEFAULTS: Final[Mapping[str, tuple[Any, str]]] = {
 
 
 def check_original(options: Mapping[str, Any]) -> None:
-    """Refuse what is none of the original's options, and values other than the defaults.
+    """Refuse options that the original does not have, and values other than the defaults.
 
     Raises:
         TypeError: there is no such option.
-        ConfigurationError: the value would have no effect; the way out is named.
+        ConfigurationError: the value would have no effect; the message suggests a fix.
     """
     for name, value in options.items():
         if name not in _DEFAULTS:

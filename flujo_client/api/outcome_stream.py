@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from flujo_client.contract.records import LIVE_RUN
-from flujo_client.contract.results import BackgroundLaunched, Failure, Success
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from flujo_client.contract.results import PipelineResult, StepOutcome, StepResult
+from flujo_client.contract.results import BackgroundLaunched, Failure, PipelineResult, StepOutcome, StepResult, Success
 
 STREAM_EVERY_S = 0.05
 LOOKING_COSTS = 5
@@ -19,7 +14,7 @@ LOOKING_COSTS = 5
 
 
 def is_over(result: PipelineResult) -> bool:
-    """Tell whether nothing more will come before somebody answers."""
+    """Return whether no outcome will come before a person answers."""
     return result.run_status not in LIVE_RUN or result.run_status == "paused"
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flujo_client.api.runner import Flujo
+from flujo_client.contract.checklist import Candidate
+from flujo_client.contract.results import PipelineResult
 from flujo_client.errors import ResumeError
-
-if TYPE_CHECKING:
-    from flujo_client.contract.checklist import Candidate
-    from flujo_client.contract.results import PipelineResult
-    from flujo_client.pipeline.pipeline import Pipeline
-    from flujo_client.pipeline.step import Step
+from flujo_client.pipeline.pipeline import Pipeline
+from flujo_client.pipeline.step import Step
 
 
 async def run_agentic_loop_pipeline(
@@ -27,7 +25,7 @@ async def run_agentic_loop_pipeline(
     Args:
         pipeline: as `make_agentic_loop_pipeline` makes it, where workers find it; or its reference.
         initial_prompt: the goal.
-        resume_from: a run that waits for a person, or its id: it goes on, and `initial_prompt` does not count.
+        resume_from: a run that waits for a person, or its id: it continues, and `initial_prompt` does not count.
         human_input: the answer to its question.
         options: further ones of `Flujo`.
 
@@ -51,8 +49,8 @@ async def run_default_pipeline(pipeline: str | Pipeline | Step, task: Any, **opt
         options: further ones of `Flujo`.
 
     Raises:
-        RunEnded: an agent failed for good, or the run was ended from elsewhere.
-        PausedException: an agent asks a person; `Flujo(…).resume_async` answers, and goes on.
+        RunEnded: an agent failed permanently, or something else ended the run.
+        PausedException: an agent asks a person; `Flujo(…).resume_async` answers, and continues.
     """
     async with Flujo(pipeline, **options) as runner:
         result = await runner.run_async(task)

@@ -19,14 +19,14 @@ class PipelineRegistry:
         self._pipelines: dict[str, dict[Version, Pipeline]] = {}
 
     def register(self, pipeline: Pipeline, name: str, version: str) -> None:
-        """Keep a pipeline; raises ConfigurationError if the version is not one, or is taken by another pipeline."""
+        """Register a pipeline; raises ConfigurationError if the version is not one, or is taken by another pipeline."""
         known = self._pipelines.setdefault(name, {})
         number = _version(version)
         if known.setdefault(number, pipeline) is not pipeline:
             raise ConfigurationError(f"pipeline '{name}' {version} is already registered with another definition")
 
     def get(self, name: str, version: str) -> Pipeline | None:
-        """Find a pipeline; None if there is none."""
+        """Return a pipeline; None if there is none."""
         return self._pipelines.get(name, {}).get(_version(version))
 
     def get_latest(self, name: str) -> Pipeline | None:

@@ -1,33 +1,39 @@
-"""Begin a run again at one of its steps: verbs, as those of `flujo_client.api.operations`.
+"""Begin a run again at one of its steps: operations, as those of `flujo_client.api.operations`.
 
-A retry is a new run of the plan that the old one had; a fork is one of the present code. The old run stays as it is, but for a line in its
-story.
+A retry is a new run of the plan that the old one had; a fork is one of the present code. The old run stays as it is, but for one
+event.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.address import new_run_id
-from flujo_client.api.operations import Enqueued, find_pipeline, publish_new, same_run, status_of
+from flujo_client.api.operations import Enqueued, find_pipeline, publish_new, record_or_find, status_of
+from flujo_client.api.options import RetryOptions
+from flujo_client.contract.plan import Plan
 from flujo_client.errors import RetryError
 from flujo_client.gateway import forks, requests
-from flujo_client.gateway.effects import PingBroker, query
-from flujo_client.pipeline.fork import Beginning, begun_place, limits_of, new_fork, place_in, place_of
+from flujo_client.gateway.effects import Operation, PingBroker, query
+from flujo_client.pipeline.fork import (
+    Beginning,
+    NewFork,
+    RetryableRun,
+    begun_place,
+    limits_of,
+    new_fork,
+    place_in,
+    place_of,
+)
 from flujo_client.pipeline.limits import in_force
 from flujo_client.pipeline.reference import is_blueprint
 from flujo_client.pipeline.submit import Order, check_order
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from flujo_client.api.options import RetryOptions
     from flujo_client.config.manager import Settings
-    from flujo_client.contract.plan import Plan
-    from flujo_client.gateway.effects import Operation
-    from flujo_client.pipeline.fork import NewFork, RetryableRun
 
 
 def retry(settings: Settings, run_id: str, from_step: str | None, options: RetryOptions) -> Operation[Enqueued]:
@@ -81,11 +87,9 @@ def _begin_again(
         onto=onto,
     )
     yield PingBroker()
-    recorded = yield from query(forks.fork(new))
-    if recorded is None:
-        return Enqueued((yield from same_run(new)), is_new=False)
-    yield from publish_new((new.first,))
-    return Enqueued(recorded, is_new=True)
+    recorded = yield from record_or_find(forks.fork, new)
+    yield from publish_new(recorded.unpublished)
+    return Enqueued(recorded.run_id, recorded.is_new)
 
 
 def order_of(  # noqa: PLR0913 - one for each option of a retry
@@ -119,7 +123,7 @@ def order_of(  # noqa: PLR0913 - one for each option of a retry
 
 
 def _beginning(retryable_run: RetryableRun, place: int) -> Operation[Beginning]:
-    """Read what the step began with. Fetch a context that is stored elsewhere, because it may name its run."""
+    """Read what the step began with. Fetch a context that is stored as a blob, because it may name its run."""
     run, names = retryable_run.ticket.run, retryable_run.names
     found = yield from query(forks.beginning(run, place, names[:place]))
     if found is None:

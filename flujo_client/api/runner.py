@@ -4,37 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, Self
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, Self, Unpack
+
+from pydantic import BaseModel
 
 from flujo_client.api.client import AsyncFlujoClient, FlujoClient
+from flujo_client.api.handle import RunHandle
 from flujo_client.api.operations import peek_at, result_of
-from flujo_client.api.original_options import check_original, settings_for
+from flujo_client.api.original_options import OriginalOptions, check_original, settings_for
 from flujo_client.api.outcome_stream import is_over, news, pause
+from flujo_client.config.manager import Settings
+from flujo_client.contract.limits import UsageLimits
 from flujo_client.contract.parameters import ContextT, OutputT
+from flujo_client.contract.records import EventRecord
+from flujo_client.contract.results import PipelineResult, StepOutcome
 from flujo_client.embedded.local import Fleet
 from flujo_client.errors import ConfigurationError
 from flujo_client.gateway import requests
+from flujo_client.pipeline.nested import ImportStep
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.reference import load_pipeline, reference_with_options
 from flujo_client.pipeline.step import Step
 from flujo_client.pipeline.submit import build_context
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-    from types import TracebackType
-    from typing import Unpack
-
-    from pydantic import BaseModel
-
-    from flujo_client.api.handle import RunHandle
-    from flujo_client.api.original_options import OriginalOptions
     from flujo_client.api.registry import PipelineRegistry
-    from flujo_client.config.manager import Settings
-    from flujo_client.contract.limits import UsageLimits
-    from flujo_client.contract.records import EventRecord
-    from flujo_client.contract.results import PipelineResult, StepOutcome
-    from flujo_client.pipeline.nested import ImportStep
 
 
 class Flujo(Generic[OutputT, ContextT]):
@@ -47,14 +44,14 @@ class Flujo(Generic[OutputT, ContextT]):
         pipeline: the pipeline; or None with `registry` and `pipeline_name`.
         context_model: the model of the runs' context, where the pipeline names none.
         initial_context_data: context data that every run starts with.
-        resources: what the runs' attempts get instead of the pipeline's own `resources`: `"module:attribute"`, or the object that stands
+        resources: what the runs' attempts get instead of the pipeline's own `resources`: `"module:attribute"`, or the object that is
             there, for workers find both by name.
         hooks: what workers call with what happens to the runs, after the pipeline's own `hooks`: functions at the top of a module, or
             `"module:attribute"`, for workers find them by name.
         registry: where to find the pipeline by name.
         pipeline_name: its name there; without a registry, the name that the pipeline must have.
         pipeline_version: its version there, or "latest"; without a registry, the version that the pipeline must have.
-        pipeline_id: kept in the runs' metadata, for `list_runs(metadata={"pipeline_id": …})`.
+        pipeline_id: stored in the runs' metadata, for `list_runs(metadata={"pipeline_id": …})`.
         usage_limits: what each run may spend with all its child runs.
         state_backend: the URL of the Postgres that holds the runs, instead of the project's `database_url`.
         settings: as for FlujoClient.
@@ -62,7 +59,7 @@ class Flujo(Generic[OutputT, ContextT]):
 
     Raises:
         PipelineError: workers could not find the resources, a hook, or the pipeline that is to have them.
-        ConfigurationError: there is no such pipeline, or an option would have no effect; the way out is named.
+        ConfigurationError: there is no such pipeline, or an option would have no effect; the message suggests a fix.
     """
 
     def __init__(  # noqa: PLR0913 - the original's options
@@ -93,12 +90,12 @@ class Flujo(Generic[OutputT, ContextT]):
 
     @cached_property
     def client(self) -> FlujoClient:
-        """The client this facade enqueues through."""
+        """Return the client this facade enqueues through."""
         return FlujoClient(self._settings)
 
     @property
     def has_started_worker(self) -> bool:
-        """Tell whether this facade runs a worker process of its own."""
+        """Return whether this facade runs a worker process of its own."""
         return self._fleet is not None
 
     def close(self) -> None:
@@ -109,7 +106,7 @@ class Flujo(Generic[OutputT, ContextT]):
             self.client.close()
 
     async def aclose(self) -> None:
-        """Stop what this facade started, while other tasks go on."""
+        """Stop what this facade started, while other tasks continue."""
         await asyncio.to_thread(self.close)
 
     def __enter__(self) -> Self:
@@ -177,7 +174,7 @@ class Flujo(Generic[OutputT, ContextT]):
     ) -> PipelineResult[OutputT, ContextT]:
         """Enqueue, wait for the end or for a question to a person, and give the result, whatever it is.
 
-        With a question open its `run_status` is `paused` and its `signals` tell the question; `resume_async` answers and continues.
+        With a question open its `run_status` is `paused` and its `signals` hold the question; `resume_async` answers and continues.
 
         Args:
             value: the first step's input.
@@ -207,7 +204,7 @@ class Flujo(Generic[OutputT, ContextT]):
     async def run_async(
         self, value: Any = None, *, run_id: str | None = None, initial_context_data: Mapping[str, Any] | None = None
     ) -> PipelineResult:
-        """`run`, awaited."""
+        """Do as `run`, asynchronously."""
         run = self.start(value, run_id=run_id, initial_context_data=initial_context_data)
         async with AsyncFlujoClient(self.client.settings) as client:
             return await _until_pause(client, run.id)
@@ -269,7 +266,7 @@ class Flujo(Generic[OutputT, ContextT]):
         return await asyncio.to_thread(self.start, value, run_id=run_id, initial_context_data=initial_context_data)
 
     def _need_worker(self) -> None:
-        """Embedded services without a worker would wait forever; real ones have workers of their own."""
+        """Start a worker if embedded services have none, for runs would wait forever; other services have workers of their own."""
         if not self.client.is_embedded or self._fleet is not None:
             return
         if not any(worker.is_live for worker in self.client.ask(requests.workers())):
@@ -283,7 +280,7 @@ async def _until_pause(client: AsyncFlujoClient, run_id: str) -> PipelineResult:
 
 
 def _chosen(pipeline: Any, registry: PipelineRegistry | None, name: str | None, version: str) -> Any:
-    """Find the pipeline that is meant; a name or a version that it does not have would be told of no run."""
+    """Return the pipeline that is meant; raise for a name or a version that it does not have, for no run would have it."""
     if pipeline is None:
         return _registered(registry, name, version)
     own = {"name": getattr(pipeline, "name", None), "version": getattr(pipeline, "version", None)}

@@ -1,23 +1,20 @@
-"""`TaskClient`: the original's verbs for other people's runs."""
+"""`TaskClient`: the original's operations on other people's runs."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Mapping
+from typing import Any, Self
 
 from flujo_client.api.client import AsyncFlujoClient
 from flujo_client.api.operations import peek_at
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from flujo_client.config.manager import Settings
-    from flujo_client.contract.approval import Approval
-    from flujo_client.contract.records import RunRecord
-    from flujo_client.contract.results import PipelineResult
+from flujo_client.config.manager import Settings
+from flujo_client.contract.approval import Approval
+from flujo_client.contract.records import RunRecord
+from flujo_client.contract.results import PipelineResult
 
 
 class TaskClient:
-    """The original's verbs for other people's runs, as thin names over AsyncFlujoClient."""
+    """The original's operations on other people's runs, as a thin layer over AsyncFlujoClient."""
 
     def __init__(self, settings: Settings | None = None) -> None:
         self._client = AsyncFlujoClient(settings)
@@ -43,7 +40,7 @@ class TaskClient:
         """List runs, newest first; `status` in the original's words or in this project's.
 
         Raises:
-            ClientError: `status` is none of them.
+            ClientError: `status` is not one of them.
         """
         return await self._client.list_runs(
             status=status, pipeline=pipeline_name, limit=limit, offset=offset, metadata=metadata_filter
@@ -55,7 +52,7 @@ class TaskClient:
         return result
 
     async def resume_task(self, run_id: str, value: Any, **named: Any) -> Approval:
-        """Answer a run's open question, with the options of `RunHandle.resume`. It is enqueued: a worker goes on."""
+        """Answer a run's open question, with the options of `RunHandle.resume`. It is enqueued: a worker continues."""
         return await (await self._client.get_run(run_id)).resume(value, **named)
 
     async def cancel_task(self, run_id: str, *, reason: str | None = None) -> bool:

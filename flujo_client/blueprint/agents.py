@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
-from flujo_client.blueprint.shapes import ANY, TEXT, AnyOf, Key, ListOf, MapOf, Number, Table
+from flujo_client.blueprint.shapes import ANY, TEXT, AnyOf, DocumentLocation, Key, ListOf, MapOf, Number, Table
 from flujo_client.blueprint.value_types import JsonSchema, Named, Processing, Reference, is_function
+from flujo_client.contract.validation import Finding
 from flujo_client.pipeline.declared import is_made_here
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from flujo_client.blueprint.shapes import DocumentLocation
-    from flujo_client.contract.validation import Finding
 
 
 def _agent(found: Any) -> str | None:
-    """Say what is wrong with what an agent's reference names."""
+    """Return what is wrong with what an agent's reference names."""
     if inspect.isclass(found):
         return "is a class; name an instance of it"
     fits = isinstance(found, str) or callable(found) or callable(getattr(found, "run", None))
@@ -26,7 +21,7 @@ def _agent(found: Any) -> str | None:
 
 
 def _tool(found: Any) -> str | None:
-    """Say what is wrong with what a tool's reference names: a function, an agent that is offered as a tool, or the agent library's own tool.
+    """Return what is wrong with what a tool's reference names: a function, an agent that is offered as a tool, or the agent library's own tool.
 
     The library is not imported for that: its tool is known by the name of its class.
     """

@@ -1,37 +1,32 @@
-"""Mendings: what `flujo validate --fix` writes into a blueprint by itself. Pure.
+"""Fixes: what `flujo validate --fix` writes into a blueprint by itself. Pure.
 
-A mending writes what means the same, or replaces what can mean nothing: a key that no table has, a name that nothing is called, a
-path that leads nowhere. What was meant must be beyond doubt, so a word is mended only if a single slip of the hand lies between it and one
+A fix writes what means the same, or replaces what can mean nothing: a key that no table has, a name that nothing is called, a
+path that leads nowhere. What was meant must be beyond doubt, so a word is fixed only if a single typo is between it and one
 known word alone. A text is edited at its place and never written anew, so comments and layout stay; an edit that would change
-anything else in the data is left out. In: a text, and who finds what is wrong with one. Out: the text, and what was mended.
+anything else in the data is left out. In: a text, and a function that finds what is wrong with one. Out: the text, and what was fixed.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from flujo_client.blueprint.editor import json_schema
 from flujo_client.blueprint.read import read
 from flujo_client.blueprint.shapes import IN_QUOTES
 from flujo_client.blueprint.token_spans import Edit, SourceEntry, entry_at
+from flujo_client.contract.validation import Finding
 from flujo_client.errors import BlueprintError, BlueprintTextError
-from flujo_client.expressions.tokens import tokens
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from flujo_client.contract.validation import Finding
-    from flujo_client.expressions.tokens import Token
+from flujo_client.expressions.tokens import Token, tokens
 
 MOST: Final = 200
-"""Mendings of one text."""
+"""Fixes of one text."""
 
 SHORTEST: Final = 3
-"""Letters of a word that can be told from others."""
+"""Letters that a word must have at least to be distinguished from others."""
 
 MENDED: Final[Mapping[str, str]] = {
     "Y-KEY": "a key that is one typing error away from an accepted key: it is renamed",
@@ -45,21 +40,21 @@ MENDED: Final[Mapping[str, str]] = {
     "V-T4": "`steps.x`, one typing error away from exactly one step's name: it is replaced",
     "V-T6": "a field of an output, one typing error away from one property of its schema: it is replaced",
 }
-"""What is mended, by the rule that finds it."""
+"""What is fixed, by the rule that finds it."""
 _OPENING: Final = re.compile(r"\{\{[ \t\r\n]*(?:#if|#each)?")
 _OTHER_TAG: Final = re.compile(r"\{\{[ \t\r\n]*(?:/if|/each|else)[ \t\r\n]*\}\}")
 
 
 @dataclass(frozen=True, slots=True)
 class Autofixed:
-    """What came of mending a text; `findings` are those that were mended, round by round, in the order of their places."""
+    """The result of fixing a text; `findings` are those that were fixed, round by round, in the order of their places."""
 
     text: str
     findings: tuple[Finding, ...]
 
 
 def autofix(text: str, find: Callable[[str], Sequence[Finding]]) -> Autofixed:
-    """Mend a text until nothing is left that can be.
+    """Fix a text until nothing is left that can be.
 
     Args:
         text: a blueprint.
@@ -73,7 +68,7 @@ def autofix(text: str, find: Callable[[str], Sequence[Finding]]) -> Autofixed:
 
 
 def _round(text: str, found: Sequence[Finding], most: int) -> Autofixed:
-    """Mend what was found at once, the last place first: what stands before an edit stays where it is."""
+    """Fix what was found at once, the last place first: what is before an edit stays where it is."""
     done: list[Finding] = []
     for finding in sorted(found, key=lambda each: (each.line or 0, each.column or 0), reverse=True):
         mended = _mended(text, finding) if len(done) < most else None
@@ -84,7 +79,7 @@ def _round(text: str, found: Sequence[Finding], most: int) -> Autofixed:
 
 
 def is_slip(given: str, meant: str) -> bool:
-    """Tell whether one slip of the hand lies between two words: a letter missing, too many or wrong, or two swapped."""
+    """Return whether one typo is between two words: a letter missing, too many or wrong, or two swapped."""
     if len(meant) < SHORTEST:
         return False
     while given and meant and given[0] == meant[0]:
@@ -145,14 +140,14 @@ def _in_text(finding: Finding, entry: SourceEntry, meant: str, document: Any) ->
 
 
 def _is_sure(given: str, meant: str, known: Iterable[str]) -> bool:
-    """Tell whether one slip lies between the last parts of two words, and between the first's and no other known word."""
+    """Return whether one typo is between the last parts of two words, and between the first's and no other known word."""
     given, meant = given.rpartition(".")[2], meant.rpartition(".")[2]
     return is_slip(given, meant) and {each for each in known if is_slip(given, each)} == {meant}
 
 
 @lru_cache(maxsize=1)
 def _ours() -> frozenset[str]:
-    """Every key of a blueprint, and every word that a key takes."""
+    """Return every key of a blueprint, and every word that a key takes."""
     return frozenset(_words(json_schema()))
 
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from flujo_client.blueprint.build import Building
 from flujo_client.blueprint.keys import words_or
-from flujo_client.blueprint.kind import BODY, present
+from flujo_client.blueprint.kind import BODY, Data, present
 from flujo_client.blueprint.shapes import FLAG, TEXT, Key, ListOf, MapOf, Number, OneOf
-from flujo_client.pipeline.parallel import REDUCERS, BranchFailureStrategy, MergeStrategy
+from flujo_client.pipeline.map import MapStep
+from flujo_client.pipeline.parallel import REDUCERS, BranchFailureStrategy, MergeStrategy, ParallelStep
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from flujo_client.blueprint.build import Building
     from flujo_client.blueprint.document import Writing
-    from flujo_client.blueprint.kind import Data
-    from flujo_client.pipeline.map import MapStep
-    from flujo_client.pipeline.parallel import ParallelStep
 
 FAN_OUT: Final[Mapping[str, Key]] = {
     "merge_strategy": Key(

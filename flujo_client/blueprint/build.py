@@ -1,6 +1,6 @@
 """From a sound document to a pipeline. Pure but for the imports that references name: the client and every worker build alike.
 
-It must not look at files, and finds nothing wrong: `load.py` has asked the shapes before. In: a self-contained document;
+It must not look at files, and reports no faults: `load.py` has checked the shapes before. In: a self-contained document;
 out: a `Pipeline`. The package `kinds` has how a step of each kind is built.
 """
 
@@ -16,6 +16,7 @@ from flujo_client.blueprint.changes import build_changes
 from flujo_client.blueprint.keys import TIMEOUT
 from flujo_client.blueprint.kind import INIT, KINDS, kind_word
 from flujo_client.contract.context import PipelineContext
+from flujo_client.contract.limit import Limit
 from flujo_client.contract.limits import UsageLimits
 from flujo_client.contract.processing import PRECHECK_AGENTS
 from flujo_client.pipeline.declared import DeclaredAgent
@@ -55,6 +56,7 @@ class Building:
             resources=self.document.get("resources"),
             hooks=tuple(self.document.get("hooks", ())),
             on_change=self.document.get("on_change"),
+            static_invariants=tuple(self.document.get("static_invariants", ())),
             on_body_change=self.document.get("on_body_change", "warn"),
             context_migrations={
                 key: self.load(function, "migration")
@@ -128,9 +130,11 @@ class Building:
             "config": StepConfig(**{**defaults, **config}),
             "plugins": [self.plugin(each) for each in data.get("plugins", ())],
             "validators": [self.load(each, "validator") for each in data.get("validators", ())],
+            "static_invariants": tuple(data.get("static_invariants", ())),
             "processing": self.processing(agent.get("processing"), data.get("processing")),
             "processors": AgentProcessors([*([] if schema is None else [Fits(schema)]), *before], after),
             "queue": data.get("queue"),
+            "limit": None if "limit" not in data else Limit(**data["limit"]),
             "input": data.get("input"),
         }
 
@@ -167,7 +171,7 @@ class Building:
 
     @cached_property
     def imports(self) -> dict[str, Pipeline]:
-        """The imported pipelines, by name; each is built once."""
+        """Return the imported pipelines, by name; each is built once."""
         return {}
 
     def imported(self, name: str) -> Pipeline:

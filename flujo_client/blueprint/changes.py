@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from flujo_client.blueprint.items import field_path
+from flujo_client.blueprint.kind import Data
 from flujo_client.blueprint.shapes import TEXT, Key, ListOf, Table
 from flujo_client.blueprint.value_types import Templates
 from flujo_client.pipeline.compiled_text import Changes
-
-if TYPE_CHECKING:
-    from flujo_client.blueprint.kind import Data
 
 STATE: Final = "state"
 """The changes of the context at the end of an iteration, and the name behind the loop's of the step that makes them."""

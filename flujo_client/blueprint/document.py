@@ -1,4 +1,4 @@
-"""From a pipeline to the document that says it: what `build` makes of that is the same pipeline.
+"""Convert a pipeline to its document: `build` makes the same pipeline of it.
 
 In: a pipeline; out: plain data, and findings about everything that a blueprint cannot express.
 """
@@ -23,6 +23,7 @@ from flujo_client.errors import FlujoError
 from flujo_client.pipeline.compiled_text import Changes
 from flujo_client.pipeline.declared import DeclaredAgent
 from flujo_client.pipeline.hooks import HOOK
+from flujo_client.pipeline.invariants import INVARIANT
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.reference import reference_of
 from flujo_client.pipeline.schema_validator import Fits
@@ -53,7 +54,7 @@ class Writing:
     """The writing of one document.
 
     Attributes:
-        findings: what cannot be said.
+        findings: what cannot be written in a blueprint.
         trail: the names of the steps around what is being written.
         agents, imports: what the document declares, by the names it gives.
     """
@@ -78,6 +79,8 @@ class Writing:
             named["resources"] = self.named(pipeline.resources, "resources object")
         if pipeline.hooks:
             named["hooks"] = [self.named(hook, HOOK) for hook in pipeline.hooks]
+        if pipeline.static_invariants:
+            named["static_invariants"] = [self.named(each, INVARIANT) for each in pipeline.static_invariants]
         if self.imports:
             named["imports"] = self.imports
         if self.agents:
@@ -85,7 +88,7 @@ class Writing:
         return named | {"steps": steps}
 
     def _changes(self, pipeline: Pipeline) -> Data:
-        """Write what becomes of runs whose code has changed."""
+        """Write what happens to runs whose code has changed."""
         written: Data = {}
         if pipeline.on_change is not None:
             written["on_change"] = pipeline.on_change
@@ -154,8 +157,8 @@ class Writing:
         """Write what a container runs."""
         if isinstance(body, Step):
             return self.step(body)
-        for name in ("context_model", "resources", "hooks"):
-            if getattr(body, name) not in (None, ()):
+        for name in ("context_model", "resources", "hooks", "static_invariants"):
+            if getattr(body, name) not in (None, (), []):
                 self.cannot(f"a pipeline in it has {name} of its own; nest it with as_step, which becomes an import")
         return self.steps(body)
 
@@ -211,10 +214,12 @@ class Writing:
             "input": step.input,
             "input_schema": None if schema is None else dict(schema),
             "plugins": [self._plugin(each) for each in step.plugins],
+            "static_invariants": [self.named(each, INVARIANT) for each in step.static_invariants],
             "prompt_processors": [self.named(each, "processor") for each in before],
             "output_processors": [self.named(each, "processor") for each in after],
             "processing": None if step.processing is None else self._processing(step.processing),
             "queue": step.queue,
+            "limit": None if step.limit is None else step.limit.model_dump(),
         }
         return {key: value for key, value in found.items() if value not in (None, [])} | self._judges(step)
 
@@ -260,7 +265,7 @@ def _plain(value: Any) -> Any:
 
 
 def _free(known: dict[str, Any], name: str, thing: Any) -> str:
-    """Keep a thing under its name, or under that with a number behind it when another has it."""
+    """Store a thing under its name, or under that with a number appended when another has it."""
     number, free = 1, name
     while free in known and known[free] != thing:
         number += 1

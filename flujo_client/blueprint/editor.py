@@ -1,22 +1,19 @@
 """The blueprints' JSON Schema, for editors: made of the shapes and keys that reading is made of, so that both say the same.
 
-It must not know a key by itself. It tells shapes only: what a reference names, whether an expression can be read and how keys meet is
+It must not know a key by itself. It covers shapes only: what a reference names, whether an expression can be read and how keys meet is
 `flujo validate`'s part. In: the shapes; out: a schema of draft 2020-12.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from flujo_client.blueprint import agents, items, keys, kind, shapes, value_types
+from flujo_client.blueprint.shapes import FieldType, Key, Table
 from flujo_client.contract import processing
 from flujo_client.contract.kinds import NESTED, STEP
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from flujo_client.blueprint.shapes import FieldType, Key, Table
 
 Schema = dict[str, Any]
 
@@ -65,7 +62,7 @@ def _step() -> Schema:
 
 
 def _table(table: Table) -> Schema:
-    known = {name: _key(key) for name, key in table.keys.items() if key.instead is None}
+    known = {name: _key(key) for name, key in table.keys.items()}
     schema: Schema = {"type": "object", "properties": known, "additionalProperties": False}
     needed = [name for name, key in table.keys.items() if key.required]
     several = [
@@ -84,7 +81,7 @@ def _key(key: Key) -> Schema:
 
 
 def _processing() -> Schema:
-    """AROS's block: its reader knows more, such as how long texts may be."""
+    """Return the schema of AROS's block; its reader checks more, such as how long texts may be."""
     precheck: Schema = {each.name: {} for each in fields(processing.PrecheckSettings)} | {"agent": {}}
     allow = {name: {"type": "array", "items": {"enum": list(each)}} for name, each in processing.CONVERSIONS.items()}
     known: Schema = {

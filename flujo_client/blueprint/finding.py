@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 from flujo_client.contract.suggestions import closest_match
+from flujo_client.contract.validation import Finding
 from flujo_client.errors import BlueprintError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from flujo_client.contract.validation import Finding
 
 Path: TypeAlias = tuple[str | int | bool, ...]
 """Where a value is in a document: keys and indices from its top."""
@@ -60,7 +57,7 @@ def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def refuse(name: str, findings: Sequence[Finding], **rest: Any) -> BlueprintError:
-    """Make the error that tells all findings that refuse a blueprint, in the order of their places."""
+    """Return the error that lists all findings that refuse a blueprint, in the order of their places."""
     wrong = in_order(each for each in findings if each.severity == "error")
     more = [f"and {len(wrong) - _MAX_FINDINGS_SHOWN} more"] if len(wrong) > _MAX_FINDINGS_SHOWN else []
     messages = [*map(str, wrong[:_MAX_FINDINGS_SHOWN]), *more]

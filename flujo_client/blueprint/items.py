@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from typing import Any, Final
 
+from flujo_client.blueprint.shapes import DocumentLocation
+from flujo_client.contract.validation import Finding
 from flujo_client.pipeline.compiled_text import TEMPLATE_NAMES
 from flujo_client.pipeline.context_info import is_dotted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from flujo_client.blueprint.shapes import DocumentLocation
-    from flujo_client.contract.validation import Finding
 
 _OUTPUT: Final = "output"
 _NO_FIELDS: Final = {*TEMPLATE_NAMES, _OUTPUT}
@@ -20,7 +17,7 @@ _NO_FIELDS: Final = {*TEMPLATE_NAMES, _OUTPUT}
 def context_path(given: str) -> str | None:
     """Write it as a dotted path in the context; None for what is not a place there.
 
-    `context.a.b` is the field `a.b`, and so is `a.b`; `steps.x.output` is what the context keeps of the step `x`. Braces may stand around.
+    `context.a.b` is the field `a.b`, and so is `a.b`; `steps.x.output` is the output of the step `x` in the context. Braces may be around it.
     """
     path = given.strip()
     is_template = path.startswith("{{") and path.endswith("}}")

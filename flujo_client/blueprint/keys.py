@@ -13,14 +13,23 @@ from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.blueprint import agents
 from flujo_client.blueprint.kind import BODY
-from flujo_client.blueprint.shapes import TEXT, AnyOf, Key, ListOf, MapOf, Null, Number, OneOf, Table, refused
-from flujo_client.blueprint.value_types import EXPRESSION, TEMPLATE, JsonSchema, Model, OneOfOr, Reference, is_function
+from flujo_client.blueprint.shapes import TEXT, AnyOf, Key, ListOf, MapOf, Null, Number, OneOf, Table
+from flujo_client.blueprint.value_types import (
+    EXPRESSION,
+    LIMIT_NAME,
+    TEMPLATE,
+    JsonSchema,
+    Model,
+    OneOfOr,
+    Reference,
+    is_function,
+)
 from flujo_client.contract.code import ON_BODY_CHANGE
 from flujo_client.contract.plan import ON_CHANGE
 from flujo_client.pipeline.agentic_loop import registry_findings
 from flujo_client.pipeline.hooks import HOOK
 from flujo_client.pipeline.pipeline import Pipeline
-from flujo_client.pipeline.reference import RESOURCES, is_file
+from flujo_client.pipeline.reference import RESOURCES, is_file, is_reference
 from flujo_client.pipeline.step import Step, StepConfig
 
 if TYPE_CHECKING:
@@ -28,11 +37,6 @@ if TYPE_CHECKING:
     from flujo_client.contract.validation import Finding
 
 VERSION: Final = "0.1"
-
-
-def is_reference(text: str) -> bool:
-    """Tell `package.module:attribute` from an expression, in which a colon is in texts only."""
-    return ":" in text and all(each.isidentifier() for part in text.split(":", 1) for each in part.split("."))
 
 
 TIMEOUT: Final = MappingProxyType({"timeout": "timeout_s"})
@@ -89,7 +93,7 @@ def words_or(words: Any, other: str) -> OneOfOr:
 
 
 def _pipeline(found: Any) -> str | None:
-    """Say what is wrong with what an import's reference names."""
+    """Return what is wrong with what an import's reference names."""
     fits = isinstance(found, Pipeline | Step) or inspect.isfunction(found)
     return None if fits else f"is a {type(found).__name__}, not a Pipeline"
 
@@ -101,6 +105,13 @@ _PLUGIN: Final = Table(
         "priority": Key(Number(whole=True), "Higher is asked first; 0 by default."),
     },
     "a plugin",
+)
+LIMIT: Final = Table(
+    {
+        "name": Key(LIMIT_NAME, "What is counted together.", required=True),
+        "at_once": Key(Number(least=1, whole=True), "How many attempts may run at once.", required=True),
+    },
+    "a limit",
 )
 WORK: Final[Mapping[str, Key]] = {
     "input": Key(TEMPLATE, "What the agent gets, instead of the output of the step before."),
@@ -117,6 +128,9 @@ WORK: Final[Mapping[str, Key]] = {
         ListOf(Reference("validator")),
         "Objects with `validate(output, *, context)`, or functions; a refusal ends the step.",
     ),
+    "static_invariants": Key(
+        ListOf(WhenShape()), "What must be true of the output and the context after this step; a violation ends it."
+    ),
     "processing": Key(agents.PROCESSING, "How the model's output is requested, read and repaired (AROS)."),
     "prompt_processors": Key(
         ListOf(Reference("processor")), "Processors that the input passes through before the agent is asked."
@@ -125,10 +139,11 @@ WORK: Final[Mapping[str, Key]] = {
         ListOf(Reference("processor")), "Processors that the answer passes through after AROS has read it."
     ),
     "queue": Key(TEXT, "The Celery queue that the step runs on."),
+    "limit": Key(LIMIT, "How many attempts may run at once under a name, in all workers together."),
 }
 DOCUMENT: Final = Table(
     {
-        "version": Key(OneOf((VERSION,)), f"Of the blueprint's own keys: {VERSION}."),
+        "version": Key(OneOf((VERSION,)), "The version of the blueprint format."),
         "name": Key(TEXT, "The name that runs are listed under; the file's name by default."),
         "pipeline_version": Key(TEXT, "For your own use; stored with every run."),
         "on_change": Key(
@@ -154,9 +169,7 @@ DOCUMENT: Final = Table(
         "agents": Key(MapOf(agents.AGENT, "agent"), "Agents, by name."),
         "imports": Key(MapOf(ImportShape(), "import"), "Other blueprints, by name."),
         "steps": Key(BODY, "The steps, which run one after the other.", required=True),
-        "static_invariants": refused(
-            "Rules for every context.", "write a validator on the steps that could break them"
-        ),
+        "static_invariants": Key(ListOf(WhenShape()), "What must be true after every step; a violation ends the step."),
     },
     "a blueprint",
 )

@@ -12,20 +12,31 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from flujo_client.blueprint.finding import nearest, shown
-from flujo_client.blueprint.shapes import ANY, INSIDE, TEXT, AnyOf, Key, ListOf, MapOf, OneOf, Table
+from flujo_client.blueprint.rules.table import RuleFinding
+from flujo_client.blueprint.shapes import (
+    ANY,
+    INSIDE,
+    TEXT,
+    AnyOf,
+    DocumentLocation,
+    FieldType,
+    Key,
+    ListOf,
+    MapOf,
+    OneOf,
+    Table,
+)
 from flujo_client.blueprint.value_types import Model
 from flujo_client.contract import kinds
+from flujo_client.contract.kinds import KindSpec
 from flujo_client.contract.limits import UsageLimits
+from flujo_client.contract.validation import Finding
 from flujo_client.pipeline.step import Step, StepConfig
 
 if TYPE_CHECKING:
     from flujo_client.blueprint.build import Building
     from flujo_client.blueprint.document import Writing
     from flujo_client.blueprint.rules.document_index import DocumentIndex, StepNode
-    from flujo_client.blueprint.rules.table import RuleFinding
-    from flujo_client.blueprint.shapes import DocumentLocation, FieldType
-    from flujo_client.contract.kinds import KindSpec
-    from flujo_client.contract.validation import Finding
 
 INIT: Final = "init"
 """The changes of the context that a step begins with, and the name behind its own of the step that makes them."""
@@ -35,7 +46,7 @@ Data: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class KeyPath:
-    """Where a value of a shape may stand.
+    """Where a value of a shape may be.
 
     Attributes:
         shape: what is there.
@@ -162,7 +173,7 @@ def words() -> list[str]:
 
 
 def kind_word(step: Data) -> Any:
-    """Return the name of a step's kind; whether there is such a kind is not looked at."""
+    """Return the name of a step's kind; whether there is such a kind is not examined."""
     uses, kind = step.get("uses"), step.get("kind", kinds.STEP.yaml_name)
     is_import = kind == kinds.STEP.yaml_name and isinstance(uses, str) and uses.startswith("imports.")
     return kinds.NESTED.yaml_name if is_import else kind

@@ -1,4 +1,4 @@
-"""From a text or a file to a pipeline: read, ask the shapes, put what it names by file into it, build.
+"""From a text or a file to a pipeline: read, check the shapes, inline the files that it names, build.
 
 What comes out holds its own definition, `Pipeline.blueprint`: one text, with the prompts and blueprints of other files in it, so that
 no other file is needed with it. It must not read a file outside the blueprint's folder and the working directory, nor a hidden one.
@@ -7,13 +7,13 @@ no other file is needed with it. It must not read a file outside the blueprint's
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path as File
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from flujo_client.blueprint.build import build
-from flujo_client.blueprint.finding import refuse, shown
+from flujo_client.blueprint.finding import Path, refuse, shown
 from flujo_client.blueprint.keys import DOCUMENT, VERSION
 from flujo_client.blueprint.read import MAX_BYTES, Source, read
 from flujo_client.blueprint.rules.apply import apply_rules
@@ -26,13 +26,8 @@ from flujo_client.contract.validation import Finding
 from flujo_client.errors import BlueprintError, FlujoError
 from flujo_client.expressions.templates import MAX_OUTPUT, compile_template
 from flujo_client.pipeline.check import findings_of
+from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.reference import is_file
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from flujo_client.blueprint.finding import Path
-    from flujo_client.pipeline.pipeline import Pipeline
 
 NO_NAME: Final = "pipeline"
 """What runs are listed under where neither the text nor a file gives a name."""
@@ -102,14 +97,14 @@ def _bytes(file: File, named: str, most: int = MAX_BYTES) -> bytes | str:
 
 @dataclass
 class Loading:
-    """The loading of one blueprint with all that it imports; what is wrong is noted, and told at the end.
+    """The loading of one blueprint with all that it imports; faults are collected, and reported at the end.
 
     Attributes:
         allowed: import prefixes that references may be under.
-        findings: what reading and the pipeline's check found, before it is `told` under its rules.
+        findings: what reading and the pipeline's check found, before each finding has its rule.
         ruled: what the rules found.
         size: bytes read of files so far, and characters made of prompts' variables.
-        asks_rules: whether rules are asked; shapes and the check always are.
+        asks_rules: whether rules are applied; shapes and the check always are.
     """
 
     allowed: tuple[str, ...]
@@ -136,7 +131,7 @@ class Loading:
 
     @property
     def all_findings(self) -> tuple[Finding, ...]:
-        """All that was found, under its rules."""
+        """Return all that was found, under its rules."""
         return (*map(named, self.findings), *self.ruled)
 
     def _refuse(self, file: str) -> None:
@@ -254,7 +249,7 @@ class Loading:
 
 
 def _is_hidden(path: File) -> bool:
-    """Tell whether a part of a path is a dotfile or is in one, as `.env` and `.git` do."""
+    """Return whether a part of a path is a dotfile or is in one, as `.env` and `.git` do."""
     return any(part.startswith(".") and not _OF_A_VOLUME.match(part) for part in path.parts)
 
 
@@ -284,7 +279,7 @@ def _with(prompts: Mapping[Path, str], value: Any, path: Path) -> Any:
 
 
 def _is_larger(document: Any) -> bool:
-    """Tell, before it is written, whether a document's texts alone are more than a blueprint may have: aliases repeat them."""
+    """Return, before it is written, whether a document's texts alone are more than a blueprint may have: aliases repeat them."""
     size, row = 0, [document]
     while row and size <= MAX_BYTES:
         value = row.pop()

@@ -1,4 +1,4 @@
-"""Profiles: what a project makes of each rule's findings. Pure.
+"""Profiles: the severity that a project gives to each rule's findings. Pure.
 
 A profile can hide a warning, or make an error of it. It cannot hide what refuses a pipeline: `flujo validate` would pass what
 `flujo enqueue` refuses. In: names of rules, or patterns of them, and a report. Out: the report as the profile has it.
@@ -6,25 +6,22 @@ A profile can hide a warning, or make an error of it. It cannot hide what refuse
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from flujo_client.blueprint.finding import nearest, shown
 from flujo_client.blueprint.rules.table import RULES
+from flujo_client.contract.validation import Finding, ValidationReport
 from flujo_client.errors import SettingsError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from flujo_client.contract.validation import Finding, ValidationReport
 
 WEIGHTS: Final = ("off", "warn", "error")
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What becomes of findings.
+    """What happens to findings.
 
     Attributes:
         weights: tables of weights by rule or pattern, those that count more first; in each an exact name before the first pattern that fits.

@@ -8,17 +8,15 @@ out: plain data and marks by path, or a `BlueprintError` that names the places.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import yaml
 
 from flujo_client.blueprint.finding import Mark, Path, refuse, shown, written
 from flujo_client.contract.validation import Finding
 from flujo_client.sizes import MAX_BLUEPRINT_BYTES, MAX_BLUEPRINT_DEPTH, MAX_BLUEPRINT_VALUES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 MAX_BYTES: Final = MAX_BLUEPRINT_BYTES
 MAX_DEPTH: Final = MAX_BLUEPRINT_DEPTH
@@ -52,7 +50,7 @@ class Source:
 
     Attributes:
         data: mappings, lists, texts, numbers, true, false and null.
-        marks: where each value stands, by its path; of a mapping's entry, where its key does.
+        marks: the position of each value, by its path; of a mapping's entry, that of its key.
         file: what the text is called in findings.
     """
 
@@ -90,6 +88,10 @@ def read(text: str | bytes, *, file: str = "<text>") -> Source:
     return Source(data, reading.marks, file)
 
 
+_UNREADABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""What YAML has no place for. libyaml refuses it too, without saying where."""
+
+
 class _Refused(Exception):
     def __init__(self, rule: str, message: str, mark: Mark | None = None) -> None:
         self.rule, self.message, self.mark = rule, message, mark
@@ -100,14 +102,24 @@ def _decoded(text: str | bytes) -> str:
     if size > MAX_BYTES:
         raise _Refused("Y-LIMIT", f"it has {size:,} bytes; at most {MAX_BYTES:,} are allowed; put parts into imports")
     if isinstance(text, bytes):
-        try:
-            return text.decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            before = text[: error.start].decode(errors="replace")
-            raise _Refused("Y-SYNTAX", "this is not UTF-8; save the file as UTF-8", _end_of(before)) from None
-    if half := re.search("[\ud800-\udfff]", text):
-        raise _Refused("Y-SYNTAX", "this is half of a surrogate pair", _end_of(text[: half.start()]))
+        text = _of_bytes(text)
+    if odd := _UNREADABLE.search(text):
+        is_half = "\ud800" <= odd[0] <= "\udfff"
+        what = (
+            "half of a surrogate pair"
+            if is_half
+            else f"not YAML: the control character U+{ord(odd[0]):04X} is not allowed"
+        )
+        raise _Refused("Y-SYNTAX", f"this is {what}", _end_of(text[: odd.start()]))
     return text.removeprefix("\ufeff")
+
+
+def _of_bytes(data: bytes) -> str:
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = data[: error.start].decode(errors="replace")
+        raise _Refused("Y-SYNTAX", "this is not UTF-8; save the file as UTF-8", _end_of(before)) from None
 
 
 def _end_of(text: str) -> Mark:

@@ -1,4 +1,4 @@
-"""What a blueprint's values may be, as data that can be asked: what is wrong with this, and how is it told to people.
+"""What a blueprint's values may be, as data that can be asked what is wrong with a value, and how to describe it to people.
 
 A shape must not build anything or know a kind of step. In: a value at its place; out: findings. `keys.py` says which key has which shape.
 """
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 INSIDE: Final = "inside"
-"""How the steps under a key run that does not say it."""
+"""How the steps under a key run by default."""
 IN_QUOTES: Final = " unless it is in quotes"
-"""How it is told of a number that it would be taken as a text."""
+"""What is added to a message for a number that would be valid as a text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +55,14 @@ class DocumentLocation:
 
 
 class FieldType(Protocol):
-    """What may stand somewhere. `said` tells it to people, after "it takes"."""
+    """The values that a key or an item may have. `description` names them to people, after "it takes"."""
 
     @property
     def description(self) -> str:
-        """What it takes, in words."""
+        """Return what it takes, in words."""
 
     def fits(self, value: Any) -> bool:
-        """Tell whether the value is meant for this shape, right or wrong inside."""
+        """Return whether the value is meant for this shape, right or wrong inside."""
 
     def findings(self, value: Any, location: DocumentLocation) -> Iterator[Finding]:
         """Find all that is wrong with a value that fits."""
@@ -247,7 +247,6 @@ class Key:
         runs: how the steps under it run beside each other: `side` by side, one by `choice`, `again` and again, as a `state`, `instead` of
             what failed, or, where there is only one, `inside`.
         after: whether its templates and expressions are read when the steps inside have run.
-        instead: what to write instead of a key that this engine refuses; such a key has no shape that counts.
     """
 
     shape: FieldType
@@ -255,12 +254,6 @@ class Key:
     required: bool = False
     runs: str = INSIDE
     after: bool = False
-    instead: str | None = None
-
-
-def refused(what: str, instead: str) -> Key:
-    """Make a key that users of the original know, and that is refused here."""
-    return Key(AnyValue(), what, instead=instead)
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +276,7 @@ class Table:
 
     @property
     def description(self) -> str:
-        return f"a mapping of {', '.join(name for name, key in self.keys.items() if key.instead is None)}"
+        return f"a mapping of {', '.join(self.keys)}"
 
     def fits(self, value: Any) -> bool:
         return isinstance(value, Mapping)
@@ -293,8 +286,6 @@ class Table:
             key = self.keys.get(name)
             if key is None:
                 yield self._unknown(name, location.at(name))
-            elif key.instead is not None:
-                yield location.at(name).finding("Y-UNSUPPORTED", f"this engine does not have it: {key.instead}")
             else:
                 yield from wrong(key.shape, given, location.at(name))
         for name, key in self.keys.items():
@@ -313,9 +304,8 @@ class Table:
     def _unknown(self, name: Any, location: DocumentLocation) -> Finding:
         if name in self.others:
             return location.finding("Y-KEY", f"{self.called} has no such key; it belongs on {self.others[name]}")
-        known = [each for each, key in self.keys.items() if key.instead is None]
-        near = nearest(name, known)
-        allowed = None if near else f"known: {', '.join(known)}"
+        near = nearest(name, self.keys)
+        allowed = None if near else f"known: {', '.join(self.keys)}"
         return location.finding("Y-KEY", f"{self.called} has no such key", allowed=allowed, nearest=near)
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from flujo_client.blueprint.finding import Path
 from flujo_client.pipeline.tree_search import WITHIN
-
-if TYPE_CHECKING:
-    from flujo_client.blueprint.finding import Path
 
 _BODIES: Final = {"wrapped_step": "body"}
 """Keys that are called otherwise in a plan."""

@@ -5,27 +5,24 @@ It must not judge them. In: a text that `read` takes, and a finding about it; ou
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import yaml
 
 from flujo_client.blueprint.finding import shown
+from flujo_client.contract.validation import Finding
 from flujo_client.errors import BlueprintTextError
 from flujo_client.pipeline.compiled_text import expression_of, template_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from flujo_client.contract.validation import Finding
 
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Write `text` in the place of what stands from `start` to before `end`."""
+    """Replace what is from `start` to before `end` by `text`."""
 
     start: int
     end: int
@@ -53,12 +50,12 @@ class SourceEntry:
 
     @property
     def value(self) -> str:
-        """The value as a text; empty for a list or a mapping."""
+        """Return the value as a text; empty for a list or a mapping."""
         return str(self.value_node.value) if isinstance(self.value_node, yaml.ScalarNode) else ""
 
     @cached_property
     def paths(self) -> frozenset[tuple[str, ...]]:
-        """The paths that the value reads, as a template or an expression."""
+        """Return the paths that the value reads, as a template or an expression."""
         try:
             return (template_of if "{{" in self.value else expression_of)(self.value).names
         except BlueprintTextError:
@@ -80,7 +77,7 @@ class SourceEntry:
         return Edit(start, end, f'"{self.source[start:end]}"')
 
     def part_replaced(self, start: int, end: int, other: str) -> Edit | None:
-        """Replace a part of the value, where it is told from other parts that read the same: by which of them it is.
+        """Replace a part of the value, also where the same text occurs in it more than once.
 
         Args:
             start: where it begins in the value.
@@ -105,7 +102,7 @@ class SourceEntry:
 
 
 def entry_at(text: str, finding: Finding) -> SourceEntry | None:
-    """Find what a finding is about; None where that is not a key or item of its own, or is elsewhere by an alias."""
+    """Find what a finding is about; None where that is not a key or item of its own, or is in another place through an alias."""
     last = finding.key.rpartition(".")[2]
     is_item = last.endswith("]") and "[" in last  # a key may have either in it
     ending = last[last.rindex("[") :] if is_item else last

@@ -1,32 +1,31 @@
-"""The way to find out what is wrong: everything at once, warnings too, without raising.
+"""Validation: report all faults at once, warnings too, without raising.
 
 It must not send anything. In: a blueprint's file or text, a reference, or a pipeline; out: a `ValidationReport`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path as File
-from typing import TYPE_CHECKING
+from typing import Any
 
 from flujo_client.blueprint.autofix import Autofixed, autofix
 from flujo_client.blueprint.document import Writing
 from flujo_client.blueprint.finding import in_order
 from flujo_client.blueprint.load import Loading, bytes_of
+from flujo_client.blueprint.profile import Profile
 from flujo_client.blueprint.read import MAX_BYTES, Source
+from flujo_client.blueprint.rules.agents import wrong_model
 from flujo_client.blueprint.rules.apply import apply_rules
 from flujo_client.blueprint.rules.named import rule_of
+from flujo_client.blueprint.rules.table import RULES
 from flujo_client.contract import kinds
 from flujo_client.contract.validation import Finding, ValidationReport
 from flujo_client.errors import BlueprintError, PipelineError
 from flujo_client.pipeline.check import findings_of
-from flujo_client.pipeline.pipeline import walk
-from flujo_client.pipeline.reference import is_file, load_pipeline
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from flujo_client.blueprint.profile import Profile
-    from flujo_client.pipeline.pipeline import Pipeline
+from flujo_client.pipeline.deps import asks_a_model
+from flujo_client.pipeline.pipeline import Pipeline, walk
+from flujo_client.pipeline.reference import is_file, load, load_pipeline
 
 
 def validate(target: str, *, allowed: Sequence[str], include_imports: bool = True) -> ValidationReport:
@@ -35,7 +34,7 @@ def validate(target: str, *, allowed: Sequence[str], include_imports: bool = Tru
     Args:
         target: the file or reference; that there is none is a finding.
         allowed: import prefixes that references may be under.
-        include_imports: tell what is found in imported blueprints too.
+        include_imports: report what is found in imported blueprints too.
     """
     try:
         found = bytes_of(File(target)) if is_file(target) else load_pipeline(target, allowed=allowed)
@@ -51,7 +50,7 @@ def validate(target: str, *, allowed: Sequence[str], include_imports: bool = Tru
 
 
 def autofix_file(file: str, *, allowed: Sequence[str], profile: Profile) -> tuple[bytes, Autofixed]:
-    """Mend a blueprint's text; nothing is written. What it imports, and what is no UTF-8 or too large to be read whole, is left alone.
+    """Fix a blueprint's text; nothing is written. What it imports, and what is no UTF-8 or too large to be read whole, is left alone.
 
     Args:
         file: the blueprint's.
@@ -59,7 +58,7 @@ def autofix_file(file: str, *, allowed: Sequence[str], profile: Profile) -> tupl
         profile: what it has off is left alone, too.
 
     Returns:
-        what the file holds, and what came of it.
+        the file's text, and the result.
 
     Raises:
         FlujoError: there is no such file.
@@ -94,16 +93,16 @@ def validate_text(
     """Look at a blueprint's text; takes what `load_text` takes, and what findings call it."""
     loading = Loading(tuple(allowed))
     try:
-        loading.pipeline(text, file=target, name=name, folder=folder)
+        pipeline = loading.pipeline(text, file=target, name=name, folder=folder)
     except BlueprintError as error:
         return ValidationReport(target, in_order({*loading.all_findings, *error.findings}))
-    return ValidationReport(target, in_order(loading.all_findings))
+    return ValidationReport(target, in_order([*loading.all_findings, *_models(pipeline, target, allowed)]))
 
 
 def validate_pipeline(
     pipeline: Pipeline, *, allowed: Sequence[str], target: str | None = None, include_imports: bool = True
 ) -> ValidationReport:
-    """Look at a pipeline: by its blueprint if it was read from one, else by what a blueprint would say of it."""
+    """Validate a pipeline: by its blueprint if it was read from one, else by the blueprint that would describe it."""
     target = target or pipeline.name or "pipeline"
     if pipeline.blueprint is not None:
         report = validate_text(pipeline.blueprint, allowed=allowed, target=target)
@@ -115,11 +114,25 @@ def validate_pipeline(
         if pipeline.context_model is None:
             del document["context_model"]  # a run that brings data has one
         findings += apply_rules(Source(document, {}, target), document, allowed=allowed)
+        findings += _models(pipeline, target, allowed)
     elif not include_imports:
         nested = tuple(f"{path}/" for path, step in walk(pipeline) if step.spec is kinds.NESTED)
         findings = [each for each in findings if not each.key.startswith(nested)]
     report = ValidationReport(target, in_order(findings))
     return report if include_imports else _own(report)
+
+
+def _models(pipeline: Pipeline, target: str, allowed: Sequence[str]) -> Iterator[Finding]:
+    """Find what the models of agents made in Python lack; the rules look at those that a document declares."""
+    for path, step in walk(pipeline):
+        agent = _live(step.agent, allowed)
+        for each in wrong_model(getattr(agent, "model", None) if asks_a_model(agent) else None, (path,)):
+            severity = RULES[each.rule].severity
+            yield Finding(each.rule, each.message, path, target, None, None, severity, each.allowed, each.nearest)
+
+
+def _live(agent: Any, allowed: Sequence[str]) -> Any:
+    return load(agent, allowed=allowed, what="agent") if isinstance(agent, str) else agent
 
 
 def _own(report: ValidationReport) -> ValidationReport:

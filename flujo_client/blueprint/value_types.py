@@ -1,6 +1,6 @@
 """Shapes of values that stand for something else: references, expressions and templates, schemas, models, AROS blocks.
 
-What is wrong with one is found by the one who reads it elsewhere, and told with its place here. Must not build anything.
+Their own parsers find what is wrong with one; here it is reported with its place. Must not build anything.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from flujo_client.contract.json_schema import wrong_schema
 from flujo_client.contract.processing import PRECHECK_AGENTS, PROCESSING_KEYS, ProcessingConfigModel
 from flujo_client.errors import BlueprintTextError, FlujoError
 from flujo_client.pipeline.compiled_text import expression_of, template_of
+from flujo_client.pipeline.limited import limit_template
 from flujo_client.pipeline.reference import load
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """`package.module:attribute`, under an allowed prefix; `check` says what is wrong with what it names."""
+    """`package.module:attribute`, under an allowed prefix; `check` returns what is wrong with what it names."""
 
     what: str
     check: Callable[[Any], str | None] | None = None
@@ -54,7 +55,7 @@ class Reference:
 
 
 def is_function(found: Any) -> str | None:
-    """Say what is wrong with a function's reference."""
+    """Return what is wrong with a function's reference."""
     return None if callable(found) else f"is a {type(found).__name__}, not a callable"
 
 
@@ -106,7 +107,7 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """A text that `read` has to be able to read; what is wrong in it is told with its place in the document."""
+    """A text that `read` has to be able to read; what is wrong in it is reported with its place in the document."""
 
     description: str
     read: Callable[[str], Any]
@@ -228,4 +229,5 @@ def _deepest(location: DocumentLocation, dotted: str) -> DocumentLocation:
 
 
 EXPRESSION = Formula("an expression, such as previous_step.score > 0.8", expression_of)
+LIMIT_NAME = Formula("a name, such as crm, or a template, such as crm:{{ tenant }}", limit_template)
 TEMPLATE = Formula("a template, such as Answer {{ previous_step }}", template_of)

@@ -7,24 +7,20 @@ answered_by, note, answered_at and token; what is answered is printed so too.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from flujo_client.api.client import FlujoClient
+from flujo_client.api.handle import RunHandle
 from flujo_client.cli.inputs import json_option, one_value
 from flujo_client.cli.lookup import find_run
 from flujo_client.cli.output import say, show, show_json, show_value
 from flujo_client.cli.tables import approvals_list
-from flujo_client.contract.approval import choose
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from flujo_client.api.handle import RunHandle
-    from flujo_client.contract.approval import Approval
+from flujo_client.contract.approval import Approval, choose
 
 
 @click.group("approvals")

@@ -1,13 +1,13 @@
 """`flujo dev budgets`: what `flujo.toml` and the environment allow a pipeline, and a tenant, to spend.
 
-`show --json` prints `pipeline` and `tenant`, each with name, entry (the key that counts; null where none does), place (who says it),
+`show --json` prints `pipeline` and `tenant`, each with name, entry (the key that counts; null where none does), place (where it is set),
 total_cost_usd_limit and total_tokens_limit (null: no limit). `tenant` is null without `--tenant`.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from rich.table import Table
@@ -17,10 +17,7 @@ from flujo_client.cli.format import cost, counted, printable
 from flujo_client.cli.output import show, show_json
 from flujo_client.config.manager import FILE_NAME, ConfigManager
 from flujo_client.contract.limits import UsageLimits
-from flujo_client.pipeline.limits import of_pipeline, of_tenant
-
-if TYPE_CHECKING:
-    from flujo_client.pipeline.limits import Entry
+from flujo_client.pipeline.limits import Entry, of_pipeline, of_tenant
 
 
 @click.group("budgets")

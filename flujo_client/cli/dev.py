@@ -9,6 +9,7 @@ import click
 _COMMANDS = {
     "alive": "alive:alive",
     "budgets": "budgets:budgets",
+    "env": "env:env",
     "health-check": "health:health_check",
     "show-config": "show_config:show_config",
 }

@@ -6,10 +6,11 @@ change, or null.
 
 from __future__ import annotations
 
-import importlib.util
 import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from rich.table import Table
@@ -20,16 +21,13 @@ from flujo_client.cli.format import counted, printable
 from flujo_client.cli.numbers import Real
 from flujo_client.cli.output import OK, RUNTIME, say, show, show_json
 from flujo_client.cli.timeouts import LONGEST_S, within
-from flujo_client.config.manager import ConfigManager
-from flujo_client.embedded import running
-from flujo_client.gateway import requests
+from flujo_client.config.manager import ConfigManager, Settings
+from flujo_client.contract.deployment import DatabaseFacts
+from flujo_client.contract.providers import is_installed
+from flujo_client.embedded.local import with_running_services
+from flujo_client.gateway import plan_requests, requests
 from flujo_client.gateway.deployment import broker_facts, database_facts
 from flujo_client.health.doctor import Facts, Finding, diagnose, modules_asked_about, worst
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from flujo_client.config.manager import Settings
 
 COLOURS = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "red"}
 
@@ -68,24 +66,16 @@ def findings_table(findings: Sequence[Finding]) -> Table:
 
 def collect(settings: Settings, timeout: float) -> Facts:
     """Ask the machine, Postgres and Redis, each for at most so many seconds."""
-    is_down, is_embedded = False, settings.is_embedded
-    asked: dict[str, Any] = {}
-    if is_embedded:
-        services = running(settings.embedded_dir)
-        is_down = services is None
-    if not is_down:
-        reached = (
-            settings.with_services(services.database_url, services.broker_url) if is_embedded and services else settings
-        )
-        asked = _asked(reached, timeout)
+    joined = with_running_services(settings)
+    asked = {} if joined is None else _asked(joined, timeout)
     database = asked.get("database")
     modules = modules_asked_about(database.models if database else ())
     return Facts(
         settings=settings,
         build=_build(),
         now=asked.pop("now", time.time()),
-        missing=frozenset(each for each in modules if not _is_installed(each)),
-        is_down=is_down,
+        missing=frozenset(each for each in modules if not is_installed(each)),
+        is_down=joined is None,
         **asked,
     )
 
@@ -93,7 +83,7 @@ def collect(settings: Settings, timeout: float) -> Facts:
 def _asked(settings: Settings, timeout: float) -> dict[str, Any]:
     with FlujoClient(settings) as client:
         began = time.time()
-        database, database_error = _tried(lambda: client.ask(database_facts()), timeout)
+        database, database_error = _tried(lambda: _database(client), timeout)
         broker, broker_error = _tried(lambda: client.perform(broker_facts()), timeout)
         now = time.time()
         workers, _ = _tried(lambda: client.ask(requests.workers()), timeout) if database else ([], None)
@@ -108,18 +98,16 @@ def _asked(settings: Settings, timeout: float) -> dict[str, Any]:
     }
 
 
+def _database(client: FlujoClient) -> DatabaseFacts:
+    parked = client.ask(plan_requests.parked_plans(client.settings.runs.on_change))
+    return replace(client.ask(database_facts()), parked=tuple(parked))
+
+
 def _tried(ask: Callable[[], Any], timeout: float) -> tuple[Any, str | None]:
     try:
         return within(timeout, ask), None
     except Exception as error:  # noqa: BLE001 - whatever it is, it is what the person wants to know
         return None, str(error) or type(error).__name__
-
-
-def _is_installed(module: str) -> bool:
-    try:
-        return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # the package above it is missing
-        return False
 
 
 def _build() -> str:

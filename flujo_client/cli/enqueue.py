@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args
 
 import click
 
@@ -10,15 +11,18 @@ from flujo_client.api.client import FlujoClient
 from flujo_client.api.hold import hold
 from flujo_client.cli.inputs import input_options, json_lines_option, limit_options
 from flujo_client.cli.output import say, show_json, show_value
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+from flujo_client.contract.admission import Singleton
 
 
 def _pairs(_: click.Context, __: click.Parameter, given: Sequence[str]) -> dict[str, str]:
     if wrong := next((each for each in given if not each.partition("=")[0] or "=" not in each), None):
         raise click.BadParameter(f"'{wrong}' must be written as key=value")
     return dict(each.split("=", 1) for each in given)
+
+
+_ASKED = {"idempotency_key": "idempotency-key", "singleton_key": "singleton-key", "debounce_s": "debounce"}
+"""The options that --input-jsonl excludes, and how they are written."""
+_OF_ONE_RUN = (*_ASKED, "singleton", "debounce_key")
 
 
 @click.command("enqueue")
@@ -46,6 +50,28 @@ def _pairs(_: click.Context, __: click.Parameter, given: Sequence[str]) -> dict[
     metavar="KEY=VALUE",
     help="Metadata to store with the run; repeatable.",
 )
+@click.option(
+    "--singleton-key",
+    metavar="KEY",
+    help="One run of the pipeline and the tenant with this key is under way at most; a text or a template over input and tenant.",
+)
+@click.option(
+    "--singleton",
+    type=click.Choice(get_args(Singleton)),
+    default="return",
+    show_default=True,
+    help="While one is: return it, queue behind it, or replace it.",
+)
+@click.option(
+    "--debounce",
+    "debounce_s",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Wait so long; a run that is enqueued meanwhile replaces this one.",
+)
+@click.option(
+    "--debounce-key", default="", metavar="KEY", help="What separates debounced runs of one pipeline and tenant."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print {id, is_new}; a list of them for --input-jsonl.")
 def command(
     *,
@@ -54,18 +80,18 @@ def command(
     as_json: bool,
     value: Any = None,
     values: Sequence[Any] | None = None,
-    idempotency_key: str | None,
     **options: Any,
 ) -> None:
     """Enqueue the pipeline at REFERENCE, 'package.module:attribute' or a blueprint's YAML file, and print the run's id.
 
     The input is --input, else FLUJO_INPUT, else what is piped to stdin, else empty. --input-jsonl enqueues a run for each line instead.
     """
-    if values is not None and idempotency_key is not None:
-        raise click.UsageError("--idempotency-key works for one run only, and --input-jsonl enqueues many")
+    alone = {name: options.pop(name) for name in _OF_ONE_RUN}
+    if values is not None and (given := next((name for name in _ASKED if alone[name] is not None), None)):
+        raise click.UsageError(f"--{_ASKED[given]} works for one run only, and --input-jsonl enqueues many")
     with FlujoClient() as client:
         if values is None:
-            runs = [client.enqueue(reference, value, context=context, idempotency_key=idempotency_key, **options)]
+            runs = [client.enqueue(reference, value, context=context, **alone, **options)]
         else:
             runs = client.enqueue_many(reference, values, context=context, **options)
         shapes = [{"id": run.id, "is_new": run.is_new} for run in runs]

@@ -1,4 +1,4 @@
-"""`flujo validate --fix`: shows what mends a blueprint's file, asks, and writes it. What is mended is `blueprint/autofix.py`'s part."""
+"""`flujo validate --fix`: shows what fixes a blueprint's file, asks, and writes it. What is fixed is `blueprint/autofix.py`'s part."""
 
 from __future__ import annotations
 
@@ -7,31 +7,28 @@ import difflib
 import os
 import stat
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 from tempfile import mkstemp
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from flujo_client.blueprint.autofix import Autofixed
+from flujo_client.blueprint.profile import Profile
 from flujo_client.blueprint.validate import autofix_file
 from flujo_client.cli.format import counted
 from flujo_client.cli.output import say, show_value
+from flujo_client.contract.validation import Finding
 from flujo_client.errors import BlueprintError
 from flujo_client.pipeline.reference import is_file
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from flujo_client.blueprint.autofix import Autofixed
-    from flujo_client.blueprint.profile import Profile
-    from flujo_client.contract.validation import Finding
 
 
 @dataclass(frozen=True, slots=True)
 class FixOptions:
-    """Whether what mends a file is shown, is asked for, and is written."""
+    """Whether a file's fixes are shown, confirmed, and written."""
 
     shows: bool
     asks: bool
@@ -40,7 +37,7 @@ class FixOptions:
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """What came of fixing a file."""
+    """The result of fixing a file."""
 
     findings: Sequence[Finding] = ()
     diff: str = ""
@@ -53,7 +50,7 @@ class Fixed:
 
 
 def how_to_fix(*, fix: bool, dry_run: bool, yes: bool, in_json: bool) -> FixOptions | None:
-    """Tell how the options want files to be fixed; None: not at all. Raises UsageError for options that do not go together."""
+    """Return how the options want files to be fixed; None: not at all. Raises UsageError for options that do not go together."""
     if (fix and dry_run) or (yes and not fix):
         raise click.UsageError(
             "give either --fix, which writes, or --fix-dry-run, which does not; --yes works only with --fix"

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from datetime import datetime
+from datetime import datetime
+from typing import Any
 
 SHORT = 8
 MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86400
@@ -25,7 +23,7 @@ def duration(seconds: float) -> str:
 
 
 def age(seconds: float) -> str:
-    """Write how long something is ago, as coarsely as people say it."""
+    """Write how long ago something was, rounded as people would."""
     for size, unit in ((DAY_S, "d"), (HOUR_S, "h"), (MINUTE_S, "min")):
         if seconds >= size:
             return f"{seconds // size:.0f} {unit}"
@@ -43,7 +41,7 @@ def cost(dollars: float) -> str:
 
 
 def short(run_id: str) -> str:
-    """Write the end of a run's id, which names it wherever a run is asked for: 32 random bits."""
+    """Write the end of a run's id, which names it in every command that takes a run: 32 random bits."""
     return run_id[-SHORT:]
 
 

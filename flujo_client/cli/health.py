@@ -6,7 +6,7 @@ The report is drawn, or written as JSON or CSV. It is the one that the scheduled
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -15,15 +15,12 @@ from flujo_client.api.operations import health
 from flujo_client.cli.health_text import health_text
 from flujo_client.cli.numbers import hours
 from flujo_client.cli.output import RUNTIME, say, show, show_value
-from flujo_client.config.manager import FILE_NAME, ConfigManager
+from flujo_client.config.manager import FILE_NAME, ConfigManager, Settings
 from flujo_client.errors import ClientError
 from flujo_client.gateway import health as requests
 from flujo_client.health.export import to_csv, to_json
 from flujo_client.health.facts import NEWEST, HealthQuery
-
-if TYPE_CHECKING:
-    from flujo_client.config.manager import Settings
-    from flujo_client.health.report import HealthReport
+from flujo_client.health.report import HealthReport
 
 STDOUT = "-"
 OUTPUT = "aros_health_report.json"
@@ -98,7 +95,7 @@ def health_check(
 
 
 def _path(export: str | None, output: str | None, *, as_json: bool) -> str | None:
-    """Where the report is written to; None: nowhere. Refused before anything is asked."""
+    """Return where the report is written to; None: nowhere. Options that do not go together are refused before any query."""
     if as_json and (export or output):
         raise click.UsageError("--json prints the report: leave out --export and --output")
     path = STDOUT if as_json else output or (OUTPUT if export else None)

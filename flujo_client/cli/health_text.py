@@ -1,11 +1,12 @@
-"""A health report that rich can draw. Pure: told in words, legible at 80 columns, and names move no terminal."""
+"""A health report that rich can draw. Pure: in words, legible at 80 columns, and names move no terminal."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -13,10 +14,6 @@ from rich.text import Text
 from flujo_client.cli.format import age, counted, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from rich.console import RenderableType
-
     from flujo_client.health.report import Fact, Figures, HealthReport, Machine, StageCounts, Window, WindowPart
 
 TOP: Final = 10
@@ -81,7 +78,8 @@ def _machine(machine: Machine) -> Iterator[tuple[str, str]]:
     yield "hooks", f"{counted(machine.owed_hooks.count, 'call')} pending{_oldest(machine.owed_hooks)}"
     yield "last sweep", "never" if machine.sweep_age_s is None else f"{age(machine.sweep_age_s)} ago"
     stuck, parked, orphans = (each.count for each in (machine.stuck_runs, machine.parked_runs, machine.orphans))
-    yield "no progress", f"{stuck} stuck and {parked} parked runs, {counted(orphans, 'orphan')}"
+    pinned = f" ({machine.pinned_runs.count} pinned)" if machine.pinned_runs.count else ""
+    yield "no progress", f"{stuck} stuck and {parked} parked runs{pinned}, {counted(orphans, 'orphan')}"
     yield (
         "lost",
         f"{counted(machine.reservation_leaks.count, 'reservation')}, {counted(machine.events_dropped, 'event')}",

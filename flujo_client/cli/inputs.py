@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import functools
 import sys
-from typing import IO, TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import IO, Any
 
 import click
 import orjson
@@ -16,9 +17,6 @@ from click.core import ParameterSource
 from pydantic import ValidationError
 
 from flujo_client.contract.limits import UsageLimits
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 STDIN = "-"
 
@@ -124,7 +122,7 @@ def limit_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _is_typed(option: str) -> bool:
-    """Tell whether an option is on the command line itself, and not in the environment."""
+    """Return whether an option is on the command line itself, and not in the environment."""
     return click.get_current_context().get_parameter_source(option) is ParameterSource.COMMANDLINE
 
 
@@ -148,7 +146,7 @@ def _context(data: str | None, file: IO[bytes] | None) -> dict[str, Any] | None:
 
 
 def _json_lines(file: IO[bytes]) -> list[Any]:
-    """Read all of it before anything is enqueued: a line that is no JSON makes no run of the others."""
+    """Read all of it before anything is enqueued: with one line that is no JSON, no run is enqueued."""
     return [
         _json(line.strip(), f"--input-jsonl, line {number}")
         for number, line in enumerate(file, 1)

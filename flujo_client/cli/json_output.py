@@ -1,7 +1,7 @@
 """What `--json` prints. The keys are a contract with programs: they may grow, they do not change. Pure.
 
     run      id, pipeline, version, reference, fingerprint, status, reason, tenant, metadata, created_at, started_at, ended_at,
-             deadline_at, cancel_requested_at, forked_from, from_step, duration_s, tokens, cost_usd, parent, background, retry_of
+             deadline_at, cancel_requested_at, forked_from, from_step, duration_s, tokens, cost_usd, parent, background, retry_of, waits_for
     details  a run with budgets, error, steps, and on request input, output, context, step_outputs (by step), logs (lines)
     budget   scope, limit_usd, limit_tokens, spent_usd, spent_tokens, reserved_usd, reserved_tokens, overrun_usd, overrun_tokens
     step     name, kind, status, attempts, duration_s, tokens, cost_usd, feedback
@@ -17,22 +17,18 @@ Times are ISO 8601 in UTC, durations in seconds; what has not happened yet is nu
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from flujo_client.contract.trace import spent
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from flujo_client.contract.outcome import Fault
-    from flujo_client.contract.records import BudgetRecord, EventRecord, RunRecord
-    from flujo_client.contract.stats import RunStats
-    from flujo_client.contract.trace import TraceNode
+from flujo_client.contract.outcome import Fault
+from flujo_client.contract.records import BudgetRecord, EventRecord, RunRecord
+from flujo_client.contract.stats import RunStats
+from flujo_client.contract.trace import TraceNode, spent
 
 
 def run_shape(run: RunRecord) -> dict[str, Any]:
-    """One run, as `lens list` shows it."""
+    """Return one run, as `lens list` shows it."""
     return {
         "id": run.id,
         "pipeline": run.name,
@@ -56,25 +52,26 @@ def run_shape(run: RunRecord) -> dict[str, Any]:
         "parent": run.parent_run,
         "background": run.is_background,
         "retry_of": run.retry_of,
+        "waits_for": run.waits_for,
     }
 
 
 def details_shape(
     run: RunRecord, trace: TraceNode, budgets: Sequence[BudgetRecord] = (), **values: Any
 ) -> dict[str, Any]:
-    """One run, as `run` and `lens show` show it; `values` are the input, output and context that were asked for."""
+    """Return one run, as `run` and `lens show` show it; `values` are the input, output and context that were asked for."""
     steps = [step_shape(node) for node in trace.children]
     under = [budget_shape(each) for each in budgets]
     return {**run_shape(run), "budgets": under, "error": _error(run.error), "steps": steps, **values}
 
 
 def budget_shape(budget: BudgetRecord) -> dict[str, Any]:
-    """One budget, as `lens show` and `status` show it."""
+    """Return one budget, as `lens show` and `status` show it."""
     return asdict(budget)
 
 
 def step_shape(node: TraceNode) -> dict[str, Any]:
-    """One step of a trace, over all its attempts; or one container, over all that is in it."""
+    """Return one step of a trace, over all its attempts; or one container, over all that is in it."""
     return {
         "name": node.name,
         "kind": node.kind,
@@ -109,7 +106,7 @@ def stats_shape(stats: RunStats) -> dict[str, Any]:
 
 
 def event_shape(event: EventRecord) -> dict[str, Any]:
-    """One event, as `lens watch` shows it."""
+    """Return one event, as `lens watch` shows it."""
     shape = asdict(event)
     return {"id": shape.pop("id"), "at": shape.pop("at"), "run": shape.pop("run_id"), **shape}
 
@@ -145,7 +142,7 @@ def _spans(node: TraceNode, above: str) -> Iterator[dict[str, Any]]:
 
 
 def path_of(node: TraceNode, child: TraceNode, above: str) -> str:
-    """Write where a place stands whose parent is at `above`."""
+    """Return the path of a child, whose parent is at `above`."""
     if child.kind == "attempt":
         return f"{above}:{child.name.rpartition(' ')[2]}"
     if child.name.startswith(f"{node.name}#"):  # an iteration is named after its loop

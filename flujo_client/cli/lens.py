@@ -5,12 +5,14 @@ A run is named by its id, or by as much of its beginning or end as no other run 
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 import click
 
+from flujo_client.api.client import FlujoClient
 from flujo_client.cli.json_output import run_shape
+from flujo_client.cli.lens_evals import evals
 from flujo_client.cli.lens_show import get_run, show_run
 from flujo_client.cli.lens_stats import stats
 from flujo_client.cli.lens_trace import draw_file, spans_run, trace_run
@@ -18,13 +20,9 @@ from flujo_client.cli.lens_watch import watch_run
 from flujo_client.cli.lookup import find_run
 from flujo_client.cli.output import say, show_json, show_rows, stdout
 from flujo_client.cli.plugins import ExtensibleGroup
-from flujo_client.cli.tables import runs_table
+from flujo_client.cli.tables import deleted_runs_table, runs_table
 from flujo_client.cli.timeouts import read, timeout_option
-from flujo_client.contract.records import RUN_STATUSES
-
-if TYPE_CHECKING:
-    from flujo_client.api.client import FlujoClient
-    from flujo_client.contract.records import RunRecord
+from flujo_client.contract.records import RUN_STATUSES, RunRecord
 
 WIDE = 100
 """A terminal of so many columns has room for whole ids."""
@@ -44,20 +42,27 @@ def command() -> None:
 @click.option("--pipeline", metavar="NAME", help="Only runs of this pipeline: its name or its reference.")
 @click.option("--parent", metavar="RUN", help="Only child runs of this run.")
 @click.option("--background", is_flag=True, help="Only runs of background steps, with the run that launched each.")
+@click.option("--deleted", is_flag=True, help="What stays of runs that retention deleted, those that ended last first.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
 @timeout_option
 @click.option("--json", "as_json", is_flag=True, help="Print a list of runs as JSON.")
-def list_runs(
+def list_runs(  # noqa: PLR0913 - one for each option
     *,
     status: str | None,
     pipeline: str | None,
     parent: str | None,
     background: bool,
+    deleted: bool,
     limit: int,
     timeout: float,
     as_json: bool,
 ) -> None:
     """List runs, newest first."""
+    if deleted:
+        if background:
+            raise click.UsageError("--background cannot be given with --deleted: use --parent RUN, or leave it out")
+        _list_deleted(status, pipeline, parent, limit=limit, timeout=timeout, as_json=as_json)
+        return
 
     def ask(client: FlujoClient) -> list[RunRecord]:
         of = find_run(client, parent).id if parent else None
@@ -67,11 +72,28 @@ def list_runs(
     if as_json:
         show_json([run_shape(run) for run in runs])
     elif runs:
-        is_narrow = stdout.is_terminal and stdout.width < WIDE
-        show_rows(runs_table(runs, datetime.now(UTC), parents=background, is_narrow=is_narrow))
+        show_rows(runs_table(runs, datetime.now(UTC), parents=background, is_narrow=_is_narrow()))
     else:
         say("no matching runs" if status or pipeline or parent or background else "no runs yet")
 
 
-for each in (show_run, get_run, trace_run, spans_run, draw_file, stats, watch_run):
+def _is_narrow() -> bool:
+    return stdout.is_terminal and stdout.width < WIDE
+
+
+def _list_deleted(
+    status: str | None, pipeline: str | None, parent: str | None, *, limit: int, timeout: float, as_json: bool
+) -> None:
+    runs = read(
+        timeout, lambda client: client.list_deleted_runs(status=status, pipeline=pipeline, parent=parent, limit=limit)
+    )
+    if as_json:
+        show_json([asdict(run) for run in runs])
+    elif runs:
+        show_rows(deleted_runs_table(runs, datetime.now(UTC), is_narrow=_is_narrow()))
+    else:
+        say("no summaries of deleted runs; `retention.keep_summaries` leaves them")
+
+
+for each in (show_run, get_run, trace_run, spans_run, draw_file, stats, evals, watch_run):
     command.add_command(each)

@@ -1,8 +1,6 @@
-"""`flujo lens stats`: what became of the runs of the last hours. Postgres counts; nothing is sampled."""
+"""`flujo lens stats`: the outcomes of the runs of the last hours. Postgres counts; nothing is sampled."""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
 
 import click
 
@@ -11,10 +9,8 @@ from flujo_client.cli.numbers import hours
 from flujo_client.cli.output import show, show_json
 from flujo_client.cli.tables import stats_card
 from flujo_client.cli.timeouts import read, timeout_option
+from flujo_client.contract.stats import RunStats
 from flujo_client.gateway import stats as requests
-
-if TYPE_CHECKING:
-    from flujo_client.contract.stats import RunStats
 
 DAY_H = 24.0
 

@@ -1,6 +1,6 @@
-"""`flujo lens watch`: a run's story as it happens, a line for each event, until the run has ended.
+"""`flujo lens watch`: a run's events as they happen, a line for each, until the run has ended.
 
-The events are data and go to stdout; what the run is, the questions it has open and how it ended are talk. Questions of child runs
+The events are data and go to stdout; what the run is, the questions it has open and how it ended go to stderr. Questions of child runs
 are in event streams of their own, so they are read separately.
 """
 
@@ -9,12 +9,13 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import click
 
 from flujo_client.api.client import FlujoClient
+from flujo_client.api.handle import RunHandle
 from flujo_client.cli.json_output import event_shape
 from flujo_client.cli.lens_trace import preview_option
 from flujo_client.cli.lookup import find_run, run_argument
@@ -22,13 +23,8 @@ from flujo_client.cli.output import print_status, say, show, show_json
 from flujo_client.cli.story import event_line, question_lines, summary
 from flujo_client.cli.timeouts import timeout_option, with_retry
 from flujo_client.contract.approval import Approval
+from flujo_client.contract.records import EventRecord
 from flujo_client.errors import ServiceUnreachable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from flujo_client.api.handle import RunHandle
-    from flujo_client.contract.records import EventRecord
 
 LOOK_EVERY_S = 0.5
 AT_ONCE = 1000
@@ -85,7 +81,7 @@ def _read_events(handle: RunHandle, after: str | None, events: queue.Queue[Event
         for event in handle.follow(after):
             events.put(event)
         events.put(None)
-    except Exception as error:  # noqa: BLE001 - it is raised where the story is told
+    except Exception as error:  # noqa: BLE001 - the thread that prints the events raises it
         events.put(error)
 
 

@@ -1,20 +1,19 @@
-"""Which run is meant: its id, so much of its beginning or its end that no other run has the same, or the newest, or the one before it."""
+"""Find the run that an argument means: by its id, a unique beginning or end of it, or as the newest, or the one before it."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from flujo_client.contract.records import RunRecord
 from flujo_client.errors import ClientError, RunNotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from flujo_client.api.client import FlujoClient
     from flujo_client.api.handle import RunHandle
-    from flujo_client.contract.records import RunRecord
 
 CANDIDATES = 10
 RUN_OF_RUN = "."

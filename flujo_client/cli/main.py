@@ -6,6 +6,7 @@ The commands for operators belong to the worker: they come by entry points of th
 from __future__ import annotations
 
 import sys
+from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -28,7 +29,7 @@ _OURS = {
     "lens": "Look at runs: list, show, trace, watch, stats.",
     "runs": "List, cancel and retry runs.",
     "approvals": "List and answer approval requests.",
-    "dev": "Operate pipelines: health-check, show-config, budgets, alive.",
+    "dev": "Operate pipelines: health-check, show-config, env, budgets, alive.",
 }
 _OPERATORS = {
     "up": "Start all services and workers on this machine, and keep them running.",
@@ -41,7 +42,7 @@ _OPERATORS = {
 
 class _Flujo(ErrorHandlingGroup):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Take `--debug` wherever it stands."""
+        """Accept `--debug` at any position."""
         own, separator, rest = args, "", list[str]()
         if "--" in args:
             at = args.index("--")
@@ -62,8 +63,17 @@ class _Flujo(ErrorHandlingGroup):
             raise no_worker(cmd_name, "the worker's package is not installed")
         return None if point is None else load(point)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find a command; for a name that no command has, say which may be meant: click looks among those that are imported."""
+        is_there = args[0].startswith("-") or self.get_command(ctx, args[0]) is not None
+        if not is_there and (near := get_close_matches(args[0], self.list_commands(ctx), 1)):
+            ctx.fail(f"No such command '{args[0]}'. Did you mean '{near[0]}'?")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
-        """Told from the tables above: click would import every command for its help."""
+        """List the commands from the tables above: click would import every command for its help."""
         others = {name: f"From {point.value}." for name, point in _joined().items() if name not in _OPERATORS}
         for title, commands in (("Pipelines", _OURS), ("Operators", _OPERATORS), ("Others", others)):
             if commands:
@@ -79,7 +89,7 @@ class _Flujo(ErrorHandlingGroup):
 def cli(*, debug: bool) -> None:
     """Durable pipelines of LLM agents on Celery, Redis and Postgres.
 
-    Data goes to stdout, talk to stderr. Exit codes: 0 ok, 1 runtime, 2 configuration or usage, 3 import, 4 validation,
+    Data goes to stdout, messages to stderr. Exit codes: 0 ok, 1 runtime, 2 configuration or usage, 3 import, 4 validation,
     130 interrupted.
     """
     del debug  # the group reads it when something went wrong

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
-
-if TYPE_CHECKING:
-    from click import Context, Parameter
+from click import Context, Parameter
 
 
 class Real(click.FloatRange):

@@ -1,17 +1,19 @@
-"""The only place that prints. Data on stdout, talk on stderr; `--json` gives data as JSON, always.
+"""The only place that prints. Data on stdout, messages on stderr; `--json` gives data as JSON, always.
 
 Also the one place that turns errors into exit codes: 0 ok, 1 runtime, 2 configuration, 3 import, 4 validation, 130 interrupt.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import traceback
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Iterable
+from typing import Any, NoReturn
 
 import click
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.text import Text
 
 from flujo_client.cli.format import printable, short
@@ -28,11 +30,6 @@ from flujo_client.errors import (
 )
 from flujo_client.redact import redact
 from flujo_client.tracebacks import shortened
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from rich.console import RenderableType
 
 OK, RUNTIME, CONFIGURATION, IMPORT, VALIDATION = 0, 1, 2, 3, 4
 IMPORT_CODES = ("UNKNOWN_REFERENCE", "IMPORT_FAILED")
@@ -87,7 +84,7 @@ def json_text(value: Any, *, in_a_line: bool = False) -> str:
 
 
 def say(text: str) -> None:
-    """Talk to the person."""
+    """Show the person a text."""
     print_status(Text(printable(text), "dim"))
 
 
@@ -114,9 +111,9 @@ def exit_code(error: BaseException) -> int:
 
 
 class ErrorHandlingGroup(click.Group):
-    """A group whose commands' errors are told in a line or two and become exit codes.
+    """A group whose commands' errors are printed in a line or two and become exit codes.
 
-    A group with a `--debug` option tells unexpected errors so too, and shows the traceback of any error when it is set.
+    A group with a `--debug` option prints unexpected errors so too, and shows the traceback of any error when it is set.
     """
 
     def main(self, *args: Any, **kwargs: Any) -> NoReturn:
@@ -128,6 +125,15 @@ class ErrorHandlingGroup(click.Group):
         except (click.Abort, KeyboardInterrupt):
             sys.exit(INTERRUPT)
         sys.exit(ended if isinstance(ended, int) else OK)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        found = super().resolve_command(ctx, args)
+        if not gc.isenabled():  # the command is imported, and nothing that is imported is garbage
+            gc.freeze()
+            gc.enable()
+        return found
 
     def invoke(self, ctx: click.Context) -> Any:
         is_debug = ctx.params.get("debug")

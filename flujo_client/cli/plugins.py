@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, ClassVar
+from importlib.metadata import EntryPoint, entry_points
+from typing import ClassVar
 
 import click
 
 from flujo_client.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
 
 
 class ExtensibleGroup(click.Group):
@@ -37,7 +34,7 @@ def load(point: EntryPoint) -> click.Command:
 
 
 def no_worker(name: str, why: str) -> ConfigurationError:
-    """Say that a command cannot run here, and the way out."""
+    """Return the error for a command that cannot run here, with a suggestion."""
     return ConfigurationError(
         f"`flujo {name}` cannot run here: {why}",
         suggestion="pip install 'flujo-worker[worker]'",

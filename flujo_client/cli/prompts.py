@@ -1,19 +1,16 @@
-"""What a run's models were sent and what they answered, as far as its story tells it. Pure.
+"""What a run's models were sent and what they answered, as far as its events hold it. Pure.
 
-In: a trace. Out: plain data in the order of the story; and what has to be said about it.
+In: a trace. Out: plain data in the order of the events, and a note on what is missing.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 from flujo_client.cli.json_output import path_of
+from flujo_client.contract.trace import TraceEvent, TraceNode
 from flujo_client.redact import PREVIEW
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from flujo_client.contract.trace import TraceEvent, TraceNode
 
 _TEXTS: Final = {
     "agent.system": ("system prompt", "system_prompt_preview"),
@@ -25,7 +22,7 @@ _TEXTS: Final = {
 
 
 def prompts_shape(trace: TraceNode) -> list[dict[str, Any]]:
-    """Return each text with the attempt it belongs to; `is_cut` where only its beginning was kept."""
+    """Return each text with the attempt it belongs to; `is_cut` where only its beginning was stored."""
     return list(_walked(trace, ""))
 
 
@@ -47,7 +44,7 @@ def _is_cut(text: Any) -> bool:
 
 
 def prompts_text(prompts: Sequence[dict[str, Any]]) -> str:
-    """Say what the texts are, and are not."""
+    """Return a note on what the texts contain, and what not."""
     if not prompts:
         return 'no prompts: no model was asked, or `[log] prompts = "off"` kept them out of the events'
     hidden = "secrets, and the fields of `[log] redact`, are hidden"

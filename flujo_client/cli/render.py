@@ -1,13 +1,14 @@
 """A run's trace as a tree that rich can draw. Pure: values in, renderables out; nothing is read or printed.
 
-Everything is told in words, colour only helps, and 80 columns are enough. Texts that came from users or models are shown without
+Everything is shown in words, colour only helps, and 80 columns are enough. Texts that came from users or models are shown without
 the control characters that would move a terminal. What is many, or nests too deep, is folded into a line that says so.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from rich.text import Text
 from rich.tree import Tree
@@ -17,10 +18,6 @@ from flujo_client.cli.json_output import feedback_of
 from flujo_client.contract.kinds import LOOP
 from flujo_client.contract.trace import CHILDREN, TraceEvent, TraceNode, spent
 from flujo_client.tracebacks import shortened
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
 
 PREVIEW = 200
 
@@ -50,12 +47,18 @@ _DRAWN_APART = (
     "wait",
     "code",
     "code_changed",
+    "options",
 )
 _FRAMES = 2
 """How many of a traceback's frames are drawn; `lens show --show-error` shows all."""
 _OF_THE_BUDGET = "flujo.budget."
 """What each attempt under limits has; `--json` and `lens spans` give it, drawn it would hide what happened."""
-_WAITED_FOR = {"breaker": "for its model's breaker", "retry": "to be tried again", "worker": "for a worker"}
+_WAITED_FOR = {
+    "breaker": "for its model's breaker",
+    "rate": "for its model's rate limit",
+    "retry": "to be tried again",
+    "worker": "for a worker",
+}
 _SHORTEST_WAIT_S = 1.0
 """What is shorter is how long it takes to hand work on."""
 _NAMED_BY_KIND = ("run", "step", "attempt")
@@ -86,7 +89,7 @@ def status(word: str) -> Text:
 
 
 class _Above(NamedTuple):
-    """What is asked for, and what the places above have told already."""
+    """The options, and what the places above have shown already."""
 
     preview: int
     is_full: bool
@@ -183,7 +186,7 @@ def _raised(node: TraceNode, above: _Above) -> Text:
 
 
 def _has_own_feedback(node: TraceNode) -> bool:
-    """Tell whether a place has a feedback that nothing below it is going to show."""
+    """Return whether a place has a feedback that nothing below it is going to show."""
     feedback = node.attributes.get("feedback")
     if feedback is None or node.status == "succeeded":
         return False
@@ -225,13 +228,16 @@ def _wait(wait: Mapping[str, Any] | None) -> Iterator[str]:
     if wait is None:
         return
     since, lasted = f"+{duration(wait['offset_s'])}", wait["duration_s"]
-    if wait["for"] not in _WAITED_FOR:
+    what = _WAITED_FOR.get(wait["for"], "")
+    if wait["for"] == "limit":
+        what = f"for {printable(wait['limit'])} ({wait['in_use']} of {wait['at_once']} in use)"
+    if not what:
         until = "since " + since if lasted is None else f"from {since} to +{duration(wait['offset_s'] + lasted)}"
         yield f"question open {until}"
     elif lasted is None:
-        yield f"waits {_WAITED_FOR[wait['for']]} since {since}"
+        yield f"waits {what} since {since}"
     elif lasted >= _SHORTEST_WAIT_S:
-        yield f"waited {duration(lasted)} {_WAITED_FOR[wait['for']]}"
+        yield f"waited {duration(lasted)} {what}"
 
 
 def _repairs(metadata: Mapping[str, Any]) -> Iterator[str]:
@@ -252,7 +258,7 @@ def happened(name: str, level: str, values: Iterable[tuple[str, Any]], preview: 
 
 
 def _event(event: TraceEvent, above: _Above, printed: set[tuple[str, str]]) -> Text:
-    """One line; what the places above have told already is not said again, nor who was asked, once it is `said`."""
+    """Return one line, without what the places above have shown, and without what `printed` holds already."""
     shown_data = [
         (key, value)
         for key, value in event.data.items()

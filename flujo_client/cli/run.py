@@ -1,19 +1,24 @@
-"""`flujo run`: enqueue and wait. The output, and nothing else, goes to stdout; progress and steps are told on stderr."""
+"""`flujo run`: enqueue and wait. The output, and nothing else, goes to stdout; progress and steps go to stderr."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from pydantic import BaseModel
 from rich.text import Text
 
 from flujo_client.address import STEP
+from flujo_client.api.client import FlujoClient
+from flujo_client.api.handle import RunHandle
 from flujo_client.api.hold import hold
 from flujo_client.api.operations import FIRST_LOOK_S, look_at, timed_out
 from flujo_client.api.runner import Flujo
+from flujo_client.blueprint.rules.agents import NO_PACKAGE
+from flujo_client.blueprint.validate import validate
 from flujo_client.cli.dry_run import rehearse
 from flujo_client.cli.final_output import FORMATS, show_output
 from flujo_client.cli.format import counted, duration, in_a_line, short
@@ -25,22 +30,16 @@ from flujo_client.cli.story import question_lines
 from flujo_client.cli.tables import steps_table
 from flujo_client.cli.watching import WATCH, run_and_watch
 from flujo_client.config.manager import ConfigManager
+from flujo_client.contract.approval import Approval
+from flujo_client.contract.limits import UsageLimits
+from flujo_client.contract.records import AttemptRecord, RunRecord
+from flujo_client.contract.results import PipelineResult
 from flujo_client.gateway import requests
-from flujo_client.pipeline.reference import load
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from flujo_client.api.client import FlujoClient
-    from flujo_client.api.handle import RunHandle
-    from flujo_client.contract.approval import Approval
-    from flujo_client.contract.limits import UsageLimits
-    from flujo_client.contract.records import AttemptRecord, RunRecord
-    from flujo_client.contract.results import PipelineResult
+from flujo_client.pipeline.reference import bare, load
 
 LOOK_EVERY_S = 0.5
 START_S = 30.0
-"""How long a worker of our own may take to start before a message says so."""
+"""How long a worker of our own may take to start before a message is shown."""
 
 
 @click.command("run")
@@ -98,6 +97,8 @@ def command(  # noqa: PLR0913 - a parameter for each option
     with Flujo(reference, usage_limits=limits, context_model=None if model is None else _model(model)) as flujo:
         run = flujo.start(value, run_id=run_id, initial_context_data=context)
         say(f"{run.id} enqueued" if run.is_new else f"{run.id} was enqueued before")
+        if flujo.has_started_worker:
+            _warn_of_packages(reference)
         try:
             result = _wait(run, timeout, flujo.client, START_S if flujo.has_started_worker else FIRST_LOOK_S)
         except KeyboardInterrupt:
@@ -116,6 +117,14 @@ def command(  # noqa: PLR0913 - a parameter for each option
             show_output(result.output, form)
 
 
+def _warn_of_packages(reference: str) -> None:
+    """Show which packages our own worker lacks: those of this environment."""
+    allowed = ConfigManager().settings().allowed_imports
+    for finding in validate(bare(reference), allowed=allowed).findings:
+        if finding.rule == NO_PACKAGE:
+            say(str(finding))
+
+
 def _tell(result: PipelineResult, *, with_context: bool) -> None:
     if with_context:
         print_lines(json_text(result.final_pipeline_context).splitlines())
@@ -130,7 +139,7 @@ def _model(reference: str) -> type[BaseModel]:
 
 
 def _progress(run: RunHandle, record: RunRecord, client: FlujoClient) -> tuple[str, list[Approval]]:
-    """Say which step is at work, or why none is; with the questions that it waits for."""
+    """Return which step is at work, or why none is; with the questions that it waits for."""
     if record.status == "parked":
         return in_a_line(f"parked: {record.reason}"), []
     if record.status == "paused":
@@ -138,11 +147,13 @@ def _progress(run: RunHandle, record: RunRecord, client: FlujoClient) -> tuple[s
         return in_a_line(
             f"waits for an answer from a person at {', '.join(each.place for each in approvals)}"
         ), approvals
+    if record.waits_for is not None:
+        return in_a_line(f"waits for its admission, at {record.waits_for}"), []
     return in_a_line(progress_of(client.ask(requests.attempts(run.id)))), []
 
 
 def progress_of(attempts: Sequence[AttemptRecord]) -> str:
-    """Say what is at work: the attempt that was made last of those that run, and how many others do."""
+    """Return what is at work: the attempt that was made last of those that run, and how many others do."""
     tries = [row for row in attempts if row.kind == STEP] or attempts
     running = [row for row in tries if row.status == "running"]
     last = (running or tries)[-1]
@@ -153,9 +164,9 @@ def progress_of(attempts: Sequence[AttemptRecord]) -> str:
 
 
 def _wait(run: RunHandle, timeout: float | None, client: FlujoClient, patience_s: float) -> PipelineResult:
-    """Wait for the run's end and tell how far it is: as one moving line on a terminal, else whenever it changes.
+    """Wait for the run's end and show its progress: as one moving line on a terminal, else whenever it changes.
 
-    Each question to a person is told once, with the commands that answer it; what holds the run, once some seconds have passed. What
+    Each question to a person is shown once, with the commands that answer it; what holds the run, after some seconds. What
     steps print and log is shown with their names.
     """
     began, last_line, seen, held = time.monotonic(), "", set[str](), _Holds(client, patience_s)
@@ -183,13 +194,13 @@ def _wait(run: RunHandle, timeout: float | None, client: FlujoClient, patience_s
 
 
 class _Holds:
-    """Says what holds a run, once each time that it is something else."""
+    """Print what holds a run, once for each change."""
 
     def __init__(self, client: FlujoClient, patience_s: float) -> None:
         self._client, self._told, self._look_at = client, "", time.monotonic() + patience_s
 
     def tell(self, run: RunRecord) -> None:
-        """Say it, if it is time to look again."""
+        """Show what holds the run, if it is time to look again."""
         is_asked = run.status == "paused"  # its question is shown, with the commands that answer it
         if is_asked or time.monotonic() < self._look_at:
             return

@@ -1,26 +1,21 @@
-"""`flujo runs`: list runs, cancel them, retry and fork them, and see how they stand to changed code.
+"""`flujo runs`: list runs, cancel them, retry and fork them, and see how changed code affects them.
 
 What takes the worker's store joins by entry points of the group `flujo.runs`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from flujo_client.api.client import FlujoClient
-from flujo_client.api.handle import CANCEL_PATIENCE_S
+from flujo_client.api.handle import CANCEL_PATIENCE_S, RunHandle
 from flujo_client.cli.lens import list_runs
 from flujo_client.cli.lookup import find_run
 from flujo_client.cli.output import RUNTIME, say, show_json, show_value
 from flujo_client.cli.plugins import ExtensibleGroup
 from flujo_client.cli.runs_diff import diff_run
 from flujo_client.cli.runs_export import export_run
-
-if TYPE_CHECKING:
-    from flujo_client.api.handle import RunHandle
-    from flujo_client.contract.records import RunRecord
+from flujo_client.contract.records import RunRecord
 
 
 class _Runs(ExtensibleGroup):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -13,9 +14,6 @@ from flujo_client.cli.output import show_json
 from flujo_client.contract.outcome import Fault
 from flujo_client.gateway import requests
 from flujo_client.serial import Packed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 PAGE = 1000
 MOST_CHILDREN = 100_000

@@ -1,4 +1,4 @@
-"""`flujo dev show-config`: every setting that is in force here, and who says so.
+"""`flujo dev show-config`: every setting that is in force here, and where it is set.
 
 `--json` prints a list: name, value, source (built-in, file, variable) and place, the file with the line or the variable; null where it is built in.
 Passwords are `***`, and of signing keys there are the ids alone.

@@ -1,16 +1,19 @@
 """`flujo status`: is everything there, who works, and what waits. It starts nothing.
 
 `--json` prints: ok; postgres and redis with ok, url (without its password) and error; schema, the newest migration applied;
-workers, the live ones that consume a queue of ours or one that attempts wait in, with id, host, pid, slots, build, started_at and
-queues (null: not known); other_workers, how many live ones consume other queues only; backlog, the live attempts as ready, queued and running,
-each with count and oldest_s; parked, the plans that parked runs go by, each with reference, fingerprint, build, runs, is_pinned and is_live (a worker of that build is alive); owed_hooks, the calls of hooks that are still to be made, likewise; budgets, those that running attempts have reserved from, 20 at most, as `lens show` shows them; refused, the
+workers, the live ones that consume a queue of ours or one that attempts wait in, with id, host, pid, slots, build, started_at,
+queues (null: not known) and is_stopping (it takes no more work); other_workers, how many live ones consume other queues only; backlog, the live attempts as ready, queued and running,
+each with count and oldest_s; waiting_runs, those that wait for their admission, likewise; parked, the plans that parked runs go by, each with reference, fingerprint, build, runs, is_pinned, is_live (a worker of that build is alive), reason (of one of
+them) and change (what lets pinned runs that no live worker can take continue, else null); owed_hooks, the calls of hooks that are still to be made, likewise; limits, the concurrency limits of steps with attempts that run or wait, each
+with name, at_once, in_use and waiting; breakers, the circuit breakers that are not closed, each with model, state and since_s; budgets, those that running attempts have reserved from, 20 at most, as `lens show` shows them; refused, the
 messages that workers refused since Redis was last emptied, with count, reasons (a number for each), kept, key (the Redis list they are kept in) and last_at. What could not be asked is null.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -20,21 +23,15 @@ from flujo_client.cli.numbers import Real
 from flujo_client.cli.output import RUNTIME, show, show_json
 from flujo_client.cli.tables import services_table
 from flujo_client.cli.timeouts import LONGEST_S, within
-from flujo_client.config.manager import ConfigManager
-from flujo_client.contract.records import LIVE_ATTEMPT
-from flujo_client.embedded import running
-from flujo_client.gateway import plan_requests, requests
-from flujo_client.gateway.effects import CountRefused
+from flujo_client.config.manager import ConfigManager, Settings
+from flujo_client.contract.deployment import ParkedPlan
+from flujo_client.contract.records import LIVE_ATTEMPT, WorkerRecord
+from flujo_client.embedded.local import with_running_services
+from flujo_client.gateway import guards, plan_requests, requests
+from flujo_client.gateway.effects import CountRefused, Operation
+from flujo_client.transport.dead_letters import Refused
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from flujo_client.config.manager import Settings
-    from flujo_client.contract.records import WorkerRecord
-    from flujo_client.gateway.effects import Operation
-    from flujo_client.transport.dead_letters import Refused
-
-WORKER_FIELDS = ("id", "host", "pid", "slots", "build", "started_at", "queues")
+WORKER_FIELDS = ("id", "host", "pid", "slots", "build", "started_at", "queues", "is_stopping")
 
 
 @click.command("status")
@@ -52,18 +49,16 @@ def command(ctx: click.Context, *, timeout: float, as_json: bool) -> None:
 
 
 def _state(settings: Settings, timeout: float) -> dict[str, Any]:
-    if settings.is_embedded:
-        services = running(settings.embedded_dir)
-        if services is None:
-            down = {"ok": False, "url": None, "error": f"no embedded services run in {settings.embedded_dir}"}
-            return _shape(down, down, None, None)
-        settings = settings.with_services(services.database_url, services.broker_url)
-    with FlujoClient(settings) as client:
+    joined = with_running_services(settings)
+    if joined is None:
+        down = {"ok": False, "url": None, "error": f"no embedded services run in {settings.embedded_dir}"}
+        return _shape(down, down, None, None)
+    with FlujoClient(joined) as client:
         database, facts = _probe(lambda: _ask(client), timeout)
         broker, refused = _probe(lambda: _refused(client), timeout)
     return _shape(
-        {**database, "url": str(settings.database_url)},
-        {**broker, "url": str(settings.broker_url)},
+        {**database, "url": str(joined.database_url)},
+        {**broker, "url": str(joined.broker_url)},
         facts,
         refused,
     )
@@ -77,8 +72,11 @@ def _shape(
         "workers": None,
         "other_workers": None,
         "backlog": None,
+        "waiting_runs": None,
         "owed_hooks": None,
         "parked": None,
+        "limits": None,
+        "breakers": None,
         "budgets": None,
     }
     services = {"postgres": postgres, "redis": redis}
@@ -98,10 +96,19 @@ def _ask(client: FlujoClient) -> dict[str, Any]:
         "workers": [{name: getattr(worker, name) for name in WORKER_FIELDS} for worker in ours],
         "other_workers": len(live) - len(ours),
         "backlog": {status: {"count": count, "oldest_s": oldest} for status, (count, oldest) in counts.items()},
+        "waiting_runs": dict(zip(("count", "oldest_s"), backlog.get("waiting", (0, 0.0)), strict=True)),
         "owed_hooks": {"count": pending, "oldest_s": pending_since},
-        "parked": [each._asdict() for each in client.ask(plan_requests.parked_plans(client.settings.runs.on_change))],
+        "parked": [
+            _parked_shape(each) for each in client.ask(plan_requests.parked_plans(client.settings.runs.on_change))
+        ],
+        "limits": [asdict(each) for each in client.ask(guards.limits_in_use())],
+        "breakers": [asdict(each) for each in client.ask(guards.open_breakers())],
         "budgets": [budget_shape(each) for each in client.ask(requests.budgets_in_use())],
     }
+
+
+def _parked_shape(plan: ParkedPlan) -> dict[str, Any]:
+    return {**asdict(plan), "change": plan.change}
 
 
 def _refused(client: FlujoClient) -> dict[str, Any]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from flujo_client.address import AttemptKey
+from flujo_client.contract.records import EventRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from flujo_client.api.handle import RunHandle
-    from flujo_client.contract.records import EventRecord
 
 AT_ONCE: Final = 1000
 _SENTENCES: Final = {

@@ -1,9 +1,8 @@
-"""A run's story as lines that rich can draw, by the rules of `render`: told in words, legible at 80 columns. Pure."""
+"""A run's events as lines that rich can draw, by the rules of `render`: in words, legible at 80 columns. Pure."""
 
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING
 
 from rich.table import Table
 from rich.text import Text
@@ -11,10 +10,8 @@ from rich.text import Text
 from flujo_client.address import AttemptKey
 from flujo_client.cli.format import cost, counted, duration, in_a_line, local_time, printable
 from flujo_client.cli.render import happened
-
-if TYPE_CHECKING:
-    from flujo_client.contract.approval import Approval
-    from flujo_client.contract.records import EventRecord, RunRecord
+from flujo_client.contract.approval import Approval
+from flujo_client.contract.records import EventRecord, RunRecord
 
 OF_THE_RUN = "run."
 _PLACE_WIDTH = 18
@@ -47,18 +44,19 @@ def question_lines(approval: Approval) -> Text:
 
 
 def summary(run: RunRecord) -> str:
-    """Say in a line what a run is and how it went."""
+    """Return in one line what a run is and how it went."""
     facts = [run.id, run.name, run.status]
     if run.ended_at is not None:
         facts.append(duration((run.ended_at - run.created_at).total_seconds()))
     facts += [counted(run.tokens, "token")] if run.tokens else []
     facts += [cost(run.cost_usd)] if run.cost_usd else []
     facts += [in_a_line(run.reason)] if run.reason else []
+    facts += [f"waits at {in_a_line(run.waits_for)}"] if run.waits_for else []
     return "  ".join(facts)
 
 
 def _place(event: EventRecord) -> str:
-    """Where it happened: what it says itself, with the address of its attempt where that is the same step's."""
+    """Return where it happened: the event's own step, with the address of its attempt where that is the same step's."""
     step = event.data.get("step")
     if event.attempt is None or (step is None and event.name.startswith(OF_THE_RUN)):
         return str(step or "")

@@ -1,13 +1,15 @@
 """Runs, steps and the services' state as tables that rich can draw. Pure.
 
-By the rules of `render`: told in words, legible at 80 columns, and nothing of users' or models' moves a terminal.
+By the rules of `render`: in words, legible at 80 columns, and no text of users or models moves the terminal.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
 
-from rich.console import Group
+from rich.console import Group, JustifyMethod, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -27,21 +29,14 @@ from flujo_client.cli.format import (
 from flujo_client.cli.json_output import step_shape
 from flujo_client.cli.lookup import RUN_OF_RUN
 from flujo_client.cli.render import headline, status
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from datetime import datetime
-
-    from rich.console import JustifyMethod, RenderableType
-
-    from flujo_client.contract.approval import Approval
-    from flujo_client.contract.records import RunRecord
-    from flujo_client.contract.stats import RunStats
-    from flujo_client.contract.trace import TraceNode
+from flujo_client.contract.approval import Approval
+from flujo_client.contract.records import RunRecord, RunSummary
+from flujo_client.contract.stats import EvalRecord, RunStats
+from flujo_client.contract.trace import TraceNode
 
 _SPAN_COLUMNS = ("place", "status", "at", "took", "attempts", "tokens", "cost")
 _SPENDING = ("spent", "reserved", "overrun")
-_NUMBERS = ("attempts", "at", "took", "tokens", "cost", "age", "failed", "of", "runs")
+_NUMBERS = ("attempts", "at", "took", "tokens", "cost", "age", "ended", "failed", "of", "runs")
 
 
 def runs_table(runs: Sequence[RunRecord], now: datetime, *, parents: bool = False, is_narrow: bool = False) -> Table:
@@ -64,6 +59,19 @@ def runs_table(runs: Sequence[RunRecord], now: datetime, *, parents: bool = Fals
         if parents:
             parent = str(run.parent_run)
             table.add_row(Text("  of ", "dim") + (Text(short(parent), "dim") if is_narrow else _run_id(parent, "dim")))
+    return table
+
+
+def deleted_runs_table(runs: Sequence[RunSummary], now: datetime, *, is_narrow: bool = False) -> Table:
+    """Draw what stays of deleted runs, one in a line, as `runs_table` does."""
+    table = _table("run", "pipeline", "status", "ended", "took", "tokens", "cost", wraps="pipeline")
+    for run in runs:
+        took = duration((run.ended_at - run.created_at).total_seconds())
+        since = age((now - run.ended_at).total_seconds())
+        tokens = f"{run.tokens:,}" if run.tokens else ""
+        price = cost(run.cost_usd) if run.cost_usd else ""
+        name = Text(short(run.id)) if is_narrow else _run_id(run.id)
+        table.add_row(name, Text(printable(run.name)), status(run.status), since, took, tokens, price)
     return table
 
 
@@ -98,6 +106,18 @@ def spans_table(spans: Sequence[Mapping[str, Any]]) -> Table:
     table = _table(*columns, wraps="place")
     for row in rows:
         table.add_row(*(row[name] for name in columns))
+    return table
+
+
+def evals_table(judgements: Sequence[EvalRecord]) -> Table:
+    """Draw how outputs were judged, one in a line."""
+    table = _table("run", "step", "judge", "score", "passed", "feedback", wraps="feedback")
+    for each in judgements:
+        place = f"{each.address}/{each.step}" if each.address else each.step
+        passed = "" if each.passed is None else "yes" if each.passed else "no"
+        score = "" if each.score is None else f"{each.score:.2f}"
+        names = each.run, place, each.judge, score, passed, each.feedback or ""
+        table.add_row(*(Text(printable(name)) for name in names))
     return table
 
 
@@ -153,7 +173,7 @@ def _of(limit: str, spent: float, reserved: float, overrun: float, *, write: Cal
 
 
 def _named(budget: Mapping[str, Any]) -> str:
-    """Name a budget by what it limits: the run itself, a step by its path, a tenant with the day."""
+    """Return what a budget limits: the run itself, a step by its path, a tenant with the day."""
     kind, _, rest = str(budget["scope"]).partition(":")
     return "budget" if kind == "run" else f"budget of {rest.partition(':')[2] if kind == 'step' else rest}"
 
@@ -184,15 +204,27 @@ def services_table(state: Mapping[str, Any]) -> Table:
         table.add_row("refused", f"{refused['count']:,}", Text(printable(f"{reasons}; look: {look}"), overflow="fold"))
     if state["workers"] is None:
         return table
-    slots = counted(sum(worker["slots"] for worker in state["workers"]), "slot")
+    working = [worker for worker in state["workers"] if not worker["is_stopping"]]
+    slots = counted(sum(worker["slots"] for worker in working), "slot")
     table.add_row("schema", str(state["schema"]), "")
     others = f"; {counted(state['other_workers'], 'process')} more on other queues" if state["other_workers"] else ""
-    has_one = slots if state["workers"] else "no run can continue without one"
-    table.add_row("workers", str(len(state["workers"])), Text(has_one + others, overflow="fold"))
-    for name, waiting in {**state["backlog"], "hooks pending": state["owed_hooks"]}.items():
+    has_one = slots if working else "no run can continue without one"
+    table.add_row("workers", str(len(working)), Text(has_one + others, overflow="fold"))
+    if stopping := [printable(worker["id"]) for worker in state["workers"] if worker["is_stopping"]]:
+        table.add_row(
+            "stopping", str(len(stopping)), Text(f"take no more work: {', '.join(stopping)}", overflow="fold")
+        )
+    waits = {**state["backlog"], "not admitted": state["waiting_runs"], "hooks pending": state["owed_hooks"]}
+    for name, waiting in waits.items():
         table.add_row(name, f"{waiting['count']:,}", f"oldest {age(waiting['oldest_s'])}" if waiting["count"] else "")
     for plan in state["parked"]:
         table.add_row("parked", f"{plan['runs']:,}", Text(_parked_line(plan), overflow="fold"))
+    for limit in state["limits"]:
+        line = f"{printable(limit['name'])}: {limit['in_use']} of {limit['at_once']} in use, {counted(limit['waiting'], 'attempt')} waiting"
+        table.add_row("limit", "", Text(line, overflow="fold"))
+    for breaker in state["breakers"]:
+        line = f"{printable(breaker['model'])}: {breaker['state'].replace('_', ' ')} for {age(breaker['since_s'])}"
+        table.add_row("breaker", "", Text(line, overflow="fold"))
     for budget in state["budgets"]:
         table.add_row("budget", "", Text(f"{printable(budget['scope'])}: {budget_line(budget)}", overflow="fold"))
     return table
@@ -203,12 +235,13 @@ def _parked_line(plan: Mapping[str, Any]) -> str:
     build = "" if plan["build"] is None else f", build {printable(plan['build'])}"
     if not plan["is_pinned"]:
         return named + build
-    has_code = "a worker of that build is up" if plan["is_live"] else "no live worker is known to have that code"
-    return f"{named}{build}: pinned, {has_code}"
+    if plan["change"] is None:
+        return f"{named}{build}: pinned, a worker of that build is up"
+    return f"{named}{build}: pinned, no live worker is known to have that code\n→ {printable(plan['change'])}"
 
 
 def _run_id(run_id: str, style: str = "") -> Text:
-    """Draw an id. It wraps only where a child run's own part begins, which `lens get` takes alone. Its end, which names it too, stands out."""
+    """Draw an id. It wraps only where a child run's own part begins, which `lens get` takes alone. Its end, which names it too, is emphasised."""
     text = Text(run_id.replace(RUN_OF_RUN, f"\n  {RUN_OF_RUN}"), style)
     text.stylize("bold", len(text) - SHORT)
     return text
@@ -228,7 +261,7 @@ def _span_row(span: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _grid(facts: Iterable[tuple[str, str]]) -> Table:
-    """Names and texts beside each other."""
+    """Draw names and texts side by side."""
     grid = Table.grid(padding=(0, 2))
     for name, value in facts:
         grid.add_row(Text(name, "dim"), Text(printable(value), overflow="fold"))
@@ -259,6 +292,8 @@ def _facts_of(run: RunRecord, trace: TraceNode, now: datetime, *, verbose: bool)
         yield "background of" if run.is_background else "child of", run.parent_run
     if run.retry_of:
         yield "replaces", run.retry_of
+    if run.waits_for:
+        yield "waits at", run.waits_for
     if run.tenant:
         yield "tenant", run.tenant
     if run.metadata:

@@ -1,22 +1,20 @@
-"""Asking no longer than somebody is willing to wait.
+"""Ask a server with a time-out.
 
-The clients' own patience is longer, and a server that stands still answers no time-out of its own: so the question is put in a
-thread, which is left behind when the time is over.
+The clients' own time-outs are longer, and a server that hangs does not enforce one: so the request runs in a thread, which is
+abandoned after the time-out.
 """
 
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable
+from typing import TypeVar
 
 import click
 
 from flujo_client.api.client import FlujoClient
 from flujo_client.cli.numbers import Real
 from flujo_client.errors import ServiceUnreachable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 T = TypeVar("T")
 
@@ -56,13 +54,13 @@ def within(seconds: float, call: Callable[[], T]) -> T:
 
 
 def read(timeout_s: float, call: Callable[[FlujoClient], T]) -> T:
-    """Put a question to a client made for it; raises as `patiently` does."""
+    """Send a request with a client made for it; raises as `patiently` does."""
     with FlujoClient() as client:
         return with_retry(timeout_s, lambda: call(client))
 
 
 def with_retry(timeout_s: float, call: Callable[[], T]) -> T:
-    """Ask Postgres something.
+    """Send Postgres a request.
 
     Raises:
         ServiceUnreachable: it has not answered within so many seconds.

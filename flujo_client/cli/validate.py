@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path as File
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -18,12 +19,8 @@ from flujo_client.cli.format import counted, printable
 from flujo_client.cli.output import OK, VALIDATION, exit_code, say, show_json, show_value
 from flujo_client.config.manager import ConfigManager
 from flujo_client.config.toml_positions import read
+from flujo_client.contract.validation import ValidationReport
 from flujo_client.errors import SettingsError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from flujo_client.contract.validation import ValidationReport
 
 
 @click.command("validate")
@@ -70,7 +67,7 @@ def command(  # noqa: PLR0913 - a parameter for each option
 ) -> None:
     """Find everything that is wrong with TARGETS: blueprints' files, or pipelines as 'package.module:attribute'.
 
-    Each finding is told in a line: file:line:column: rule: key: what is wrong. Modules that a blueprint names are imported; nothing else
+    Each finding is printed as a line: file:line:column: rule: key: what is wrong. Modules that a blueprint names are imported; nothing else
     happens, unless --fix writes. Exits with 3 when a target is not there, else with 4 when something refuses a pipeline.
     """
     in_json = as_json or form == "json"

@@ -1,6 +1,6 @@
-"""`flujo run --watch`: run again, in a process of its own, whenever a file of the project changes.
+"""Which files of a project have changed; and `flujo run --watch`, which then runs again, in a process of its own.
 
-Each run is a new process, so it reads the code anew; embedded services are kept running in between. Files are compared by their time and size.
+Each run is a new process, so it reads the code anew; embedded services stay running in between. Files are compared by their time and size.
 """
 
 from __future__ import annotations
@@ -9,23 +9,54 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Final
 
 from flujo_client.cli.format import counted
 from flujo_client.cli.output import say
 from flujo_client.config.manager import ConfigManager
 from flujo_client.embedded.local import open_services
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
 WATCH = "--watch"
 LOOK_EVERY_S = 0.5
-SUFFIXES = frozenset({".py", ".yaml", ".yml", ".toml", ".md", ".txt", ".json", ".j2"})
-_PASSED_OVER = frozenset({"__pycache__", "node_modules", "venv"})
+SETTLED_S: Final = 0.1
+"""How long files must stay as they are: an editor empties a file before it writes it."""
+CODE: Final = frozenset({".py", ".yaml", ".yml", ".toml"})
+SUFFIXES: Final = CODE | {".md", ".txt", ".json", ".j2"}
+_PASSED_OVER = frozenset({"__pycache__", "node_modules"})
 
 Seen = dict[Path, tuple[int, int]]
+
+
+class WatchedFiles:
+    """The files of a project that a pipeline may be made of, as they were when they were last looked at.
+
+    Args:
+        folder: where they are, and in all folders below it but hidden ones and virtual environments.
+        suffixes: of the files that count.
+    """
+
+    def __init__(self, folder: Path, suffixes: Collection[str] = SUFFIXES) -> None:
+        self._folder, self._suffixes = folder, suffixes
+        self._seen = self._look()
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    def changes(self) -> str:
+        """Look again, and say which files differ; empty if none does. Waits until they are written."""
+        before, now = self._seen, self._look()
+        while now != self._seen:
+            self._seen = now
+            time.sleep(SETTLED_S)
+            now = self._look()
+        changed = sorted(str(path.relative_to(self._folder)) for path in _differing(before, now))
+        more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""  # noqa: PLR2004 - as many as a line takes
+        return f"{', '.join(changed[:3])}{more}"
+
+    def _look(self) -> Seen:
+        return dict(files_in(self._folder, self._suffixes))
 
 
 def run_and_watch(folder: Path, given: str) -> None:
@@ -38,11 +69,13 @@ def run_and_watch(folder: Path, given: str) -> None:
     _, services = open_services(ConfigManager().settings())
     command = [sys.executable, "-m", "flujo_client.cli.main", *(each for each in sys.argv[1:] if each != WATCH)]
     try:
-        seen = files_in(folder)
+        files = WatchedFiles(folder)
         while True:
             subprocess.run(command, input=given.encode(), check=False)  # noqa: S603 - our own command again
-            say(f"watching {counted(len(seen), 'file')}; Ctrl-C ends it")
-            seen = _changed(folder, seen)
+            say(f"watching {counted(len(files), 'file')}; Ctrl-C ends it")
+            while not (changed := files.changes()):
+                time.sleep(LOOK_EVERY_S)
+            say(f"changed: {changed}")
     except KeyboardInterrupt:
         say("no longer watching")
     finally:
@@ -50,33 +83,23 @@ def run_and_watch(folder: Path, given: str) -> None:
             services.stop()
 
 
-def files_in(folder: Path) -> Seen:
-    """Return the files of a project that a pipeline may be made of, each with its time and size."""
-    return dict(_files(folder))
-
-
-def _changed(folder: Path, before: Seen) -> Seen:
-    """Wait until files differ from those of before; say which, and give them as they are then."""
-    while (now := files_in(folder)) == before:
-        time.sleep(LOOK_EVERY_S)
-    changed = sorted(str(path.relative_to(folder)) for path in _differing(before, now))
-    more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""  # noqa: PLR2004 - as many as a line takes
-    say(f"changed: {', '.join(changed[:3])}{more}")
-    return now
-
-
-def _differing(before: Mapping[Path, object], now: Mapping[Path, object]) -> Iterator[Path]:
-    return (path for path in before.keys() | now.keys() if before.get(path) != now.get(path))
-
-
-def _files(folder: Path) -> Iterator[tuple[Path, tuple[int, int]]]:
+def files_in(folder: Path, suffixes: Collection[str] = SUFFIXES) -> Iterator[tuple[Path, tuple[int, int]]]:
+    """Yield the files of a project that have one of these suffixes, each with its time and size."""
     for place, folders, names in os.walk(folder):
-        folders[:] = [each for each in folders if not each.startswith(".") and each not in _PASSED_OVER]
+        folders[:] = [each for each in folders if not _is_passed_over(Path(place, each))]
         for name in names:
             path = Path(place, name)
-            if path.suffix in SUFFIXES:
+            if path.suffix in suffixes:
                 try:
                     status = path.stat()
                 except OSError:  # an editor has just put another one in its place
                     continue
                 yield path, (status.st_mtime_ns, status.st_size)
+
+
+def _is_passed_over(folder: Path) -> bool:
+    return folder.name.startswith(".") or folder.name in _PASSED_OVER or (folder / "pyvenv.cfg").exists()
+
+
+def _differing(before: Mapping[Path, object], now: Mapping[Path, object]) -> Iterator[Path]:
+    return (path for path in before.keys() | now.keys() if before.get(path) != now.get(path))

@@ -1,4 +1,4 @@
-"""What is wrong with settings, told: the place, the key, what is wrong and the way out. Never a value, which may be a secret.
+"""The message for what is wrong with settings: the place, the key, what is wrong and how to fix it. Never a value, which may be a secret.
 
 Must not read anything. In: what pydantic found, and where each value came from. Out: a `SettingsError`.
 """
@@ -6,19 +6,17 @@ Must not read anything. In: what pydantic found, and where each value came from.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, get_args
 
+import pydantic
 from pydantic import BaseModel
 
 from flujo_client.contract.suggestions import closest_match, did_you_mean
 from flujo_client.errors import SettingsError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    import pydantic
-
     from flujo_client.config.toml_positions import Key, Written
 
 
@@ -44,7 +42,7 @@ LEGACY_VARIABLES = {
 _LEGACY_KEYS = {
     "env_file": "leave it out: files of variables are not read; let the program that starts the process read them, as compose, systemd and honcho can",
     "governance_policy_module": _NOT_HERE,
-    "settings": "leave it out: agent_timeout is agents.agent_timeout_s here, default models are agents.default_review_model and its like, postgres_pool_max is worker.pool_max",
+    "settings": "leave it out: agent_timeout is agents.agent_timeout_s here, default models are agents.default_review_model and its like, postgres_pool_max is worker.pool_max, enabled_template_filters is validation.enabled_template_filters",
     "run": "give them to `flujo run` as options",
     **dict.fromkeys(("architect", "bench", "lockfile", "solve"), _NOT_HERE),
 }
@@ -63,17 +61,17 @@ class Origins:
         self._written, self._variables, self._sections = written, variables, frozenset(sections)
 
     def of(self, location: Key) -> str | None:
-        """Name the variable, or the file and the line, that says this; None where neither does."""
+        """Return the variable, or the file and the line, that sets this; None where neither does."""
         line = self._line(location)
         return f"{self._written.path}:{line}" if line and self._written else self._variable(location)
 
     def order(self, location: Key) -> float:
-        """Return the place of a finding among the others: by the line that says it; what none says comes last."""
+        """Return the sort key of a finding: the line that sets it; what no line sets comes last."""
         return self._line(location) or float("inf")
 
     @property
     def whole(self) -> str:
-        """Name what contradicts itself where no single place does."""
+        """Return the place of a contradiction between several settings."""
         return str(self._written.path) if self._written else "the environment"
 
     def _line(self, location: Key) -> int | None:
@@ -93,7 +91,7 @@ def settings_error(
     known: Iterable[str],
     origins: Origins,
 ) -> SettingsError:
-    """Tell what pydantic found, without its input: what the file says in the order of its lines, then the rest.
+    """Return an error for what pydantic found, without its input: first the file's settings, in the order of its lines, then the rest.
 
     Args:
         error: what it found.
@@ -117,7 +115,7 @@ def settings_error(
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Name the nearest of what is known, by its last part too; all of it where none is near and there are not too many."""
+    """Return the nearest of what is known, by its last part too; all of it where none is near and there are not too many."""
     by_last_part = {key.rpartition(".")[2]: key for key in known}
     candidates = by_last_part | {key: key for key in known}
     close = closest_match(name, candidates) or closest_match(name.rpartition(".")[2], candidates)
@@ -144,7 +142,7 @@ def _path(location: tuple[int | str, ...]) -> Key:
 
 
 def _shown(location: tuple[int | str, ...]) -> Key:
-    """Return the key to show. Inside the signing keys it may be a secret that was written in the place of an id."""
+    """Return the key to show. Inside the signing keys it may be a secret that was written instead of an id."""
     path = _path(location)
     return path[:1] if path[:1] == ("signing_keys",) else path
 
@@ -157,7 +155,7 @@ def _name(location: Key) -> str:
 def _way_out(
     finding: Mapping[str, Any], model: type[BaseModel], values: Mapping[str, Any], known: Iterable[str]
 ) -> str | None:
-    """Name the nearest key for an unknown one, the nearest word for one that is none of a few."""
+    """Return the nearest key for an unknown one, the nearest valid word for an invalid one."""
     location = tuple(map(str, finding["loc"]))
     if finding["type"] == "extra_forbidden":
         name, fields = ".".join(location), _fields_at(model, location)
@@ -189,10 +187,10 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def legacy_variable(name: str) -> str | None:
-    """Say what serves in the place of a variable of the original; None where it is none."""
+    """Return what replaces a variable of the original; None where it is not one."""
     return next((hint for pattern, hint in LEGACY_VARIABLES.items() if fnmatchcase(name, pattern)), None)
 
 
 def legacy_key(name: str) -> str | None:
-    """Say what serves in the place of a key, or of a section, of the original's file; None where it is none."""
+    """Return what replaces a key, or a section, of the original's file; None where it is not one."""
     return _LEGACY_KEYS.get(name)

@@ -1,6 +1,6 @@
-"""Settings: what `flujo.toml` and the environment say, read once and checked.
+"""Settings: the values of `flujo.toml` and the environment, read once and checked.
 
-This is the only module of both packages that reads either, the file through `toml_file`; everything else is handed a `Settings`. It must not
+This is the only module of both packages that reads either, the file through `toml_file`; everything else receives a `Settings`. It must not
 open connections or know what a setting is used for. In: a path and a mapping of environment variables. Out: a frozen
 `Settings`, or a `SettingsError` that names the key, where it was found and what to write instead, never a secret.
 
@@ -21,11 +21,13 @@ from pydantic import BeforeValidator, Field, SecretStr, model_validator
 
 from flujo_client.config.errors import Origins, legacy_variable, nearest, settings_error
 from flujo_client.config.models import (
+    AdmissionSettings,
     Agents,
     Aros,
     BackgroundTasks,
     BreakerSettings,
     Budgets,
+    Cassettes,
     Cost,
     Events,
     Health,
@@ -33,6 +35,7 @@ from flujo_client.config.models import (
     Log,
     ModulePrefix,
     PostgresUrl,
+    RateLimitSettings,
     RedisUrl,
     Retention,
     Retry,
@@ -74,7 +77,11 @@ def _broker_by_default(known: dict[str, Any]) -> RedisUrl | None:
 
 def _revealed(url: SecretUrl[str] | None) -> str:
     if url is None:
-        raise SettingsError("no services are set", suggestion="set FLUJO_DATABASE_URL and FLUJO_BROKER_URL")
+        raise SettingsError(
+            "no services are set",
+            suggestion="set FLUJO_DATABASE_URL and FLUJO_BROKER_URL, "
+            "or use the services of `flujo up`: flujo dev env COMMAND",
+        )
     return url.get_secret_value()
 
 
@@ -103,6 +110,7 @@ class Settings(Section):
     runs: Runs = Runs()
     retry: Retry = Retry()
     breakers: BreakerSettings = BreakerSettings()
+    rate_limits: RateLimitSettings = RateLimitSettings()
     agents: Agents = Agents()
     template: TemplateSettings = TemplateSettings()
     aros: Aros = Aros()
@@ -113,12 +121,14 @@ class Settings(Section):
     log: Log = Log()
     events: Events = Events()
     retention: Retention = Retention()
+    admission: AdmissionSettings = AdmissionSettings()
     hooks: HookSettings = HookSettings()
+    cassettes: Cassettes = Cassettes()
     validation: Validation = Validation()
 
     @property
     def is_embedded(self) -> bool:
-        """Tell whether Postgres and Redis are to be started from wheels, because none is named."""
+        """Return whether Postgres and Redis are to be started from wheels, because none is named."""
         return self.database_url is None and self.broker_url is None
 
     def database(self) -> str:
@@ -174,6 +184,8 @@ class Settings(Section):
             }
             if missing := [name for name, value in named.items() if not value]:
                 raise ValueError(f'mode = "production" requires {", ".join(missing)}')
+            if self.cassettes != Cassettes():
+                raise ValueError('mode = "production" uses no cassettes: remove `cassettes.mode`')
         return self
 
 
@@ -247,7 +259,7 @@ class ConfigManager:
         return self._read()[0]
 
     def explain(self) -> list[Setting]:
-        """Tell every setting with its value and where that came from, **without secrets**. Raises SettingsError as above."""
+        """Return every setting with its value and where that came from, **without secrets**. Raises SettingsError as above."""
         settings, origins, sources = self._read()
         return [
             Setting(
@@ -260,11 +272,11 @@ class ConfigManager:
         ]
 
     def place(self, *key: str) -> str | None:
-        """Name the variable, or the file and the line, that says a key; None where it is built in. Raises SettingsError as above."""
+        """Return the variable, or the file and the line, that sets a key; None where it is built in. Raises SettingsError as above."""
         return self._read()[1].of(key)
 
     def _read(self) -> tuple[Settings, Origins, Mapping[str, str]]:
-        """Return the settings, where each key is said, and the source of those that are not built in."""
+        """Return the settings, where each key is set, and the source of those that are not built in."""
         _refuse_unknown_variables(self._environ)
         path = self._file()
         written = _read(path) if path else None
@@ -287,7 +299,7 @@ class ConfigManager:
         return next((file for folder in (here, *here.parents) if os.path.lexists(file := folder / FILE_NAME)), None)
 
     def _variable(self, name: str) -> str | None:
-        """Name the variable that sets this; an empty one counts as not set, as compose files write it."""
+        """Return the variable that sets this; an empty one counts as not set, as compose files write it."""
         return next((variable for variable in _VARIABLES[name] if self._environ.get(variable)), None)
 
 
@@ -325,7 +337,7 @@ def _refuse_unknown_variables(environ: Mapping[str, str]) -> None:
 
 
 def _checked(values: Mapping[str, Any], origins: Origins) -> Settings:
-    """Build the settings; what pydantic finds is told without its input, which may be a secret."""
+    """Build the settings; what pydantic finds is reported without its input, which may be a secret."""
     try:
         return Settings.model_validate(values)
     except pydantic.ValidationError as error:

@@ -91,7 +91,7 @@ def _with_a_port(url: str) -> str:
 
 
 def _of_one_server(url: str) -> str:
-    """Refuse what names several servers: this code would talk to one of them, and continue after a failover with what it lost."""
+    """Refuse several servers: this code would use one of them, and continue after a failover without the data that it lost."""
     if url.startswith(("sentinel://", "sentinels://")) or ";" in url:
         raise ValueError(
             "must name one Redis server; Sentinel and lists of servers are not supported: give the address of a TCP proxy "
@@ -101,7 +101,7 @@ def _of_one_server(url: str) -> str:
 
 
 def _verifying(url: str) -> str:
-    """Have the server's certificate verified where the URL does not say so: Celery refuses a URL that says nothing of it."""
+    """Add the verification of the server's certificate to a URL without an option for it, which Celery would refuse."""
     if not url.startswith("rediss://") or "ssl_cert_reqs=" in url:
         return url
     return f"{url}{'&' if '?' in url else '?'}ssl_cert_reqs=required"
@@ -117,6 +117,7 @@ RedisUrl = SecretUrl[
         AfterValidator(_verifying),
     ]
 ]
+TemplateFilter = Literal["upper", "lower", "default", "length", "tojson", "join"]
 ModulePrefix = Annotated[str, AfterValidator(_module_prefix)]
 KeyId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 SigningKeys = Annotated[
@@ -130,7 +131,7 @@ QueueName = Annotated[str, Field(pattern=r"^[\w.:-]+$", max_length=120)]
 
 
 class Variable(str):
-    """What an environment variable says: a text that stands for a value of any kind."""
+    """The value of an environment variable: a text that stands for a value of any kind."""
 
     __slots__ = ()
 
@@ -139,7 +140,7 @@ _KINDS = {bool: "true or false", int: "a whole number", float: "a number"}
 
 
 def _kind(annotation: Any) -> type | None:
-    """Which of true or false, a whole number and a number this is, if any; an additional None changes nothing."""
+    """Return which of true or false, a whole number and a number this is, if any; an additional None changes nothing."""
     for each in (annotation, *get_args(annotation)):
         plain = get_args(each)[0] if get_origin(each) is Annotated else each
         if plain in _KINDS:
@@ -166,7 +167,7 @@ class SizeLimits(Section):
     """How large things may be, in bytes.
 
     `snapshot_inline_bytes` counts the compressed snapshot, up to which it travels inside the message;
-    `snapshot_max_bytes` the uncompressed JSON, above which enqueueing refuses; `cache_value_max_bytes` a result as it is kept in a
+    `snapshot_max_bytes` the uncompressed JSON, above which enqueueing refuses; `cache_value_max_bytes` a result as it is stored in a
     cache, above which it is not.
     """
 
@@ -198,12 +199,12 @@ BuildName = Annotated[str, AfterValidator(_build_name)]
 
 
 class Worker(Section):
-    """How a worker process lives. Times in seconds; `pool_max` counts Postgres connections per process.
+    """A worker process's options. Times in seconds; `pool_max` counts Postgres connections per process.
 
-    `broker_acks` keeps kombu's acknowledgements in Redis. Claims and leases recover what a worker dropped, with them or without.
+    `broker_acks` stores kombu's acknowledgements in Redis. Claims and leases recover what a worker dropped, with them or without.
     `build` names the code of yours that the worker has, such as a release or a commit. `heartbeat_file` is touched at each renewal of the lease, for probes; each process has to have one of its own.
-    `shutdown_grace_s` is how long a worker that was told to stop works on what it has begun; then it hands the rest to other workers.
-    `max_left_behind` is how many calls that ignore their cancellation a process puts up with before it retires. `loop_blocked_s` is
+    `shutdown_grace_s` is how long a worker that was asked to stop works on what it has begun; then it hands the rest to other workers.
+    `max_left_behind` is how many calls that ignore their cancellation a process tolerates before it retires. `loop_blocked_s` is
     how long its event loop may not answer before it takes no more messages.
     """
 
@@ -232,7 +233,7 @@ class Worker(Section):
 
 
 class Runs(Section):
-    """What becomes of runs of pipelines that do not say (ADR 37)."""
+    """What happens to runs of pipelines that do not set it (ADR 37)."""
 
     on_change: OnChange = "carry_on"
 
@@ -256,7 +257,7 @@ Share = Annotated[float, Field(gt=0, le=1)]
 
 
 class BreakerSettings(Section):
-    """When calls of a model are held back, and how they begin again. Times in seconds.
+    """When calls of a model are suspended, and how they resume. Times in seconds.
 
     `failures` within `window_s`, or the share `rate` of at least `least_calls`, opens a model's breaker. After `recovery_s`
     `half_open_calls` are let through, and if all of them succeed it closes. A call longer than `slow_s` is counted as slow;
@@ -274,11 +275,43 @@ class BreakerSettings(Section):
     slow_rate: Share | None = None
 
 
+class ModelRate(Section):
+    """How fast a model may be called. `per` says which calls have a limit of their own: those of each model, those of each tenant."""
+
+    requests_per_minute: Count | None = None
+    tokens_per_minute: Count | None = None
+    per: Annotated[tuple[Literal["model", "tenant"], ...], BeforeValidator(listed)] = ("model",)
+
+
+def _model_patterns(value: dict[str, ModelRate]) -> dict[str, ModelRate]:
+    for pattern in value:
+        provider, separator, model = pattern.partition(":")
+        if pattern != "*" and not (provider and separator and model and not re.search(r"\s", pattern)):
+            raise ValueError(
+                f"`{pattern}` must be `provider:model` or a pattern of it, such as `openai:gpt-4o*`, or `*`"
+            )
+    return value
+
+
+class RateLimitSettings(Section):
+    """How fast models may be called, by all workers together. `models` maps names and patterns of models to their limits.
+
+    A model of which nothing is known, or that has refused a call, reaches its full speed after `slow_start_s` seconds.
+    """
+
+    slow_start_s: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] = 30.0
+    models: Annotated[
+        dict[str, ModelRate],
+        BeforeValidator(lambda value: _table(value)),  # noqa: PLW0108 - it is defined below
+        AfterValidator(_model_patterns),
+    ] = Field(default_factory=dict)
+
+
 ModelName = Annotated[str, Field(min_length=1)]
 
 
 class Agents(Section):
-    """What holds for every agent call that says nothing else. Times in seconds.
+    """The defaults of every agent call. Times in seconds.
 
     `cancel_grace_s` is how long code may take to end after it was cancelled; then its attempt ends without it.
     `default_…_model` is the model of that recipe of `flujo_worker.agents`, where none is given.
@@ -299,8 +332,8 @@ class TemplateSettings(Section):
     """How prompts are rendered from templates.
 
     `undefined_variables` says what happens to a variable that a template uses and that has no value: empty with a `template.undefined` event,
-    empty, or an error. `log_resolution` has each template that was filled in told as `template.resolved`, with names and no values. `folders`
-    are looked through for templates before Flujo's own. A prompt has at most `max_chars` characters and takes at most `max_s` seconds.
+    empty, or an error. `log_resolution` records each template that was filled in as the event `template.resolved`, with names and no values.
+    `folders` are searched for templates before Flujo's own. A prompt has at most `max_chars` characters and takes at most `max_s` seconds.
     """
 
     undefined_variables: Literal["warn", "strict", "ignore"] = "warn"
@@ -311,7 +344,7 @@ class TemplateSettings(Section):
 
 
 class Aros(Section):
-    """What AROS does where a step's `processing` block does not say.
+    """What AROS does by default, where a step's `processing` block does not set it.
 
     The section counts only where it is written: a project without one, and a step without a block, are left alone.
     """
@@ -348,7 +381,7 @@ def _table(value: Any) -> Any:
 
 
 class Budgets(Section):
-    """What runs may spend where their code does not say less.
+    """What runs may spend where their code sets no lower limit.
 
     `default` counts for each run whose pipeline is not named; `pipeline` maps names and patterns such as `billing-*` to limits,
     `tenant` those of tenants to what all their runs may spend in one day, UTC. A variable carries JSON.
@@ -366,7 +399,7 @@ def _always(value: bool) -> bool:  # noqa: FBT001 - pydantic gives it so
 
 
 class BackgroundTasks(Section):
-    """What holds for the runs of background steps.
+    """The options of the runs of background steps.
 
     `tracking`: they are recorded; it cannot be turned off. `resumability`: they may be resumed and started again. `quota`: each may
     spend `max_cost_usd` and `max_tokens`, its retries each anew. `stale_hours` is how long one may show no sign of life.
@@ -387,14 +420,16 @@ class BackgroundTasks(Section):
 
 
 class Validation(Section):
-    """What `flujo validate` makes of what its rules find.
+    """The severities of the findings of `flujo validate`.
 
     `profiles` maps a name of yours to weights: `off`, `warn` or `error` by rule, or by a pattern such as `V-T*`. A variable carries JSON.
+    `enabled_template_filters` are the filters that blueprints may use in expressions and templates.
     """
 
     profiles: Annotated[dict[str, dict[str, Literal["off", "warn", "error"]]], BeforeValidator(_table)] = Field(
         default_factory=dict
     )
+    enabled_template_filters: Annotated[tuple[TemplateFilter, ...], BeforeValidator(listed)] = get_args(TemplateFilter)
 
 
 class ModelPrice(Section):
@@ -408,7 +443,7 @@ class Historical(Section):
     """How much of what a pipeline's attempts have cost counts for those to come.
 
     Attributes:
-        runs: the latest runs of a pipeline that are looked at.
+        runs: the latest runs of a pipeline that are examined.
         attempts: so many at one step have to have cost something.
         quantile: the share of them that cost no more than is reserved.
         refresh_s: seconds after which a worker process reads it anew.
@@ -426,7 +461,7 @@ class Cost(Section):
     `providers` maps a provider and a model to prices that go before the known ones; `estimators` maps names and patterns of models
     to what one attempt reserves. `estimation_strategy` "historical" expects what attempts at the same step have cost, by `historical`,
     before it looks at models. `default_output_tokens` are reserved for a model's output if no `max_tokens` bounds it and no earlier
-    attempts tell its usual length. `strict` refuses a model without a price.
+    attempts show its usual length. `strict` refuses a model without a price.
     """
 
     strict: bool = False
@@ -440,9 +475,9 @@ class Cost(Section):
 class Health(Section):
     """How often the scheduled health check is made, what it looks at, and from when on a fact of the machine is bad.
 
-    `every_s` seconds between two reports, of which `keep` are kept. `window_hours` to `model` are the command's options.
+    `every_s` seconds between two reports, of which the newest `keep` are stored. `window_hours` to `model` are the command's options.
     The rest are seconds, and `queue_depth` messages: how long a run may have nothing to do, an attempt be without its worker or wait,
-    the fleet be without a sweep; how long a worker that died is told of.
+    the fleet be without a sweep; how long a worker that died is reported.
     """
 
     every_s: Seconds = 300.0
@@ -465,7 +500,7 @@ class Log(Section):
     """What is logged and how.
 
     `redact` names fields whose values are hidden everywhere, in addition to those whose names say that they are secret. `prompts` says how much
-    of what models are asked and answer becomes events: a preview, all of it, or nothing.
+    of prompts and answers is recorded as events: a preview, all of it, or nothing.
     """
 
     level: Annotated[
@@ -477,10 +512,19 @@ class Log(Section):
     prompts: Literal["off", "preview", "full"] = "preview"
 
 
+class Cassettes(Section):
+    """Where the answers of models come from in tests that use a cassette.
+
+    `mode`: `replay` takes them from its file, `record` asks the models and writes it, `none` asks them and writes nothing.
+    """
+
+    mode: Literal["none", "record", "replay"] = "replay"
+
+
 class HookSettings(Section):
     """What an error in a pipeline's hook means.
 
-    `strict`: it ends the run, as an abort does. Otherwise it is told in the run's story, and the run continues.
+    `strict`: it ends the run, as an abort does. Otherwise it is recorded as an event, and the run continues.
     """
 
     strict: bool = False
@@ -497,7 +541,7 @@ def _pipeline_names(value: dict[str, Any]) -> dict[str, Any]:
 
 
 class RunRetention(Section):
-    """For how many days the ended runs of one pipeline are kept; what is not said is as for all pipelines."""
+    """For how many days the ended runs of one pipeline are stored; what is not set is as for all pipelines."""
 
     succeeded_days: Days | None = None
     failed_days: Days | None = None
@@ -506,9 +550,10 @@ class RunRetention(Section):
 
 
 class Retention(Section):
-    """For how many days ended runs are kept, by how they ended; 0: for ever. `pipeline` maps names to days of their own.
+    """For how many days ended runs are stored, by how they ended; 0: for ever. `pipeline` maps names to days of their own.
 
-    A run is deleted with all that is its own and all its child runs. `runs_per_minute` is how many the fleet deletes at most.
+    A run is deleted with all that is its own and all its child runs. `runs_per_minute` is how many the fleet deletes at most. With
+    `keep_summaries`, a row of each run stays until `summary_days` after its end; 0: for ever.
     """
 
     succeeded_days: Days = 0
@@ -516,12 +561,33 @@ class Retention(Section):
     cancelled_days: Days = 0
     expired_days: Days = 0
     runs_per_minute: Count = 30_000
+    keep_summaries: bool = False
+    summary_days: Days = 730
     pipeline: Annotated[dict[str, RunRetention], BeforeValidator(_table), AfterValidator(_pipeline_names)] = Field(
         default_factory=dict
     )
 
 
+class FairShare(Section):
+    """The share of one tenant or pipeline: its turns in comparison with others, and how many of its runs may be under way at once."""
+
+    weight: Annotated[float, Field(ge=0.01, le=1000)] = 1.0
+    max_running: Count | None = None
+
+
+class AdmissionSettings(Section):
+    """How many runs are under way at once, where several tenants or pipelines share the workers; the others wait in Postgres.
+
+    `tenant_window` is how many runs of each tenant are; a tenant's weight multiplies it. Unset: any number. `tenant` and `pipeline` map names,
+    and patterns such as `free-*`, to shares. A variable carries JSON.
+    """
+
+    tenant_window: Count | None = None
+    tenant: Annotated[dict[str, FairShare], BeforeValidator(_table)] = Field(default_factory=dict)
+    pipeline: Annotated[dict[str, FairShare], BeforeValidator(_table)] = Field(default_factory=dict)
+
+
 class Events(Section):
-    """Events in Postgres. `keep_days` says for how many days they are kept; 0: for ever."""
+    """Events in Postgres. `keep_days` says for how many days they are stored; 0: for ever."""
 
     keep_days: Days = 90

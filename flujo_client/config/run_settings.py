@@ -1,19 +1,19 @@
-"""The settings that travel with a run from where it is enqueued, so that no worker's own file changes it half-way.
+"""The settings that are sent with a run when it is enqueued, so that no worker's own file changes it midway.
 
 In: a process's settings; then what a message carries, in which whatever has its default is left out. Out: the settings of that run.
 """
 
 from __future__ import annotations
 
-import json
-from functools import lru_cache
+from collections.abc import Mapping
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.config.models import Agents, BreakerSettings, Cost, Retry, Section, TemplateSettings
+from flujo_client.contract.plan import Backoff
+from flujo_client.serial import canonical
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from flujo_client.config.manager import Settings
 
 _OF_PROCESSES: Final = {"template": {"folders"}, "agents": {"cancel_grace_s"}, "cost": {"historical"}}
@@ -21,7 +21,7 @@ _OF_PROCESSES: Final = {"template": {"folders"}, "agents": {"cancel_grace_s"}, "
 
 
 class RunSettings(Section):
-    """The sections that can change what becomes of a run."""
+    """The sections that can change what happens to a run."""
 
     retry: Retry = Retry()
     cost: Cost = Cost()
@@ -33,6 +33,11 @@ class RunSettings(Section):
     def of(cls, settings: Settings) -> RunSettings:
         """Take these sections of a process's settings."""
         return cls(**{name: getattr(settings, name) for name in cls.model_fields})
+
+    @cached_property
+    def backoff(self) -> Backoff:
+        """Return the waits of steps that set none of their own."""
+        return Backoff(**dict(self.retry))
 
     def table(self) -> dict[str, Any]:
         """Write them as plain data, without what has its default."""
@@ -49,10 +54,10 @@ def settings_of(table: Mapping[str, Any] | None, own: RunSettings) -> RunSetting
     """
     if table is None:
         return own
-    return _read(json.dumps(table, sort_keys=True), own.template.folders)
+    return _read(canonical(table), own.template.folders)
 
 
 @lru_cache(maxsize=256)
-def _read(text: str, folders: tuple[str, ...]) -> RunSettings:
+def _read(text: bytes, folders: tuple[str, ...]) -> RunSettings:
     read = RunSettings.model_validate_json(text)
     return read.model_copy(update={"template": read.template.model_copy(update={"folders": folders})})

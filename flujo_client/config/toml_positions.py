@@ -1,6 +1,6 @@
-"""`flujo.toml` as a text: what it says, and on which line it says what.
+"""`flujo.toml` as a text: its values, and the line of each.
 
-The parser of the standard library tells no positions of what it has read, so the text is gone through once before, which also finds
+The parser of the standard library reports no positions, so the text is scanned once before, which also finds
 what would cost the parser time without end. Must not know what a key means. In: a path. Out: `Written`, or a `SettingsError` with file, line
 and column. No value is quoted: it may be a secret.
 """
@@ -10,12 +10,10 @@ from __future__ import annotations
 import re
 import tomllib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from flujo_client.errors import SettingsError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 LARGEST, DEEPEST = 1_048_576, 32
 """Bytes of a file; brackets within brackets, and parts of a key."""
@@ -39,7 +37,7 @@ _TWICE = ("Cannot overwrite", "Cannot declare", "Cannot redefine", "Cannot mutat
 
 @dataclass
 class Written:
-    """What a file says.
+    """The contents of a file.
 
     Attributes:
         path: the file.
@@ -101,7 +99,7 @@ def _position(text: str, at: int) -> tuple[int, int]:
 
 
 def _statements(path: Path, text: str) -> list[tuple[Key, int]]:
-    """List every table's head and every key outside of a value, with its line. What is no TOML is gone through as far as it goes."""
+    """List every table's head and every key outside of a value, with its line. What is no TOML is scanned as far as possible."""
     found: list[tuple[Key, int]] = []
     table: Key = ()
     parts: list[str] = []
@@ -134,7 +132,7 @@ def _statements(path: Path, text: str) -> list[tuple[Key, int]]:
 
 
 def _refusal(written: Written, text: str, statements: list[tuple[Key, int]], message: str) -> SettingsError:
-    """Say where the parser stopped, at which key, and whether that was there before."""
+    """Return the parser's error with its position; for a key that is written twice, with its first line."""
     found = _POSITION.search(message)
     if found is None:  # Python's own refusal of a number
         line, column = _position(text, next((match.start() for match in _ENDLESS.finditer(text)), 0))

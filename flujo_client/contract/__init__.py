@@ -1,1 +1,1 @@
-"""What crosses between client and worker: values only, no doors."""
+"""What client and worker exchange: values only, no input or output."""

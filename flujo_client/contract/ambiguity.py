@@ -1,6 +1,6 @@
-"""How often pydantic would look at the parts of a value, told before it does.
+"""How often pydantic would look at the parts of a value, computed before it does.
 
-Pydantic tries all members of a union, and keeps what each of them says is wrong. In a type that holds itself, that is width to the power
+Pydantic tries all members of a union, and collects the errors of each. In a type that holds itself, that is width to the power
 of depth, and the author of the value chooses the depth (ADR 26). Here each part is counted once for each part of the type, so that the
 power is a product of small numbers. Pure. In: a type and plain data; out: None, or why the data are not to be validated.
 """
@@ -8,6 +8,7 @@ power is a product of small numbers. Pure. In: a type and plain data; out: None,
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -17,8 +18,6 @@ from pydantic.json_schema import GenerateJsonSchema
 from flujo_client.contract.core import Core, core_of, schemas_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from flujo_client.contract.schema import Check
 
 MOST: Final = 50_000
@@ -35,11 +34,11 @@ Part = tuple[Core, Any]
 
 
 def ambiguity(kind: Any, value: Any) -> str | None:
-    """Say why data are not to be validated by a type: there are too many ways through its unions. None: they may be.
+    """Return why data are not to be validated by a type: there are too many ways through its unions. None: they may be.
 
     Args:
         kind: anything a `TypeAdapter` takes, or pydantic's validator of it.
-        value: the data; models in it are not looked into, for pydantic does not either.
+        value: the data; models in it are not examined, for pydantic does not either.
     """
     found = _known(kind)
     if found is None:
@@ -55,7 +54,7 @@ def ambiguity(kind: Any, value: Any) -> str | None:
 
 
 def may_be_ambiguous(kind: Any) -> bool:
-    """Tell whether there are unions in what holds itself: data of any other type need not be looked at."""
+    """Return whether there are unions in what holds itself: data of any other type need not be looked at."""
     return _known(kind) is not None
 
 

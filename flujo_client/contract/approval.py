@@ -1,20 +1,18 @@
 """A question to a person as it is recorded and read back, and what an answer has to be. Pure.
 
-It must not ask anybody anything. In: rows and values; out: `Approval`s, and why an answer is refused.
+It must not query anything. In: rows and values; out: `Approval`s, and why an answer is refused.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from typing import Any
 
 from flujo_client.contract.json_schema import fits_schema, wrong_schema
 from flujo_client.contract.records import LIVE_RUN
 from flujo_client.errors import ConfigurationError, ResumeError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import datetime
 
 OPEN = "open"
 
@@ -56,7 +54,7 @@ class Approval:
 
     @property
     def place(self) -> str:
-        """Where it stands, for people."""
+        """Return its place, for people."""
         return f"{self.address}/{self.step}" if self.address else self.step
 
 
@@ -72,7 +70,7 @@ def state_of(attempt: str, run: str, *, is_answered: bool, is_over: bool) -> str
 def choose(
     run_id: str, status: str, approvals: Sequence[Approval], *, step: str | None, address: str | None
 ) -> Approval:
-    """Find the question that is meant: the one that is named, or the only one that is open.
+    """Return the question that is meant: the one that is named, or the only one that is open.
 
     Args:
         run_id: the run.
@@ -109,7 +107,7 @@ def choose(
 
 
 def closed(approval: Approval) -> ResumeError:
-    """Say why a question cannot be answered any more."""
+    """Return why a question cannot be answered any more."""
     where = f"the question '{approval.place}' of run {approval.run_id}"
     if approval.state == "answered":
         at = f"{approval.answered_at:%Y-%m-%d %H:%M:%S %Z}" if approval.answered_at else "before"
@@ -136,6 +134,6 @@ def check_answer(approval: Approval, value: Any) -> None:
 
 
 def check_schema(schema: dict[str, Any]) -> None:
-    """Refuse what is no JSON Schema, as far as that can be told here; raises ConfigurationError."""
+    """Refuse what is no JSON Schema, as far as that can be checked here; raises ConfigurationError."""
     if wrong := wrong_schema(schema):
         raise ConfigurationError(f"input_schema {wrong}")

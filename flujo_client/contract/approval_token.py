@@ -2,7 +2,7 @@
 
     fq1:<key id>:<hex of HMAC-SHA256>:<base64url of JSON: run, key, expires>
 
-A token proves who made it and not who sends it; it says no secret and does not open a question again that was answered.
+A token proves who made it and not who sends it; it contains no secret and does not reopen a question that was answered.
 """
 
 from __future__ import annotations
@@ -11,15 +11,14 @@ import base64
 import hashlib
 import hmac
 import json
+from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from flujo_client.errors import ResumeError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import datetime
-
     from flujo_client.contract.approval import Approval
 
 _MARK = "fq1"
@@ -56,7 +55,7 @@ def read_token(token: str, keys: Sequence[tuple[str, bytes]], *, now: float) -> 
         now: unix seconds.
 
     Raises:
-        ResumeError: it was not signed by one of the keys, is damaged, or its question's time is over.
+        ResumeError: it was not signed by one of the keys, is damaged, or its question has expired.
     """
     mark, _, rest = token.partition(":")
     key_id, _, rest = rest.partition(":")
@@ -79,5 +78,5 @@ def _is_signed(secret: bytes, key_id: str, body: str, claimed: str) -> bool:
 
 
 def _mac(secret: bytes, key_id: str, body: str) -> str:
-    # Messages are signed with the same keys: the mark in front keeps one from being taken for the other.
+    # Messages are signed with the same keys: the prefix prevents that one is taken for the other.
     return hmac.new(secret, f"{_MARK}:{key_id}:{body}".encode(errors="replace"), hashlib.sha256).hexdigest()

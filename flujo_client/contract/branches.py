@@ -1,18 +1,16 @@
 """Which branch of a union a value most likely means, where none of them holds. Pure.
 
 In: the branches, a value, and a way to ask whether a part of the schema holds. Out: the branch that the value's constants, type and
-members speak for.
+members indicate.
 """
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from flujo_client.contract.schema import Check, Part, Schema, children, kind_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class Branch(NamedTuple):
@@ -30,7 +28,7 @@ class Branch(NamedTuple):
 
 
 class _Score(NamedTuple):
-    """What speaks for a branch, the weightiest first."""
+    """The evidence for a branch, the strongest first."""
 
     suits: bool
     right: int = 0

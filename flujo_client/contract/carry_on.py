@@ -1,4 +1,4 @@
-"""Whether a run may continue under another plan of its pipeline. Pure. In: two plans and where the run stands. Out: what forbids it.
+"""Whether a run may continue under another plan of its pipeline. Pure. In: two plans and the run's state. Out: what forbids it.
 
 Nothing of a run is replayed: what was merged stays as it is, and what is still to run may change freely. Forbidden is only what changes
 which steps were merged and where their results are, or what does not fit what is open (ADR 37).
@@ -7,19 +7,16 @@ which steps were merged and where their results are, or what does not fit what i
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract import kinds
-from flujo_client.contract.plan_difference import differences
-from flujo_client.contract.run_state import Whereabouts
+from flujo_client.contract.plan_difference import Difference, differences
+from flujo_client.contract.run_state import RunState, Whereabouts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from flujo_client.contract.plan import Node, Nodes, Plan
-    from flujo_client.contract.plan_difference import Difference
-    from flujo_client.contract.run_state import RunState
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +35,9 @@ def compatible(old: Plan, new: Plan, state: RunState, *, mine: str | None = None
     """Return what forbids a run to continue under another plan; nothing if it may.
 
     Args:
-        old: the plan it goes by.
-        new: the plan it would go by.
-        state: where it stands.
+        old: the plan it uses.
+        new: the plan it would use.
+        state: the run's.
         mine: the attempt whose worker asks, which has not begun to run.
     """
     return tuple(_obstacles(old, new, state, mine))

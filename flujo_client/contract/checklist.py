@@ -1,4 +1,4 @@
-"""What a solution is held against, and what came of it: the values of the default pipeline."""
+"""A solution's checklist and its verdicts: the values of the default pipeline."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from flujo_client.contract.context import PipelineContext
 
 
 class ChecklistItem(BaseModel):
-    """One thing that a solution has to have; `passed` is None until it is judged."""
+    """One requirement of a solution; `passed` is None until it is judged."""
 
     description: str
     passed: bool | None = None
@@ -24,17 +24,17 @@ class Checklist(BaseModel):
 
     @property
     def is_passed(self) -> bool:
-        """Tell whether every item has passed."""
+        """Return whether every item has passed."""
         return all(item.passed for item in self.items)
 
     @property
     def failed(self) -> list[ChecklistItem]:
-        """The items that were judged and have not passed."""
+        """Return the items that were judged and have not passed."""
         return [item for item in self.items if item.passed is False]
 
     @property
     def score(self) -> float:
-        """The share of the items that have passed."""
+        """Return the share of the items that have passed."""
         return sum(item.passed is True for item in self.items) / (len(self.items) or 1)
 
 

@@ -7,19 +7,23 @@ conversation name a `CodeVersion` by its digest, and each version is stored once
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from flujo_client.serial import digest, storable_text
 
 OnBodyChange: TypeAlias = Literal["ignore", "warn", "park"]
-"""What becomes of a run whose conversation would continue with other code."""
+"""What happens to a run whose conversation would continue with other code."""
 ON_BODY_CHANGE: Final[tuple[OnBodyChange, ...]] = get_args(OnBodyChange)
 Parts = Mapping[str, tuple[str, ...]]
 DIGEST_LENGTH: Final = 32
 ASKED: Final = ("agent", "prompt", "model", "settings", "output", "tool", "schema")
 """The first words of the names of parts that a conversation must not mix: the one who is asked, and what they are given."""
+CONTEXT_FIELD: Final = "context field "
+"""What the names of a context model's fields begin with, among the parts of each step."""
+_OWN_WORDS: Final = {"model of ": "model of ", "settings of ": "model settings of ", "output of ": "output schema of "}
+_DATA: Final = ("prompt of ", "prompt file of ", "schema of ", CONTEXT_FIELD, *_OWN_WORDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +60,13 @@ class AwaitedCode:
 
 @dataclass(frozen=True)
 class CodeVersion:
-    """Named parts, each with the digests it had, oldest first: one for a step, perhaps more for a conversation."""
+    """Named parts, each with the digests it had, oldest first: one for a step, perhaps more for a conversation.
+
+    `texts` are what people read of a step's parts that are no functions, shortened: prompts, schemas, settings, types of context fields.
+    """
 
     parts: Parts
+    texts: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @cached_property
     def digest(self) -> str:
@@ -66,14 +74,15 @@ class CodeVersion:
         return digest({name: list(digests) for name, digests in sorted(self.parts.items())})[:DIGEST_LENGTH]
 
     @classmethod
-    def of(cls, parts: Mapping[str, str]) -> CodeVersion:
+    def of(cls, parts: Mapping[str, str], texts: Mapping[str, str] | None = None) -> CodeVersion:
         """Make the version of a step. A name may be any text, as a function's may."""
-        return cls({storable_text(name): (storable_text(value),) for name, value in parts.items()})
+        readable = {storable_text(name): storable_text(text) for name, text in (texts or {}).items()}
+        return cls({storable_text(name): (storable_text(value),) for name, value in parts.items()}, readable)
 
     @classmethod
-    def from_tree(cls, tree: Mapping[str, Any]) -> CodeVersion:
+    def from_tree(cls, tree: Mapping[str, Any], texts: Mapping[str, str] | None = None) -> CodeVersion:
         """Read a stored version."""
-        return cls({str(name): tuple(map(str, digests)) for name, digests in tree.items()})
+        return cls({str(name): tuple(map(str, digests)) for name, digests in tree.items()}, texts or {})
 
     def to_tree(self) -> dict[str, list[str]]:
         """Return the version as plain data."""
@@ -100,19 +109,37 @@ def changed(before: CodeVersion, now: CodeVersion) -> tuple[str, ...]:
     return tuple(name for name, digests in known if digests and not set(now.parts[name]) <= set(digests))
 
 
+def words_of(part: str) -> str:
+    """Return what people call a part: of a function, its body."""
+    if not part.startswith(_DATA):
+        return f"body of {part}"
+    return next((words + part.removeprefix(name) for name, words in _OWN_WORDS.items() if part.startswith(name)), part)
+
+
+def context_fields(version: CodeVersion) -> CodeVersion:
+    """Return only the fields of the context model."""
+    names = [name for name in version.parts if name.startswith(CONTEXT_FIELD)]
+    texts = {name: version.texts[name] for name in names if name in version.texts}
+    return CodeVersion({name: version.parts[name] for name in names}, texts)
+
+
 def changes_within_run(versions: Iterable[tuple[str, CodeVersion | None]]) -> dict[str, tuple[str, ...]]:
-    """Return which parts changed where, over a run's attempts.
+    """Return which parts changed where, over a run's attempts, in words.
 
     Args:
         versions: the attempts' keys in the order they ended, each with its version; None if that was not recorded.
     """
     latest: dict[str, tuple[str, ...]] = {}
     found: dict[str, tuple[str, ...]] = {}
+    fields: set[str] = set()
     for key, version in versions:
         if version is None:
             continue
-        differing = sorted(name for name, now in version.parts.items() if latest.get(name, now) != now)
+        differing = {name for name, now in version.parts.items() if latest.get(name, now) != now}
+        if fields and (now_fields := set(context_fields(version).parts)):
+            differing |= fields ^ now_fields
+        fields = set(context_fields(version).parts) or fields
         if differing:
-            found[key] = tuple(differing)
+            found[key] = tuple(map(words_of, sorted(differing)))
         latest.update(version.parts)
     return found

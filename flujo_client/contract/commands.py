@@ -1,4 +1,4 @@
-"""What the planner of an agentic loop may say, and what is written down of each of its turns.
+"""What the planner of an agentic loop may answer, and what is recorded of each of its turns.
 
 It must not carry a command out: that is the loop's part. In: what a planner answered; out: one of three commands, or what is wrong.
 """
@@ -48,7 +48,7 @@ class FinishCommand(BaseModel):
 
 
 AgentCommand: TypeAlias = Annotated[RunAgentCommand | AskHumanCommand | FinishCommand, Field(discriminator="type")]
-"""Any of the three, told apart by `type`."""
+"""Any of the three, distinguished by `type`."""
 
 COMMAND: Final[TypeAdapter[RunAgentCommand | AskHumanCommand | FinishCommand]] = TypeAdapter(AgentCommand)
 """Reads a command out of data or JSON."""
@@ -59,8 +59,8 @@ class ExecutedCommandLog(BaseModel):
 
     Attributes:
         turn: counted from 1.
-        command: what the planner said.
-        result: what came of it: the agent's output, the person's answer, the final answer; for an agent that there is not, or that
+        command: the planner's.
+        result: of the command: the agent's output, the person's answer, the final answer; for an agent that there is not, or that
             failed, a mapping with `error`.
         loop: the loop's address, which no other loop of the run has.
     """
@@ -69,6 +69,22 @@ class ExecutedCommandLog(BaseModel):
     command: AgentCommand
     result: Any = None
     loop: str = ""
+
+
+class PlannerBrief(BaseModel):
+    """What a planner gets at a turn, as it is stored and sent: without the turns so far, which are in the context.
+
+    Attributes:
+        goal: the loop's input.
+        agents: the names of those it may have run.
+        turn: counted from 1.
+        max_turns: turns at most.
+    """
+
+    goal: Any
+    agents: list[str]
+    turn: int
+    max_turns: int
 
 
 COMMAND_SCHEMA: Final[dict[str, Any]] = {

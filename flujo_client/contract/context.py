@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from flujo_client.contract.commands import ExecutedCommandLog
 
 TASK_FIELDS = ("is_background_task", "task_id", "parent_run_id", "background_error", "background_error_category")
-"""What a context says of a run in the background; it is that run's alone."""
+"""The part of a context about a run in the background, which only that run has."""
 
 
 class ContextState(Enum):
@@ -27,7 +27,7 @@ class ContextState(Enum):
 
 
 class HumanInteraction(BaseModel):
-    """One question to a person and its answer; `answer` is None where the time for one was over.
+    """One question to a person and its answer; `answer` is None where the question expired.
 
     `at` is when the answer was given, in unix seconds.
     """
@@ -41,7 +41,7 @@ class HumanInteraction(BaseModel):
 
 
 class ConversationTurn(BaseModel):
-    """One thing that was said, by the `assistant` or by the `user`; `step` is the one whose output it is, None for a person's."""
+    """One message, of the `assistant` or of the `user`; `step` is the one whose output it is, None for a person's."""
 
     role: Literal["user", "assistant"]
     content: str
@@ -51,12 +51,12 @@ class ConversationTurn(BaseModel):
 class PipelineContext(BaseModel):
     """The context used when a run is given context data and its pipeline names no model of its own.
 
-    Unknown fields are kept; assignment is validated. `step_outputs` holds every successful step's output by the step's name;
+    Unknown fields are retained; assignment is validated. `step_outputs` holds every successful step's output by the step's name;
     `import_artifacts` what an import is given under its key; a state machine writes `current_state` and goes where `next_state`
     says; `scratchpad` is yours. `hitl_history` holds what people were asked and what they answered, `conversation_history` the same as
     turns; while a question is open, `status` is paused and `pause_message` holds its text. `command_log` holds the turns of agentic
     loops. In a run in the background
-    `is_background_task`, `task_id` (its id) and `parent_run_id` say so; `background_error` and `background_error_category` tell why it failed, and
+    `is_background_task`, `task_id` (its id) and `parent_run_id` say so; `background_error` and `background_error_category` give why it failed, and
     when it is started again, why it had.
     """
 

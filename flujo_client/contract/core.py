@@ -1,15 +1,13 @@
-"""Pydantic's core schemas: how pydantic goes about validating a type. Pure. In: a type, or a validator. Out: its core schema."""
+"""Pydantic's core schemas: how pydantic validates a type. Pure. In: a type, or a validator. Out: its core schema."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 from pydantic import TypeAdapter
 from pydantic.errors import PydanticUserError
 from pydantic_core import SchemaValidator
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 Core = dict[str, Any]
 
@@ -24,7 +22,7 @@ def core_of(kind: Any) -> Core | None:
     try:
         core: Any
         if isinstance(validator, SchemaValidator):
-            made: Any = validator.__reduce__()  # what it is pickled as; nothing else tells its schema
+            made: Any = validator.__reduce__()  # what it is pickled as; nothing else exposes its schema
             core = made[1][0]
         else:
             core = TypeAdapter(kind).core_schema
@@ -49,5 +47,5 @@ def schemas_in(core: Any) -> Iterator[Core]:
 
 
 def is_by_name(name: str, value: Any) -> bool:
-    """Tell whether a part of a core schema holds schemas under names of the author's, which may be those of pydantic's own keys."""
+    """Return whether a part of a core schema holds schemas under names of the author's, which may be those of pydantic's own keys."""
     return name in {"fields", "choices"} and isinstance(value, dict)

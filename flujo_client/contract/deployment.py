@@ -1,4 +1,4 @@
-"""What Postgres and Redis say of themselves and of the work in them: the facts that `flujo doctor` judges."""
+"""What Postgres and Redis report of themselves and of their work: the facts that `flujo doctor` judges."""
 
 from __future__ import annotations
 
@@ -6,17 +6,39 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class ParkedPipeline:
-    """A pipeline that no worker can carry on: how many of its runs are parked, and why one of them is."""
+class ParkedPlan:
+    """Parked runs that use one plan of a pipeline.
+
+    Attributes:
+        reference: the pipeline's.
+        fingerprint: the plan's, its first 12 characters.
+        build: what workers that had the plan's code called it; None if none of them had a name for it.
+        runs: how many they are.
+        is_pinned: only code of that plan may continue them.
+        is_live: a worker of that build is alive.
+        reason: why one of them is parked.
+    """
 
     reference: str
-    reason: str
+    fingerprint: str
+    build: str | None
     runs: int
+    is_pinned: bool
+    is_live: bool
+    reason: str = ""
+
+    @property
+    def change(self) -> str | None:
+        """Return how runs that are pinned to code that no live worker has can continue; None for others."""
+        if not self.is_pinned or self.is_live:
+            return None
+        build = "" if self.build is None else f" --build {self.build}"
+        return f"flujo worker{build}, with that code; or flujo runs upgrade --pipeline {self.reference}"
 
 
 @dataclass(frozen=True, slots=True)
 class DatabaseFacts:
-    """What the database says.
+    """What the database reports.
 
     Attributes:
         version: of the server, such as `18.1`.
@@ -24,7 +46,7 @@ class DatabaseFacts:
         connections: how many clients are connected, of at most `max_connections`.
         not_granted: what the role may not do: privileges on tables of ours.
         waiting: how many attempts wait in each queue.
-        parked: pipelines with parked runs.
+        parked: plans that parked runs use.
         models: which agents of the pipelines that ran lately name.
     """
 
@@ -34,13 +56,13 @@ class DatabaseFacts:
     max_connections: int
     not_granted: tuple[str, ...] = ()
     waiting: tuple[tuple[str, int], ...] = ()
-    parked: tuple[ParkedPipeline, ...] = ()
+    parked: tuple[ParkedPlan, ...] = ()
     models: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerFacts:
-    """What Redis says; None where it does not.
+    """What Redis reports; None where it does not.
 
     Attributes:
         version: of the server.

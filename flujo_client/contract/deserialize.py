@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 from pydantic import TypeAdapter
 
@@ -10,10 +10,7 @@ from flujo_client.contract.ambiguity import ambiguity
 from flujo_client.contract.fail_fast import fail_fast
 from flujo_client.errors import SerializationError
 from flujo_client.serial.custom import deserializer_for, name_of
-from flujo_client.serial.tree import type_name
-
-if TYPE_CHECKING:
-    from flujo_client.serial.tree import Tree
+from flujo_client.serial.tree import Tree, type_name
 
 T = TypeVar("T")
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from flujo_client.address import ROOT, AttemptKey
 from flujo_client.errors import SerializationError
 from flujo_client.serial import Packed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 WIRE_VERSION = 1
 TASK_ATTEMPT = "flujo.attempt"
@@ -34,7 +32,7 @@ TASKS: dict[AttemptKind, str] = {
 
 @dataclass(frozen=True, slots=True)
 class RunHeader:
-    """What every message of one run carries alike.
+    """What all messages of one run have in common.
 
     Attributes:
         reference: where workers find the pipeline, `module:attribute`.
@@ -48,6 +46,7 @@ class RunHeader:
             client that sends none.
         limits: the budgets that the run's attempts must reserve from, in the words of `flujo_client.pipeline.limits`; None where
             nothing limits any of them.
+        is_gated: the run has passed gates, so that its end admits another one.
     """
 
     run: str
@@ -62,6 +61,7 @@ class RunHeader:
     aros: Mapping[str, Any] | None = None
     settings: Mapping[str, Any] | None = None
     limits: Mapping[str, Any] | None = None
+    is_gated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Envelope:
         version: the scope's version that `context` is the snapshot of; checked again in the merge.
         context: None when the run has no context; a reference when it is above the inline limit.
         guidance: why the attempt before this one failed.
-        kind: a try at a step; the start of a scope that begins with a container; the join of a fan-out; or going on with a person's
+        kind: a try at a step; the start of a scope that begins with a container; the join of a fan-out; or continuing with a person's
             answer.
         code: the versions of code that the conversation it is in was held with until now (`flujo_client/contract/code.py`).
         lanes: the fan-outs this work is in, outermost first, each with the lane it runs in: what its part in their chords is
@@ -95,22 +95,22 @@ class Envelope:
 
     @property
     def key(self) -> str:
-        """The attempt's key, which is also its Celery task id."""
+        """Return the attempt's key, which is also its Celery task id."""
         return str(AttemptKey(self.ticket.run, self.address, self.step, self.number, self.kind))
 
     @property
     def begins_run(self) -> bool:
-        """Tell whether it is the first work of its run, whatever that begins with; one that was lost is so again."""
+        """Return whether it is the first work of its run, whatever that begins with; one that was lost is so again."""
         is_first = (self.address, self.version, self.number) == (self.ticket.root, 0, 1)
         return is_first and self.kind in ("step", "start")
 
     @property
     def references(self) -> tuple[Packed, ...]:
-        """What the envelope only points at, and a worker must fetch by digest."""
+        """Return what the envelope only points at, and a worker must fetch by digest."""
         return tuple(packed for packed in (self.input, self.context) if packed is not None and packed.is_reference)
 
     def inline(self, found: Mapping[str, Packed]) -> Envelope:
-        """Put in what the references point at. `found` maps digests to values; raises KeyError if one is missing."""
+        """Replace the references by what they point at. `found` maps digests to values; raises KeyError if one is missing."""
         context = self.context
         return replace(
             self,
@@ -148,6 +148,7 @@ class Envelope:
             "guidance": self.guidance,
             "lanes": dict(self.lanes),
             **({"code": list(self.code)} if self.code else {}),
+            **({"gated": True} if ticket.is_gated else {}),
         }
 
     @classmethod
@@ -175,6 +176,7 @@ class Envelope:
                     aros=wire.get("aros"),
                     settings=wire.get("settings"),
                     limits=wire.get("limits"),
+                    is_gated=wire.get("gated") is True,
                 ),
                 address=wire["address"],
                 step=wire["step"],

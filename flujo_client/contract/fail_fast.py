@@ -8,17 +8,14 @@ a value. Out: nothing, or a `ValidationError` with a few errors.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticCustomError, SchemaError, SchemaValidator
 from pydantic_core.core_schema import no_info_before_validator_function
 
 from flujo_client.contract.core import Core, core_of, is_by_name, schemas_in
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 LARGE: Final = 10_000
 """Parts of a value from which on it is large."""
@@ -54,7 +51,7 @@ def fail_fast_json(kind: Any, text: str, **options: Any) -> None:
 
     Args:
         kind: as for `fail_fast`.
-        text: the text; if it is not JSON, pydantic is left to say so.
+        text: the text; if it is not JSON, pydantic reports it.
         options: of `validate_json`, such as `strict`.
 
     Raises:
@@ -113,7 +110,7 @@ def _made(kind: Any) -> SchemaValidator | None:
 
 
 def _is_strict(core: Core) -> bool:
-    """Tell whether a schema takes more from JSON than from Python: a function in front of it would make Python of JSON."""
+    """Return whether a schema takes more from JSON than from Python: a function in front of it would make Python of JSON."""
     is_strict = core.get("strict") and core["type"] not in _SAME_IN_BOTH
     return bool(is_strict or (core.get("config") or {}).get("strict"))
 

@@ -9,17 +9,15 @@ at least one.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
+
+import jsonschema_rs
 
 from flujo_client.contract.branches import Branch, likeliest
 from flujo_client.contract.schema import Check, Schema, children, kind_of, parts, size_of, step
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    import jsonschema_rs
 
 Path = tuple[str | int, ...]
 MOST: Final = 16
@@ -49,7 +47,7 @@ class Fault:
     Attributes:
         path: keys and indexes of the place.
         keyword: the rule.
-        message: what is wrong, as a checker says it; it may repeat the value.
+        message: what is wrong, in a checker's words; it may repeat the value.
         found: what is there.
         rule: what the rule asks for.
         branch: of a union that no branch of holds; the faults of that branch follow.
@@ -69,7 +67,7 @@ class _Place(NamedTuple):
     value: Any
     path: Path
     is_guess: bool = False
-    """It belongs to a branch that the value may not have meant: unions in there are not told."""
+    """It belongs to a branch that the value may not have meant: unions in there are not reported."""
 
 
 def faults(check: Check, value: Any, most: int = MOST) -> list[Fault]:
@@ -84,7 +82,7 @@ def most_specific(found: Iterable[Fault]) -> list[Fault]:
 
 
 class _Spent(Exception):
-    """The walk has used up its work."""
+    """The walk has used up its budget."""
 
 
 class _Walk:
@@ -220,7 +218,7 @@ class _Walk:
         return self._holds(_Place(sub["unevaluatedProperties"], pointer, place.value[key], (*place.path, key)))
 
     def _evaluated(self, sub: Schema, place: _Place, seen: set[int]) -> set[str]:
-        """Return the members that the schema, or one that is applied beside it and holds, speaks of."""
+        """Return the members that the schema, or one that is applied beside it and holds, names."""
         if isinstance(sub, bool) or id(sub) in seen:
             return set()
         seen.add(id(sub))
@@ -278,7 +276,7 @@ def _fault(
 
 
 def _unsaid(place: _Place) -> Fault:
-    """Say that a place does not hold where nothing more is known: too deep, too large, or a rule that is not looked into."""
+    """Return a fault without details, where no more is known: too deep, too large, or a rule that is not examined."""
     keyword = "unevaluatedItems" if isinstance(place.sub, dict) and "unevaluatedItems" in place.sub else UNSAID
     return _fault(place, keyword, "the value does not match the schema")
 

@@ -13,7 +13,7 @@ from flujo_client.contract.results import PipelineResult, StepResult
 
 
 class Payload(BaseModel):
-    """What every payload tells.
+    """What every payload contains.
 
     Attributes:
         run_id: the run it happened to; a child run has its own.
@@ -41,7 +41,7 @@ class PreRunPayload(Payload):
 
 
 class PostRunPayload(Payload):
-    """A run has ended, however it did.
+    """A run has ended, successfully or not.
 
     Attributes:
         pipeline_result: what `RunHandle.result` gives.
@@ -52,7 +52,7 @@ class PostRunPayload(Payload):
 
 
 class StepPayload(Payload):
-    """What a payload of a step tells.
+    """What a payload of a step contains.
 
     Attributes:
         step_name: the step.
@@ -88,10 +88,10 @@ class PostStepPayload(StepPayload):
 
 
 class OnStepFailurePayload(StepPayload):
-    """A step has failed for good: no attempt follows.
+    """A step has failed permanently: no attempt follows.
 
     Attributes:
-        step_result: what came of its last attempt, with the reason as `feedback`.
+        step_result: the result of its last attempt, with the reason as `feedback`.
     """
 
     event_name: Literal["on_step_failure"] = "on_step_failure"

@@ -1,36 +1,34 @@
-"""The join signal: the message that says which fan-out is to be joined. Ids only, for every message of a fan-out carries a copy.
+"""The join signal: the message that names the fan-out to join. Ids only, for every message of a fan-out carries a copy.
 
 It proves nothing and decides nothing: whether a fan-out's branches are all closed is read from the rows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flujo_client.address import AttemptKey
 from flujo_client.contract.envelope import TASK_JOIN, WIRE_VERSION
 from flujo_client.errors import SerializationError
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 @dataclass(frozen=True, slots=True)
 class JoinSignal:
-    """Rings for one fan-out, as often as it likes."""
+    """The signal for one fan-out; it may be sent any number of times."""
 
     run: str
     address: str
 
     @property
     def step(self) -> str:
-        """The name of the fan-out's node."""
+        """Return the name of the fan-out's node."""
         return self.address.rpartition("/")[2]
 
     @property
     def key(self) -> str:
-        """The key of the join's work, which is also the signal's Celery task id, whoever publishes it."""
+        """Return the key of the join's work, which is also the signal's Celery task id, whoever publishes it."""
         return str(AttemptKey(self.run, self.address, self.step, 1, "join"))
 
     def to_wire(self) -> dict[str, Any]:

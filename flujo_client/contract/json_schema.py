@@ -1,6 +1,6 @@
-"""JSON Schemas as they are written in pipelines: what can be told of one before anything is sent, and whether a value holds under it.
+"""JSON Schemas as they are written in pipelines: what can be checked of one before anything is sent, and whether a value holds under it.
 
-`jsonschema-rs` is a worker's need: where only the client is installed, the workers find out what is wrong.
+Only workers need `jsonschema-rs`: where only the client is installed, they find what is wrong.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MOST_CHOICES = 10
 
 
 def wrong_schema(schema: Any) -> str | None:
-    """Say why this is not a JSON Schema; None if it is one, or if that cannot be checked here (workers then do)."""
+    """Return why this is not a JSON Schema; None if it is one, or if that cannot be checked here (workers then do)."""
     try:
         written = canonical(schema)
     except FlujoError as error:
@@ -41,7 +41,7 @@ def wrong_schema(schema: Any) -> str | None:
 
 
 def fits_schema(value: Any, schema: dict[str, Any], *, shows_value: bool = False) -> str | None:
-    """Say what is wrong with a value by a JSON Schema; None if nothing is, or if that cannot be checked here (the worker then does).
+    """Return what is wrong with a value by a JSON Schema; None if nothing is, or if that cannot be checked here (the worker then does).
 
     Args:
         value: what is checked.
@@ -67,7 +67,7 @@ def fits_schema(value: Any, schema: dict[str, Any], *, shows_value: bool = False
 
 
 def _broken(fault: Fault, *, shows_value: bool) -> str:
-    """Say which rule a value breaks, and how, where that takes a few words."""
+    """Return which rule a value breaks, and how, where that takes a few words."""
     from flujo_client.contract.schema import kind_of
 
     kind = kind_of(fault.found)

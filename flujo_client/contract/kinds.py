@@ -37,7 +37,7 @@ class KindSpec:
 
     @property
     def runs_bodies_again(self) -> bool:
-        """Tell whether a step inside it may run more than once."""
+        """Return whether a step inside it may run more than once."""
         return self.iterates or self.revisits
 
 

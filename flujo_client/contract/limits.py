@@ -47,7 +47,7 @@ class UsageLimits(_Amounts):
 
     @property
     def is_nothing(self) -> bool:
-        """Tell whether nothing is limited."""
+        """Return whether nothing is limited."""
         return self.total_cost_usd_limit is None and self.total_tokens_limit is None
 
 
@@ -92,7 +92,7 @@ def tightest(*limits: UsageLimits | None) -> UsageLimits:
 
 
 def money(dollars: float | Decimal) -> Decimal:
-    """US dollars that add up exactly, to a millionth of a millionth."""
+    """Return US dollars that add up exactly, to a millionth of a millionth."""
     return Decimal(str(dollars)).quantize(Decimal("1e-12"))
 
 
@@ -102,10 +102,10 @@ def dollars(amount: Decimal) -> str:
 
 
 def cost_exceeded(limit: Decimal, actual: Decimal) -> str:
-    """Say that a limit in US dollars is passed."""
+    """Return the message for an exceeded limit in US dollars."""
     return f"Cost limit of {dollars(limit)} exceeded. Current cost: {dollars(actual)}"
 
 
 def tokens_exceeded(limit: int, actual: int) -> str:
-    """Say that a limit in tokens is passed."""
+    """Return the message for an exceeded limit in tokens."""
     return f"Token limit of {limit} exceeded. Current tokens: {actual}"

@@ -1,4 +1,4 @@
-"""What came of an attempt, as a value that serialises.
+"""The result of an attempt, as a value that serialises.
 
 Exceptions become outcomes in the worker's `runtime/faults.py` and exceptions again in `flujo_client/contract/results.py`;
 nothing expected is raised in between.
@@ -6,18 +6,14 @@ nothing expected is raised in between.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+from flujo_client.contract.code import CodeMark
 from flujo_client.errors import PricingNotConfiguredError
-from flujo_client.serial import storable_text
+from flujo_client.serial import Packed, storable_text
 from flujo_client.sizes import MAX_ERROR_TEXT, MAX_ERROR_WORD, MAX_TRACEBACK_BYTES
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from flujo_client.contract.code import CodeMark
-    from flujo_client.serial import Packed
 
 CONTROL_FLOW = "control_flow"
 OutcomeKind = Literal["success", "failure", "aborted", "lost", "cancelled", "limit"]
@@ -33,12 +29,12 @@ _TEXTS = {
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What went wrong in an attempt, as data that keeps the original class, message and code.
+    """What went wrong in an attempt, as data with the original class, message and code.
 
     Attributes:
         tool: of a pause, the tool whose agent asked: the answer is that agent's.
-        traceback: the user's part of the traceback; empty if no code of theirs took part, and in rows of older versions.
-        raised: the error itself, where it was raised in this process and is kept. It is never sent.
+        traceback: the user's part of the traceback; empty if no user code took part, and in rows of older versions.
+        raised: the error itself, where it was raised in this process and is retained. It is never sent.
     """
 
     category: str
@@ -68,7 +64,7 @@ class Fault:
 
     @property
     def stops_run(self) -> bool:
-        """Tell whether it passes through every container untouched: control flow, or strict costs without a price."""
+        """Return whether it passes through every container untouched: control flow, or strict costs without a price."""
         return self.category == CONTROL_FLOW or self.code == PricingNotConfiguredError.code
 
     @classmethod
@@ -88,7 +84,7 @@ class Usage:
 
     @property
     def is_nothing(self) -> bool:
-        """Tell whether there is nothing to record."""
+        """Return whether there is nothing to record."""
         return not (self.input_tokens or self.output_tokens or self.requests or self.cost_usd)
 
     def __add__(self, other: Usage) -> Usage:
@@ -105,7 +101,7 @@ NO_USAGE = Usage()
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One line of a run's story. `data` is plain JSON, safe for Postgres."""
+    """One event of a run. `data` is plain JSON, safe for Postgres."""
 
     name: str
     data: dict[str, Any] = field(default_factory=dict)
@@ -115,7 +111,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """One accepted repair, as the optional correction ledger keeps it.
+    """One accepted repair, as the optional correction ledger stores it.
 
     Attributes:
         schema_hash: SHA-256 of the schema's canonical JSON.
@@ -138,7 +134,7 @@ class Correction:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one attempt.
+    """The result of one attempt.
 
     Attributes:
         kind: how it ended.
@@ -146,8 +142,8 @@ class Outcome:
         context: the context after a success; None when it is unchanged.
         fault: what went wrong, for everything else.
         latency_s: seconds from claim to outcome, by the worker's monotonic clock.
-        corrections: for the correction ledger; empty unless the project keeps one.
-        code: what code it was performed with; None where nothing was performed, or that cannot be told.
+        corrections: for the correction ledger; empty unless the project has one.
+        code: what code it was performed with; None where nothing was performed, or the code is not known.
     """
 
     kind: OutcomeKind

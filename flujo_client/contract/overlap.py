@@ -1,22 +1,21 @@
 """Checks values by schemas whose alternatives overlap through several levels, in time in proportion to schema and value.
 
-jsonschema-rs asks each alternative of a union anew: where two of them ask the same of what is below, the questions double with every
-level (ADR 26). Here each part of the schema is asked once for each part of the value; what looks no deeper than one part is left to
+jsonschema-rs checks each alternative of a union anew: where two of them check the same parts below, the checks double with every
+level (ADR 26). Here each part of the schema is checked once for each part of the value; what looks no deeper than one part is left to
 jsonschema-rs. Pure. In: a `Check` and a value; out: whether a part of the schema holds for it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from flujo_client.contract.schema import Check, Part, Schema
 
 MOST_LOOKS: Final = 4096
-"""Questions about one part of a value up to which jsonschema-rs is asked alone."""
+"""Checks of one part of a value up to which jsonschema-rs is used alone."""
 LEVELS: Final = 24
 """Levels of a schema that refers to itself which are counted."""
 
@@ -38,14 +37,14 @@ _WHOLE: Final = frozenset(
         "$dynamicRef",
     ]
 )
-"""Keywords that are asked with everything below them."""
+"""Keywords that are checked with everything below them."""
 
 Known = dict[tuple[int, int], tuple[Any, bool]]
-"""What is known, by part of the schema and part of the value; the value is kept so that its identity stays its own."""
+"""What is known, by part of the schema and part of the value; the value is referenced so that its `id` is not reused."""
 
 
 class Overlap:
-    """One schema's parts, asked once for each part of a value."""
+    """One schema's parts, checked once for each part of a value."""
 
     def __init__(self, check: Check) -> None:
         self._check = check
@@ -55,12 +54,12 @@ class Overlap:
         self.is_costly = _has_wide_union(check.root) and self._count((check.root, ""), LEVELS) > MOST_LOOKS
 
     def is_valid(self, value: Any) -> bool:
-        """Tell whether the whole schema holds for a value; what is asked about its parts until the next one is remembered."""
+        """Return whether the whole schema holds for a value; results for its parts are cached until the next one."""
         self._known = {}
         return self.holds(self._check.root, "", value)
 
     def holds(self, sub: Schema, place: str, value: Any) -> bool:
-        """Tell whether a part of the schema holds for a value, which must not have changed since it was asked about."""
+        """Return whether a part of the schema holds for a value, which must not have changed since it was checked."""
         return self._asked((sub, place), value, self._known)
 
     def _asked(self, part: Part, value: Any, known: Known) -> bool:
@@ -70,7 +69,7 @@ class Overlap:
         key = (id(sub), id(value))
         found = known.get(key)
         if found is None or found[0] is not value:
-            known[key] = value, True  # met again through a reference: it says no more than it did
+            known[key] = value, True  # found again through a reference: it adds nothing
             known[key] = found = value, self._answer(sub, place, value, known)
         return found[1]
 
@@ -108,13 +107,13 @@ class Overlap:
         return known
 
     def _count(self, part: Part, levels: int) -> int:
-        """Count how often one part of a value is asked about at most, so many levels below."""
+        """Count how often one part of a value is checked at most, so many levels below."""
         sub, place = self._check.resolved(*part)
         if isinstance(sub, bool) or not levels:
             return 1
         key = (id(sub), levels)
         if key not in self._looks:
-            self._looks[key] = 1  # met again through a reference
+            self._looks[key] = 1  # found again through a reference
             counts = [self._count(each, levels - 1) for each in _descending(sub, place)]
             counts += [self._count(each, levels) for each in _parts(sub, place, "allOf")]
             if (target := self._check.referred(sub["$ref"]) if isinstance(sub.get("$ref"), str) else None) is not None:
@@ -135,7 +134,7 @@ class Overlap:
 
 
 def _has_wide_union(root: Any) -> bool:
-    """Tell whether some union has two alternatives that look below the value itself."""
+    """Return whether some union has two alternatives that look below the value itself."""
     pending = [root]
     while pending:
         part = pending.pop()
@@ -165,7 +164,7 @@ def tags_of(sub: Any) -> Mapping[str, list[Any]]:
 
 
 def _are_tagged(branches: list[Any]) -> bool:
-    """Tell whether some member always says which branch is meant."""
+    """Return whether some member always says which branch is meant."""
     tags = [tags_of(each) for each in branches]
     names = set.intersection(*map(set, tags)) if tags else set()
     return any(all(not _same_value(one[name], other[name]) for one, other in combinations(tags, 2)) for name in names)

@@ -1,4 +1,4 @@
-"""What pipelines, runs and results are generic in, for type checkers: `Pipeline[str, MyContext]`. Both are `Any` where nothing is said."""
+"""What pipelines, runs and results are generic in, for type checkers: `Pipeline[str, MyContext]`. Both are `Any` by default."""
 
 from typing import Any
 

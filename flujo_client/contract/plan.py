@@ -6,24 +6,20 @@ fingerprint means that the code is not the code with which the run was started.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from flujo_client.contract.kinds import KINDS
+from flujo_client.contract.kinds import KINDS, KindSpec
 from flujo_client.serial import digest
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from flujo_client.contract.kinds import KindSpec
 
 PLAN_VERSION = 1
 
 OnChange = Literal["carry_on", "pin", "park"]
-"""What becomes of a run whose code has changed: it continues under the new code if that is possible, waits for a worker that still has the old
+"""What happens to a run whose code has changed: it continues under the new code if that is possible, waits for a worker that still has the old
 code, or waits until it is moved or cancelled (ADR 37)."""
 ON_CHANGE: Final = get_args(OnChange)
 
@@ -83,7 +79,7 @@ class Node:
 
     @property
     def is_fan_out(self) -> bool:
-        """Tell whether its children are branches, which run side by side and meet in a join."""
+        """Return whether its children are branches, which run side by side and meet in a join."""
         fans_out = self.spec.fans_out
         return bool(self.rules.get(fans_out)) if isinstance(fans_out, str) else fans_out
 
@@ -99,7 +95,7 @@ class Node:
         }
         if self.rules:
             tree["rules"] = self.rules
-        if self.bodies:  # pairs, for jsonb keeps no order
+        if self.bodies:  # pairs, for jsonb has no order
             tree["bodies"] = [[key, [node.to_tree() for node in nodes]] for key, nodes in self.bodies.items()]
         return tree
 
@@ -144,7 +140,8 @@ class Plan:
     Attributes:
         hooks: those of each pipeline in it that has some, by the path of the body it is, `""` for the outermost.
         blueprint: the text it was built from; None for a pipeline that a module holds.
-        on_change: what becomes of its runs when its code changes; None: what the project says.
+        on_change: what happens to its runs when its code changes; None: what the project says.
+        invariants: the static invariants of each pipeline in it that has some, as `hooks`.
     """
 
     name: str
@@ -156,9 +153,10 @@ class Plan:
     hooks: dict[str, Any] | None = None
     blueprint: str | None = None
     on_change: OnChange | None = None
+    invariants: dict[str, Any] | None = None
 
     def locate(self, address: str) -> PlanLocation:
-        """Find what a scope's address stands for; raises KeyError if it is none of this plan's."""
+        """Return what a scope's address stands for; raises KeyError if it is not in this plan."""
         location, here, container_address = PlanLocation(None, self.nodes, None), "", ""
         for part in address.split("/") if address else ():
             if location.nodes is None and location.container is not None:
@@ -174,6 +172,10 @@ class Plan:
             location = PlanLocation(container, body, above if body is None else container_address)
         return location
 
+    def node(self, address: str, step: str) -> Node:
+        """Return the node of a step in a scope; raises KeyError if it is not in this plan."""
+        return (self.locate(address).nodes or Nodes()).named(step)
+
     def to_tree(self) -> dict[str, Any]:
         """Return the plan as plain data, to be stored with its runs."""
         return {
@@ -186,6 +188,7 @@ class Plan:
             **({} if self.hooks is None else {"hooks": self.hooks}),
             **({} if self.blueprint is None else {"blueprint": self.blueprint}),
             **({} if self.on_change is None else {"on_change": self.on_change}),
+            **({} if self.invariants is None else {"invariants": self.invariants}),
         }
 
     @classmethod
@@ -193,7 +196,7 @@ class Plan:
         """Read a stored plan."""
         nodes = Nodes(Node.from_tree(node) for node in tree["nodes"])
         named = tree["name"], tree["version"], nodes, tree["context_model"]
-        rest = (tree.get(name) for name in ("resources", "hooks", "blueprint", "on_change"))
+        rest = (tree.get(name) for name in ("resources", "hooks", "blueprint", "on_change", "invariants"))
         return cls(*named, digest(tree), *rest)
 
 

@@ -16,7 +16,7 @@ Effect = Literal["option", "making", "result", "structure"]
 """What a difference changes: only how attempts are carried out; how a result is made; what a result is and where it goes; or which steps
 there are, in which order."""
 
-_OPTIONS: Final = frozenset({"max_attempts", "backoff", "queue", "meta", "config", "usage_limits", "message"})
+_OPTIONS: Final = frozenset({"max_attempts", "backoff", "queue", "meta", "config", "usage_limits", "limit", "message"})
 _MODEL_OPTIONS: Final = frozenset({"config.temperature", "config.top_k", "config.top_p", "config.max_tokens"})
 _RESULTS: Final = frozenset({"agent.output", "sink_to", "updates_context", "validate_fields", "input_schema", "rules"})
 _BOUNDS: Final = frozenset({"max_loops", "max_visits", "max_concurrency", "expires_s", "on_expiry", "escalate_to"})
@@ -29,7 +29,8 @@ _WORDS: Final = {
     "config.timeout_s": "timeout",
     "context_model": "context model",
 }
-_LONGEST: Final = 60
+LONGEST: Final = 60
+"""Characters of the longest value that is shown whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class Difference:
         around: the bodies it is in, outermost first: the path of each, and the place in it.
         aspect: what changed about it, as a dotted path of the plan.
         old, new: the values, where they are short, or the names.
+        lines: how a longer text changed, as a diff, shortened.
     """
 
     what: What
@@ -54,6 +56,7 @@ class Difference:
     aspect: str = ""
     old: str | None = None
     new: str | None = None
+    lines: tuple[str, ...] = ()
 
     @property
     def body(self) -> str:
@@ -66,9 +69,14 @@ class Difference:
             return f"{where}: '{self.key}' was {self.what}"
         if self.what == "renamed":
             return f"{where} was renamed to '{self.new}'"
-        if self.what != "changed":
-            return f"{where} was {self.what}"
         aspect = _WORDS.get(self.aspect, self.aspect)
+        if self.what != "changed":
+            shown = self.old or self.new
+            return (
+                f"{where}: {aspect} was {self.what}{f' ({shown})' if shown else ''}"
+                if aspect
+                else f"{where} was {self.what}"
+            )
         shown = f" from {self.old} to {self.new}" if self.old is not None and self.new is not None else ""
         return f"{where}: {aspect} changed{shown}"
 
@@ -81,7 +89,7 @@ def differences(old: Plan, new: Plan) -> tuple[Difference, ...]:
 def _of_pipeline(old: Plan, new: Plan) -> Iterator[Difference]:
     effects: dict[str, Effect] = {"context_model": "result", "resources": "making"}
     before, after = old.to_tree(), new.to_tree()
-    for aspect in ("name", "version", "on_change", "hooks", "resources", "context_model"):
+    for aspect in ("name", "version", "on_change", "hooks", "invariants", "resources", "context_model"):
         if before.get(aspect) != after.get(aspect):
             yield _changed(aspect, before.get(aspect), after.get(aspect), effects.get(aspect, "option"))
 
@@ -191,4 +199,4 @@ def _shown(aspect: str, value: Any) -> str | None:
     if aspect in ("agent.prompt", "agent.made_of") or (value is not None and not isinstance(value, str | int | float)):
         return None
     text = "none" if value is None else repr(value)
-    return text if len(text) <= _LONGEST else None
+    return text if len(text) <= LONGEST else None

@@ -31,7 +31,7 @@ CONVERSIONS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 """What `coercion.allow` may list for each type that a schema asks for."""
 
 MAX_STEPS: Final = 250_000
-"""Steps of searching and repairing one text, where nobody says."""
+"""Steps of searching and repairing one text, by default."""
 
 MOST_SAMPLES: Final = 5
 """Plans that the consensus gate may sample."""
@@ -58,7 +58,7 @@ class ProcessingSettings:
         anyof_strategy: `first-pass`, the only one defined.
         max_characters: of a text that is searched and repaired; a longer one is only decoded.
         max_steps: of searching and repairing one text, about one for each bracket, scalar and separator.
-        max_ms_per_mb: processor time of the search for the value, in milliseconds for each megabyte beyond the first half second; counted
+        max_ms_per_mb: processor time of the search for the value, in milliseconds for each megabyte beyond the first quarter of a second; counted
             where the caller gives a clock.
 
     Raises:
@@ -101,12 +101,12 @@ class ProcessingSettings:
 
     @property
     def full(self) -> bool:
-        """Whether tiers, unions and list conversions are on."""
+        """Return whether tiers, unions and list conversions are on."""
         return self.aop == "full"
 
     @property
     def level(self) -> int:
-        """The tolerant level that counts: none outside `full`."""
+        """Return the tolerant level that counts: none outside `full`."""
         return self.tolerant_level if self.full else 0
 
     def permits(self, kind: str, conversion: str) -> bool:
@@ -124,11 +124,11 @@ class PrecheckSettings:
         timeout_s: seconds that the whole precheck may take.
         score_threshold: a score below it is a failure.
         required_context_keys: what has to be in the context, not null.
-        inject_feedback: `prepend` to a text input, to a `context_key`, or None: told in events only.
+        inject_feedback: `prepend` to a text input, to a `context_key`, or None: in events only.
         retry_guidance_prefix: what `prepend` writes before the feedback.
         context_feedback_key: where `context_key` puts it, for this attempt.
         delimiters: between which a plan is in a text.
-        goal_context_key: the context's field that says what the plan is for, told to the validator.
+        goal_context_key: the context's field that says what the plan is for, passed to the validator.
         consensus_agent: who writes the plans that are compared; without one there is no consensus gate.
         consensus_samples: how many plans are compared, at most 5.
         consensus_threshold: an agreement (mean pairwise Jaccard) below it is a disagreement.
@@ -231,7 +231,7 @@ class ProcessingConfigModel:
 
 
 def resolve(block: Mapping[str, Any] | None, table: Mapping[str, Any] | None) -> ProcessingConfigModel | None:
-    """Put a step's block over the project's `[aros]` table over what is built in; None where AROS is not to act.
+    """Merge a step's block over the project's `[aros]` table over the defaults; None where AROS is not to act.
 
     Args:
         block: the step's own `processing`, if it has one.

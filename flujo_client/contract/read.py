@@ -125,7 +125,7 @@ class _Reading:
         return _without_failed(result, own) if node.is_fan_out else result
 
     def _fallback(self, scope: ScopeRecord, children: Sequence[SequenceRows]) -> StepResult:
-        """Of a step that needed no fallback its own result; else one under its name, with what both did in it."""
+        """Return the step's own result if it needed no fallback; else one under its name that combines both."""
         inside = [each for child in children for each in self.nodes(child.nodes)]
         last, result = inside[-1] if inside else NO_AGENT, self._scope(scope, inside, NO_AGENT)
         if len(children) == len(inside) == 1 and last.success == result.success:
@@ -138,7 +138,7 @@ class _Reading:
         return result.model_copy(update=both)
 
     def _cached(self, scope: ScopeRecord, children: Sequence[SequenceRows]) -> StepResult:
-        """Of a step that was run its own result; else one without an attempt, for nothing was tried."""
+        """Return the step's own result if it was run; else one without an attempt, for nothing was tried."""
         inside = [each for child in children for each in self.nodes(child.nodes)]
         result = self._scope(scope, inside, NO_AGENT)
         if inside and inside[-1].success == result.success:
@@ -149,7 +149,7 @@ class _Reading:
         return self._scope(child.scope, self.nodes(child.nodes), NO_AGENT)
 
     def _scope(self, scope: ScopeRecord, inside: list[StepResult], own: StepResult) -> StepResult:
-        """By the same rules for every container and every child of one."""
+        """Return the result of a container or a child of one, by the same rules for all."""
         has_succeeded, metadata = scope.status == "succeeded", {**own.metadata_, **scope.metadata}
         feedback = metadata.pop("feedback", None)
         return StepResult(
@@ -167,7 +167,7 @@ class _Reading:
         )
 
     def _why(self, scope: ScopeRecord, inside: Sequence[StepResult]) -> str | None:
-        """Why a scope failed: by its own fault, by the first thing in it that did, or by the run's end."""
+        """Return why a scope failed: by its own fault, by the first thing in it that did, or by the run's end."""
         if scope.fault is not None:
             return scope.fault.feedback
         failed = next((each.feedback for each in inside if not each.success), None)

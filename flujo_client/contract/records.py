@@ -1,16 +1,16 @@
-"""A run as it is recorded and read back: values between the doors to Postgres and everyone else."""
+"""A run as it is recorded and read back: values between the modules that access Postgres and all others."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.errors import ClientError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-    from datetime import datetime
-
+    from flujo_client.contract.admission import Gate
     from flujo_client.contract.envelope import AttemptKind, Envelope
     from flujo_client.contract.outcome import Correction, Fault
     from flujo_client.contract.plan import Plan
@@ -50,7 +50,8 @@ class NewRun:
     Attributes:
         first: the first attempt's envelope, as it will be published.
         blobs: values above the inline limit, which the envelope only points at.
-        digest: of pipeline, input and context, to tell a repeated enqueue from another one under the same key.
+        digest: of pipeline, input and context, to distinguish a repeated enqueue from another one under the same key.
+        gates: what it has to pass before its first message is published.
     """
 
     first: Envelope
@@ -59,6 +60,7 @@ class NewRun:
     blobs: tuple[Packed, ...] = ()
     idempotency_key: str | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
+    gates: tuple[Gate, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,7 @@ class RunRecord:
         is_background: that run does not wait for it.
         retry_of: the run in the background that it starts again, and `retries` how many were started again before it, itself included.
         forked_from: the run it was forked from by a retry, at the step `from_step`.
+        waits_for: the gate that it waits at before its first step, in words; None for a run that was admitted.
     """
 
     id: str
@@ -101,13 +104,36 @@ class RunRecord:
     retries: int = 0
     forked_from: str | None = None
     from_step: str | None = None
+    waits_for: str | None = None
     tokens: int = 0
     cost_usd: float = 0.0
 
     @property
     def is_live(self) -> bool:
-        """Tell whether the run can still move."""
+        """Return whether the run can still move."""
         return self.status in LIVE_RUN
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """What stays of a run that retention deleted: a row of `flujo_deleted_runs`.
+
+    Attributes:
+        name: the pipeline's.
+        parent_run: the run that it was a step of, or that left it in the background.
+        tokens, cost_usd: what it spent with its child runs, those in the background left out.
+    """
+
+    id: str
+    name: str
+    tenant: str
+    status: str
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime
+    parent_run: str | None
+    tokens: int
+    cost_usd: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +181,7 @@ class ScopeRecord:
         name: what it is called in results; None for the root.
         place: its place among its siblings.
         output: its input, as long as it is open; its result once it has succeeded.
-        context: the one that it left, if it has succeeded and keeps one; the root's is the run's.
+        context: the one that it left, if it has succeeded and stores one; the root's is the run's.
         lanes: the fan-outs it is in, by address, with its lane in each.
         tokens, cost_usd: what the child run that was begun here has spent, with its own child runs.
     """
@@ -216,7 +242,7 @@ class AttemptRecord:
 
 @dataclass(frozen=True, slots=True)
 class BudgetRecord:
-    """One row of `flujo_budgets`, in US dollars and tokens; a limit of None is none.
+    """One row of `flujo_budgets`, in US dollars and tokens; None: no limit.
 
     Attributes:
         scope: `run:<first run>`, `step:<first run>:<path>` or `tenant:<tenant>:<day>`.
@@ -240,7 +266,7 @@ class EventRecord:
     """One row of `flujo_events`.
 
     Attributes:
-        at: when it was told, by the clock of who told it.
+        at: when it was emitted, by the emitter's clock.
         run_id: the run; None for what happened to a worker.
         cursor: the place to read on from. Ids do not do: of two branches the lower one may be committed later.
     """
@@ -257,7 +283,7 @@ class EventRecord:
 
 @dataclass(frozen=True, slots=True)
 class NoticeRecord:
-    """What a coordinator was told of one work row, and what it was answered while it decided.
+    """What a coordinator was notified of one work row, and the answers it got while it decided.
 
     Attributes:
         made: which of the run's rows it is, counted from 1 in the order they were made.
@@ -307,7 +333,7 @@ class CorrectionRecord:
 
 @dataclass(frozen=True, slots=True)
 class HeldRecord:
-    """Where a run stands that does not move: parked for a reason, or with attempts that wait in a queue."""
+    """Why a run makes no progress: parked for a reason, or with attempts that wait in a queue."""
 
     run: str
     reason: str | None = None
@@ -320,7 +346,8 @@ class WorkerRecord:
 
     Attributes:
         slots: how many attempts it runs at once; 0 of a process that a worker started for one attempt in quarantine.
-        queues: which it takes messages from; None: it has not said so yet, or is of a version that does not.
+        queues: which it takes messages from; None: it has not reported them yet, or is of a version that does not.
+        is_stopping: it takes no more work, and ends when what it works on has ended or was handed back.
     """
 
     id: str
@@ -331,7 +358,8 @@ class WorkerRecord:
     started_at: datetime
     is_live: bool
     queues: tuple[str, ...] | None = None
+    is_stopping: bool = False
 
     def serves(self, queues: Collection[str]) -> bool:
-        """Tell whether it takes messages from one of these queues; assumed of a live worker that has not said."""
+        """Return whether it takes messages from one of these queues; assumed of a live worker that has not reported them."""
         return self.is_live and self.slots > 0 and (self.queues is None or not set(queues).isdisjoint(self.queues))

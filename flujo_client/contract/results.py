@@ -18,7 +18,7 @@ E = TypeVar("E", bound=BaseException)
 
 
 class StepResult(BaseModel):
-    """What came of one step over all its attempts.
+    """The result of one step over all its attempts.
 
     Attributes:
         branch_context: of a container that succeeded, the context that it left to what came after it; of a branch or a path in its
@@ -42,7 +42,7 @@ class StepResult(BaseModel):
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """The same as `metadata_`."""
+        """Return the same as `metadata_`."""
         return self.metadata_
 
 
@@ -50,7 +50,7 @@ def track_parallel_costs(branch_results: Mapping[str, StepResult] | Sequence[Ste
     """Sum up what the branches of a fan-out spent that succeeded: US dollars and tokens.
 
     A branch's own figures hold all that counts inside it, so what nests in it is not counted again. What failed branches spent is
-    part of the run's totals, and told in the fan-out's `metadata_`.
+    part of the run's totals, and listed in the fan-out's `metadata_`.
     """
     results = branch_results.values() if isinstance(branch_results, Mapping) else branch_results
     counted = [each for each in results if each.success]
@@ -68,7 +68,7 @@ class Success(StepOutcome):
 
 
 class Failure(StepOutcome):
-    """A step failed for good."""
+    """A step failed permanently."""
 
     feedback: str | None
     step_result: StepResult
@@ -105,7 +105,7 @@ class Aborted(StepOutcome):
 class Failed(BaseModel):  # noqa: PLW1641 -- models can change and have no hash
     """Why a run ended as it did, with the original class, message and code.
 
-    `traceback` is the user's part of the traceback, as text; empty if no code of theirs took part.
+    `traceback` is the user's part of the traceback, as text; empty if no user code took part.
     """
 
     type_name: str = ""
@@ -144,7 +144,7 @@ _FACADE_STATUS = {"succeeded": "completed"}
 
 
 class PipelineResult(BaseModel, Generic[OutputT, ContextT]):
-    """What came of a run, generic in its output and its context. A run that failed, was cancelled or expired has its partial history and context here too.
+    """The result of a run, generic in its output and context. A run that failed, was cancelled or expired has its partial history and context.
 
     `pauses` are the questions a run waits for, those of its child runs too; it has none that is not paused.
     """
@@ -163,17 +163,17 @@ class PipelineResult(BaseModel, Generic[OutputT, ContextT]):
 
     @property
     def success(self) -> bool:
-        """Tell whether every step succeeded."""
+        """Return whether every step succeeded."""
         return self.run_status == "succeeded"
 
     @property
     def status(self) -> str:
-        """The run's status in the facade's words: `completed` for a run that succeeded."""
+        """Return the run's status in the facade's words: `completed` for a run that succeeded."""
         return _FACADE_STATUS.get(self.run_status, self.run_status)
 
     @property
     def signals(self) -> list[StepOutcome]:
-        """How the run turned: a `Paused` for each open question, an `Aborted` if it was stopped; nothing for any other run."""
+        """Return how the run turned: a `Paused` for each open question, an `Aborted` if it was stopped; nothing for any other run."""
         error = self.error or Failed()
         if self.run_status in ("cancelled", "expired") or error.code in _SIGNALS:
             return [Aborted(reason=error.message or self.run_status)]
@@ -222,7 +222,7 @@ class RefinementCheck(BaseModel):
 
 
 class Refinement(BaseModel):
-    """An artifact with what its critic said of it."""
+    """An artifact with its critic's answer."""
 
     artifact: Any = None
     check: RefinementCheck

@@ -1,24 +1,23 @@
-"""Where a run stands, as far as it decides whether it may continue under another plan, and where a difference is seen from there. Pure."""
+"""A run's state, as far as it decides whether it may continue under another plan, and a difference's position relative to it. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from flujo_client.contract.plan_difference import Difference
 from flujo_client.contract.records import LIVE_RUN, OPEN_ATTEMPT, SEQUENCE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from flujo_client.contract.plan import Nodes, Plan
-    from flujo_client.contract.plan_difference import Difference
 
 Position = Literal["before", "at", "after"]
-"""Where a difference is, seen from where the run stands."""
+"""Where a difference is, relative to the step that the run is at."""
 
 
 class ScopePlace(NamedTuple):
-    """Where one scope of a run stands; `cursor` is the place of the step that a sequence is at."""
+    """The state of one scope of a run; `cursor` is the place of the step that a sequence is at."""
 
     address: str
     kind: str
@@ -41,7 +40,7 @@ class AttemptPlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RunState:
-    """Where a run stands, as far as it decides whether it may continue under another plan.
+    """A run's state, as far as it decides whether it may continue under another plan.
 
     Attributes:
         root: the address at which it begins: empty, or a body's for a child run.
@@ -69,7 +68,7 @@ class RunState:
 
     @property
     def has_ended(self) -> bool:
-        """Tell whether the run can move no more."""
+        """Return whether the run can move no more."""
         return self.status not in LIVE_RUN
 
     @property
@@ -86,7 +85,7 @@ class Whereabouts:
     """Where a run is in its plan, by the paths of the bodies it has begun.
 
     Args:
-        plan: the plan the run goes by.
+        plan: the plan the run uses.
         state: its rows.
     """
 
@@ -113,7 +112,9 @@ class Whereabouts:
             self.stances.setdefault(body_path(nodes), set()).add((place, stance))
 
     def position(self, difference: Difference) -> Position:
-        """Return where a difference is, seen from the run: before what it is at, at it, or after."""
+        """Return where a difference is, seen from the run: before what it is at, at it, or after. It has its context with it."""
+        if not difference.step and difference.aspect.startswith("context"):
+            return "at"
         for body, place in reversed(difference.around):
             stances = self.stances.get(body)
             if stances is None:
@@ -126,23 +127,23 @@ class Whereabouts:
         return "after"
 
     def stance_at(self, difference: Difference) -> set[Stance]:
-        """Return how the sequences stand that are at the step that differs."""
+        """Return the stances of the sequences that are at the step that differs."""
         return {stance for place, stance in self.stances.get(difference.body, ()) if place == difference.place}
 
     def _has_begun_other_bodies(self, difference: Difference, body: str) -> bool:
-        """Tell whether the container in `body` that holds the difference has run bodies, none of which is the one that differs."""
+        """Return whether the container in `body` that holds the difference has run bodies, none of which is the one that differs."""
         inner = difference.around[[path for path, _ in difference.around].index(body) + 1][0]
         container = inner.rpartition("/")[0] + "/"
         return any(path.startswith(container) for path in self.stances)
 
 
 def _position(difference: Difference | None, place: int, at: int, stance: Stance) -> Position:
-    """Where something at `place` of a body is, seen from a sequence that is at `at`; None: something inside a step of the body."""
+    """Return where `place` of a body is, relative to a sequence at `at`; without a `difference`, of something inside a step."""
     if place != at:
         return "before" if place < at else "after"
     if difference is None:
         return "after"
-    if difference.what == "added" and difference.key is None:
+    if difference.what == "added" and difference.key is None and not difference.aspect:
         return "after" if stance == "coming" else "before"
     return "at"
 

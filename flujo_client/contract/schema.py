@@ -1,4 +1,4 @@
-"""A JSON Schema, compiled once: the one door to jsonschema-rs.
+"""A JSON Schema, compiled once: the only module that uses jsonschema-rs.
 
 It must not change a value, nor have jsonschema-rs list errors of a whole schema: that takes the errors of every branch of nested unions,
 and in a recursive schema the value decides how deep they nest (ADR 26). In: a JSON Schema (2020-12); out: whether it holds, which takes
@@ -9,14 +9,12 @@ linear engine; those that need another one get a low limit on backtracking.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
 
 import jsonschema_rs
 
 from flujo_client.contract.overlap import Overlap
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
 
 _ROOT: Final = "urn:flujo:schema"
 _DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -69,11 +67,11 @@ class Check:
 
     @property
     def is_overlapping(self) -> bool:
-        """Whether alternatives overlap through so many levels that they are asked part by part."""
+        """Return whether alternatives overlap through so many levels that they are checked part by part."""
         return self._overlap.is_costly
 
     def valid(self, value: Any) -> bool:
-        """Tell whether the value matches the whole schema; half a surrogate pair in a text never does."""
+        """Return whether the value matches the whole schema; half a surrogate pair in a text never does."""
         return _holds(self.is_valid, value)
 
     def compiled(self, schema: Schema, registry: jsonschema_rs.Registry | None = None) -> Any:
@@ -86,12 +84,12 @@ class Check:
             return build(schema, pattern_options=jsonschema_rs.FancyRegexOptions(backtrack_limit=_BACKTRACKS), **given)
 
     def holds(self, sub: Schema, pointer: str, value: Any) -> bool:
-        """Tell whether one part of the schema holds for one part of the value.
+        """Return whether one part of the schema holds for one part of the value.
 
         Args:
             sub: the part.
             pointer: its place in the root schema.
-            value: what it is asked of.
+            value: what is checked.
         """
         if self.is_overlapping:
             return _holds(functools.partial(self._overlap.holds, sub, pointer), value)
@@ -118,7 +116,7 @@ class Check:
         return known[1]
 
     def matches(self, pattern: str, key: str) -> bool:
-        """Tell whether a name is one that a pattern of the schema speaks of."""
+        """Return whether a name matches a pattern of the schema."""
         known = self._patterns.get(pattern)
         if known is None:
             known = self._patterns[pattern] = self.compiled({"$schema": _DRAFT, "pattern": pattern}).is_valid
@@ -156,12 +154,12 @@ class Check:
         return (part, target[1:]) if isinstance(part, dict | bool) else None
 
     def kinds(self, sub: Schema | None = None, pointer: str = "") -> frozenset[str]:
-        """Tell which types of value the schema could take, as far as its `type`, members and branches say."""
+        """Return the types of value that the schema could take, as far as its `type`, members and branches say."""
         sub, pointer = self.resolved(self.root if sub is None else sub, pointer)
         if isinstance(sub, bool):
             return ALL_KINDS
         if id(sub) not in self._kinds:
-            self._kinds[id(sub)] = ALL_KINDS  # met again through a reference: it says no more than it did
+            self._kinds[id(sub)] = ALL_KINDS  # found again through a reference: it adds nothing
             self._kinds[id(sub)] = self._kinds_of(sub, pointer)
         return self._kinds[id(sub)]
 
@@ -190,7 +188,7 @@ def types_of(sub: Mapping[str, Any]) -> list[str]:
 
 
 def kind_of(value: Any) -> str:
-    """Name the JSON type of a decoded value."""
+    """Return the JSON type of a decoded value."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -206,7 +204,7 @@ def parts(sub: Mapping[str, Any], pointer: str, keyword: str) -> Iterator[tuple[
 
 
 def members_of(check: Check, sub: Mapping[str, Any], pointer: str, key: str) -> Iterator[tuple[Schema, str]]:
-    """Return what an object's schema says of one member; a schema of what is left over only if nothing else speaks of it."""
+    """Return an object's schemas for one member; the schema of remaining members only if no other applies."""
     properties, patterns = sub.get("properties") or {}, sub.get("patternProperties") or {}
     found = [(properties[key], f"{pointer}/properties/{step(key)}")] if key in properties else []
     found += [
@@ -220,7 +218,7 @@ def members_of(check: Check, sub: Mapping[str, Any], pointer: str, key: str) -> 
 
 
 def children(check: Check, sub: Mapping[str, Any], pointer: str, value: Any) -> Iterator[tuple[Part, Any, str | int]]:
-    """Return the parts of a value that an object's or a list's schema speaks of: what it says of each, the part, its key or index."""
+    """Return the parts of a value that an object's or a list's schema covers: the schema of each, the part, its key or index."""
     if isinstance(value, dict):
         for key, member in value.items():
             yield from ((part, member, key) for part in members_of(check, sub, pointer, key))

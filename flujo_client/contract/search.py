@@ -1,6 +1,6 @@
 """What a tree search is made of: what its steps are given and answer, its state between them, its result.
 
-Values alone: how a search continues says `flujo_client/pipeline/tree_search_steps.py`.
+Values alone: how a search continues is in `flujo_client/pipeline/tree_search_steps.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from flujo_client.contract.context import PipelineContext
 from flujo_client.serial import canonical, safe_serialize
 
 CHARACTERS_OF_A_TOKEN = 4
-"""What a token is taken to be, where a path is cut: models count differently, and none is asked."""
+"""What a token is taken to be, where a path is cut: models count differently, and none is called."""
 
 
 class ProposerInput(BaseModel):
@@ -108,13 +108,13 @@ class SearchState(BaseModel):
 
     @property
     def asked(self) -> list[ProposerInput]:
-        """What the proposers are given next."""
+        """Return what the proposers are given next."""
         most = self.bounds.branching_factor
         return [ProposerInput(goal=self.goal, path=self._cut(path), branching_factor=most) for path in self.beam]
 
     @property
     def judged(self) -> list[EvaluatorInput]:
-        """What the evaluators are given next."""
+        """Return what the evaluators are given next."""
         return [
             EvaluatorInput(goal=self.goal, path=self._cut(above), candidate=last) for *above, last in self.candidates
         ]

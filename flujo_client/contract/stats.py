@@ -1,15 +1,35 @@
-"""What became of the runs of the last hours, in figures. Values only: Postgres counts (`gateway/sql/stats.sql`)."""
+"""The outcomes of the runs of the last hours, in figures. Values only: Postgres counts (`gateway/sql/stats.sql`)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from datetime import datetime
+from typing import Final
 
 from flujo_client.contract.records import LIVE_RUN
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from datetime import datetime
+JUDGED: Final = "step.judged"
+"""The event of a judgement."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvalRecord:
+    """How an attempt's output was judged: by a validator, by a precheck of its reasoning, or as a judged checklist or an evaluator's answer.
+
+    `score` is None where the judge gives none, `passed` where that is not for the judge to say.
+    """
+
+    at: datetime
+    run: str
+    pipeline: str
+    address: str
+    step: str
+    attempt: int
+    judge: str
+    score: float | None
+    passed: bool | None
+    feedback: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +65,11 @@ class RunStats:
 
     @property
     def runs(self) -> int:
-        """How many runs there are."""
+        """Return how many runs there are."""
         return sum(self.by_status.values())
 
     @property
     def success_rate(self) -> float | None:
-        """Which part of those that have ended succeeded; None where none has ended."""
+        """Return which part of those that have ended succeeded; None where none has ended."""
         ended = sum(count for status, count in self.by_status.items() if status not in LIVE_RUN)
         return self.by_status.get("succeeded", 0) / ended if ended else None

@@ -6,11 +6,8 @@ Pure, and in bounded time whatever was written: only the beginning of long texts
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable
 from itertools import islice
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 LONGEST, MOST = 60, 500
 """Characters of a word, and words that it is compared with."""

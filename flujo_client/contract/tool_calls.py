@@ -1,21 +1,22 @@
-"""The calls of agents as tools, found in the story of the attempt they were part of. Pure.
+"""The calls of agents as tools, found in the events of the attempt they were part of. Pure.
 
 In: an attempt's events. Out: those that belong to no call, and the calls, each with its own events and the calls inside it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from flujo_client.contract.trace import TraceEvent
 
 CALLED, RETURNED, RAISED = "agent_tool.called", "agent_tool.returned", "agent_tool.raised"
 REFUSED = ("agent_tool.input_invalid", "agent_tool.output_invalid")
 USAGE = "agent.usage"
+AGENT = "agent"
+"""The word of `agent.usage` for the step's own agent."""
 
 
 @dataclass
@@ -46,6 +47,17 @@ class ToolCall:
         elif event.name == USAGE:
             self.tokens += data.get("input_tokens", 0) + data.get("output_tokens", 0)
             self.cost_usd += data.get("cost_usd", 0.0)
+
+
+def auxiliary_calls(events: Sequence[TraceEvent]) -> list[ToolCall]:
+    """Return the model calls beside the agent's that an attempt's own events report: those of prechecks, processors, plugins and validators."""
+    found: list[ToolCall] = []
+    for event in events:
+        if event.name == USAGE and (called := str(event.data.get("call", AGENT))) != AGENT:
+            call = ToolCall(called, None, event.offset_s, "succeeded")
+            call.take(event)
+            found.append(call)
+    return found
 
 
 def tool_calls(events: Sequence[TraceEvent]) -> tuple[list[TraceEvent], list[ToolCall]]:

@@ -8,23 +8,23 @@
 
 Every attempt is at exactly one place. Work that does not try a step, the start of a container and the join of a fan-out, is shown in
 the container's attribute `work`; its events are the container's. A child run has a trace of its own: its container names it in the
-attribute `child_run`, and has what it spent. An attempt tells in `wait` what it waited `for` before it was at work, from when on and
-for how long (None: it still waits): an `answer`, its model's `breaker`, its `retry` or a `worker`. What code it was performed with is
-told by `code`, and which parts of that had changed since attempts that ended before it by `code_changed`.
+attribute `child_run`, and has what it spent. An attempt's `wait` holds what it waited `for` before it was at work, from when on and
+for how long (None: it still waits): an `answer`, its step's concurrency `limit`, its model's `breaker` or `rate` limit, its `retry` or a `worker`. `code` is the code
+it was performed with, and `code_changed` the parts of it that had changed since attempts that ended before.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel, Field
 
 from flujo_client.contract.code import changes_within_run
 from flujo_client.contract.kinds import KINDS, LOOP, STEP
 from flujo_client.contract.read import plain
-from flujo_client.contract.tool_calls import tool_calls
+from flujo_client.contract.tool_calls import auxiliary_calls, tool_calls
 from flujo_client.contract.tree import arrange
 from flujo_client.redact import preview, redact_tree
 from flujo_client.serial import dumps
@@ -44,11 +44,14 @@ OPEN = "open"
 BUDGET = "flujo.budget."
 RESUME = "resume"
 WAITING = ("ready", "queued", "paused")
-BREAKER, ANSWERED, UNANSWERED = "flujo.breaker.waiting", "run.answered", "run.unanswered"
+LIMIT, BREAKER, RATE = "flujo.limit.waiting", "flujo.breaker.waiting", "flujo.rate.waiting"
+ANSWERED, UNANSWERED = "run.answered", "run.unanswered"
+HELD_BACK: Final = {LIMIT: "limit", BREAKER: "breaker", RATE: "rate"}
+"""What an attempt that was claimed may wait for, by the events that report it."""
 
 
 class TraceEvent(BaseModel):
-    """One line of the story, `offset_s` seconds after the run was enqueued."""
+    """One event, `offset_s` seconds after the run was enqueued."""
 
     name: str
     level: str = "info"
@@ -77,6 +80,7 @@ def build_trace(
     *,
     hidden: Iterable[str] = (),
     code: Mapping[str, CodeVersion] | None = None,
+    options: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> TraceNode:
     """Make the tree of a run's rows.
 
@@ -84,9 +88,10 @@ def build_trace(
         run: the run.
         attempts: all its attempts, in the order they were made.
         scopes: all its scopes, read after the attempts.
-        events: its story; what names no attempt of these is told at the run.
+        events: its own; those that name none of these attempts are shown at the run.
         hidden: fields whose values are not shown, in addition to those whose names say that they are secret.
         code: the versions of code that the attempts name.
+        options: the resolved options of attempts, by their keys.
     """
     keys = {row.key for row in attempts}
     by_attempt: dict[str | None, list[TraceEvent]] = {}
@@ -102,6 +107,7 @@ def build_trace(
         attributes=_set(
             id=run.id,
             reason=run.reason,
+            waits_for=run.waits_for,
             forked_from=run.forked_from,
             from_step=run.from_step,
             tokens=run.tokens,
@@ -111,7 +117,9 @@ def build_trace(
         | _initial(run)
         | _contract(run, hidden),
         events=by_attempt.get(None, []),
-        children=_TraceBuilder(run, by_attempt, _code_changes(attempts, code or {})).nodes(arrange(attempts, scopes)),
+        children=_TraceBuilder(run, by_attempt, _code_changes(attempts, code or {}), options or {}).nodes(
+            arrange(attempts, scopes)
+        ),
     )
 
 
@@ -122,11 +130,15 @@ def spent(node: TraceNode, what: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _TraceBuilder:
-    """One run being told. By the keys of attempts: `events`, and the names of parts whose code changed since an attempt before."""
+    """The trace of one run being built.
+
+    By the keys of attempts: `events`, the names of parts whose code changed since an attempt before, and resolved `options`.
+    """
 
     run: RunRecord
     events: Mapping[str | None, list[TraceEvent]]
     changed: Mapping[str, tuple[str, ...]]
+    options: Mapping[str, Mapping[str, Any]]
 
     def nodes(self, nodes: Sequence[NodeRows]) -> list[TraceNode]:
         return [self._container(node) if node.scope or not node.tries else self._step(node) for node in nodes]
@@ -161,7 +173,7 @@ class _TraceBuilder:
         )
 
     def _start(self, node: NodeRows) -> TraceNode:
-        """Draw a container that is about to begin: it has no scope yet."""
+        """Return the node of a container that is about to begin: it has no scope yet."""
         return TraceNode(
             name=node.name,
             kind="start",
@@ -175,7 +187,7 @@ class _TraceBuilder:
         return self._scope(child.scope, kind, self.nodes(child.nodes))
 
     def _scope(self, scope: ScopeRecord, kind: str, children: list[TraceNode]) -> TraceNode:
-        """By the same rules for every container and every child of one; what the run's end left open ended with it."""
+        """Return the node of a container or a child of one, by the same rules for all; what the run's end left open ended with it."""
         metadata = dict(scope.metadata)
         feedback = metadata.pop("feedback", None)
         tokens, cost_usd = (sum(spent(each, what) for each in children) for what in ("tokens", "cost_usd"))
@@ -211,6 +223,7 @@ class _TraceBuilder:
                 **_facts(row),
                 code=row.code,
                 code_changed=list(self.changed.get(row.key, ())),
+                options=dict(self.options.get(row.key, {})),
                 wait=self._wait(row),
                 tokens=row.tokens,
                 cost_usd=row.cost_usd,
@@ -218,19 +231,24 @@ class _TraceBuilder:
             )
             | _budget(row),
             events=events,
-            children=[_call(each) for each in calls],
+            children=sorted(
+                [*map(_call, calls), *(_call(each, "call") for each in auxiliary_calls(events))],
+                key=attrgetter("offset_s"),
+            ),
         )
 
     def _wait(self, row: AttemptRecord) -> dict[str, Any] | None:
-        """Return what an attempt waited for before it started; None where its row cannot tell, because a worker was lost with it."""
-        offsets = {event.name: event.offset_s for event in self._events_of([row])}
+        """Return what an attempt waited for before it started; None where its row does not show it, because its worker was lost."""
+        events = {event.name: event for event in self._events_of([row])}
         since, began = self._offset(row.created_at), row.started_at or row.ended_at
         until = None if began is None or row.status in WAITING else self._offset(began)
         if row.kind == RESUME:
-            answered = [offsets[name] for name in (ANSWERED, UNANSWERED) if name in offsets]
+            answered = [events[name].offset_s for name in (ANSWERED, UNANSWERED) if name in events]
             return _waited("answer", since, answered[0] if answered else until)
-        if BREAKER in offsets:
-            return _waited("breaker", offsets[BREAKER], until)
+        held_back = [events[name] for name in HELD_BACK if name in events]
+        if held_back:
+            last = max(held_back, key=attrgetter("offset_s"))
+            return _waited(HELD_BACK[last.name], last.offset_s, until) | _place(last)
         return None if row.fence > 1 else _waited("retry" if row.number > 1 else "worker", since, until)
 
     def _work(self, node: NodeRows) -> list[dict[str, Any]]:
@@ -252,10 +270,10 @@ class _TraceBuilder:
         return _seconds(self.run.created_at, at) or 0.0
 
 
-def _call(call: ToolCall) -> TraceNode:
+def _call(call: ToolCall, kind: str = "tool") -> TraceNode:
     return TraceNode(
         name=call.tool,
-        kind="tool",
+        kind=kind,
         status=call.status,
         offset_s=call.offset_s,
         duration_s=call.duration_s,
@@ -285,8 +303,13 @@ def _waited(what: str, since: float, until: float | None) -> dict[str, Any]:
     return {"for": what, "offset_s": since, "duration_s": None if until is None else max(0.0, until - since)}
 
 
+def _place(event: TraceEvent) -> dict[str, Any]:
+    """Return which concurrency limit an attempt waits at, and how full it was when it asked."""
+    return {name: event.data[name] for name in ("limit", "at_once", "in_use") if name in event.data}
+
+
 def _contract(run: RunRecord, hidden: Iterable[str]) -> dict[str, Any]:
-    """Return the run's other attributes. An input that is stored elsewhere is not fetched for its preview."""
+    """Return the run's other attributes. An input that is stored as a blob is not fetched for its preview."""
     value = None if run.input is None or run.input.is_reference else plain(run.input.tree())
     redacted = redact_tree(value, hidden=hidden)
     shown = None if value is None else preview(redacted if isinstance(redacted, str) else dumps(redacted).decode())

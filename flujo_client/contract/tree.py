@@ -1,4 +1,4 @@
-"""The rows of a run put in the order of its places: scopes and attempts in, what became of each node out. Pure.
+"""The rows of a run put in the order of its places: scopes and attempts in, each node's outcome out. Pure.
 
 What results and traces have in common: a sequence's nodes in the order they ran, a container's children by their place. Nothing is
 judged, summed or left out here; each attempt row is at exactly one node.
@@ -6,18 +6,14 @@ judged, summed or left out here; each attempt row is at exactly one node.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from flujo_client.address import ROOT, STEP
-from flujo_client.contract.records import SEQUENCE
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from datetime import datetime
-
-    from flujo_client.contract.records import AttemptRecord, ScopeRecord
+from flujo_client.contract.records import SEQUENCE, AttemptRecord, ScopeRecord
 
 TRIES = (STEP, "resume")
 """The kinds of work that are tries at a node: a step's attempts, and the questions a human step asks."""
@@ -48,13 +44,13 @@ class NodeRows:
 
     @property
     def is_fan_out(self) -> bool:
-        """Tell whether its children ran side by side: each has a lane in it, or waits for one."""
+        """Return whether its children ran side by side: each has a lane in it, or waits for one."""
         scope = self.scope
         return scope is not None and any(scope.address in child.scope.lanes for child in self.children)
 
     @property
     def began_at(self) -> datetime:
-        """When it was begun."""
+        """Return when it was begun."""
         if self.scope is not None and not self.tries:
             return self.scope.opened_at
         return (self.tries or self.starts_and_joins)[0].created_at
@@ -89,9 +85,9 @@ def arrange(attempts: Sequence[AttemptRecord], scopes: Sequence[ScopeRecord]) ->
 
 
 def _in_order(nodes: Iterable[NodeRows]) -> list[NodeRows]:
-    """In the order they ran: steps by their attempts, and between them each container at its place.
+    """Return them in the order they ran: steps by their attempts, and between them each container at its place.
 
-    No clock is asked, for what one commit begins has one time: an empty container, and what follows it.
+    Times are not compared, for all that one commit begins has one time: an empty container, and what follows it.
     """
     steps, containers = list[NodeRows](), list[tuple[int, NodeRows]]()
     for node in nodes:

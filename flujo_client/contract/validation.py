@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-if TYPE_CHECKING:
-    from flujo_client.errors import BlueprintError, PipelineError
+from flujo_client.errors import BlueprintError, PipelineError
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +14,7 @@ class Finding:
 
     Attributes:
         rule: a stable word for the kind of fault, such as `Y-KEY`.
-        message: what is the matter.
+        message: what is wrong.
         key: where in the document, such as `steps[2].config.timeout_s`; empty for the document itself.
         file: of which file or text.
         line, column: the place in it, from 1; None where there is no text to point into.
@@ -48,9 +47,9 @@ class ValidationReport:
     """The findings about a pipeline or blueprint, in the order of their places.
 
     Attributes:
-        target: what was looked at.
+        target: what was examined.
         findings: all of them; each has `rule`, `severity`, `file`, `line`, `column`, `key`, `message`, `allowed` and `nearest`.
-        unseen: why there was nothing to look at, such as no such file; a finding says it too.
+        unseen: why there was nothing to look at, such as no such file; a finding reports it too.
     """
 
     target: str
@@ -59,15 +58,15 @@ class ValidationReport:
 
     @property
     def errors(self) -> tuple[Finding, ...]:
-        """What refuses it."""
+        """Return what refuses it."""
         return tuple(each for each in self.findings if each.severity == "error")
 
     @property
     def warnings(self) -> tuple[Finding, ...]:
-        """What is likely not meant."""
+        """Return what is likely not meant."""
         return tuple(each for each in self.findings if each.severity == "warning")
 
     @property
     def is_valid(self) -> bool:
-        """Whether it can be enqueued."""
+        """Return whether it can be enqueued."""
         return not self.errors

@@ -1,4 +1,4 @@
-"""What a `processing` block is held to, key by key: each check raises a `BlueprintError` that names the key and the way out."""
+"""The rules for a `processing` block, key by key: each check raises a `BlueprintError` that names the key and suggests a fix."""
 
 from __future__ import annotations
 

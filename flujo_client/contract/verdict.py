@@ -1,18 +1,16 @@
-"""What those who judge an output say: a plugin's outcome, a validator's result, and `@validator`, which makes one of a function.
+"""The answers of an output's judges: a plugin's outcome, a validator's result, and `@validator`, which makes one of a function.
 
-It must not ask anybody: a worker does. In: what a judge answered; out: plain data, or a TypeError that says what was expected.
+It must not call a judge: a worker does. In: what a judge answered; out: plain data, or a TypeError that says what was expected.
 """
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Awaitable, Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import BaseModel, Field, JsonValue
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
 
 
 def _score(known: dict[str, Any]) -> float:
@@ -26,7 +24,7 @@ class ValidationResult(BaseModel):
         score: how good the output is; 1.0 when not given, 0.0 for one that is not valid.
         diff: what would have to change.
         feedback: why, for the reader of the failure.
-        validator_name: who says so; the validator's own name when None.
+        validator_name: shown in the result; the validator's own name when None.
         metadata: JSON, yours.
         cost_usd: what judging cost, in US dollars, where a model was asked; it is the attempt's.
         token_counts: likewise, in tokens.
@@ -46,7 +44,7 @@ class PluginOutcome(BaseModel):
     """A plugin's verdict.
 
     Attributes:
-        redirect_to: an agent, or a reference to one, that is called with the step's input instead; what else is said then does not
+        redirect_to: an agent, or a reference to one, that is called with the step's input instead; the verdict's other fields then do not
             count, except `feedback`, which that agent gets as `guidance`.
         new_solution: takes the output's place.
         cost_usd: what judging cost, in US dollars, where a model was asked; it is the attempt's.

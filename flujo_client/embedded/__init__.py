@@ -1,4 +1,4 @@
-"""Postgres and Redis from wheels, for machines where nothing runs: the demo, a first try, tests.
+"""Postgres and Redis from wheels, for machines without services: the demo, a first try, tests.
 
 Not for production. Importing it loads no server package and starts nothing; `Embedded.start()` does.
 """

@@ -2,7 +2,7 @@
 
 In come a directory and a port, as its arguments, and a password on stdin; on stdout it says that it is ready, in Redis' own words. It
 ends when the owner of the directory is gone. Three things in fakeredis' server would break Celery, and are
-mended here: it closes the connection after an error reply, it waits for delayed ACKs, and it cuts long replies short. And it lets
+fixed here: it closes the connection after an error reply, it waits for delayed ACKs, and it cuts long replies short. And it lets
 in who gives no password.
 """
 
@@ -13,6 +13,7 @@ import os
 import select
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,6 @@ from flujo_client.embedded.state import Ownership
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable
 
 
 class PatientFile:
@@ -36,11 +36,11 @@ class PatientFile:
             rest = rest[self._connection.send(rest) :]
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: no output is buffered."""
 
 
 def knows(fields: list[bytes], password: bytes) -> bool:
-    """Tell whether a command is AUTH, or HELLO with it, and says the password."""
+    """Return whether a command is AUTH, or HELLO with it, and says the password."""
     words = [field.upper() for field in fields]
     is_auth = words[:1] == [b"AUTH"] or (words[:1] == [b"HELLO"] and b"AUTH" in words)
     return is_auth and any(hmac.compare_digest(field, password) for field in fields)
@@ -59,7 +59,7 @@ def guarded(process: Callable[[list[bytes]], None], refuse: Callable[[], None], 
 
 
 def mended(base: Any, password: bytes) -> type:
-    """Derive a handler from fakeredis' own that answers an error and keeps its connection (chords need NOSCRIPT)."""
+    """Derive a handler from fakeredis' own that answers with an error and leaves the connection open (chords need NOSCRIPT)."""
     from fakeredis._helpers import SimpleError
     from redis.exceptions import ResponseError
 

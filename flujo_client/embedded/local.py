@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from typing import IO, TYPE_CHECKING, Self
 
 from flujo_client.config.manager import ConfigManager
@@ -43,30 +44,36 @@ def open_services(settings: Settings) -> tuple[Settings, Embedded | None]:
     return settings, services
 
 
-def join_services(settings: Settings) -> Settings:
-    """Return settings that name real services: those that are set, else embedded ones that already run here.
-
-    Raises:
-        ConfigurationError: nothing is set, and nothing runs.
-    """
+def with_running_services(settings: Settings) -> Settings | None:
+    """Return settings that name real services: those that are set, else embedded ones that already run here; None without either."""
     if not settings.is_embedded:
         return settings
     from flujo_client.embedded import running
 
     services = running(settings.embedded_dir)
-    if services is None:
+    return None if services is None else settings.with_services(services.database_url, services.broker_url)
+
+
+def join_services(settings: Settings) -> Settings:
+    """Return `with_running_services`.
+
+    Raises:
+        ConfigurationError: nothing is set, and nothing runs.
+    """
+    joined = with_running_services(settings)
+    if joined is None:
         raise ConfigurationError(
             "neither FLUJO_DATABASE_URL nor FLUJO_BROKER_URL is set, and no embedded services are running here",
             suggestion="set both, or run `flujo up`, which starts everything",
         )
-    return settings.with_services(services.database_url, services.broker_url)
+    return joined
 
 
 def migrate(settings: Settings) -> None:
     """Bring the database up to the installed code, in a process of its own.
 
     Raises:
-        ConfigurationError: it did not succeed; what it said is in the message.
+        ConfigurationError: it did not succeed; its output is in the message.
     """
     done = subprocess.run(  # noqa: S603 - our own module
         _command("migrate"),
@@ -105,6 +112,7 @@ class Fleet:
         self._settings, self._count, self._log, self._arguments = _quick_to_stop(settings), processes, log, arguments
         self._command = command
         self.processes: list[subprocess.Popen[bytes]] = []
+        self._replaced: list[tuple[subprocess.Popen[bytes], float]] = []
 
     def __enter__(self) -> Self:
         self.start()
@@ -142,20 +150,40 @@ class Fleet:
         dead = [process for process in self.processes if process.poll() is not None]
         self.processes = [process for process in self.processes if process.poll() is None]
         self.start()
+        self._replaced = [(process, until) for process, until in self._replaced if _is_leaving(process, until)]
         return len(dead)
+
+    def renew(self) -> None:
+        """Start others in their place: they read the code anew, while the old ones finish or hand back what they run."""
+        self._replaced += [(process, time.monotonic() + GRACE_S) for process in self.processes]
+        _terminate(self.processes)
+        self.processes = []
+        self.start()
 
     def stop(self) -> None:
         """End them: in order, or after some seconds by force."""
-        for process in self.processes:
-            if process.poll() is None:
-                process.send_signal(signal.SIGTERM)
-        for process in self.processes:
+        _terminate(self.processes)
+        for process in (*self.processes, *(process for process, _ in self._replaced)):
             try:
                 process.wait(GRACE_S)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
         self.processes.clear()
+        self._replaced.clear()
+
+
+def _terminate(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    for process in processes:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+
+
+def _is_leaving(process: subprocess.Popen[bytes], until: float) -> bool:
+    """Return whether a process has not ended; end it by force if it should have."""
+    if process.poll() is None and time.monotonic() > until:
+        process.kill()
+    return process.poll() is None
 
 
 def _quick_to_stop(settings: Settings) -> Settings:

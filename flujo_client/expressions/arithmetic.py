@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Callable
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from flujo_client.expressions.values import LISTS, EvaluationBudget, EvaluationError, kind
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 MAX_BITS: Final = 14_000
 """How large a whole number may become by calculation; about 4 200 digits."""
@@ -73,7 +71,7 @@ def _of_numbers(sign: str, left: Any, right: Any) -> Any:
         raise EvaluationError("division by zero", "compare with 0 first") from None
     except (TypeError, ArithmeticError):
         raise EvaluationError(f"{kind(left)} {sign} {kind(right)} is not supported here", "do this in a step") from None
-    if not math.isfinite(result):
+    if not isinstance(result, int) and not math.isfinite(result):  # a large int does not even fit into a float
         raise EvaluationError(f"the result of {sign} is not a finite number")
     return result
 

@@ -6,18 +6,14 @@ In: a text and the names that may be in it. Out: pieces and the paths they read;
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from flujo_client.contract.suggestions import did_you_mean
-from flujo_client.expressions.parser import Parser
+from flujo_client.expressions.nodes import ExpressionNode
+from flujo_client.expressions.parser import Parser, Path
 from flujo_client.expressions.tokens import refused, shown, tokens
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from flujo_client.expressions.nodes import ExpressionNode
-    from flujo_client.expressions.parser import Path
 
 MAX_NESTED = 16
 """How deep blocks may be nested."""
@@ -51,8 +47,8 @@ class Block:
 Piece = str | Tag | Block
 
 
-def pieces_of(text: str, allowed: Collection[str]) -> tuple[tuple[Piece, ...], frozenset[Path]]:
-    """Cut a template into its pieces, and tell the paths that they read.
+def pieces_of(text: str, allowed: Collection[str]) -> tuple[tuple[Piece, ...], frozenset[Path], frozenset[str]]:
+    """Cut a template into its pieces; return the paths that they read and the filters that they use too.
 
     Raises:
         BlueprintTextError: a tag is not an expression or has no end, or a block is not closed.
@@ -60,7 +56,7 @@ def pieces_of(text: str, allowed: Collection[str]) -> tuple[tuple[Piece, ...], f
     reader = _Reader(text, allowed)
     while (start := text.find("{{", reader.at)) >= 0:
         reader.read_tag(start)
-    return reader.finish(), frozenset(reader.paths)
+    return reader.finish(), frozenset(reader.paths), frozenset(reader.filters)
 
 
 @dataclass(slots=True)
@@ -87,6 +83,7 @@ class _Reader:
         self._open: list[_Open] = []
         self.at = 0
         self.paths: set[Path] = set()
+        self.filters: set[str] = set()
 
     def read_tag(self, start: int) -> None:
         """Read the tag at `start`, and the text before it."""
@@ -121,7 +118,7 @@ class _Reader:
         return self._open[-1].pieces if self._open else self._outermost
 
     def _add_text(self, end: int, after: int) -> None:
-        """Keep the text up to a tag, and continue after the tag."""
+        """Add the text up to a tag, and continue after the tag."""
         if self.at < end:
             self._pieces.append(self._text[self.at : end])
         self.at = after
@@ -159,6 +156,7 @@ class _Reader:
         parser = Parser(self._text, tokens(self._text, at, closed_by="}}"), allowed)
         node = parser.expression()
         self.paths |= {path for path in parser.paths if not (is_each and path[0] in EACH_NAMES)}
+        self.filters |= parser.filters
         return Tag(node, start), parser.end().end
 
     def _empty(self, at: int, word: str) -> int:

@@ -37,7 +37,7 @@ def compared(sign: str, left: Any, right: Any, work: EvaluationBudget) -> bool:
 
 
 def _same(left: Any, right: Any, work: EvaluationBudget) -> bool:
-    """Without recursion: a value that holds itself runs out of steps, not of stack."""
+    """Compare without recursion: a value that holds itself runs out of steps, not of stack."""
     pairs = [(left, right)]
     while pairs:
         one, other = map(bare, pairs.pop())

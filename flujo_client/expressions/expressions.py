@@ -1,23 +1,21 @@
 """The small language of conditions in blueprints: `context.score > 0.8 and 'draft' not in output.tags`. Pure.
 
-In: a text, once, when a blueprint is read; then the values of its names, as often as it is asked. Out: a value. It reads data and compares
+In: a text, once, when a blueprint is read; then the values of its names, for each evaluation. Out: a value. It reads data and compares
 it; it calls nothing of yours, changes nothing, and ends after a bounded number of steps. Client and worker get the same answer for the same
 values, whatever Python they run.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flujo_client.errors import TemplateResolutionError
 from flujo_client.expressions.nodes import EvaluationScope, ExpressionNode
 from flujo_client.expressions.parser import Parser, Path
 from flujo_client.expressions.tokens import line_and_column, tokens
 from flujo_client.expressions.values import EvaluationError, Missing
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
 
 NAMES = ("previous_step", "context", "steps", "resume_input")
 """What an expression may begin with, and `output`, which is `previous_step` by another name."""
@@ -28,11 +26,12 @@ class Expression:
     """A text that was read.
 
     `names` are the paths that it reads: each root with the parts that are written out after it, such as `("steps", "draft", "output")` for
-    `steps.draft.output[0]`. `output` is given as `previous_step`.
+    `steps.draft.output[0]`. `output` is given as `previous_step`. `filters` are those that values pass through.
     """
 
     text: str
     names: frozenset[Path]
+    filters: frozenset[str]
     node: ExpressionNode
 
     def evaluate(self, names: Mapping[str, Any]) -> Any:
@@ -63,7 +62,7 @@ def compile_expression(text: str, *, allowed: Collection[str] = NAMES) -> Expres
     parser = Parser(text, tokens(text), allowed)
     node = parser.expression()
     parser.end()
-    return Expression(text, frozenset(parser.paths), node)
+    return Expression(text, frozenset(parser.paths), frozenset(parser.filters), node)
 
 
 def unresolved(text: str, fault: EvaluationError) -> TemplateResolutionError:

@@ -9,15 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flujo_client.expressions.arithmetic import MAX_CHARACTERS
-from flujo_client.expressions.nodes import placed
+from flujo_client.expressions.nodes import EvaluationScope, ExpressionNode, placed
 from flujo_client.expressions.values import LENGTHS, LISTS, EvaluationBudget, EvaluationError, Missing, fields_of, kind
 from flujo_client.expressions.writing import as_json, as_text
-
-if TYPE_CHECKING:
-    from flujo_client.expressions.nodes import EvaluationScope, ExpressionNode
 
 
 def _upper(value: Any, work: EvaluationBudget) -> str:

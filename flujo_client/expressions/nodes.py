@@ -6,22 +6,20 @@ serves every thread.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from flujo_client.expressions.arithmetic import calculated, negated
 from flujo_client.expressions.comparing import ORDERS, compared
 from flujo_client.expressions.values import EvaluationBudget, EvaluationError, Missing, bare, called, read
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationScope:
     """What an evaluation reads, and what it may still do.
 
-    `on_missing` is told a name that is missing where it counts as null: in `not`, `==`, `!=`, `in` and `not in`. None makes it an error there
+    `on_missing` is called with a name that is missing where it counts as null: in `not`, `==`, `!=`, `in` and `not in`. None makes it an error there
     too, as it is everywhere that `or` and `default` do not cover.
     """
 
@@ -30,7 +28,7 @@ class EvaluationScope:
     on_missing: Callable[[str], object] | None = None
 
     def value_or(self, node: ExpressionNode, otherwise: Any) -> Any:
-        """Return the value of a node, or what stands for it if it is missing and may be."""
+        """Return the value of a node, or what replaces it if it is missing and may be."""
         try:
             return node.value(self)
         except Missing as missing:
@@ -149,7 +147,7 @@ class Or:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`first sign second sign third …`: true if each pair is; a later value is not looked at after a pair that is not."""
+    """`first sign second sign third …`: true if each pair is; a later value is not examined after a pair that is not."""
 
     first: ExpressionNode
     rest: tuple[tuple[str, int, ExpressionNode], ...]
@@ -203,7 +201,7 @@ class Negative:
 
 
 def placed(fault: EvaluationError, at: int) -> EvaluationError:
-    """Say where a fault happened, unless that is known more closely."""
+    """Set the position of a fault that has none yet."""
     if fault.at is None:
         fault.at = at
     return fault

@@ -7,7 +7,8 @@ that reads no name and fails whenever it is evaluated, with the error of its eva
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Callable, Collection
+from typing import NoReturn
 
 from flujo_client.contract.suggestions import did_you_mean
 from flujo_client.expressions.arithmetic import PRODUCTS, SUMS
@@ -31,9 +32,6 @@ from flujo_client.expressions.nodes import (
 from flujo_client.expressions.tokens import Token, refused, shown, text_of
 from flujo_client.expressions.values import LENGTHS, METHODS, EvaluationError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
 MAX_DEPTH = 16
 """How deep parentheses, lists and `not` may be nested, and how many parts a path may have: together they bound the stack."""
 
@@ -55,7 +53,7 @@ _LENGTH = "write | length after the value"
 
 
 class Parser:
-    """Reads one expression. After it, `paths` holds what it reads: each root with the parts that are written out after it."""
+    """Reads one expression. After it, `paths` holds what it reads: each root with the parts that are written out after it; `filters` what it passes values through."""
 
     def __init__(self, text: str, words: list[Token], names: Collection[str]) -> None:
         self._text, self._words = text, words
@@ -63,6 +61,7 @@ class Parser:
         self._roots = aliases | {name: name for name in names}
         self._next = self._depth = self._reads = 0
         self.paths: set[Path] = set()
+        self.filters: set[str] = set()
 
     @property
     def word(self) -> Token:
@@ -162,6 +161,7 @@ class Parser:
             self.stop(name, what, INSTEAD.get(name.text, known))
         self.advance()
         arguments = self.arguments() if self.take("(") else ()
+        self.filters.add(name.text)
         self._demand(name, len(arguments), *FILTERS[name.text])
         return Filter(name.text, arguments, name.at)
 

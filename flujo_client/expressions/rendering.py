@@ -6,15 +6,13 @@ never read again.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from flujo_client.expressions.blocks import Block, Piece, Tag
 from flujo_client.expressions.nodes import EvaluationScope, placed
 from flujo_client.expressions.values import LISTS, EvaluationBudget, EvaluationError, Missing, bare, kind
 from flujo_client.expressions.writing import as_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
 
 
 class Rendering:

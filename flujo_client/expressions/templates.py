@@ -7,20 +7,17 @@ tag that is alone on its line takes the line with it.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from flujo_client.expressions.blocks import Piece, Tag, pieces_of
 from flujo_client.expressions.expressions import NAMES, unresolved
+from flujo_client.expressions.parser import Path
 from flujo_client.expressions.rendering import Rendering
 from flujo_client.expressions.tokens import refused
 from flujo_client.expressions.values import EvaluationError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
-
-    from flujo_client.expressions.parser import Path
 
 Undefined = Literal["warn", "strict", "ignore"]
 
@@ -35,13 +32,14 @@ MAX_OUTPUT = 1_000_000
 class Template:
     """A text that was read.
 
-    `names` are the paths that it reads, as an `Expression`'s are; what `this` and `index` are inside `#each` is not among them. `is_plain` says
-    that there is no tag in it. `undefined` says what becomes of a name that is missing: `strict` raises, `warn` leaves a gap and tells the
+    `names` and `filters` are what it reads and uses, as an `Expression`'s are; what `this` and `index` are inside `#each` is not among them. `is_plain` says
+    that there is no tag in it. `undefined` says what happens to a name that is missing: `strict` raises, `warn` leaves a gap and notifies the
     caller, `ignore` leaves a gap.
     """
 
     text: str
     names: frozenset[Path]
+    filters: frozenset[str]
     undefined: Undefined
     pieces: tuple[Piece, ...]
 
@@ -56,8 +54,8 @@ class Template:
 
         Args:
             names: values by root. One that is allowed and not given is missing.
-            limit: the most characters that may come of it.
-            on_missing: under `warn`, is told each name that was missing, as it is written, once.
+            limit: the most characters of the result.
+            on_missing: under `warn`, is called once with each name that was missing, as it is written.
 
         Raises:
             TemplateResolutionError: under `strict`, something is missing; or values do not fit what is done with them, or there is too much of
@@ -93,7 +91,7 @@ def compile_template(text: str, *, undefined: Undefined = "warn", allowed: Colle
 
     Args:
         text: at most `MAX_LENGTH` characters.
-        undefined: what becomes of a name that is missing, see `Template`.
+        undefined: what happens to a name that is missing, see `Template`.
         allowed: the roots that may be in it; `output` may wherever `previous_step` may, `this` and `index` inside `#each`.
 
     Raises:
@@ -101,5 +99,5 @@ def compile_template(text: str, *, undefined: Undefined = "warn", allowed: Colle
     """
     if len(text) > MAX_LENGTH:
         raise refused(text, 0, f"a template is longer than {MAX_LENGTH} characters", "move a part of it into a value")
-    pieces, names = pieces_of(text, allowed)
-    return Template(text, names, undefined, pieces)
+    pieces, names, filters = pieces_of(text, allowed)
+    return Template(text, names, filters, undefined, pieces)

@@ -82,12 +82,12 @@ class EvaluationBudget:
             raise EvaluationError(f"this takes more than {MAX_STEPS} steps", "do it in a step of its own")
 
     def spend_on(self, value: Any) -> None:
-        """Spend what a look at one value takes: more for a long text."""
+        """Spend the steps for reading one value: more for a long text."""
         self.spend(1 + len(value) // _CHARACTERS_IN_A_STEP if isinstance(value, str) else 1)
 
 
 def kind(value: Any) -> str:
-    """Name the type of a value in a reader's words; never show the value."""
+    """Return the type of a value in a reader's words, never the value."""
     if value is None:
         return "null"
     if isinstance(value, bool):

@@ -1,1 +1,1 @@
-"""How the client crosses: Celery by task name, Postgres by SQL files."""
+"""How the client reaches the workers: Celery by task name, Postgres by SQL files."""

@@ -1,10 +1,11 @@
-"""The door that performs an operation's effects awaited. What Celery and Redis have to do happens in a thread."""
+"""Perform an operation's effects asynchronously. Calls of Celery and Redis run in a thread."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -26,14 +27,12 @@ from flujo_client.gateway.door import (
 )
 from flujo_client.gateway.effects import AwaitRun, Effect, MarkSent, Operation, Query, Sleep
 from flujo_client.gateway.post import MARK_AFTER_S, PATIENCE_S, ClientPublisher, Unmarked
-from flujo_client.gateway.requests import mark_sent, statement
+from flujo_client.gateway.requests import Request, mark_sent, statement
 from flujo_client.gateway.run_watch import watch_of
 from flujo_client.gateway.transaction import async_connection, flujo_tables_expected
 from flujo_client.transport.postgres import prepare_in_own_session_async
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from flujo_client.config.manager import Settings
 
 T = TypeVar("T")
@@ -41,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 
 class AsyncRunner:
-    """Performs effects, awaited."""
+    """Perform effects asynchronously."""
 
     def __init__(self, settings: Settings) -> None:
         self._url, self._post = settings.database(), ClientPublisher(settings)
@@ -109,7 +108,7 @@ class AsyncRunner:
             raise failure from failure.__cause__
 
     async def _with_retry(self, query: Query) -> Any:
-        """Ask; what met another statement is asked again at once."""
+        """Execute a query; after a conflict with another statement, at once again."""
         for _ in range(TRIES - 1):
             try:
                 return await self._execute(query)
@@ -182,6 +181,8 @@ async def _answer(connection: Any, query: Query) -> Any:
         await connection.execute(
             ""
         )  # begins the caller's transaction, if that is not begun: ours is then a savepoint in it
+    if request.after:
+        return await _together(connection, request)
     async with (
         connection.transaction() if bounds or request.undoes else nullcontext(),
         connection.cursor(row_factory=dict_row) as cursor,
@@ -190,3 +191,12 @@ async def _answer(connection: Any, query: Query) -> Any:
             await cursor.execute(statement(bounds.name, bounds.home), bounds.parameters)
         await cursor.execute(statement(request.name, request.home), request.parameters)
         return request.read(list(await cursor.fetchall()) if cursor.description is not None else [])
+
+
+async def _together(connection: Any, request: Request[Any]) -> Any:
+    async with connection.pipeline(), connection.transaction():
+        cursors = [
+            await connection.cursor(row_factory=dict_row).execute(statement(each.name, each.home), each.parameters)
+            for each in request.in_order
+        ]
+        return request.read([row for cursor in cursors for row in await cursor.fetchall()])

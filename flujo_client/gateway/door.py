@@ -1,4 +1,4 @@
-"""The door that performs an operation's effects and blocks meanwhile.
+"""Perform an operation's effects synchronously.
 
 The first contact with the database checks that its schema is the one this code knows.
 """
@@ -9,6 +9,7 @@ import logging
 import select
 import threading
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -32,21 +33,18 @@ from flujo_client.gateway.effects import (
     Sleep,
 )
 from flujo_client.gateway.post import Ages, ClientPublisher, MarkThread
-from flujo_client.gateway.requests import mark_sent, schema_version, statement
+from flujo_client.gateway.requests import Request, SchemaVersion, mark_sent, schema_version, statement
 from flujo_client.gateway.run_watch import watch_of
 from flujo_client.gateway.transaction import flujo_tables_expected, sync_connection
 from flujo_client.transport.postgres import fate, options, prepare_in_own_session, unreachable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from flujo_client.config.manager import Settings
-    from flujo_client.gateway.requests import SchemaVersion
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
-SCHEMA = 30
+SCHEMA = 35
 """The schema this code reads and writes: the number of the newest migration that does not wait for the end of older workers."""
 
 VERSION = Query(schema_version())
@@ -57,7 +55,7 @@ NOT_MARKED = "%d messages not marked as sent: %s"
 
 
 class SyncRunner:
-    """Performs effects, waiting for each. Safe for several threads.
+    """Perform effects, waiting for each. Safe for several threads.
 
     Args:
         settings: with database and broker set.
@@ -129,7 +127,7 @@ class SyncRunner:
             raise failure from failure.__cause__
 
     def _with_retry(self, query: Query) -> Any:
-        """Ask; what met another statement is asked again at once."""
+        """Execute a query; after a conflict with another statement, at once again."""
         for _ in range(TRIES - 1):
             try:
                 return self._execute(query)
@@ -158,7 +156,7 @@ class SyncRunner:
             logger.info(NOT_MARKED, len(ages), error.message)
 
     def _connect(self) -> Any:
-        if not self._is_checked:  # a wrong URL is told at once, not after the pool's patience
+        if not self._is_checked:  # a wrong URL is reported at once, not after the pool's time-out
             psycopg.connect(self._url, **options(self._url)).close()
         return self._pool.connection()
 
@@ -174,7 +172,7 @@ def _check(connection: _Connection) -> None:
 
 
 def needs_check(connection: _Connection | psycopg.AsyncConnection[Any], answered_at: float) -> bool:
-    """Tell whether a connection may be broken: it has not answered for a while, or something came that was not asked for."""
+    """Return whether a connection may be broken: it has not answered for a while, or something came that was not asked for."""
     if time.monotonic() - answered_at > FRESH_S:
         return True
     waiting = select.poll()
@@ -189,7 +187,7 @@ def connection_options(settings: Settings) -> dict[str, Any]:
 
 
 def is_undone_by_another(error: psycopg.Error) -> bool:
-    """Tell whether this was undone because of another statement, and not because it took too long."""
+    """Return whether this was undone because of another statement, and not because it took too long."""
     return fate(error) == "again" and not isinstance(error, psycopg.errors.QueryCanceled)
 
 
@@ -197,6 +195,8 @@ def _answer(connection: Any, query: Query) -> Any:
     request, bounds = query.request, query.request.bounds
     if request.undoes and query.connection is not None:
         connection.execute("")  # begins the caller's transaction, if that is not begun: ours is then a savepoint in it
+    if request.after:
+        return _together(connection, request)
     with (
         connection.transaction() if bounds or request.undoes else nullcontext(),
         connection.cursor(row_factory=dict_row) as cursor,
@@ -205,6 +205,16 @@ def _answer(connection: Any, query: Query) -> Any:
             cursor.execute(statement(bounds.name, bounds.home), bounds.parameters)
         cursor.execute(statement(request.name, request.home), request.parameters)
         return request.read(list(cursor.fetchall()) if cursor.description is not None else [])
+
+
+def _together(connection: Any, request: Request[Any]) -> Any:
+    """Execute a request with those before and after it in one transaction, all sent at once; what `read` raises undoes them."""
+    with connection.pipeline(), connection.transaction():
+        cursors = [
+            connection.cursor(row_factory=dict_row).execute(statement(each.name, each.home), each.parameters)
+            for each in request.in_order
+        ]
+        return request.read([row for cursor in cursors for row in cursor.fetchall()])
 
 
 def send(post: ClientPublisher, effect: Effect) -> Any:
@@ -227,7 +237,7 @@ def send(post: ClientPublisher, effect: Effect) -> Any:
 
 
 def to_flujo_error(url: str, error: psycopg.Error) -> FlujoError:
-    """Tell what Postgres, or libpq before it, refused as an error of ours."""
+    """Return an error of ours for what Postgres, or libpq before it, refused."""
     first = (str(error).strip() or type(error).__name__).splitlines()[0]
     match error:
         case psycopg.errors.UndefinedTable():

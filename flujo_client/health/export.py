@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Iterable, Mapping
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from flujo_client.health.aggregate import STAGES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from flujo_client.health.report import Figures, HealthReport, StageCounts
+from flujo_client.health.report import Figures, HealthReport, StageCounts
 
 STARTS_A_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 _FIGURES: Final = (

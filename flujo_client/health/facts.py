@@ -1,25 +1,24 @@
 """What a health check looks at, and what Postgres and Redis answered, as values. Pure.
 
-The command's options and the section `[health]` make the same question, and the answer is read in one way for both.
+The command's options and the section `[health]` make the same query, and its result is read in one way for both.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from datetime import datetime
-
     from flujo_client.config.models import Health
+    from flujo_client.contract.plan import OnChange
 
 NEWEST: Final = 50
-"""Runs looked at where neither a window nor a limit is set."""
+"""Runs examined where neither a window nor a limit is set."""
 FEWEST_BUCKETS: Final = 2
 NAMED: Final = 10
-"""How many of what is wrong are told by name."""
+"""How many of what is wrong are listed by name."""
 LONGEST_S: Final = 30.0
 """Seconds that one of the statements may take."""
 _DAY_H: Final = 24
@@ -27,7 +26,7 @@ _DAY_H: Final = 24
 
 @dataclass(frozen=True, slots=True)
 class HealthQuery:
-    """What is looked at: each filter is off when None.
+    """What is examined: each filter is off when None.
 
     Attributes:
         since_hours: runs that began so many hours ago or later.
@@ -44,12 +43,12 @@ class HealthQuery:
 
     @property
     def most_runs(self) -> int | None:
-        """How many runs are looked at, at most."""
+        """Return how many runs are examined, at most."""
         return NEWEST if self.limit is None and self.since_hours is None else self.limit
 
     @property
     def parts(self) -> int | None:
-        """Into how many parts the window is divided; None where that cannot be."""
+        """Return the number of parts of the window; None where it cannot be divided."""
         return self.buckets if not self.notes() else None
 
     def notes(self) -> list[str]:
@@ -73,14 +72,15 @@ class HealthQuery:
             "buckets": self.parts,
         }
 
-    def machine_parameters(self, health: Health) -> dict[str, Any]:
-        """Return the parameters of `sql/machine.sql`."""
+    def machine_parameters(self, health: Health, on_change: OnChange = "carry_on") -> dict[str, Any]:
+        """Return the parameters of `sql/machine.sql`; `on_change` is the policy of plans that name none."""
         return {
             "stuck_s": health.stuck_s,
             "orphan_s": health.orphan_s,
             "dead_s": health.dead_s,
             "event_hours": self.since_hours or _DAY_H,
             "named": NAMED,
+            "on_change": on_change,
         }
 
     @staticmethod
@@ -118,7 +118,7 @@ class Counter(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ArosFacts:
-    """The answer to `sql/aros.sql`: the window, the runs looked at, and what AROS counted in them."""
+    """The answer to `sql/aros.sql`: the window, the runs examined, and what AROS counted in them."""
 
     at: datetime
     since: datetime | None
@@ -153,7 +153,7 @@ class MachineFacts:
         live_workers: processes whose lease holds.
         sweep_age_s: seconds since the last sweep; None when there was none.
         sweep_lag_s: seconds that workers have lived since then without a sweep; None when none lives.
-        events_dropped: lines that were not kept.
+        events_dropped: lines that were not stored.
     """
 
     found: Mapping[str, FactGroup] = field(default_factory=dict)

@@ -5,19 +5,20 @@ A healthy machine has no reason: each is there from a threshold on that ordinary
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from flujo_client.health.facts import Depths, MachineFacts
 from flujo_client.health.report import Fact, Machine, Queue, Reason, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from flujo_client.config.models import Health
-    from flujo_client.health.facts import Depths, MachineFacts
 
 _BAD: Final = {
     "stuck_runs": "runs are stuck: no part of them can continue, and they wait for no answer",
     "parked_runs": "runs are parked: no worker has their code",
+    "pinned_runs": "of them are pinned to code that no live worker is known to have: start one with `flujo worker --build NAME`, or move them with "
+    "`flujo runs upgrade`",
     "orphans": "attempts are orphans: their worker is gone, and no sweep has recovered them",
     "dead_workers": "workers died: their lease ran out without an orderly stop",
     "reservation_leaks": "reservations are held by attempts that have ended, or do not add up to their budget",
@@ -25,7 +26,7 @@ _BAD: Final = {
 
 
 def machine_of(facts: MachineFacts, depths: Depths) -> Machine:
-    """Put what Postgres and Redis say side by side."""
+    """Combine the facts of Postgres and Redis."""
     found = {
         what: Fact(count=each.count, oldest_s=_rounded(each.oldest_s), named=each.named)
         for what, each in facts.found.items()
@@ -43,7 +44,7 @@ def machine_of(facts: MachineFacts, depths: Depths) -> Machine:
 
 
 def judge(machine: Machine, health: Health) -> Verdict:
-    """Tell whether an operator should look, and at what."""
+    """Return whether an operator should look, and at what."""
     reasons = tuple(_reasons(machine, health))
     return Verdict(status="warn" if reasons else "ok", reasons=reasons)
 

@@ -1,4 +1,4 @@
-"""The report of a health check, as values. Its JSON is a contract with programs: keys may come, none changes.
+"""The report of a health check, as values. Its JSON is a contract with programs: keys may be added, none changes.
 
 `build` in `aggregate.py` makes it; the text, the tables and what the scheduled task stores are drawn from it and from nothing else.
 """
@@ -24,7 +24,7 @@ class Figures(Value):
     """What AROS did at one place: what was tried, what was changed and what was refused, separately.
 
     Attributes:
-        attempts: those in which AROS had anything to tell.
+        attempts: those in which AROS had anything to report.
         coercions: stages that changed something.
         runs: those looked at; of a step, a model or an agent, those of the pipelines in which it occurs.
         per_100_runs: coercions for each 100 of them.
@@ -90,7 +90,7 @@ class Trend(Value):
 
 
 class Window(Value):
-    """What was looked at: `limit` is the most runs, `since` None without a window."""
+    """What was examined: `limit` is the most runs, `since` None without a window."""
 
     since: datetime | None = None
     until: datetime
@@ -106,7 +106,7 @@ class Advice(Value):
         code: which one; `docs/reference/health-check.md` lists them.
         about: the step or the model, where it is about one.
         value: what was counted.
-        threshold: from what count on it is told.
+        threshold: from what count on it is reported.
     """
 
     code: str
@@ -125,7 +125,7 @@ class Fact(Value):
 
 
 class Queue(Value):
-    """`waiting` is what Postgres knows could begin, `messages` what lies in Redis; None when Redis did not answer."""
+    """`waiting` is what Postgres knows could begin, `messages` what is in Redis; None when Redis did not answer."""
 
     waiting: int = 0
     messages: int | None = None
@@ -134,6 +134,7 @@ class Queue(Value):
 class Machine(Value):
     stuck_runs: Fact = Fact()
     parked_runs: Fact = Fact()
+    pinned_runs: Fact = Fact()
     orphans: Fact = Fact()
     waiting: Fact = Fact()
     dead_workers: Fact = Fact()

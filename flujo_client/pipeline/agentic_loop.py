@@ -1,4 +1,4 @@
-"""The agentic loop: a planner says what is done next, turn by turn, until it says that this is the end.
+"""The agentic loop: a planner decides what is done next, turn by turn, until it finishes.
 
 It is a composition of kinds that are there: a loop whose body is the planner's step, a conditional on its command, and a step that writes
 the turn down. So each turn, each agent's call and each question is an attempt of its own. It must not decide anything about a run: that
@@ -7,9 +7,11 @@ is the workers' part. In: a planner and a registry of agents; out: a loop.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pydantic import BaseModel
 
 from flujo_client.contract import kinds
 from flujo_client.contract.commands import COMMAND_SCHEMA
@@ -17,23 +19,16 @@ from flujo_client.contract.context import PipelineContext
 from flujo_client.pipeline import agentic_protocol
 from flujo_client.pipeline.conditional import ConditionalStep
 from flujo_client.pipeline.container import aliases, names_findings
+from flujo_client.pipeline.context_info import ContextInfo
 from flujo_client.pipeline.declared import DeclaredAgent
 from flujo_client.pipeline.human import HumanInTheLoopStep
 from flujo_client.pipeline.loop import LoopStep
 from flujo_client.pipeline.nested import TELL, ImportStep
-from flujo_client.pipeline.pipeline import Pipeline
+from flujo_client.pipeline.pipeline import Body, Pipeline
 from flujo_client.pipeline.step import BACKGROUND, AgentProcessors, Step
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from pydantic import BaseModel
-
-    from flujo_client.pipeline.context_info import ContextInfo
-    from flujo_client.pipeline.pipeline import Body
-
 PLANNER, ACT, RECORD = "planner", "act", "record"
-"""What the steps of a turn are called; a planner that is given as a step keeps its own name."""
+"""What the steps of a turn are called; a planner that is given as a step has its own name."""
 MAX_TURNS = 10
 FAILURES = ("abort", TELL)
 
@@ -44,8 +39,8 @@ class AgenticLoopStep(LoopStep):
     """Let a planner have agents work and people answer, one command a turn, until it finishes.
 
     The planner gets a mapping of `goal` (the loop's input), `agents` (their names), `turn`, `max_turns` and `command_log`: the turns so
-    far, each with `turn`, `command` and `result`. It answers an `AgentCommand`; what is none fails the attempt, which is tried again
-    with what was wrong. Every turn is written into the context's `command_log`. The output is the final answer; at `max_loops` without
+    far, each with `turn`, `command` and `result`. It answers with an `AgentCommand`; anything else fails the attempt, which is retried
+    with the reason. Every turn is written into the context's `command_log`. The output is the final answer; at `max_loops` without
     one it is the last result, as for any loop.
 
     Args:
@@ -53,9 +48,9 @@ class AgenticLoopStep(LoopStep):
         registry: what the planner may have run, by name: agents, steps or pipelines; `agent_registry` too. The names `ask_human`,
             `finish` and `unknown_agent` are taken.
         max_loops: turns at most; `max_iterations` too.
-        on_agent_failure: what follows when an agent has failed for good: `abort`, the loop fails; `tell`, the planner is told as the
+        on_agent_failure: what follows when an agent has failed permanently: `abort`, the loop fails; `tell`, the planner gets the error as the
             turn's result.
-        ask_expires_s: seconds that a person has to answer; after them the planner is told that nobody did. For good when None.
+        ask_expires_s: seconds that a person has to answer; after them the planner gets an error instead. Forever when None.
         fails_at_max: make reaching `max_loops` a failure.
         loop_output_mapper: `(final_answer, context)`, gives the loop's output.
     """
@@ -121,7 +116,7 @@ def make_agentic_loop_pipeline(
     """Make a pipeline of one agentic loop; its input is the goal.
 
     Args:
-        planner_agent: who says what is done next.
+        planner_agent: what decides the next command.
         agent_registry: what it may have run, by name.
         max_loops: turns at most.
         name: the loop's, and what runs are listed under.
@@ -179,7 +174,7 @@ def _acting(agents: Mapping[str, Body], ask_expires_s: float | None) -> Conditio
     """Make the step that carries a command out."""
     expiry: dict[str, Any] = {}
     if ask_expires_s is not None:
-        told = {"error": f"nobody answered within {ask_expires_s} s"}
+        told = {"error": f"no one answered within {ask_expires_s} s"}
         expiry = {"expires_s": ask_expires_s, "on_expiry": "default", "default": told}
     registry = agentic_protocol.Registry(tuple(agents))
     own: dict[str, Body] = {

@@ -1,32 +1,37 @@
-"""What happens in a turn of an agentic loop, as the functions that its steps ask.
+"""What happens in a turn of an agentic loop, as the functions that its steps call.
 
 What the planner gets, how its command is read, where that leads, and how the turn is written down. Pure but for `record`, which asks in which
-attempt it runs. In: what the engine hands to a user's function; out: values.
+attempt it runs. The context holds every turn so far, so none of these functions takes it live. In: what the engine hands to a user's
+function; out: values.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pydantic
 
 from flujo_client.attempt_info import current_attempt
-from flujo_client.contract.commands import COMMAND, ExecutedCommandLog
+from flujo_client.contract.commands import COMMAND, AgentCommand, ExecutedCommandLog, PlannerBrief
+from flujo_client.contract.stored_context import StoredContext
 from flujo_client.contract.suggestions import closest_match
 from flujo_client.errors import AgentIOValidationError
 from flujo_client.pipeline.answer_readers import reads_answer
+from flujo_client.pipeline.context_use import appends_to, with_stored_context, without_context
+from flujo_client.serial import encode, reference
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from flujo_client.contract.commands import AgentCommand
+    from flujo_client.pipeline.step import Step
 
 ASK, FINISH, UNKNOWN = "ask_human", "finish", "unknown_agent"
 """The paths that a command may take apart from the agents'."""
 LOG: Final = "command_log"
 
 _LONGEST: Final = 200
+_TURN: Final = reference(ExecutedCommandLog)
+_TURN_FIELDS: Final = frozenset(ExecutedCommandLog.model_fields)
 _COMMANDS: Final = (
     'a command is {"type": "run_agent", "agent_name": …, "input_data": …}, {"type": "ask_human", "question": …} or '
     '{"type": "finish", "final_answer": …}'
@@ -45,21 +50,36 @@ class Briefing:
     agents: tuple[str, ...]
     max_turns: int
 
-    def first(self, goal: Any, _context: Any) -> dict[str, Any]:
+    @without_context
+    def first(self, goal: Any, _context: Any) -> PlannerBrief:
         """Make the first turn's input."""
-        return self._of(goal, 1, [])
+        return self._of(goal, 1)
 
-    def following(self, _result: Any, context: Any, index: int, *, original_input: Any) -> dict[str, Any]:
-        """Make a later turn's input, with the turns of this execution of the loop: as many as there were, the last of those with its address.
+    @without_context
+    def following(self, _result: Any, _context: Any, index: int, *, original_input: Any) -> PlannerBrief:
+        """Make a later turn's input."""
+        return self._of(original_input, index + 1)
 
-        An earlier run's may have that address too, where its context was handed on.
-        """
-        log = _turns(context)
-        own = [each.model_dump(exclude={"loop"}) for each in log if each.loop == log[-1].loop]
-        return self._of(original_input, index + 1, own[-index:])
+    def _of(self, goal: Any, turn: int) -> PlannerBrief:
+        return PlannerBrief(goal=goal, agents=list(self.agents), turn=turn, max_turns=self.max_turns)
 
-    def _of(self, goal: Any, turn: int, log: list[dict[str, Any]]) -> dict[str, Any]:
-        return {"goal": goal, "agents": list(self.agents), "turn": turn, "max_turns": self.max_turns, LOG: log}
+
+def gets_turns(step: Step) -> bool:
+    """Return whether a step is a planner's."""
+    return read_command in step.processors.output_processors
+
+
+def with_turns(given: Any, context: StoredContext | None) -> Any:
+    """Return a step's input; a planner's with the turns of this execution of its loop.
+
+    These are as many as there were, the last of those with the loop's address. An earlier run's may have that address too, where its context
+    was passed on.
+    """
+    if not isinstance(given, PlannerBrief):
+        return given
+    log = [] if given.turn == 1 or context is None else _turns(context, context.items(LOG))
+    own = [each.shown() for each in log if each.loop == log[-1].loop]
+    return {**dict(given), LOG: own[-(given.turn - 1) :] if own else []}
 
 
 @reads_answer
@@ -94,13 +114,15 @@ class Registry:
 
     names: tuple[str, ...]
 
+    @without_context
     def path(self, answer: Any, _context: Any) -> str:
-        """Say which path a command takes; a plugin may have put another one in its place."""
+        """Return which path a command takes; a plugin may have put another one in its place."""
         command = read_command(answer)
         if command.type != "run_agent":
             return command.type
         return command.agent_name if command.agent_name in self.names else UNKNOWN
 
+    @without_context
     def given(self, answer: Any, _context: Any) -> Any:
         """Return what comes in on a command's path."""
         command = read_command(answer)
@@ -109,12 +131,13 @@ class Registry:
         return command.question if command.type == "ask_human" else command.final_answer
 
     def refuse(self, named: str) -> dict[str, Any]:
-        """Tell the planner that there is no such agent, and which there are."""
+        """Return the planner's error for an unknown agent, with the names of those there are."""
         refusal = {"error": f"there is no agent '{named[:_LONGEST]}'", "agents": list(self.names)}
         near = closest_match(named, self.names)
         return refusal | ({"nearest": near} if near else {})
 
 
+@without_context
 def question_of(question: str, _context: Any) -> str:
     """Return the question for a person."""
     return question
@@ -125,24 +148,59 @@ def answer_of(answer: Any) -> Any:
     return answer
 
 
+@without_context
 def carried_out(result: Any, _path: Any, _context: Any, *, original_input: Any) -> dict[str, Any]:
-    """Put a command and what came of it together."""
+    """Combine a command and its result."""
     return {"command": read_command(original_input), "result": result}
 
 
-def record(carried: dict[str, Any], *, context: Any) -> Any:
-    """Write a turn down, and pass its result on."""
+@appends_to(LOG)
+def record(carried: dict[str, Any]) -> ExecutedCommandLog:
+    """Write a turn down; its result is the step's output."""
     attempt = current_attempt()
     loop, _, turn = ("#0" if attempt is None else attempt.address).rpartition("#")
-    entry = ExecutedCommandLog(turn=int(turn), loop=loop, **carried)
-    context.command_log = [*context.command_log, entry]
-    return entry.result
+    return ExecutedCommandLog(turn=int(turn), loop=loop, **carried)
 
 
-def is_finished(_result: Any, context: Any) -> bool:
-    """Tell whether the last turn was to be the last one."""
-    return _turns(context)[-1].command.type == FINISH
+@with_stored_context
+def is_finished(_result: Any, context: StoredContext) -> bool:
+    """Return whether the last turn was to be the last one."""
+    return _turns(context, context.newest(LOG))[-1].read().command.type == FINISH
 
 
-def _turns(context: Any) -> list[ExecutedCommandLog]:
-    return [ExecutedCommandLog.model_validate(each) for each in context.command_log]
+@dataclass(frozen=True)
+class _StoredTurn:
+    """A turn as the context stores it, decoded no further than it is needed: a log has hundreds."""
+
+    tree: Any
+    context: StoredContext
+
+    @property
+    def loop(self) -> str:
+        fields = self._fields()
+        return self.read().loop if fields is None else str(fields["loop"])
+
+    def read(self) -> ExecutedCommandLog:
+        return ExecutedCommandLog.model_validate(self.context.part(self.tree))
+
+    def shown(self) -> dict[str, Any]:
+        """Return the turn as a planner gets it."""
+        fields = self._fields()
+        if fields is not None:
+            turn, command, result = fields["turn"], fields["command"]["v"], fields["result"]
+            if self.context.part(command) is command and self.context.part(result) is result:
+                return {"turn": turn, "command": command, "result": result}
+        return self.read().model_dump(exclude={"loop"})
+
+    def _fields(self) -> dict[str, Any] | None:
+        """Return the stored fields; None for a turn that a step of the user's wrote in another form."""
+        tree = self.tree
+        is_ours = isinstance(tree, dict) and tree.get("c") == _TURN and tree["v"].keys() == _TURN_FIELDS
+        return tree["v"] if is_ours else None
+
+
+def _turns(context: StoredContext, items: list[Any] | None) -> list[_StoredTurn]:
+    """Return stored turns; of a model that has the log in another form, all of them."""
+    if items is None:
+        items = encode(list(getattr(context.live(), LOG)), path=LOG)
+    return [_StoredTurn(each, context) for each in items]

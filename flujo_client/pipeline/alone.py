@@ -1,16 +1,15 @@
-"""An agent called by itself, for unit tests of what a step's author wrote. No engine takes part."""
+"""An agent called by itself, for unit tests of what a step's author wrote. No engine is involved."""
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.errors import MissingAgentError
 from flujo_client.serial import Resolver
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from flujo_client.pipeline.step import Step
 
 

@@ -17,5 +17,5 @@ def reads_answer(function: F) -> F:
 
 
 def is_answer_reader(processor: Any) -> bool:
-    """Tell whether an output processor is one of those."""
+    """Return whether an output processor is one of those."""
     return getattr(processor, "__flujo_reads_answer__", False) is True

@@ -1,4 +1,4 @@
-"""Where cached results are kept: what a backend has to do, and the one in memory.
+"""Where cached results are stored: what a backend has to do, and the one in memory.
 
 A backend sees keys and bytes. It must not be asked to understand them: workers write, sign, read and distrust them.
 """
@@ -8,13 +8,11 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any, Protocol
 
 from flujo_client.errors import FlujoError
 from flujo_client.pipeline.reference import load
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 MOST_ENTRIES = 1024
 BACKEND = "cache backend"
@@ -22,33 +20,37 @@ BACKEND = "cache backend"
 
 
 class CacheBackend(Protocol):
-    """Keeps bytes by key. Its methods may be async, and are called from many threads; one that raises makes a miss, never a failure."""
+    """Store bytes by key. Its methods may be async, and are called from many threads; one that raises makes a miss, never a failure.
+
+    A backend may also have `add(key, value, ttl_s)`, which stores the value unless the key has one, in one atomic operation, and returns
+    whether it did. Without it, equal calls at the same time do not wait for each other.
+    """
 
     def get(self, key: str) -> bytes | Awaitable[bytes | None] | None:
-        """Return what is kept under the key; None when nothing is."""
+        """Return what is stored under the key; None when nothing is."""
 
     def set(self, key: str, value: bytes, ttl_s: float) -> Awaitable[None] | None:
-        """Keep the value for so many seconds; for good when that is 0."""
+        """Store the value for so many seconds; forever when that is 0."""
 
     def delete(self, key: str) -> Awaitable[None] | None:
-        """Forget the key, if it is there."""
+        """Delete the key, if it is there."""
 
 
 class InMemoryCache:
     """A backend in this process: the entries used last, and none that is too old.
 
     Args:
-        max_entries: how many are kept.
+        max_entries: how many are stored.
         clock: seconds that only grow.
     """
 
     def __init__(self, max_entries: int = MOST_ENTRIES, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._most, self._clock = max_entries, clock
         self._entries: OrderedDict[str, tuple[bytes, float | None]] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def get(self, key: str) -> bytes | None:
-        """Return what is kept under the key, and count it as used."""
+        """Return what is stored under the key, and count it as used."""
         with self._lock:
             value, until = self._entries.get(key, (None, None))
             if until is not None and until <= self._clock():
@@ -59,15 +61,23 @@ class InMemoryCache:
             return value
 
     def set(self, key: str, value: bytes, ttl_s: float) -> None:
-        """Keep the value, and let go of the entry that was used longest ago if there are too many."""
+        """Store the value, and remove the least recently used entry if there are too many."""
         with self._lock:
             self._entries[key] = value, self._clock() + ttl_s if ttl_s else None
             self._entries.move_to_end(key)
             if len(self._entries) > self._most:
                 self._entries.popitem(last=False)
 
+    def add(self, key: str, value: bytes, ttl_s: float) -> bool:
+        """Store the value unless the key has one; return whether it did."""
+        with self._lock:
+            if self.get(key) is not None:
+                return False
+            self.set(key, value, ttl_s)
+            return True
+
     def delete(self, key: str) -> None:
-        """Forget the key."""
+        """Delete the key."""
         with self._lock:
             self._entries.pop(key, None)
 

@@ -1,26 +1,25 @@
 """Background steps: a step that runs as a run of its own, which the pipeline does not wait for, as the plan knows it.
 
-Users write `StepConfig(execution_mode="background")`; this container is what becomes of that, so that a step in the background stands
-wherever a step can, and may be any. It must not decide when the run begins: that is the workers' part.
+Users write `StepConfig(execution_mode="background")`; it becomes this container, so that a step in the background can be
+wherever a step can, and may be any step. It must not decide when the run begins: that is the workers' part.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from flujo_client.contract import kinds
 from flujo_client.pipeline.container import Container
+from flujo_client.pipeline.context_info import ContextInfo
+from flujo_client.pipeline.step import Step
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from flujo_client.pipeline.context_info import ContextInfo
     from flujo_client.pipeline.pipeline import Body
-    from flujo_client.pipeline.step import Step
 
 LOST = ("updates_context", "sink_to")
-"""What would write to the context of a pipeline that has gone on."""
+"""What would write to the context of a pipeline that has continued."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

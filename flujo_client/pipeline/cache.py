@@ -1,38 +1,38 @@
-"""Cached steps: a step whose successful result is kept, and returned again for the same input.
+"""Cached steps: a step whose successful result is stored, and returned again for the same input.
 
-What a user writes of it, and how it nests. It must not decide when a kept result is taken: that is the workers' part.
+What a user writes of it, and how it nests. It must not decide when a stored result is used: that is the workers' part.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flujo_client.contract import kinds
+from flujo_client.pipeline.backend import CacheBackend
 from flujo_client.pipeline.container import Container
+from flujo_client.pipeline.context_info import ContextInfo
 from flujo_client.pipeline.identity import identify
+from flujo_client.pipeline.pipeline import Body
 from flujo_client.pipeline.step import Step
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from flujo_client.pipeline.backend import CacheBackend
-    from flujo_client.pipeline.context_info import ContextInfo
-    from flujo_client.pipeline.pipeline import Body
-
 TTL_S = 3600.0
+SINGLE_FLIGHT_S = 60.0
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CacheStep(Container):
-    """Keep what a step gave, and give it again instead of running the step.
+    """Store a step's output, and return it again instead of running the step.
 
     Args:
         name: the wrapped step's when empty.
         wrapped_step: any step, containers too, but for one that asks a person.
-        cache_backend: where results are kept: a `CacheBackend`, or a reference to one. The workers' Redis when None.
-        ttl_s: seconds a result is kept; 0 means for good.
+        cache_backend: where results are stored: a `CacheBackend`, or a reference to one. The workers' Redis when None.
+        ttl_s: seconds a result is stored; 0 means forever.
+        single_flight_s: seconds that equal calls wait for the one that runs the step, and twice as long if that one fails or dies;
+            0 lets all of them run it. It should be longer than the step takes.
     """
 
     spec = kinds.CACHE
@@ -41,6 +41,7 @@ class CacheStep(Container):
     wrapped_step: Step
     cache_backend: CacheBackend | str | None = None
     ttl_s: float = TTL_S
+    single_flight_s: float = SINGLE_FLIGHT_S
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -51,7 +52,9 @@ class CacheStep(Container):
         return {"body": self.wrapped_step}
 
     def rules(self) -> dict[str, Any]:
-        return super().rules() | {"ttl_s": self.ttl_s}
+        """Return them; the default wait is left out, so that fingerprints from before it stay."""
+        waits = {} if self.single_flight_s == SINGLE_FLIGHT_S else {"single_flight_s": self.single_flight_s}
+        return super().rules() | {"ttl_s": self.ttl_s} | waits
 
     def traits(self) -> dict[str, Any]:
         return {} if self.cache_backend is None else {"cache_backend": identify(self.cache_backend)}
@@ -61,9 +64,10 @@ class CacheStep(Container):
 
     def findings(self, place: ContextInfo) -> Iterator[str]:
         yield from super().findings(place)
-        ttl: Any = self.ttl_s
-        if not isinstance(ttl, int | float) or isinstance(ttl, bool) or not 0 <= ttl < inf:
-            yield f"ttl_s must be a number of seconds from 0, got {str(ttl)[:40]}"
+        for option in ("ttl_s", "single_flight_s"):
+            seconds: Any = getattr(self, option)
+            if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not 0 <= seconds < inf:
+                yield f"{option} must be a number of seconds from 0, got {str(seconds)[:40]}"
         wrapped: Any = self.wrapped_step
         if not isinstance(wrapped, Step):
             yield f"wrapped_step must be a Step, got a {type(wrapped).__name__}; turn a pipeline into a step with as_step(name)"

@@ -21,6 +21,8 @@ from flujo_client.pipeline.declared import DeclaredAgent
 from flujo_client.pipeline.deps import deps_findings
 from flujo_client.pipeline.fallback import FALLBACK
 from flujo_client.pipeline.hooks import hooks_findings
+from flujo_client.pipeline.invariants import invariant_findings
+from flujo_client.pipeline.limited import limit_findings
 from flujo_client.pipeline.pipeline import Pipeline, steps_of
 from flujo_client.pipeline.reference import load
 from flujo_client.pipeline.resources import resources_findings
@@ -79,7 +81,7 @@ def check(pipeline: Pipeline, *, allowed: Sequence[str], has_context: bool = Tru
 
 
 def _plan_findings(pipeline: Pipeline) -> list[PipelineFinding]:
-    """Find what keeps a pipeline without other findings from being compiled; `compile_plan` raises the same when it is enqueued."""
+    """Find what prevents a pipeline without other findings from being compiled; `compile_plan` raises the same when it is enqueued."""
     try:
         compile_plan(pipeline)
     except FlujoError as error:
@@ -88,7 +90,7 @@ def _plan_findings(pipeline: Pipeline) -> list[PipelineFinding]:
 
 
 class _Above(NamedTuple):
-    """A body that the reading is in, and the name it is told under."""
+    """A body that is being read, and the name it is reported under."""
 
     body: Body
     name: str
@@ -132,6 +134,7 @@ class _Reading:
                     yield f"its {what} has {len(text):,} characters; at most {MAX_WORD} are allowed"
             yield from resources_findings(body.resources, self._allowed)
             yield from hooks_findings(body.hooks, self._allowed)
+            yield from invariant_findings(body.static_invariants, self._allowed)
 
     def _sequence(self, body: Body, location: _CheckLocation) -> Iterator[PipelineFinding]:
         steps = steps_of(body)
@@ -145,7 +148,7 @@ class _Reading:
             yield from self._step(step, location)
 
     def _live(self, agent: Any) -> Any:
-        """Return the agent that a reference names; what is wrong with the reference is told elsewhere."""
+        """Return the agent that a reference names; another check reports what is wrong with the reference."""
         if not isinstance(agent, str):
             return agent
         with suppress(FlujoError):
@@ -157,6 +160,7 @@ class _Reading:
         place = location.place
         texts = [*_step_findings(step, self._allowed), *step.findings(place), *_context_findings(step, place)]
         texts += _input_findings(step.input, place)
+        texts += limit_findings(step.limit, place)
         texts += deps_findings(self._live(step.agent), location.resources, place.model if place.has_context else None)
         if len(path.encode(errors="replace")) > MAX_PATH:
             texts.append(f"its name and the names above it have more than {MAX_PATH:,} bytes together")
@@ -225,6 +229,7 @@ def _step_findings(step: Step, allowed: Sequence[str]) -> Iterator[str]:
     for plugin in step.plugins:
         if not callable(getattr(plugin[0] if isinstance(plugin, tuple) else plugin, "validate", None)):
             yield f"plugin {type(plugin).__name__} has no validate(data)"
+    yield from invariant_findings(step.static_invariants, allowed)
     yield from _shaping_findings(step, allowed)
     yield from backend_findings(getattr(step, "cache_backend", None), allowed)
     if step.queue is not None and not re.fullmatch(_QUEUE, step.queue):

@@ -32,8 +32,8 @@ def make_default_pipeline(
 ) -> Pipeline:
     """Make a pipeline that solves a task and checks the solution, until it passes or `max_iters` of them were made.
 
-    Its output is the last solution as a `Candidate`, whether it has passed or not: `checklist.is_passed` tells. Each agent's call is a
-    step's: tried again, paid for and seen like any other. An answer that cannot be read is a failed attempt, and the next is told why.
+    Its output is the last solution as a `Candidate`, whether it has passed or not, as `checklist.is_passed` shows. Each agent's call
+    is a step's: retried, charged and traced like any other. An answer that cannot be read is a failed attempt, and the next gets the reason.
 
     Args:
         review_agent: gets the task, and answers a `Checklist` of what a solution has to have.
@@ -77,7 +77,7 @@ def _reading(before: Any, after: Any) -> AgentProcessors:
 
 
 def begin(task: Any, *, context: DefaultContext) -> Any:
-    """Forget what was made for the task before this one: contexts are handed on, from item to item and from run to run."""
+    """Forget what was made for the task before this one: contexts are passed on, from item to item and from run to run."""
     context.solution = context.reflection = None
     return task
 
@@ -105,7 +105,7 @@ def reviewed(output: Any) -> Checklist:
 
 
 def judged(output: Any, *, context: DefaultContext) -> Checklist:
-    """Read what was said of each item, in their order: what they are called stays as it is. Raises AgentError."""
+    """Read the verdict on each item, in the items' order; their names stay as they are. Raises AgentError."""
     items, verdicts = _checklist(context).items, _read(output).items
     if len(verdicts) != len(items) or any(item.passed is None for item in verdicts):
         raise AgentError(
@@ -124,12 +124,12 @@ def as_text(output: Any) -> str:
 
 
 def has_failed(_: Any, context: DefaultContext) -> bool:
-    """Tell whether there is a solution, and it did not pass."""
+    """Return whether there is a solution, and it did not pass."""
     return bool(_checklist(context).failed)
 
 
 def is_passed(_: Any, context: DefaultContext) -> bool:
-    """Tell whether the last solution has passed."""
+    """Return whether the last solution has passed."""
     return _checklist(context).is_passed
 
 
@@ -147,7 +147,7 @@ def unchanged(data: Any) -> Any:
 def _read(output: Any) -> Checklist:
     try:
         return Checklist.model_validate(output, from_attributes=True)
-    except ValidationError:  # its text would tell the answer
+    except ValidationError:  # its text would contain the answer
         raise AgentError(
             f"expected a checklist, {_FORM}, got a {type(output).__name__} of another form", suggestion=_WANTED
         ) from None

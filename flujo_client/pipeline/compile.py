@@ -11,6 +11,7 @@ from flujo_client.errors import PipelineError
 from flujo_client.pipeline.fallback import FALLBACK
 from flujo_client.pipeline.identity import identify, whole
 from flujo_client.pipeline.pipeline import Pipeline, model_name, steps_of, walk
+from flujo_client.pipeline.reference import is_reference
 from flujo_client.serial import stored
 from flujo_client.sizes import MAX_PLAN_BYTES
 
@@ -31,7 +32,7 @@ def compile_plan(pipeline: Pipeline, *, default_name: str = "pipeline") -> Plan:
         PipelineError: it is too deep or too large, or contains itself.
         SerializationError: it holds what Postgres does not give back as it is; the place in the plan is named.
     """
-    hooks = _hooks(pipeline)  # walks, and so refuses what has no end before it is built
+    hooks = _of_pipelines(pipeline, "hooks")  # walks, and so refuses what has no end before it is built
     plan = Plan(
         name=pipeline.name or default_name,
         version=pipeline.version,
@@ -42,6 +43,7 @@ def compile_plan(pipeline: Pipeline, *, default_name: str = "pipeline") -> Plan:
         hooks=hooks or None,
         blueprint=pipeline.blueprint,
         on_change=pipeline.on_change,
+        invariants=_of_pipelines(pipeline, "static_invariants") or None,
     )
     tree = plan.to_tree()
     size = len(stored(tree, path="plan").encode())
@@ -54,16 +56,22 @@ def compile_plan(pipeline: Pipeline, *, default_name: str = "pipeline") -> Plan:
     return Plan.from_tree(tree)
 
 
-def _hooks(pipeline: Pipeline) -> dict[str, Any]:
+def _of_pipelines(pipeline: Pipeline, name: str) -> dict[str, Any]:
+    """Return what identifies the parts that pipelines in it have under a name, by the paths of the bodies they are."""
     bodies: dict[str, Any] = {"": pipeline}
     for path, step in walk(pipeline):
         bodies |= {f"{path}/{key}": body for key, body in step.bodies().items()}
-    named = {path: body.hooks for path, body in bodies.items() if isinstance(body, Pipeline)}
-    return {path: [identify(each) for each in hooks] for path, hooks in named.items() if hooks}
+    named = {path: getattr(body, name) for path, body in bodies.items() if isinstance(body, Pipeline)}
+    return {path: [_identity(each) for each in parts] for path, parts in named.items() if parts}
+
+
+def _identity(part: Any) -> Any:
+    """Return what identifies a hook or an invariant; the text of an expression is its own."""
+    return part if isinstance(part, str) and not is_reference(part) else identify(part)
 
 
 def _node(step: Step, *, once: bool = False) -> Node:
-    """Make a step's node; `once`: it is a fallback, whose agent is asked once."""
+    """Make a step's node; `once`: it is a fallback, whose agent is called once."""
     config = step.config
     passes = step.spec in (kinds.FALLBACK, kinds.BACKGROUND)
     return Node(
@@ -115,8 +123,12 @@ def _shaping(step: Step) -> dict[str, Any]:
             traits[key] = [identify(each) for each in given]
     if step.usage_limits is not None:
         traits["usage_limits"] = step.usage_limits.model_dump()
+    if step.limit is not None:
+        traits["limit"] = step.limit.model_dump()
     if step.validate_fields:
         traits["validate_fields"] = True
+    if step.static_invariants:
+        traits["static_invariants"] = [_identity(each) for each in step.static_invariants]
     if not step.strict_validation:
         traits["strict_validation"] = False
     if step.input is not None:

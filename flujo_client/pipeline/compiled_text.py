@@ -1,4 +1,4 @@
-"""Expressions and templates as the functions that a pipeline asks: conditions, mappers, messages, inputs, changes of the context.
+"""Expressions and templates as the functions that a pipeline calls: conditions, mappers, messages, inputs, changes of the context.
 
 They are values: two of the same text are the same function, in every process. In: an output and a context, as the engine hands them to a
 user's function; out: what the text says of them. What the texts may say is the business of `flujo_client.expressions`.
@@ -6,23 +6,17 @@ user's function; out: what the text says of them. What the texts may say is the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from flujo_client.errors import NonRetryableError
-from flujo_client.expressions.expressions import NAMES, compile_expression
-from flujo_client.expressions.templates import compile_template
+from flujo_client.expressions.expressions import NAMES, Expression, compile_expression
+from flujo_client.expressions.templates import Template, Undefined, compile_template
 from flujo_client.pipeline.identity import whole
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from flujo_client.expressions.expressions import Expression
-    from flujo_client.expressions.templates import Template, Undefined
 
 TEMPLATE_NAMES: Final = (*NAMES, "this")
 """What a template may begin with: `this` is what comes in, which in the first step of a map's body is the item."""
@@ -80,9 +74,9 @@ class Filling:
     """How templates are filled in.
 
     Attributes:
-        undefined: what becomes of a name that is missing, as a `Template` has it.
-        tell_missing: is told each such name under `warn`.
-        tell_resolved: is told the names that a template reads, once it is filled in. Never their values.
+        undefined: what happens to a name that is missing, as a `Template` has it.
+        tell_missing: is called with each such name under `warn`.
+        tell_resolved: is called with the names that a template reads, once it is filled in. Never with their values.
     """
 
     undefined: Undefined = "warn"
@@ -120,7 +114,7 @@ def filling_by(filling: Filling) -> Iterator[None]:
 
 
 def current_filling() -> Filling:
-    """How templates are filled in here."""
+    """Return how templates are filled in here."""
     return _filling.get()
 
 

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flujo_client.contract import kinds
 from flujo_client.pipeline.container import Container, aliases, names_findings
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from flujo_client.pipeline.context_info import ContextInfo
-    from flujo_client.pipeline.pipeline import Body
+from flujo_client.pipeline.context_info import ContextInfo
+from flujo_client.pipeline.pipeline import Body
 
 DEFAULT = "default"
 
@@ -30,7 +26,7 @@ class ConditionalStep(Container):
         branches: what may run, by a str, bool or int. See `resolve_key`.
         default_branch_pipeline: what runs when no branch has the key; without one, that is a failure.
         branch_input_mapper: `(input, context)`, gives the branch's input.
-        branch_output_mapper: `(output, key, context)`, gives the output. It is handed the conditional's own input as `original_input`
+        branch_output_mapper: `(output, key, context)`, gives the output. It receives the conditional's own input as `original_input`
             if it has a parameter of that name.
     """
 
@@ -81,7 +77,7 @@ def resolve_key(rules: Mapping[str, Any], value: Any) -> str | None:
     """Find the key of the body that a condition's answer means, by a conditional's rules.
 
     An answer means the key of its own type: 1 is never True, and neither is "1" or "true". Only, True and False mean the keys
-    "true" and "false" too. An enum's member means its value. None when no key is meant, and the default's turn has come.
+    "true" and "false" too. An enum's member means its value. None when no key is meant, so that the default is used.
     """
     sort = _sort(value)
     if sort is None:
@@ -92,7 +88,7 @@ def resolve_key(rules: Mapping[str, Any], value: Any) -> str | None:
 
 
 def plain_key(key: Any) -> Any:
-    """Return what an enum's member stands for, all else as it is."""
+    """Return an enum member's value, all else as it is."""
     return key.value if isinstance(key, Enum) else key
 
 

@@ -1,6 +1,6 @@
 """What all containers are: steps that run other steps and have no agent of their own.
 
-A container says of itself what the plan and the check need (`bodies`, `rules`, `functions`, `findings`), so that those recurse
+A container describes itself for the plan and the check (`bodies`, `rules`, `functions`, `findings`), so that those recurse
 without knowing the kinds. It must not decide anything about a run: that is the workers' part.
 """
 
@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import wraps
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from flujo_client.address import is_name
+from flujo_client.contract.limit import Limit
+from flujo_client.contract.limits import UsageLimits
+from flujo_client.pipeline.context_info import ContextInfo
 from flujo_client.pipeline.step import AgentProcessors, Step, StepConfig
 from flujo_client.sizes import MAX_BRANCHES, MAX_NAME
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from flujo_client.contract.limits import UsageLimits
-    from flujo_client.pipeline.context_info import ContextInfo
-
 
 MOST = 1_000_000_000
 """The largest count that a plan holds."""
@@ -56,6 +53,8 @@ class Container(Step):
     fallback_step: Step | None = None
     usage_limits: UsageLimits | None = None
     input: str | None = field(default=None, init=False)
+    static_invariants: Sequence[Any] = field(default=(), init=False)
+    limit: Limit | None = field(default=None, init=False)
 
     def rules(self) -> dict[str, Any]:
         return {"functions": sorted(self.functions())}
@@ -80,7 +79,7 @@ def function_findings(name: str, given: Any, called_with: str | None = None) -> 
     Args:
         name: the option it is given as.
         given: the function.
-        called_with: its positional arguments, such as `output, context`; what it takes is not looked at when None.
+        called_with: its positional arguments, such as `output, context`; what it takes is not examined when None.
     """
     if type(given).__module__.startswith("unittest.mock"):
         yield f"{name} is a mock, which no worker can rebuild"
@@ -88,6 +87,14 @@ def function_findings(name: str, given: Any, called_with: str | None = None) -> 
         yield f"{name}, a {type(given).__name__}, is not callable"
     elif called_with is not None:
         yield from _call_findings(name, given, called_with)
+
+
+def takes_answer(function: Any) -> bool:
+    """Return whether a function may ask a person, whose answer it takes as `resume_input`."""
+    try:
+        return "resume_input" in inspect.signature(function).parameters
+    except (TypeError, ValueError):  # compiled functions hide their parameters
+        return False
 
 
 def _call_findings(name: str, given: Callable[..., Any], called_with: str) -> Iterator[str]:

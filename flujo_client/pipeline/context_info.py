@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pydantic import BaseModel
 
 
@@ -16,7 +15,7 @@ class ContextInfo(NamedTuple):
     Attributes:
         has_context: whether there is one.
         model: its model, where that is known.
-        is_cached: whether what runs here may be passed over, because its result is kept.
+        is_cached: whether what runs here may be passed over, because its result is cached.
     """
 
     has_context: bool
@@ -32,11 +31,11 @@ class ContextInfo(NamedTuple):
 
 
 def is_dotted(path: Any) -> bool:
-    """Tell whether it is a dotted path of names."""
+    """Return whether it is a dotted path of names."""
     return isinstance(path, str) and all(part.isidentifier() for part in path.split("."))
 
 
 def _has_path(model: Any, path: str, declared: bool) -> bool:  # noqa: FBT001 - one of two ways to have it
-    """Tell whether the path's first field exists; what lies under it may be anything."""
+    """Return whether the path's first field exists; what is below it may be anything."""
     may_have = not declared and model.model_config.get("extra") == "allow"
     return path.partition(".")[0] in model.model_fields or may_have

@@ -1,10 +1,11 @@
-"""What a loop may say of its conversation: whose words are turns of it, and how much of them its agents are told.
+"""A loop's options for its conversation: whose messages are its turns, and how much of them its agents get.
 
 It must not read a context or render a text. In: a loop's options; out: plain data for its plan, and what is wrong with them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -12,16 +13,13 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from flujo_client.contract import kinds
 from flujo_client.errors import FlujoError, PipelineError
-from flujo_client.expressions.templates import compile_template
+from flujo_client.expressions.templates import Template, Undefined, compile_template
+from flujo_client.pipeline.context_info import ContextInfo
 from flujo_client.pipeline.pipeline import walk
+from flujo_client.pipeline.step import Step
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from flujo_client.expressions.templates import Template, Undefined
-    from flujo_client.pipeline.context_info import ContextInfo
     from flujo_client.pipeline.loop import LoopStep
-    from flujo_client.pipeline.step import Step
 
 OPTIONS: Final = (
     "conversation",
@@ -31,7 +29,7 @@ OPTIONS: Final = (
     "user_turn_sources",
     "named_steps",
 )
-"""What a loop says of its conversation, in Python as in blueprints."""
+"""A loop's options for its conversation, in Python as in blueprints."""
 
 HITL: Final = "hitl"
 """The person who answers a question, among the sources of the user's turns."""
@@ -39,7 +37,7 @@ HITL: Final = "hitl"
 LAST, ALL_AGENTS, NAMED_STEPS = AI_TURN_SOURCES = ("last", "all_agents", "named_steps")
 
 LEAST_TOKENS: Final = 16
-"""What a turn takes that nearly nothing is said in."""
+"""Tokens of a turn that is nearly empty."""
 
 DEFAULT_TEMPLATE: Final = """\
 The conversation so far, one JSON object for each turn, the oldest first:
@@ -51,13 +49,13 @@ The conversation so far, one JSON object for each turn, the oldest first:
 
 
 class HistoryManagement(BaseModel):
-    """How much of its conversation a loop's agents are told.
+    """How much of its conversation a loop's agents get.
 
     Attributes:
-        strategy: `truncate_tokens` leaves out the oldest turns until the rest fits; `truncate_turns` tells the newest `max_turns` at most;
-            `summarize` tells the beginnings of the older turns as one, before the newest as they are. No model is asked for that.
-        max_tokens: what is told at most, under every strategy, at 4 bytes of text a token; a turn that alone is more is cut.
-        max_turns: turns that `truncate_turns` tells at most.
+        strategy: `truncate_tokens` leaves out the oldest turns until the rest fits; `truncate_turns` gives the newest `max_turns` at most;
+            `summarize` gives the beginnings of the older turns as one, before the newest as they are. No model is called for that.
+        max_tokens: what is given at most, under every strategy, at 4 bytes of text a token; a turn that alone is more is cut.
+        max_turns: turns that `truncate_turns` gives at most.
         summarize_ratio: the part of `max_tokens` that the summary may take.
     """
 
@@ -133,10 +131,10 @@ def _template_findings(given: Any) -> Iterator[str]:
 
 
 def _names_findings(loop: LoopStep) -> Iterator[str]:
-    """Names of no step that says something, and steps that would speak for both sides."""
+    """Report names that are no step's with turns, and steps whose turns would be both sides'."""
     try:
         steps = dict(walk(loop.loop_body_pipeline))
-    except (PipelineError, AttributeError):  # a body that cannot be is told as one
+    except (PipelineError, AttributeError):  # an invalid body is reported as one
         return
     if loop.ai_turn_source == LAST:
         yield from _shared_findings(steps)
@@ -156,7 +154,7 @@ def _names_findings(loop: LoopStep) -> Iterator[str]:
 
 
 def _shared_findings(steps: Mapping[str, Step]) -> Iterator[str]:
-    """Names of steps that speak here and in a conversation inside: of those turns it could not be told which may be left out."""
+    """Report names of steps with turns both here and in a conversation inside: those turns could not be distinguished when some are left out."""
     inside = tuple(f"{path}/" for path, step in steps.items() if getattr(step, "conversation", False))
     speaking = [(path.startswith(inside), step.name) for path, step in steps.items() if step.spec is kinds.STEP]
     deep = {name for is_inside, name in speaking if is_inside}

@@ -5,19 +5,17 @@ It must not know an agent library: that is the workers' part. In: what its autho
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flujo_client.pipeline.identity import whole
 from flujo_client.serial import digest
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 def is_made_here(model: str) -> bool:
-    """Tell `package.module:attribute`, a function of the user's that makes a model, from `provider:model`: providers have no dots."""
+    """Return whether a model is `package.module:attribute`, a user's function that makes it, and not `provider:model`: providers have no dots."""
     module, colon, _ = model.partition(":")
     return bool(colon) and "." in module
 
@@ -29,7 +27,7 @@ class DeclaredAgent:
     Args:
         name: for traces.
         model: as `provider:model`, or as `package.module:attribute` of a function that makes it.
-        system_prompt: what the model is told before every input.
+        system_prompt: what the model is sent before every input.
         output_schema: the JSON Schema of what it answers with; text when None.
         model_settings: sent with every call, such as `temperature`; a step's `config` goes before.
         tools: references to the functions it may call.
@@ -49,7 +47,7 @@ class DeclaredAgent:
 
     @cached_property
     def key(self) -> str:
-        """The same for agents that are the same; a worker asks for it several times in an attempt."""
+        """Return a key that equal agents share; a worker reads it several times in an attempt."""
         made_of = (self.name, self.model, self.system_prompt, self.output_schema, self.model_settings, self.tools)
         return digest([whole(each) for each in made_of])
 

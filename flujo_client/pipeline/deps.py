@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 from flujo_client.pipeline.resources import is_async_manager, is_factory, is_manager
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+
+def asks_a_model(agent: Any) -> bool:
+    """Return whether an agent is pydantic-ai's or of a class of ours, so that its `model` is pydantic-ai's too."""
+    return any(base.__module__.partition(".")[0] in {"pydantic_ai", "flujo_worker"} for base in type(agent).__mro__)
 
 
 def deps_type_of(agent: Any) -> Any:
     """Return the type of the deps that an agent wants, of the library's own agents or of ours; None for one that wants none."""
     agent = getattr(agent, "__flujo_asks__", agent)
-    wanted = getattr(agent, "deps_type", None) if _is_of_a_library_or_ours(agent) else None
+    wanted = getattr(agent, "deps_type", None) if asks_a_model(agent) else None
     return None if wanted in (None, object, type(None), Any) else wanted
 
 
 def fits(value: Any, wanted: Any) -> bool:
-    """Tell whether a value is of a type; yes for a type that cannot be asked, such as `dict[str, int]`."""
+    """Return whether a value is of a type; yes for a type that cannot be asked, such as `dict[str, int]`."""
     try:
         return isinstance(value, wanted)
     except TypeError:
@@ -31,7 +34,7 @@ def deps_findings(agent: Any, resources: Any, model: Any) -> Iterator[str]:
 
     Args:
         agent: a step's agent.
-        resources: those in force where the step stands; what a factory or a context manager gives is known only in the attempt.
+        resources: those in force at the step; what a factory or a context manager gives is known only in the attempt.
         model: the context's model; None if there is no context or it is not known.
     """
     wanted = deps_type_of(agent)
@@ -57,7 +60,3 @@ def _is_subclass(kind: type, wanted: Any) -> bool:
         return issubclass(kind, wanted)
     except TypeError:
         return True
-
-
-def _is_of_a_library_or_ours(agent: Any) -> bool:
-    return any(base.__module__.partition(".")[0] in {"pydantic_ai", "flujo_worker"} for base in type(agent).__mro__)

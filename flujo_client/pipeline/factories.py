@@ -5,14 +5,13 @@ Each takes the options of the class it makes an instance of, which says what the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Unpack
 
 from flujo_client.pipeline.forward import forward
+from flujo_client.pipeline.options import ConditionalOptions, LoopOptions, ParallelOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import Unpack
-
     from flujo_client.pipeline.agentic_loop import AgenticLoopStep
     from flujo_client.pipeline.backend import CacheBackend
     from flujo_client.pipeline.cache import CacheStep
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from flujo_client.pipeline.human import HumanInTheLoopStep
     from flujo_client.pipeline.loop import LoopStep
     from flujo_client.pipeline.map import MapStep
-    from flujo_client.pipeline.options import ConditionalOptions, LoopOptions, ParallelOptions
     from flujo_client.pipeline.parallel import ParallelStep
     from flujo_client.pipeline.pipeline import Body
     from flujo_client.pipeline.router import DynamicParallelRouterStep

@@ -1,22 +1,21 @@
-"""Fallbacks: a step and what runs in its stead when it has failed, as the plan knows both.
+"""Fallbacks: a step and what runs instead when it has failed, as the plan knows both.
 
-Users write `Step(..., fallback_step=other)`; this container is what becomes of that, so that a fallback nests in everything, and
+Users write `Step(..., fallback_step=other)`; it becomes this container, so that a fallback nests in everything, and
 everything in it. It must not decide when the fallback runs: that is the workers' part.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract import kinds
 from flujo_client.pipeline.container import Container
+from flujo_client.pipeline.context_info import ContextInfo
 from flujo_client.pipeline.step import Step
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from flujo_client.pipeline.context_info import ContextInfo
     from flujo_client.pipeline.pipeline import Body
 
 PRIMARY, FALLBACK = "primary", "fallback"

@@ -1,37 +1,35 @@
 """From a run to one that begins again at one of its steps: what `retry` and `fork` record. Pure.
 
-Must not ask what a step did: its place, and what the store kept of its beginning, is all there is. In: what stands of the run, the
-step's name, what the caller asks for. Out: the new run, or a RetryError that names the way out.
+Must not ask what a step did: its place, and what the store recorded of its beginning, is all there is. In: the run's state, the
+step's name, what the caller asks for. Out: the new run, or a RetryError that suggests a fix.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from flujo_client.contract.admission import Gate
 from flujo_client.contract.context import PipelineContext
+from flujo_client.contract.envelope import Envelope, RunHeader
 from flujo_client.contract.limits import UsageLimits
+from flujo_client.contract.plan import Plan
 from flujo_client.contract.records import LIVE_RUN
 from flujo_client.errors import RetryError
-from flujo_client.pipeline.submit import first_of, stored_metadata
+from flujo_client.pipeline.submit import Order, first_of, stored_metadata
 from flujo_client.serial import Packed, digest
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from flujo_client.contract.envelope import Envelope, RunHeader
-    from flujo_client.contract.plan import Plan
-    from flujo_client.pipeline.submit import Order
 
 
 @dataclass(frozen=True, slots=True)
 class RetryableRun:
-    """What there is of a run that may be retried.
+    """The state of a run that may be retried.
 
     Attributes:
         ticket: the run's own.
         cursor: the place of the top-level step it had come to; the number of steps when all had ended.
         patience_s: seconds from its beginning to its deadline.
+        gates: those that it passed.
     """
 
     ticket: RunHeader
@@ -41,10 +39,11 @@ class RetryableRun:
     is_child: bool = False
     metadata: Mapping[str, Any] = field(default_factory=dict)
     patience_s: float | None = None
+    gates: tuple[Gate, ...] = ()
 
     @property
     def names(self) -> list[str]:
-        """The names of the top-level steps."""
+        """Return the names of the top-level steps."""
         return [node.name for node in self.plan.nodes]
 
 
@@ -68,8 +67,9 @@ class NewFork:
         taken: the names of the steps before that one in the other run, in their order.
         keeps: how many steps from the first began as in the other run, so that the new run may be begun again at them.
         of_live: the other run need not have ended.
-        digest: of the run and the step, to tell a repeated retry from another one under the same key.
+        digest: of the run and the step, to distinguish a repeated retry from another one under the same key.
         blobs: values above the inline limit, which the envelope only points at.
+        gates: those that the other run passed.
     """
 
     first: Envelope
@@ -83,6 +83,7 @@ class NewFork:
     blobs: tuple[Packed, ...] = ()
     idempotency_key: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    gates: tuple[Gate, ...] = ()
 
 
 def place_of(retryable_run: RetryableRun, from_step: str | None) -> int:
@@ -167,7 +168,7 @@ def new_fork(
         order: what is asked for; the rest is as it was.
         inline: the size in bytes above which a value is stored once and pointed at.
         control_queue: where starts go.
-        onto: the plan of a fork's present code, which has a step of that name; None for a retry, which keeps the run's plan.
+        onto: the plan of a fork's present code, which has a step of that name; None for a retry, which uses the run's plan.
 
     Raises:
         RetryError: the present code has no such step.
@@ -184,6 +185,7 @@ def new_fork(
         priority=old.priority if order.priority is None else order.priority,
         deadline=order.deadline,
         limits=order.limits,
+        is_gated=bool(retryable_run.gates),
     )
     context = None if beginning.context is None else _owned(beginning.context, order.run_id)
     first, large = first_of(ticket, node, beginning.input, context, inline=inline, control_queue=control_queue)
@@ -199,6 +201,7 @@ def new_fork(
         blobs=tuple(each for each in large if not each.is_reference),
         idempotency_key=order.idempotency_key,
         metadata=stored_metadata(order.metadata),
+        gates=tuple(replace(gate, policy="queue", wait_s=0.0) for gate in retryable_run.gates),
     )
 
 

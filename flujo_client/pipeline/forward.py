@@ -6,12 +6,10 @@ names once all modules are imported.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from typing import Any
-
     from flujo_client.pipeline.agentic_loop import AgenticLoopStep
     from flujo_client.pipeline.cache import CacheStep
     from flujo_client.pipeline.conditional import ConditionalStep

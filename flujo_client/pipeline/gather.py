@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flujo_client.errors import NonRetryableError
+from flujo_client.pipeline.context_info import ContextInfo
 from flujo_client.pipeline.step import Step
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from flujo_client.pipeline.context_info import ContextInfo
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""A pipeline's hooks, as far as can be told without calling any: which payloads each is called with, and what is wrong with it.
+"""A pipeline's hooks, as far as can be checked without calling any: which payloads each is called with, and what is wrong with it.
 
 For the check before anything is sent, and for workers. Nothing here calls a hook.
 """
@@ -6,17 +6,13 @@ For the check before anything is sent, and for workers. Nothing here calls a hoo
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator, Sequence
 from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, Union, get_args, get_origin
 
-from flujo_client.contract.hooks import PAYLOADS
+from flujo_client.contract.hooks import PAYLOADS, Payload
 from flujo_client.errors import FlujoError
 from flujo_client.pipeline.reference import load
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from flujo_client.contract.hooks import Payload
 
 HOOK = "hook"
 """What errors call one."""
@@ -31,7 +27,7 @@ def wanted(hook: Any) -> tuple[type[Payload], ...]:
     """
     try:
         signature = inspect.signature(hook, eval_str=True)
-    except ValueError:  # what is compiled may not say
+    except ValueError:  # a compiled function may have no signature
         return PAYLOADS
     signature.bind(object())
     annotation = next(iter(signature.parameters.values())).annotation

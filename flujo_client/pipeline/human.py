@@ -1,15 +1,15 @@
 """Human in the loop: a step at which the run waits for a person's answer, for as long as that takes, and holds no worker.
 
-What may be answered is told by `input_schema`; the message is made when the run comes to the step. It must not decide anything
+`input_schema` defines what may be answered; the message is made when the run comes to the step. It must not decide anything
 about a run: that is the workers' part.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import inf
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import pydantic
 from pydantic import TypeAdapter
@@ -21,14 +21,10 @@ from flujo_client.contract.fail_fast import fail_fast
 from flujo_client.contract.json_schema import fits_schema
 from flujo_client.errors import FlujoError, HumanInputError
 from flujo_client.pipeline.container import Container, aliases, function_findings
+from flujo_client.pipeline.context_info import ContextInfo
 from flujo_client.pipeline.identity import identify, whole
 from flujo_client.serial import digest, encode
 from flujo_client.sizes import MAX_QUESTION
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from flujo_client.pipeline.context_info import ContextInfo
 
 ON_EXPIRY = ("fail", "default", "escalate")
 
@@ -43,7 +39,7 @@ class HumanInTheLoopStep(Container):
             run comes here. Without one, a message that names the step. `message` too. An empty one fails the step.
         input_schema: what answers have to be: a pydantic model or any other type, or a JSON Schema as a mapping.
         sink_to: a dotted context path that receives the answer.
-        expires_s: seconds after which the question is closed; it stays open for good when None.
+        expires_s: seconds after which the question is closed; it stays open forever when None.
         on_expiry: what follows then: `fail`, `default` (the answer is `default`), or `escalate` (the question is asked once more).
         default: the answer of `default`.
         escalate_to: whom the second question is for; a word of yours that `approvals` shows.

@@ -1,4 +1,4 @@
-"""Who an agent is, as plain data that is the same in every process: what goes into a plan's fingerprint.
+"""An agent's identity, as plain data that is the same in every process: what goes into a plan's fingerprint.
 
 It must not hold memory addresses, reprs of objects or secrets: the client and every worker compute it on their own.
 """
@@ -82,7 +82,7 @@ def agent_name(agent: Any) -> str:
 
 
 def model_name(agent: Any) -> str | None:
-    """Which model an agent asks, as far as it says."""
+    """Return which model an agent asks, as far as it says."""
     model = getattr(agent, "model", None)
     if model is None or isinstance(model, str):
         return model

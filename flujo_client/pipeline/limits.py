@@ -2,11 +2,12 @@
 
 In words of a ticket: `run`, the first run of the tree, which the budgets are named after; `limits` of that tree; `tenant` and
 `tenant_limits` of its day; `background`, the limits of each run in the background that is begun in the tree; in such a run `task`, the
-path of the step that it is. A step's own limits stand with the step, whose code every worker has.
+path of the step that it is. A step's own limits are stored with the step, whose code every worker has.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +15,11 @@ from flujo_client.contract import kinds
 from flujo_client.contract.limits import UsageLimits, tightest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
     from flujo_client.config.models import Budgets
     from flujo_client.contract.plan import Node, Plan
 
 Entry = tuple[tuple[str, ...], UsageLimits]
-"""What `[budgets]` says of something, and the key under which it says so."""
+"""The key of an entry of `[budgets]`, and its limits."""
 
 
 def in_force(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flujo_client.contract import kinds
 from flujo_client.pipeline.container import Container, aliases, count_findings
+from flujo_client.pipeline.context_info import ContextInfo
 from flujo_client.pipeline.conversation import (
     HITL,
     LAST,
@@ -15,33 +17,28 @@ from flujo_client.pipeline.conversation import (
     conversation_findings,
     conversation_rules,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from flujo_client.pipeline.context_info import ContextInfo
-    from flujo_client.pipeline.pipeline import Body
+from flujo_client.pipeline.pipeline import Body
 
 
 @aliases(body="loop_body_pipeline", max_iterations="max_loops")
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LoopStep(Container):
-    """Run a pipeline again and again, each time with the output of the time before.
+    """Run a pipeline repeatedly, each time with the output of the time before.
 
-    All functions may be async. The output mapper is asked once, whatever ended the loop.
+    All functions may be async. The output mapper is called once, whatever ended the loop.
 
     Args:
         loop_body_pipeline: what one iteration runs; `body` too.
         exit_condition_callable: `(last_output, context) -> bool`, asked after every iteration.
         max_loops: iterations at most; `max_iterations` too.
         initial_input_to_loop_body_mapper: `(input, context)`, gives the first iteration's input.
-        iteration_input_mapper: `(output, context, index)`, gives the next one's; `index` is 1 for the second. It is handed the loop's
+        iteration_input_mapper: `(output, context, index)`, gives the next one's; `index` is 1 for the second. It receives the loop's
             own input as `original_input` if it has a parameter of that name.
         loop_output_mapper: `(last_output, context)`, gives the loop's output.
         fails_at_max: make reaching `max_loops` a failure; a success otherwise.
-        conversation: keep what is said in it as turns in the context's `conversation_history`, and tell its agents what was said so far.
-        history_management: how much of it they are told; a `HistoryManagement` with its defaults when None.
-        history_template: how they are told: a template that names `history`, a list of turns with `role` and `content`; one JSON object a
+        conversation: record its messages as turns in the context's `conversation_history`, and give its agents the turns so far.
+        history_management: how much of it they get; a `HistoryManagement` with its defaults when None.
+        history_template: how they get it: a template that names `history`, a list of turns with `role` and `content`; one JSON object a
             line without it. What it gives comes before an agent's input, or is the argument `history` of a function that takes one.
         ai_turn_source: whose outputs are the assistant's turns: those of `all_agents`, of `named_steps`, or the `last` one that is no
             user's in each iteration.

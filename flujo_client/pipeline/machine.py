@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract import kinds
-from flujo_client.pipeline.container import Container, count_findings, function_findings, names_findings
+from flujo_client.pipeline.container import Container, count_findings, function_findings, names_findings, takes_answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 ANY = "*"
 ENDINGS = ("success", "failure", "pause")
+NO_WAITING = ("failure", "pause")
+"""The endings at which conditions cannot ask a person: nothing has begun after the state that the run could wait at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,11 @@ class StateMachineStep(Container):
             yield f"on {str(each['on'])[:40]!r} must be one of {', '.join(ENDINGS)}"
         if each["when"] is not None:
             yield from function_findings("when", each["when"], "output, context")
+            if each["on"] in NO_WAITING and takes_answer(each["when"]):
+                yield (
+                    f"its `when` takes `resume_input` to ask a person, but a run cannot wait for one at `on: {each['on']}`; "
+                    "ask in a step of the state that it leads to, or at `on: success`"
+                )
 
     def _transitions(self) -> list[dict[str, Any]]:
         return [_read(each) for each in _listed(self.transitions)]

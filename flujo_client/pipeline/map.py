@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flujo_client.contract import kinds
 from flujo_client.pipeline.container import aliases
-from flujo_client.pipeline.context_info import is_dotted
+from flujo_client.pipeline.context_info import ContextInfo, is_dotted
 from flujo_client.pipeline.parallel import FanOutStep
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from flujo_client.pipeline.context_info import ContextInfo
-    from flujo_client.pipeline.pipeline import Body
+from flujo_client.pipeline.pipeline import Body
 
 
 @aliases(body="pipeline_to_run", strategy="on_branch_failure")
@@ -27,9 +23,9 @@ class MapStep(FanOutStep):
         pipeline_to_run: what is run with each item as its input; `body` too.
         iterable_input: a dotted context path, where the items are.
         parallel: run the items side by side, as branches that `merge_strategy`, `on_branch_failure` and `context_include_keys` are
-            about, as in a `ParallelStep`. `max_concurrency` says so too. Otherwise one comes after the other, on one context.
+            about, as in a `ParallelStep`. `max_concurrency` implies it. Otherwise one comes after the other, on one context.
         finalize: `(outputs, context)`, gives the map's output; asked once, when all items are done, with the list of their outputs and
-            the context that they leave. It is handed the map's own input as `original_input` if it has a parameter of that name.
+            the context that they leave. It receives the map's own input as `original_input` if it has a parameter of that name.
     """
 
     spec = kinds.MAP
@@ -49,7 +45,7 @@ class MapStep(FanOutStep):
 
     @property
     def is_fan_out(self) -> bool:
-        """Tell whether the items run side by side."""
+        """Return whether the items run side by side."""
         return bool(self.parallel) or self.max_concurrency is not None
 
     def findings(self, place: ContextInfo) -> Iterator[str]:

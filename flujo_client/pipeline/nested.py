@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flujo_client.contract import kinds
 from flujo_client.contract.context import PipelineContext
 from flujo_client.errors import SerializationError
 from flujo_client.pipeline.container import Container
-from flujo_client.pipeline.context_info import is_dotted
-from flujo_client.pipeline.pipeline import Pipeline, model_name
+from flujo_client.pipeline.context_info import ContextInfo, is_dotted
+from flujo_client.pipeline.pipeline import Body, Pipeline, model_name
 from flujo_client.serial import encode
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from flujo_client.pipeline.context_info import ContextInfo
-    from flujo_client.pipeline.pipeline import Body
 
 INPUTS = ("initial_prompt", "import_artifacts", "both")
 TELL = "tell"
@@ -39,7 +33,7 @@ class ImportStep(Container):
             pairs, or a mapping of them.
         inherit_conversation: begin with this pipeline's conversation.
         propagate_hitl: let questions to people inside the child pause this run. If not, a step that comes to one fails with its text
-            and the code `QUESTION_NOT_PROPAGATED`, and no one is asked.
+            and the code `QUESTION_NOT_PROPAGATED`, and no person is asked.
         on_failure: what a failed child means, one of `FAILURES`: `abort`, this step fails; `skip`, its output is its input;
             `continue_with_default`, its output is `default`; `tell`, its output is a mapping of `error` to what went wrong.
         default: the output of `continue_with_default`.
@@ -123,7 +117,7 @@ class ImportStep(Container):
 
     @property
     def _run_name(self) -> str:
-        """What its runs are listed under."""
+        """Return what its runs are listed under."""
         return (self.pipeline.name if isinstance(self.pipeline, Pipeline) else None) or self.name
 
     @property

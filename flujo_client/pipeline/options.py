@@ -5,11 +5,10 @@ The classes say what they mean.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from flujo_client.contract.limits import UsageLimits
     from flujo_client.pipeline.conversation import HistoryManagement
     from flujo_client.pipeline.parallel import BranchFailureStrategy, MergeStrategy

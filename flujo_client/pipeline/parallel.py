@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flujo_client.contract import kinds
 from flujo_client.pipeline.container import Container, aliases, count_findings, function_findings, names_findings
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from flujo_client.pipeline.context_info import ContextInfo
-    from flujo_client.pipeline.pipeline import Body
+from flujo_client.pipeline.context_info import ContextInfo
+from flujo_client.pipeline.pipeline import Body
 
 
 class MergeStrategy(StrEnum):

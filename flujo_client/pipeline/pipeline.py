@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, cast
+
+from pydantic import BaseModel
 
 from flujo_client.contract.code import ON_BODY_CHANGE, OnBodyChange
 from flujo_client.contract.parameters import ContextT, OutputT
 from flujo_client.contract.plan import ON_CHANGE, OnChange
+from flujo_client.contract.validation import ValidationReport
 from flujo_client.errors import PipelineError
 from flujo_client.pipeline.background import BackgroundStep
+from flujo_client.pipeline.brief_repr import BriefRepr
 from flujo_client.pipeline.fallback import FallbackStep
 from flujo_client.pipeline.forward import forward
 from flujo_client.pipeline.step import BACKGROUND, Step, StepConfig, as_a_step, described
 from flujo_client.sizes import MAX_CONTAINERS, MAX_STEPS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from pydantic import BaseModel
-
-    from flujo_client.contract.validation import ValidationReport
     from flujo_client.pipeline.nested import ImportStep
 
 StepOutputT = TypeVar("StepOutputT")
 
 
 @dataclass(frozen=True, eq=False)
-class Pipeline(Generic[OutputT, ContextT]):
+class Pipeline(BriefRepr, Generic[OutputT, ContextT]):
     """Steps to run one after the other, each with the output of the one before.
 
     Type checkers know it by its output and its context: `Pipeline[Summary, MyContext]`. The context is that of `context_model`; the output is
@@ -39,24 +38,26 @@ class Pipeline(Generic[OutputT, ContextT]):
     Args:
         steps: what to run, in order.
         name: what the runs are listed under; the attribute's name in its module when None.
-        version: yours; kept with every run.
+        version: yours; stored with every run.
         context_model: the pydantic model of the runs' context. Without one, context data becomes a `PipelineContext`.
         resources: what every attempt's agents, processors, plugins and validators get as `resources`, if they take it: an
             object, a function or class without arguments that makes one, or a reference to either. A context manager, sync or async, is
             entered for each attempt and left after it. Steps in a nested pipeline with resources of its own get those instead.
         hooks: functions that workers call with what happens to a run, sync or async, or references to them. One whose parameter
-            is annotated with a payload, or several, is called with no other. Steps in a nested pipeline are told to that one's hooks too.
-        on_change: what becomes of a run when its code has changed: `carry_on` under the new code if what it has merged and what is open
+            is annotated with a payload, or several, is called with no other. Steps in a nested pipeline are reported to that one's hooks too.
+        on_change: what happens to a run when its code has changed: `carry_on` under the new code if what it has merged and what is open
             allow it, `pin` it to workers that still have the old code, or `park` it until it is moved. The project's `[runs] on_change`
             when None. Counts for the outermost pipeline of a run.
         blueprint: the YAML it was built from, with all in it that the blueprint names by file. Runs of such a pipeline carry it, so
              that workers need neither a file nor a module for it; one that was composed of it has none.
         on_body_change: what happens where a conversation, in a loop or a state machine, would continue with another function, prompt, tool, model
-            or model setting than it was held with: `warn` tells it as the event `code.changed`, `park` parks the run until a worker
+            or model setting than it was held with: `warn` records it as the event `code.changed`, `park` parks the run until a worker
             with the code of before is back, `ignore` does neither. The outermost pipeline's counts.
         context_migrations: functions for contexts that were written with other fields of `context_model`, sync or async, by the version or
             the fingerprint of the plan that the run had. Each gets the stored fields by name, and returns those of the present model, or
             one. Without a function that does, such a run is parked. The outermost pipeline's count.
+        static_invariants: what must be true after each attempt of every step in it that has an agent, as for `Step`; also in nested
+            pipelines that have this one's context.
     """
 
     steps: Sequence[Step]
@@ -71,6 +72,7 @@ class Pipeline(Generic[OutputT, ContextT]):
     context_migrations: Mapping[str, Callable[[dict[str, Any]], Any]] = field(
         default_factory=dict, repr=False, kw_only=True
     )
+    static_invariants: Sequence[Any] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
         """Refuse steps that are none, where they are written; raises PipelineError."""
@@ -133,7 +135,7 @@ class Pipeline(Generic[OutputT, ContextT]):
 
         Args:
             raise_on_error: raise what refuses it instead.
-            include_imports: tell what is found in nested pipelines too.
+            include_imports: report what is found in nested pipelines too.
             allowed: import prefixes that references may be under; the project's `allowed_imports` when None.
 
         Raises:
@@ -164,8 +166,9 @@ class Pipeline(Generic[OutputT, ContextT]):
         resources = other.resources if self.resources is None else self.resources
         hooks = (*self.hooks, *other.hooks)
         steps, migrations = [*self.steps, *other.steps], {**other.context_migrations, **self.context_migrations}
+        invariants = (*self.static_invariants, *other.static_invariants)
         given = {"resources": resources, "hooks": hooks, "context_migrations": migrations}
-        return replace(ours, steps=steps, blueprint=None, **given)
+        return replace(ours, steps=steps, blueprint=None, static_invariants=invariants, **given)
 
     def as_step(self, name: str, *, inherit_context: bool = True, **options: Any) -> ImportStep:
         """Make a step that runs this pipeline, on the context of the pipeline around it. Takes the options of `ImportStep`."""
@@ -196,7 +199,7 @@ def steps_of(body: Any) -> Sequence[Step]:
     """Return the steps that a body runs, as they run: one in the background, and one that has a fallback, as the container of it."""
     if isinstance(body, Pipeline):
         return [_unfolded(each) for each in body.steps]
-    return [_unfolded(body)] if isinstance(body, Step) else []  # of anything else `check` tells
+    return [_unfolded(body)] if isinstance(body, Step) else []  # `check` reports anything else
 
 
 def _unfolded(step: Step) -> Step:
@@ -241,7 +244,7 @@ def walk(pipeline: Body) -> Iterator[tuple[str, Step]]:
     """Return every step with its path, a container before what it holds, all in declared order.
 
     Raises:
-        PipelineError: containers stand more than 20 deep in each other, as in a pipeline that contains itself; or there are more
+        PipelineError: containers are nested more than 20 deep, as in a pipeline that contains itself; or there are more
             than 10 000 steps that hold no others.
     """
     count = 0
@@ -253,7 +256,7 @@ def walk(pipeline: Body) -> Iterator[tuple[str, Step]]:
 
 
 def _walk(body: Body, above: str, depth: int) -> Iterator[tuple[str, Step, bool]]:
-    """Every step with its path, and whether it holds others."""
+    """Return every step with its path, and whether it holds others."""
     if depth > MAX_CONTAINERS:
         message = f"'{above.removesuffix('/')}' is inside more than {MAX_CONTAINERS} containers"
         raise PipelineError(message, code="PIPELINE_TOO_LARGE")

@@ -1,4 +1,4 @@
-"""References: how a pipeline is named on the wire, and found again. Code never travels."""
+"""References: how a pipeline is named in messages, and found again. Code is never sent."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import importlib
 import inspect
 import re
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from flujo_client.errors import PipelineError
 from flujo_client.pipeline.identity import importable
@@ -17,9 +18,6 @@ from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step
 from flujo_client.serial import Resolver, is_ours
 from flujo_client.tracebacks import place_in, traceback_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
 
 RESOURCES = "resources object"
 """What errors call what a pipeline names as its resources."""
@@ -44,19 +42,24 @@ def blueprint_reference(text: str) -> str:
 
 
 def default_name(reference: str) -> str:
-    """Name a pipeline that has no name of its own: by its attribute, or where that is just `pipeline`, by its module."""
+    """Return the name of a pipeline that has none of its own: its attribute, or where that is just `pipeline`, its module."""
     module, _, attribute = bare(reference).rpartition(":")
     names = [attribute, *reversed(module.split("."))]
     return next((each for each in names if each != PIPELINE), PIPELINE)
 
 
+def is_reference(text: str) -> bool:
+    """Return whether a text is `package.module:attribute` and no expression, in which a colon is in texts only."""
+    return ":" in text and all(each.isidentifier() for part in text.split(":", 1) for each in part.split("."))
+
+
 def is_file(named: str) -> bool:
-    """Tell whether a blueprint's file is named."""
+    """Return whether a blueprint's file is named."""
     return named.endswith((".yaml", ".yml"))
 
 
 def is_blueprint(reference: str) -> bool:
-    """Tell whether a reference names a pipeline by its blueprint."""
+    """Return whether a reference names a pipeline by its blueprint."""
     return reference.startswith(_BLUEPRINT)
 
 
@@ -177,7 +180,7 @@ def load(reference: str, *, allowed: Sequence[str], what: str) -> Any:
         if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
             raise PipelineError(
                 f"{what} '{reference}' not found: no module named '{error.name}'",
-                suggestion=_as_module(module_name, attribute),
+                suggestion=_way_to_module(module_name, attribute, error.name),
                 code="UNKNOWN_REFERENCE",
                 cause=error,
             ) from error
@@ -186,7 +189,8 @@ def load(reference: str, *, allowed: Sequence[str], what: str) -> Any:
         found = _follow(module, attribute)
     except AttributeError as error:
         message = f"{what} '{reference}' not found: module '{module_name}' has no '{attribute}'"
-        raise PipelineError(message, code="UNKNOWN_REFERENCE", cause=error) from error
+        suggestion = _pipelines_of(module) if what == "pipeline" else None
+        raise PipelineError(message, suggestion=suggestion, code="UNKNOWN_REFERENCE", cause=error) from error
     if isinstance(found, ModuleType):
         raise PipelineError(
             f"{what} '{reference}' leads into the module '{found.__name__}'",
@@ -198,7 +202,7 @@ def load(reference: str, *, allowed: Sequence[str], what: str) -> Any:
 
 
 def _is_of_ours(found: Any) -> bool:
-    """Tell whether it is a function of this package, which another package's module holds too, as `Pipeline.from_yaml_file`.
+    """Return whether it is a function of this package, which another package's module holds too, as `Pipeline.from_yaml_file`.
 
     A function that one of ours made belongs to its user.
     """
@@ -213,10 +217,18 @@ def _into_ours(what: str, reference: str) -> PipelineError:
     )
 
 
-def _as_module(name: str, attribute: str) -> str | None:
-    """Suggest the reference that a file's name means, which is what a shell completes."""
+def _way_to_module(name: str, attribute: str, missing: str | None) -> str | None:
+    """Suggest the reference that a file's name means, which is what a shell completes; else where modules are looked for."""
     dotted = name.removesuffix(".py").replace("/", ".")
-    return None if dotted == name else f"write it as '{dotted}:{attribute}'"
+    if dotted != name:
+        return f"write it as '{dotted}:{attribute}'"
+    is_whole = missing == name.partition(".")[0]
+    return f"use the folder that holds '{missing}', or name it in PYTHONPATH" if is_whole else None
+
+
+def _pipelines_of(module: ModuleType) -> str | None:
+    names = [name for name, each in vars(module).items() if isinstance(each, Pipeline)]
+    return f"it has {', '.join(names[:5])}" if names else None
 
 
 def _follow(module: ModuleType, attribute: str) -> Any:
@@ -237,7 +249,7 @@ def _make(function: Callable[[], Any], reference: str) -> Any:
 
 
 def _import_failed(what: str, error: BaseException) -> PipelineError:
-    """Say where in the user's code it was raised, with the traceback as a note."""
+    """Return an error that shows where in the user's code it was raised, with the traceback as a note."""
     place, traceback = place_in(error), traceback_of(error)
     message = error.msg if isinstance(error, SyntaxError) else error
     failed = PipelineError(

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from flujo_client.contract.results import Refinement, RefinementCheck
 from flujo_client.pipeline.identity import identify
 from flujo_client.pipeline.loop import LoopStep
 from flujo_client.pipeline.nested import ImportStep
-from flujo_client.pipeline.pipeline import Pipeline, steps_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from flujo_client.contract.results import Refinement, RefinementCheck
-    from flujo_client.pipeline.pipeline import Body
-    from flujo_client.pipeline.step import Step
+from flujo_client.pipeline.pipeline import Body, Pipeline, steps_of
+from flujo_client.pipeline.step import Step
 
 GENERATOR = "generator"
 CRITIC = "critic"
@@ -48,7 +44,7 @@ def _generator(body: Body) -> Step:
 
 
 def is_complete(refinement: Refinement, _: Any) -> bool:
-    """Tell whether the critic has nothing to add."""
+    """Return whether the critic has nothing to add."""
     return refinement.check.is_complete
 
 

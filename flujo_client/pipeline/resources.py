@@ -1,4 +1,4 @@
-"""What may stand as a pipeline's resources, as far as can be told without opening any: for the check, and for workers.
+"""What may be a pipeline's resources, as far as can be checked without opening any: for the check, and for workers.
 
 It must not call a factory nor enter a context manager: an attempt does, on a worker.
 """
@@ -7,27 +7,25 @@ from __future__ import annotations
 
 import functools
 import inspect
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from flujo_client.errors import FlujoError
 from flujo_client.pipeline.reference import RESOURCES, load
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
 
 def is_async_manager(kind: type) -> bool:
-    """Tell whether instances are async context managers."""
+    """Return whether instances are async context managers."""
     return hasattr(kind, "__aenter__") and hasattr(kind, "__aexit__")
 
 
 def is_manager(kind: type) -> bool:
-    """Tell whether instances are context managers."""
+    """Return whether instances are context managers."""
     return hasattr(kind, "__enter__") and hasattr(kind, "__exit__")
 
 
 def is_factory(thing: Any) -> bool:
-    """Tell whether it is called to make what agents get: a function, a class or a partial. Other callables are resources themselves."""
+    """Return whether it is called to make what agents get: a function, a class or a partial. Other callables are resources themselves."""
     return inspect.isroutine(thing) or inspect.isclass(thing) or isinstance(thing, functools.partial)
 
 
@@ -51,6 +49,6 @@ def _needs_arguments(factory: Any) -> bool:
         inspect.signature(factory).bind()
     except TypeError:
         return True
-    except ValueError:  # what is compiled may not say
+    except ValueError:  # a compiled function may have no signature
         return False
     return False

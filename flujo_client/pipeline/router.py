@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flujo_client.contract import kinds
+from flujo_client.contract.limit import Limit
 from flujo_client.pipeline.container import aliases
 from flujo_client.pipeline.parallel import ParallelStep
 from flujo_client.pipeline.step import AgentProcessors, StepConfig
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 
 @aliases(strategy="on_branch_failure")
@@ -21,7 +20,8 @@ class DynamicParallelRouterStep(ParallelStep):
 
     Args:
         router_agent: an agent as a step's; it answers a list of branch names, or one name. It is performed as a step with this
-            one's `config`, `plugins`, `validators`, `processing`, `processors`, `input` and `queue`. Names of no branch are left out; no name is a success.
+            one's `config`, `plugins`, `validators`, `processing`, `processors`, `input`, `static_invariants`,
+            `limit` and `queue`. Names of no branch are left out; no name is a success.
 
     The other arguments are those of a `ParallelStep`.
     """
@@ -36,6 +36,8 @@ class DynamicParallelRouterStep(ParallelStep):
     processing: Mapping[str, Any] | None = None
     processors: AgentProcessors = field(default_factory=AgentProcessors)
     input: str | None = None
+    static_invariants: Sequence[Any] = ()
+    limit: Limit | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, Self, TypeVar, overload
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from flujo_client.contract import kinds
+from flujo_client.contract.limit import Limit
+from flujo_client.contract.limits import UsageLimits
 from flujo_client.contract.parameters import ContextT, OutputT
 from flujo_client.contract.plan import Backoff
 from flujo_client.contract.processing import ProcessingConfigModel
 from flujo_client.errors import BlueprintError, PipelineError, StepInvocationError
 from flujo_client.pipeline.alone import call_alone
+from flujo_client.pipeline.brief_repr import BriefRepr
+from flujo_client.pipeline.context_info import ContextInfo
 from flujo_client.pipeline.factories import Factories
 from flujo_client.pipeline.forward import forward
 from flujo_client.pipeline.identity import defaults_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-
-    from flujo_client.contract.limits import UsageLimits
-    from flujo_client.pipeline.context_info import ContextInfo
     from flujo_client.pipeline.pipeline import Body, Pipeline
 
 
@@ -41,8 +42,8 @@ class StepConfig(BaseModel):
         temperature, top_k, top_p, max_tokens: model options, given to agents that take them.
         preserve_fallback_diagnostics: let the feedback of a fallback that succeeded say why it was needed.
         execution_mode: `background`: the step runs as a run of its own, and the pipeline continues at once, with the step's input.
-        expected_cost_usd, expected_tokens: what an attempt under limits reserves; where one is missing, its model's price, its prompt and
-            `max_tokens` tell.
+        expected_cost_usd, expected_tokens: what an attempt under limits reserves; where one is missing, it is estimated from its model's price, its
+            prompt and `max_tokens`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -70,7 +71,7 @@ class AgentProcessors:
     """What an agent's input and output pass through, in order: objects with `process(data, context)`, or callables.
 
     Attributes:
-        prompt_processors: before the agent is asked.
+        prompt_processors: before the agent is called.
         output_processors: after it answered and AROS has read the answer, and before the last check of what only the schema
             refuses; one that raises fails the attempt, which is tried again as for the agent's own errors.
     """
@@ -80,7 +81,7 @@ class AgentProcessors:
 
 
 @dataclass(frozen=True, eq=False)
-class Step(Factories, Generic[OutputT]):
+class Step(BriefRepr, Factories, Generic[OutputT]):
     """One piece of work in a pipeline.
 
     Type checkers know it by its output: that of the function under `@step`, else what you annotate, `Step[Summary]`.
@@ -95,16 +96,19 @@ class Step(Factories, Generic[OutputT]):
         updates_context: merge the output, a mapping or a model, into the context.
         sink_to: a dotted context path that receives the output.
         queue: a Celery queue of your own for this step.
-        meta: kept with the plan; yours. A key `processing` in it is the argument of that name.
+        meta: stored with the plan; yours. A key `processing` in it is the argument of that name.
         processing: how the model's output is asked for, read and repaired (AROS): the keys of the reference "AROS".
         processors: what the agent's input and output pass through.
-        fallback_step: what runs with this one's input when it has failed for good.
+        fallback_step: what runs with this one's input when it has failed permanently.
         usage_limits: what all attempts at it, and at all that runs inside it, may spend together in one run and its child runs.
+        limit: how many attempts may run at once under one name, in all workers together; the others wait without a worker.
         input: a template: what the agent gets, instead of the output of the step before. One that is a single tag gives the
             value itself.
         validate_fields: put the output only where the context's model declares a field: one it would keep as an extra fails the step.
-        strict_validation: fail the step when a validator refuses. If not, it keeps its output, and its `metadata_` say `validation_passed`
+        strict_validation: fail the step when a validator refuses. If not, its output remains, and its `metadata_` say `validation_passed`
             and, where that is False, `validation_feedback`.
+        static_invariants: what must be true of the output and the context after each attempt: expressions, or functions of both, or references
+            to functions. A violation ends the step, and nothing that the attempt has changed is stored.
 
     Raises:
         BlueprintError: `processing` is not a valid block; names the key.
@@ -128,6 +132,8 @@ class Step(Factories, Generic[OutputT]):
     input: str | None = None
     validate_fields: bool = False
     strict_validation: bool = True
+    static_invariants: Sequence[Any] = ()
+    limit: Limit | None = None
 
     def __post_init__(self) -> None:
         if callable(self.name) or callable(getattr(self.name, "run", None)):
@@ -147,7 +153,7 @@ class Step(Factories, Generic[OutputT]):
                 raise BlueprintError(f"step '{self.name}': {wrong.message}", suggestion=wrong.suggestion) from None
 
     def _take_defaults(self) -> None:
-        """Take from the agent what it says of its steps, where this one does not say."""
+        """Take from the agent its defaults for steps, where this step sets none."""
         defaults = dict(defaults_of(self.agent))
         if self.processing is None and "processing" in defaults:
             object.__setattr__(self, "processing", defaults["processing"])
@@ -170,16 +176,16 @@ class Step(Factories, Generic[OutputT]):
 
     @property
     def kind(self) -> str:
-        """The name of its kind, as plans and traces have it."""
+        """Return the name of its kind, as plans and traces have it."""
         return self.spec.name
 
     @property
     def performs(self) -> bool:
-        """Tell whether it has an agent, which attempts call."""
+        """Return whether it has an agent, which attempts call."""
         return self.spec.performs
 
     def fallback(self, step: Step) -> Self:
-        """Return this step with another one to fall back on, which runs with the same input when this one has failed for good."""
+        """Return this step with another one to fall back on, which runs with the same input when this one has failed permanently."""
         return replace(self, fallback_step=step)
 
     def bodies(self) -> dict[str, Body]:
@@ -222,7 +228,7 @@ class Step(Factories, Generic[OutputT]):
 
         Args:
             agent: the step's.
-            strict: fail the step when a validator refuses; otherwise only its `metadata_` tell, as with `strict_validation=False`.
+            strict: fail the step when a validator refuses; otherwise only its `metadata_` record it, as with `strict_validation=False`.
             rest: all else that `Step` takes.
         """
         return cls("validate", agent, strict_validation=strict, **rest)
@@ -263,7 +269,7 @@ class Step(Factories, Generic[OutputT]):
 
 
 def described(given: Any) -> str:
-    """Say what was given where a step was expected."""
+    """Return what was given where a step was expected."""
     name = getattr(given, "__name__", None)
     if isinstance(given, type):
         return f"the class {name}"
@@ -274,7 +280,7 @@ def described(given: Any) -> str:
 
 
 def as_a_step(given: Any) -> str | None:
-    """Say how a step is made of what was given; None if it is not known."""
+    """Return how a step is made of what was given; None if it is not known."""
     if hasattr(given, "as_step"):
         return "write `a >> b` to join pipelines, or nest one with pipeline.as_step(name)"
     if callable(getattr(given, "run", None)):
@@ -299,6 +305,7 @@ _NOT_CONFIG = (
     "processors",
     "fallback_step",
     "usage_limits",
+    "limit",
     "input",
     "validate_fields",
     "strict_validation",
@@ -322,6 +329,7 @@ def step(
     processors: AgentProcessors | None = None,
     fallback_step: Step | None = None,
     usage_limits: UsageLimits | None = None,
+    limit: Limit | None = None,
     input: str | None = None,
     validate_fields: bool = False,
     strict_validation: bool = True,

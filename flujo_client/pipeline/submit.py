@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pydantic
 from pydantic import BaseModel
 
 from flujo_client.address import ROOT, is_run_id
+from flujo_client.contract.admission import Gate
 from flujo_client.contract.ambiguity import ambiguity
 from flujo_client.contract.context import PipelineContext
 from flujo_client.contract.envelope import ATTEMPTS_QUEUE, CONTROL_QUEUE, Envelope, RunHeader
+from flujo_client.contract.plan import Node, Plan
 from flujo_client.contract.records import NewRun
 from flujo_client.errors import (
     ConfigurationError,
@@ -23,11 +25,6 @@ from flujo_client.errors import (
 )
 from flujo_client.serial import Packed, Resolver, decode, digest, encode, loads, stored
 from flujo_client.sizes import MAX_METADATA_BYTES, MAX_REFERENCE, MAX_RUN_ID, MAX_WORD
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from flujo_client.contract.plan import Node, Plan
 
 PRIORITIES = range(10)
 _TRACE_PARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)
@@ -61,6 +58,7 @@ class Order:
     trace_parent: str | None = None
     aros: Mapping[str, Any] | None = None
     settings: Mapping[str, Any] | None = None
+    gates: tuple[Gate, ...] = ()
 
 
 def new_run(
@@ -102,11 +100,12 @@ def new_run(
         aros=order.aros,
         settings=order.settings,
         limits=order.limits,
+        is_gated=bool(order.gates),
     )
     first, large = first_of(
         ticket, plan.nodes[0], sent_input, snapshot, inline=size.inline, control_queue=control_queue
     )
-    return NewRun(first, plan, same, large, order.idempotency_key, stored_metadata(order.metadata))
+    return NewRun(first, plan, same, large, order.idempotency_key, stored_metadata(order.metadata), order.gates)
 
 
 def first_of(
@@ -222,5 +221,5 @@ def check_order(order: Order) -> None:
 
 
 def _is_word(text: str) -> bool:
-    """Tell whether Postgres and a broker take it as it is."""
+    """Return whether Postgres and a broker take it as it is."""
     return 0 < len(text) <= MAX_WORD and text.isprintable()

@@ -1,4 +1,4 @@
-"""Tree search: candidates are proposed, judged, and the best of them gone on from, until one is good enough.
+"""Tree search: candidates are proposed, judged, and the best of them continued, until one is good enough.
 
 A composition: a nested pipeline with a context of its own, and in it a loop over depths of two maps, of proposers and of evaluators.
 Nothing in the workers knows it, so every call is an attempt like any other. How it continues from what they gave says `tree_search_steps.py`.
@@ -6,26 +6,22 @@ Nothing in the workers knows it, so every call is an attempt like any other. How
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from flujo_client.contract import kinds
 from flujo_client.contract.search import SearchBounds, TreeSearchContext
 from flujo_client.pipeline.container import count_findings
+from flujo_client.pipeline.context_info import ContextInfo
 from flujo_client.pipeline.declared import DeclaredAgent
 from flujo_client.pipeline.loop import LoopStep
 from flujo_client.pipeline.map import MapStep
 from flujo_client.pipeline.nested import ImportStep
 from flujo_client.pipeline.parallel import BranchFailureStrategy, MergeStrategy
-from flujo_client.pipeline.pipeline import Pipeline
+from flujo_client.pipeline.pipeline import Body, Pipeline
 from flujo_client.pipeline.step import Step, StepConfig
 from flujo_client.pipeline.tree_search_steps import Begin, candidates_of, expand, is_over, keep, score_of, settle
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from flujo_client.pipeline.context_info import ContextInfo
-    from flujo_client.pipeline.pipeline import Body
 
 BOUNDS: Final = (
     "branching_factor",
@@ -40,7 +36,7 @@ BOUNDS: Final = (
 
 PROPOSER, EVALUATOR = "proposer", "evaluator"
 WITHIN: Final = {PROPOSER: "body/depths/body/propose/body", EVALUATOR: "body/depths/body/evaluate/body"}
-"""Where in the step's plan those two stand."""
+"""Where in the step's plan those two are."""
 
 _SEEN: Final = ("run_id", "initial_prompt", "conversation_history", "outer")
 _ONCE: Final = StepConfig(max_retries=0)
@@ -60,10 +56,10 @@ _SCORE: Final[Mapping[str, Any]] = {
 class TreeSearchStep(ImportStep):
     """Search a tree of candidates for the best path to the goal, which is the step's input. The output is a `TreeSearchResult`.
 
-    At each depth the proposer is asked for every path of the beam, then the evaluator for every candidate, side by side; the best
-    `beam_width` paths are gone on from, of equals the first. The search ends with the depth at which a goal is reached, after
+    At each depth the proposer is called for every path of the beam, then the evaluator for every candidate, in parallel; the best
+    `beam_width` paths are continued, of equals the first. The search ends with the depth at which a goal is reached, after
     `max_depth` ones, when `max_iterations` are used up, or when nothing more is proposed. A proposer or a candidate's evaluator that
-    fails for good is left out, and told in the result; when all of a depth do, the step fails.
+    fails permanently is left out, and listed in the result; when all of a depth do, the step fails.
 
     Both run in a context of the search's own, whose `outer` is the context around it, to be read; what they write stays there.
 
@@ -73,9 +69,9 @@ class TreeSearchStep(ImportStep):
         evaluator: what judges one: an agent, a step or a pipeline. It gets an `EvaluatorInput`, and answers a number from 0 to 1, or an
             object with `score` and `reason`.
         branching_factor: candidates of one path that are taken at most.
-        beam_width: paths that are gone on from at each depth.
+        beam_width: paths that are continued at each depth.
         max_depth: candidates in a row at most.
-        max_iterations: how often the proposer is asked in all; no bound of its own when None.
+        max_iterations: calls of the proposer in all; no bound of its own when None.
         path_max_tokens: tokens, of four characters each, that a path may have as proposer and evaluator are given it; the first
             candidates of a longer one are left out.
         goal_score_threshold: the score that is a goal, from 0 to 1.

@@ -6,21 +6,23 @@ it is left out, and why is noted; when all are, the search has failed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import ValidationError
 
 from flujo_client.contract.results import StepResult
-from flujo_client.contract.search import Score, ScoredPath, SearchBounds, SearchState, TreeSearchResult
+from flujo_client.contract.search import (
+    Score,
+    ScoredPath,
+    SearchBounds,
+    SearchState,
+    TreeSearchContext,
+    TreeSearchResult,
+)
 from flujo_client.errors import AgentError, NonRetryableError
 from flujo_client.pipeline.answer_readers import reads_answer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from flujo_client.contract.search import TreeSearchContext
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +87,7 @@ def _following(state: SearchState, ranked: Sequence[ScoredPath]) -> list[list[An
 
 
 def is_over(_: Any, context: TreeSearchContext) -> bool:
-    """Tell whether nothing is left to propose from."""
+    """Return whether nothing is left to propose from."""
     return not _state(context).beam
 
 
@@ -131,7 +133,7 @@ def score_of(output: Any) -> Score:
     """Read an evaluator's answer: a number from 0 to 1, or what has one as its `score`; raises AgentError."""
     try:
         return Score(score=_part(output, "score", output), reason=_part(output, "reason", None))
-    except ValidationError:  # its text would tell the answer
+    except ValidationError:  # its text would contain the answer
         raise AgentError(
             "an evaluator must return a number from 0 to 1, or an object with such a `score` and a text as its `reason`",
             suggestion="give its agent such an output type or output_schema",

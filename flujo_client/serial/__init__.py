@@ -1,17 +1,19 @@
-"""Values that survive a journey: strict with types, lenient for traces, packed for storage. Pure."""
+"""Serialisation of values: strict with types, lenient for traces, packed for storage. Pure."""
 
 from flujo_client.serial.custom import register_custom_deserializer, register_custom_serializer
+from flujo_client.serial.fragments import held_at, items_of
 from flujo_client.serial.lenient import safe_serialize
 from flujo_client.serial.manifest import Manifest, digest_of, part_key, stored_apart
-from flujo_client.serial.packed import Packed
+from flujo_client.serial.packed import Outline, Packed
 from flujo_client.serial.resolve import Resolver, is_ours, reference
 from flujo_client.serial.stored import stored, stored_safely
-from flujo_client.serial.strict import decode, encode
+from flujo_client.serial.strict import decode, encode, is_plain_key
 from flujo_client.serial.text import storable_text
 from flujo_client.serial.tree import Tree, canonical, digest, dumps, loads
 
 __all__ = [
     "Manifest",
+    "Outline",
     "Packed",
     "Resolver",
     "Tree",
@@ -21,7 +23,10 @@ __all__ = [
     "digest_of",
     "dumps",
     "encode",
+    "held_at",
     "is_ours",
+    "is_plain_key",
+    "items_of",
     "loads",
     "part_key",
     "reference",

@@ -6,10 +6,8 @@ register the way back itself. Plain JSON types cannot be overridden.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 

@@ -1,7 +1,7 @@
 """Any object to plain JSON, for traces and events: untagged, bounded, and it never raises.
 
 From the most to the least specific: primitives, registered classes, Enum, Mock, scalars, agents' responses,
-models, dataclasses, mappings and sequences, other objects, placeholder. Types are asked before values are touched;
+models, dataclasses, mappings and sequences, other objects, placeholder. Types are checked before values are touched;
 whatever users' code raises on the way becomes a placeholder. Texts are safe for Postgres.
 """
 
@@ -47,7 +47,7 @@ def safe_serialize(obj: Any, *, max_nodes: int = MAX_NODES, max_depth: int = MAX
     Args:
         obj: anything at all.
         max_nodes: how large the tree may grow; every hundred characters of text count as one node more.
-        max_depth: how deep it may grow; what lies deeper becomes a placeholder.
+        max_depth: how deep it may grow; what is deeper becomes a placeholder.
     """
     return _Walk(max_nodes, max_depth).tree(obj, 0)
 
@@ -198,7 +198,7 @@ def _members(obj: Any, kind: type) -> Mapping[Any, Any] | None:
 
 
 def _response(obj: Any, kind: type) -> dict[str, Any] | None:
-    """See an agent's response by its attributes' names; `output` is what pydantic-ai calls the content."""
+    """Recognise an agent's response by its attributes' names; `output` is what pydantic-ai calls the content."""
     names = set(_attribute_names(obj, kind)).union(*(vars(ancestor) for ancestor in kind.__mro__))
     if {"content", "usage", "metadata"} <= names:
         content = obj.content
@@ -219,7 +219,7 @@ def _dumped(obj: BaseModel, kind: type[BaseModel]) -> Mapping[str, Any]:
 
 
 def _attribute_names(obj: Any, kind: type) -> Iterable[str]:
-    """Name what an object holds, without its __getattr__, properties or __dir__ having a say."""
+    """Yield the names of an object's attributes, without calling its __getattr__, properties or __dir__."""
     for ancestor in kind.__mro__:
         slots = vars(ancestor).get("__slots__", ())
         yield from (slots,) if isinstance(slots, str) else slots

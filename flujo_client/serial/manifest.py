@@ -1,4 +1,4 @@
-"""How a value in parts is stored: each part under a key of its own, and under the value's digest a manifest that names them (ADR 6).
+"""How a value in parts is stored: each part under a key of its own, and under the value's digest a manifest that names them (ADR 5).
 
 A manifest is `p`, a checksum in hex, and a JSON list: fragments as texts, and `{"#": digest}` for each part that is stored by itself. The
 checksum is of the value's digest and the list, so that its reader need not hash the whole value: the parts are proved once, by their
@@ -10,15 +10,13 @@ Parts have keys of their own because the same JSON may be a part of one value an
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 from flujo_client.errors import SerializationError
 from flujo_client.serial.packed import Packed
 from flujo_client.serial.tree import Tree, dumps, loads
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _FORM: Final = b"p"
 _LIST: Final = 65
@@ -61,11 +59,11 @@ class Manifest:
 
     @property
     def parts(self) -> set[str]:
-        """The keys of the parts that are stored by themselves."""
+        """Return the keys of the parts that are stored by themselves."""
         return {part_key(each) for each in self.entries if each.is_reference}
 
     def value(self, parts: Mapping[str, Packed]) -> Packed:
-        """Put the value together, from all its parts by key."""
+        """Assemble the value from all its parts by key."""
         found = (parts[part_key(each)] if each.is_reference else each for each in self.entries)
         return Packed.of_parts(found, self.digest)
 

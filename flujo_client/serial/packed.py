@@ -1,11 +1,11 @@
-"""One serialised value, as it lies in a Postgres column and as it rides in a message.
+"""One serialised value, as it is in a Postgres column and as it is sent in a message.
 
-Three forms, told apart by their first byte: `j` JSON, `z` zstd of the JSON, `#` only the JSON's sha256 for a value
-that is kept elsewhere. It never looks into the value and never fetches one: the holder of a reference loads the
+Three forms, distinguished by their first byte: `j` JSON, `z` zstd of the JSON, `#` only the JSON's sha256 for a value
+that is stored as a blob. It never looks into the value and never fetches one: the holder of a reference loads the
 value and proves it with `matches`.
 
 A value above `PARTS_ABOVE` that was packed here is held in parts, which the next version of the value shares where it did not change
-(ADR 6): its JSON is cut where a later version is likely to be cut too. `manifest.py` is how such a value is stored.
+(ADR 5): its JSON is cut where a later version is likely to be cut too. `manifest.py` is how such a value is stored.
 """
 
 from __future__ import annotations
@@ -13,27 +13,20 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from typing import TYPE_CHECKING, Any, Final, Self
+from collections.abc import Iterable
+from typing import Final, NamedTuple, Self
 
 import zstandard
 
 from flujo_client.errors import SerializationError
+from flujo_client.serial.fragments import FRAGMENT_BYTES, Held, fragments, is_run, placeholder
 from flujo_client.serial.tree import Tree, dumps, loads
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 COMPRESS_ABOVE: Final = 2048
 PARTS_ABOVE: Final = 256 * 1024
 MAX_BYTES: Final = 64 * 1024 * 1024
 _LEVEL: Final = 1  # of prose 3 saves two parts in a hundred more and takes a third longer
 _DIGEST: Final = re.compile(rb"[0-9a-f]{64}")
-FRAGMENT_BYTES: Final = 16 * 1024
-"""From how many bytes on a fragment is complete."""
-_OPENED: Final = 2  # levels: a model's own mapping, and that of its fields
-_DEEPEST: Final = 5  # a level deeper, all below is written once more
-_FEW: Final = 64
-_WORTH_CUTTING: Final = 512  # bytes of an item on average: a cut costs about what writing them does
 
 
 class Packed:
@@ -43,7 +36,7 @@ class Packed:
     is first asked for, and then remembered.
     """
 
-    __slots__ = ("_digest", "_json", "_length", "_parts", "_stored")
+    __slots__ = ("_digest", "_is_run", "_json", "_length", "_parts", "_stored")
 
     def __init__(
         self,
@@ -54,6 +47,7 @@ class Packed:
         digest: str | None = None,
     ) -> None:
         self._stored, self._json, self._parts, self._digest = stored, json, parts, digest
+        self._is_run: bool | None = None
         if stored is not None and stored[:1] == b"j":
             self._json = stored[1:]
         if stored is not None and stored[:1] == b"#":
@@ -61,19 +55,20 @@ class Packed:
         self._length = sum(part.length for part in parts) if parts else None if self._json is None else len(self._json)
 
     @classmethod
-    def of(cls, tree: Tree, *, like: Iterable[Packed | None] = ()) -> Packed:
+    def of(cls, tree: Tree, *, like: Iterable[Packed | None] = (), held: Held = ()) -> Packed:
         """Pack a tree.
 
         Args:
             tree: what `encode` gave.
             like: values that may have large parts in common with it; those are neither hashed, compressed nor stored again.
+            held: what is left out of the tree, if it is an outline.
         """
         known = {_ends(part.json()): part for each in like if each is not None for part in each.parts}
-        if not known:
+        if not known and not held:
             json = dumps(tree)
             if len(json) <= PARTS_ABOVE:
                 return cls.of_json(json)
-        pieces = fragments(tree)
+        pieces = fragments(tree, held)
         if sum(map(len, pieces)) <= PARTS_ABOVE:
             return cls.of_json(b"".join(pieces))
         return cls.of_parts(_same(known.get(_ends(piece)), piece) or cls.of_json(piece) for piece in pieces)
@@ -110,7 +105,7 @@ class Packed:
             raise SerializationError("not the message form of a packed value", cause=error) from error
 
     def to_wire(self) -> Tree:
-        """Return the form that rides in a message: a plain tree, so that it survives copying and stock JSON too."""
+        """Return the form that is sent in a message: a plain tree, so that it survives copying and stock JSON too."""
         form, body = self.stored[:1], self.stored[1:]
         if form == b"j":
             return {"j": loads(body)}
@@ -133,9 +128,32 @@ class Packed:
         """Return a fresh tree. Raises what `json` raises, and SerializationError if the JSON is damaged."""
         return loads(self.json(max_bytes=max_bytes))
 
+    def outline(self) -> Outline:
+        """Return a fresh tree, without what is in the middle of its largest lists. Raises what `tree` raises."""
+        pieces: list[bytes] = []
+        held: list[list[bytes]] = []
+        was_run = False
+        for part in self._parts:
+            if part.is_run and was_run:
+                held[-1].append(part.json())
+            elif part.is_run:
+                pieces.append(placeholder(len(held)))
+                held.append([part.json()])
+            else:
+                pieces.append(part.json())
+            was_run = part.is_run
+        return Outline(loads(b"".join(pieces)), held) if held else Outline(self.tree(), ())
+
+    @property
+    def is_run(self) -> bool:
+        """Return whether this is a large fragment that holds nothing but items of a list."""
+        if self._is_run is None:
+            self._is_run = self.length >= FRAGMENT_BYTES and is_run(self.json())
+        return self._is_run
+
     @property
     def stored(self) -> bytes:
-        """The stored form: compressed if the JSON is above 2048 bytes and that makes it smaller."""
+        """Return the stored form: compressed if the JSON is above 2048 bytes and that makes it smaller."""
         if self._stored is None:
             json = self.json(max_bytes=self.length)
             small = zstandard.ZstdCompressor(level=_LEVEL).compress(json) if len(json) > COMPRESS_ABOVE else json
@@ -144,7 +162,7 @@ class Packed:
 
     @property
     def digest(self) -> str:
-        """The sha256 of the JSON, in hex."""
+        """Return the sha256 of the JSON, in hex."""
         if self._digest is None:
             hashed = hashlib.sha256()
             for part in self._parts or (self,):
@@ -154,22 +172,22 @@ class Packed:
 
     @property
     def parts(self) -> tuple[Packed, ...]:
-        """Fragments of the JSON, where it is large and they are known. No part has parts."""
+        """Return the fragments of the JSON, where it is large and they are known. No part has parts."""
         return self._parts
 
     @property
     def length(self) -> int:
-        """How many bytes of JSON the value has. Raises what `json` raises."""
+        """Return how many bytes of JSON the value has. Raises what `json` raises."""
         return len(self.json()) if self._length is None else self._length
 
     @property
     def size(self) -> int:
-        """How many bytes the stored form takes; of a value in parts, which is not compressed for that, what its JSON takes."""
+        """Return how many bytes the stored form takes; of a value in parts, which is not compressed for that, what its JSON takes."""
         return self.length if self._parts else len(self.stored)
 
     @property
     def is_reference(self) -> bool:
-        """Whether only the digest is here."""
+        """Return whether only the digest is here."""
         return self._stored is not None and self._stored[:1] == b"#"
 
     def reference(self) -> Packed:
@@ -177,7 +195,7 @@ class Packed:
         return type(self)(b"#" + self.digest.encode("ascii"))
 
     def matches(self, digest: str) -> bool:
-        """Tell whether this is the value, or the reference to the value, with that digest."""
+        """Return whether this is the value, or the reference to the value, with that digest."""
         return self.digest == digest
 
     def __bytes__(self) -> bytes:
@@ -194,9 +212,16 @@ class Packed:
         return hash(self.digest)
 
     def __repr__(self) -> str:
-        """Never the value itself: it may hold secrets."""
+        """Show form and size, never the value: it may hold secrets."""
         form = "parts" if self._parts else self.stored[:1].decode("latin-1")
         return f"<Packed {form} {self.size} bytes>"
+
+
+class Outline(NamedTuple):
+    """A tree with placeholders in its largest lists, and the fragments that they are for."""
+
+    tree: Tree
+    held: Held
 
 
 def _ends(json: bytes) -> tuple[int, bytes, bytes]:
@@ -217,62 +242,3 @@ def _decompress(data: bytes, max_bytes: int) -> bytes:
         return zstandard.ZstdDecompressor().decompress(data, max_output_size=max_bytes, allow_extra_data=False)
     except zstandard.ZstdError as error:
         raise SerializationError("damaged or larger than allowed", cause=error) from error
-
-
-def fragments(tree: Tree) -> list[bytes]:
-    """Write a large tree as JSON in pieces, which joined are its JSON. Raises SerializationError if it is not a tree.
-
-    A large text is a piece of its own. Lists and mappings of large items are cut between them, from the front, so that a list that
-    only grows keeps its pieces. Everything small is taken together. The cuts depend on the tree alone.
-    """
-    cutter = _Cutter()
-    cutter.write(tree, 0)
-    cutter.cut()
-    return cutter.done
-
-
-class _Cutter:
-    def __init__(self) -> None:
-        self.done: list[bytes] = []
-        self._pending: list[bytes] = []
-        self._length = 0
-
-    def write(self, node: Tree, level: int) -> None:
-        if level < _OPENED and type(node) is dict and len(node) <= _FEW:
-            self._open(node, level)
-            return
-        json = dumps(node)
-        if len(json) < FRAGMENT_BYTES:
-            self._add(json)
-            return
-        self.cut()
-        if level < _DEEPEST and type(node) in (dict, list) and len(json) >= _WORTH_CUTTING * len(node):
-            self._open(node, level)
-            self.cut()
-        else:
-            self.done.append(json)
-
-    def _open(self, node: dict[str, Any] | list[Any], level: int) -> None:
-        is_dict = isinstance(node, dict)
-        separator = b"{" if is_dict else b"["
-        for key in node:
-            self._add(separator)
-            separator = b","
-            if isinstance(node, dict):
-                self._add(dumps({key: 0})[1:-2])  # the key and its colon
-                self.write(node[key], level + 1)
-            else:
-                self.write(key, level + 1)
-        self._add((b"" if node else separator) + (b"}" if is_dict else b"]"))
-
-    def _add(self, json: bytes) -> None:
-        self._pending.append(json)
-        self._length += len(json)
-        if self._length >= FRAGMENT_BYTES:
-            self.cut()
-
-    def cut(self) -> None:
-        if self._pending:
-            self.done.append(b"".join(self._pending))
-            self._pending.clear()
-            self._length = 0

@@ -1,4 +1,4 @@
-"""The way out of a walk for a value that cannot travel: it learns its path while the walk unwinds.
+"""The exception for a value that cannot be serialised: it collects its path while the walk unwinds.
 
 So the walk itself, the hot path, carries neither paths nor a set of what it is inside of.
 """
@@ -16,7 +16,7 @@ def step_to(key: Any) -> str:
 
 
 class EncodingRefused(Exception):
-    """On its way out of the walk, it gathers the trail: each holder with the step taken from it, innermost first."""
+    """While the walk unwinds, it collects the path: each holder with the step taken from it, innermost first."""
 
     def __init__(self, message: str, suggestion: str | None = None, *, too_deep: bool = False) -> None:
         super().__init__(message)

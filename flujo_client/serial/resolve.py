@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flujo_client.errors import SerializationError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _IMPORTABLE = "define it at the top level of a module that the workers can import"
 
@@ -39,7 +37,7 @@ def reference(thing: Any) -> str:
 
 
 def is_ours(module: str) -> bool:
-    """Tell whether a module is this package itself or is below it."""
+    """Return whether a module is this package itself or is below it."""
     return module == _OWN or module.startswith(f"{_OWN}.")
 
 
@@ -62,7 +60,7 @@ class Resolver:
         return self._found[ref]
 
     def allows(self, module: str) -> bool:
-        """Tell whether references into `module` are followed."""
+        """Return whether references into `module` are followed."""
         return module != "__main__" and any(
             prefix in ("*", module) or module.startswith(f"{prefix}.") for prefix in self._prefixes
         )

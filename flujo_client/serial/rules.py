@@ -11,6 +11,7 @@ import dataclasses
 import datetime as dt
 import pathlib
 import uuid
+from collections.abc import Callable
 from decimal import Decimal
 from enum import Enum
 from functools import lru_cache
@@ -21,15 +22,13 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined, TzInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pydantic.fields import FieldInfo
 
 Entries = dict[str, Any]
 
 
 class EncodingRule(NamedTuple):
-    """`owns` is set for kinds that need their class on the wire: it tells whether a class is of this kind."""
+    """`owns` is set for kinds that need their class on the wire: it returns whether a class is of this kind."""
 
     tag: str
     apart: Callable[[Any], Entries]
@@ -145,12 +144,14 @@ def _model_apart(value: BaseModel) -> Entries:
 
 
 def _model(cls: type[BaseModel], entries: Entries) -> BaseModel:
-    sent, extra = entries["v"], entries.get("x") or {}
+    sent: Entries = entries["v"]
+    if extra := entries.get("x"):  # another version of the class may have kept a field as an extra one
+        sent = {**extra, **sent}
     fields = {
         name: sent[name] if name in sent else _model_default(field, name, sent)
         for name, field in cls.__pydantic_fields__.items()
     }
-    unknown = {} if sent.keys() == fields.keys() and not extra else _unknown({**sent, **extra}, fields)
+    unknown = {} if sent.keys() == fields.keys() else _unknown(sent, fields)
     policy = cls.model_config.get("extra")
     if unknown and policy == "forbid":
         raise ValueError(f"{cls.__qualname__} forbids the fields {sorted(unknown)}")
@@ -161,7 +162,7 @@ def _model(cls: type[BaseModel], entries: Entries) -> BaseModel:
     value.__setstate__(
         {
             "__dict__": fields,
-            "__pydantic_fields_set__": known.intersection(entries.get("s", (*sent, *extra))),
+            "__pydantic_fields_set__": known.intersection(entries.get("s", (*sent,))),
             "__pydantic_extra__": kept if policy == "allow" else None,
             "__pydantic_private__": _private_defaults(cls, fields),
         }
@@ -181,7 +182,7 @@ def _model_default(field: FieldInfo, name: str, sent: Entries) -> Any:
 
 
 def _private_defaults(cls: type[BaseModel], fields: Entries) -> Entries | None:
-    """Private attributes do not travel: they start from their defaults on every worker."""
+    """Return the private attributes' defaults, with which they start on every worker: their values are not sent."""
     if not cls.__private_attributes__:
         return None
     private: Entries = {}
@@ -197,7 +198,7 @@ def _is_namedtuple(cls: type) -> bool:
 
 
 def _is_dataclass(cls: type) -> bool:
-    """Not those that are also a container or an exception: what they hold in addition to their fields would be lost."""
+    """Return whether a class is a dataclass, but no container or exception: what those hold in addition to their fields would be lost."""
     return dataclasses.is_dataclass(cls) and not issubclass(
         cls, (str, bytes, int, float, list, tuple, dict, set, frozenset, BaseException)
     )

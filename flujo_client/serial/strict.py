@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import orjson
 
@@ -21,10 +21,7 @@ from flujo_client.serial.refusal import EncodingRefused, step_to
 from flujo_client.serial.resolve import reference
 from flujo_client.serial.rules import BY_TAG, MAP, SETS, EncodingRule, rule_for
 from flujo_client.serial.text import is_storable_text
-from flujo_client.serial.tree import is_mock, type_name
-
-if TYPE_CHECKING:
-    from flujo_client.serial.tree import Tree
+from flujo_client.serial.tree import Tree, is_mock, type_name
 
 MAX_DEPTH: Final = 64
 _TAG: Final = "$"
@@ -36,18 +33,19 @@ _LARGEST: Final = 2**64 - 1
 Resolve = Callable[[str], Any]
 
 
-def encode(value: Any, *, path: str = "value") -> Tree:
+def encode(value: Any, *, path: str = "value", depth: int = 0) -> Tree:
     """Return the tree of a value, from which `decode` rebuilds it with every type.
 
     Args:
         value: plain JSON, the types of `rules`, registered classes, and any nesting of them up to 64 deep.
         path: what to call the value in an error.
+        depth: how many levels deep the tree will be in another.
 
     Raises:
-        SerializationError: naming the place inside the value that cannot travel, and the way out.
+        SerializationError: naming the place inside the value that cannot be serialised, and a suggestion.
     """
     try:
-        return _encode(value, 0)
+        return _encode(value, depth)
     except EncodingRefused as refused:
         error = refused.as_error(path)
     raise error
@@ -94,7 +92,8 @@ def _encode(value: Any, depth: int) -> Tree:
     return _encode_other(value, kind, depth)
 
 
-def _is_plain_key(key: str) -> bool:
+def is_plain_key(key: str) -> bool:
+    """Return whether a mapping's key is written as it is."""
     return key != _TAG and is_storable_text(key)
 
 
@@ -123,7 +122,7 @@ def _encode_dict(value: dict[Any, Any], depth: int) -> Tree:
     key = None
     try:
         for key, item in value.items():
-            if type(key) is not str or not (key.isidentifier() or _is_plain_key(key)):
+            if type(key) is not str or not (key.isidentifier() or is_plain_key(key)):
                 break
             if type(item) is str and item.isascii() and "\0" not in item:
                 continue

@@ -39,7 +39,7 @@ def loads(text: bytes) -> Tree:
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        # `error.doc` holds the whole text, which may hold secrets: it must not ride along as the cause.
+        # `error.doc` holds the whole text, which may hold secrets: it must not be attached as the cause.
         reason = f"not JSON: {error.msg} at character {error.pos}"
     raise SerializationError(reason)
 
@@ -57,10 +57,10 @@ _MOCKS = frozenset({"unittest.mock", "mock", "mock.mock"})
 
 
 def is_mock(kind: type) -> bool:
-    """Tell whether a type comes from the mock library, or descends from one that does."""
+    """Return whether a type comes from the mock library, or descends from one that does."""
     return any(ancestor.__module__ in _MOCKS for ancestor in kind.__mro__)
 
 
 def type_name(kind: type) -> str:
-    """Name a type for people: `datetime.date`, but `int`."""
+    """Return a type's name for people: `datetime.date`, but `int`."""
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

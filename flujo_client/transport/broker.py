@@ -1,6 +1,6 @@
 """The way to the broker, for clients and workers alike: a message is built once and pushed in one round trip.
 
-What lies in Redis afterwards is a plain Celery message, protocol 2, as kombu's Redis transport writes it, so stock workers, inspect
+What is in Redis afterwards is a plain Celery message, protocol 2, as kombu's Redis transport writes it, so stock workers, inspect
 and Flower understand it (a contract test compares the two). Celery's own publisher costs ten times as much for each message, most of
 it in rebuilding clients (celery's and kombu's, not Redis's).
 """
@@ -12,13 +12,14 @@ import os
 import time
 import uuid
 from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from flujo_client.contract.deployment import BrokerFacts
-from flujo_client.contract.envelope import TASK_SWEEP, TASKS
+from flujo_client.contract.envelope import TASK_SWEEP, TASKS, Envelope
 from flujo_client.contract.join_signal import JoinSignal
 from flujo_client.errors import ServiceUnreachable
 from flujo_client.redact import mask_url
@@ -28,10 +29,7 @@ from flujo_client.transport.redis import RedisError, connect
 from flujo_client.transport.wire import CONTENT_TYPE, MAX_BYTES, dump
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
     from flujo_client.config.manager import Settings
-    from flujo_client.contract.envelope import Envelope
 
 PRIORITY_STEPS = (0, 3, 6, 9)
 SEPARATOR = "\x06\x16"
@@ -99,7 +97,7 @@ class Broker:
             raise self._unreachable(error) from error
 
     def describe(self) -> BrokerFacts:
-        """Ask what Redis says of its version, its clock, its eviction and whether it keeps what it holds.
+        """Ask Redis for its version, its clock, its eviction and whether it persists its data.
 
         Raises:
             ServiceUnreachable: the broker does not answer.

@@ -2,20 +2,17 @@
 
 Each fan-out is a chord whose body is its join signal. Whatever runs in a lane of it is published as that lane's part, by the one who
 publishes it; the join of an inner fan-out is in turn a part of the outer one's. In go a run and its lanes, out come options that
-Celery understands. It publishes nothing and knows no broker.
+Celery understands. It publishes nothing and uses no broker.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from flujo_client.contract.envelope import TASK_JOIN
 from flujo_client.contract.join_signal import JoinSignal
 from flujo_client.transport.wire import SERIALIZER
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 NO_LANE = -1
 """The lane of a branch that paused and whose lane a sibling has got."""
@@ -29,7 +26,7 @@ def group_of(run: str, fan_out: str) -> str:
 
 
 def is_membership(run: str, group: Any, index: Any, chord: Any) -> bool:
-    """Tell whether a message's part in chords is one that `membership` gives for some lanes of the run; part of none is one too.
+    """Return whether a message's part in chords is one that `membership` gives for some lanes of the run; part of none is one too.
 
     Raises:
         SerializationError: what the chord sends is not a join signal.

@@ -1,4 +1,4 @@
-"""Messages that workers refused, kept aside in Redis: the last of them, each cut to a bounded size, and how many there were by reason.
+"""Messages that workers refused, stored in Redis: the last of them, each cut to a bounded size, and how many there were by reason.
 
 Nothing reads them back into a queue. They are there for people; what was lost with a refused message, the sweeper sends again.
 """
@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from flujo_client.transport.redis import Redis
 
 LIST_KEY = "flujo:dead_letters"
@@ -44,7 +43,7 @@ class Refused:
         reasons: how many for each reason.
         kept: how many can be looked at, at most 1000.
         last_at: when the last one was refused, in unix seconds.
-        key: the Redis list they are kept in, newest first.
+        key: the Redis list they are in, newest first.
     """
 
     reasons: Mapping[str, int]
@@ -54,7 +53,7 @@ class Refused:
 
     @property
     def count(self) -> int:
-        """How many there were."""
+        """Return how many there were."""
         return sum(self.reasons.values())
 
 
@@ -86,7 +85,7 @@ class DeadLetters:
         pipe.execute()
 
     def refused(self) -> Refused:
-        """Return how many were refused, and how many of them are kept."""
+        """Return how many were refused, and how many of them are stored."""
         pipe = self._redis.pipeline(transaction=False)
         pipe.hgetall(self._counts)
         pipe.llen(self._list)

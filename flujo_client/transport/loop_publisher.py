@@ -3,7 +3,7 @@
 One push under way; what comes meanwhile goes next, together. In: envelopes. Out: nothing, or an error for all that went together: some
 of them may have arrived, and arrive twice when the sweeper sends them.
 
-Who has nothing else to do may take a message in the same round trip: the oldest of the list that it pushes to, before anybody who waits for one.
+An idle caller may take a message in the same round trip: the oldest of the list that it pushes to, before any waiting consumer.
 """
 # ruff: noqa: SLF001 - redis-py does not show its sockets; kombu watches them likewise
 
@@ -106,7 +106,7 @@ class LoopPublisher:
                 commands = [("MULTI",), *commands, ("RPOP", commands[0][1]), ("EXEC",)]
             self._unanswered = len(commands)
             self._connection.send_packed_command(self._connection.pack_commands(commands))
-        except Exception as error:  # noqa: BLE001 - it is for those who publish
+        except Exception as error:  # noqa: BLE001 - the publishing callers get it
             self._fail(error)
         else:
             loop = asyncio.get_running_loop()
@@ -131,11 +131,11 @@ class LoopPublisher:
 
     @property
     def _is_taking(self) -> bool:
-        """Tell whether what is under way takes a message too."""
+        """Return whether what is under way takes a message too."""
         return self._may_take and len(self._under_way) == 1 and self._under_way[0].take
 
     def _done(self) -> tuple[BaseException | None, bytes | None]:
-        """Tell what came of what is under way: an error or none, and the message that was taken. EXEC's answer has those of all it did."""
+        """Return the result of what is under way: an error or none, and the message that was taken. EXEC's answer has those of all commands."""
         if not self._is_taking:
             return None, None
         pushed, taken = self._answer
@@ -143,14 +143,14 @@ class LoopPublisher:
         return error, taken if isinstance(taken, bytes) else None
 
     def _refused(self, error: ResponseError) -> None:
-        """Redis refuses what was sent. A transaction has not happened then: the message is pushed once more, without one."""
+        """Handle Redis's refusal of what was sent. A transaction has not happened then: the message is pushed once more, without one."""
         if self._is_taking:
             self._may_take = not is_not_allowed(error)
             self._waiting.appendleft(self._under_way.pop()._replace(take=False))
         self._fail(error)
 
     def _fail(self, error: BaseException) -> None:
-        """Give the connection up: no one waits for its other answers."""
+        """Close the connection: its other answers are discarded."""
         connection, self._connection = self._connection, None
         loop = asyncio.get_running_loop()
         loop.remove_reader(self._socket)
@@ -168,7 +168,7 @@ class LoopPublisher:
 
 
 class _Push(NamedTuple):
-    """What is to be published, whether a message is to be taken too, and who waits."""
+    """What is to be published, whether a message is to be taken too, and the waiting future."""
 
     envelopes: Sequence[Envelope]
     take: bool
@@ -176,7 +176,7 @@ class _Push(NamedTuple):
 
 
 def _end(pushes: Sequence[_Push], error: BaseException | None, taken: bytes | None = None) -> None:
-    """Tell those who pushed what came of it."""
+    """Set the result or the error of each push."""
     for each in pushes:
         if not each.done.done():
             each.done.set_result(taken) if error is None else each.done.set_exception(error)

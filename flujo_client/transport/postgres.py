@@ -1,7 +1,7 @@
-"""What an error of Postgres means, and how it is told: one table for the client and the worker.
+"""What an error of Postgres means, and how it is reported: one table for the client and the worker.
 
 In: what psycopg raised, and the URL that was used. Out: whether to wait, to try again, or to give up; and an error of ours, which shows
-nothing of the password, not even where libpq quotes a URL that it could not read. Also tells whether a connection has a session of its
+nothing of the password, not even where libpq quotes a URL that it could not read. Also finds whether a connection has a session of its
 own. Must not connect.
 """
 
@@ -18,7 +18,7 @@ from flujo_client.errors import ServiceUnreachable
 from flujo_client.redact import mask_url
 
 Fate = Literal["away", "again", "ours"]
-"""`away`: no server takes this now, wait for one. `again`: it met another statement, try at once. `ours`: it will never be taken."""
+"""`away`: no server accepts this now, wait for one. `again`: it conflicted with another statement, retry at once. `ours`: it is never accepted."""
 
 READ_ONLY: Final = "25006"
 _FATES: Final[dict[str, Fate]] = {
@@ -43,13 +43,13 @@ _OPTIONS: Final = {
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,
 }
-"""A host that vanishes without a word is noticed within half a minute, for the system's own patience is hours."""
+"""A host that disappears silently is noticed within half a minute; the system's own time-out is hours."""
 _PROCESS: Final = "SELECT pg_backend_pid()"
 _QUOTED = re.compile(r"""(["'])(.*?)\1""")
 
 
 def fate(error: psycopg.Error) -> Fate:
-    """Tell what is to become of an act that failed with this."""
+    """Return what to do about an operation that failed with this."""
     state = error.sqlstate
     if state is None:  # libpq's own: the connection was lost, refused, or is closed
         return "away" if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)) else "ours"
@@ -67,7 +67,7 @@ def options(url: str) -> dict[str, Any]:
 
 
 def has_own_session(connection: psycopg.Connection[Any]) -> bool:
-    """Tell whether what is prepared or set on this connection holds there later, and nowhere else.
+    """Return whether what is prepared or set on this connection holds there later, and nowhere else.
 
     A pooler such as PgBouncer in transaction mode lends each transaction another session of Postgres, and gives process ids of its own.
     """
@@ -76,14 +76,14 @@ def has_own_session(connection: psycopg.Connection[Any]) -> bool:
 
 
 async def has_own_session_async(connection: psycopg.AsyncConnection[Any]) -> bool:
-    """Tell the same of a connection of an event loop."""
+    """Return the same for a connection of an event loop."""
     async with connection.cursor(row_factory=scalar_row) as cursor:
         await cursor.execute(_PROCESS, prepare=False)
         return bool(await cursor.fetchone() == connection.info.backend_pid)
 
 
 def prepare_in_own_session(connection: psycopg.Connection[Any]) -> None:
-    """Have nothing prepared on a connection without a session of its own."""
+    """Disable prepared statements on a connection without a session of its own."""
     if not has_own_session(connection):
         connection.prepare_threshold = None
 
@@ -95,7 +95,7 @@ async def prepare_in_own_session_async(connection: psycopg.AsyncConnection[Any])
 
 
 def unreachable(url: str, error: Exception) -> ServiceUnreachable:
-    """Tell that no server took what was asked. The cause is kept where it shows nothing that is to be hidden."""
+    """Return the error for a server that did not answer. The cause is included where it shows nothing that is to be hidden."""
     if isinstance(error, psycopg.Error) and error.sqlstate == READ_ONLY:
         return ServiceUnreachable(
             f"Postgres does not accept writes at {mask_url(url)}: {_first_line(error)}",

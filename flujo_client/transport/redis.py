@@ -1,4 +1,4 @@
-"""The only door to redis-py, for clients and workers alike: how we connect, and what its errors are called here.
+"""The only module that uses redis-py, for clients and workers alike: how we connect, and what its errors are called here.
 
 Celery and kombu have connections of their own, which these options do not reach.
 """
@@ -40,5 +40,5 @@ def connect(url: str, *, patience_s: float | None = None) -> Redis:
 
 
 def is_not_allowed(error: ResponseError) -> bool:
-    """Tell whether a server refuses a command for good: it does not know it, or the user may not use it."""
+    """Return whether a server refuses a command permanently: it does not know it, or the user may not use it."""
     return isinstance(error, NoPermissionError) or str(error).lower().startswith("unknown command")

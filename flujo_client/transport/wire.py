@@ -54,7 +54,7 @@ def register(keys: Keys = (), *, max_bytes: int = MAX_BYTES) -> None:
         partial(dump, keys=tuple(keys), max_bytes=max_bytes),  # type: ignore[arg-type]  # kombu carries bytes as well
         partial(load, keys=tuple(keys), max_bytes=max_bytes),
         content_type=CONTENT_TYPE,
-        # Every transport base64s bytes alike; `binary` says that nothing on the way may take the body for text.
+        # Every transport base64s bytes alike; `binary` prevents that the body is taken for text.
         content_encoding="binary",
     )
 
@@ -134,7 +134,7 @@ def _sized(body: bytes, max_bytes: int) -> bytes:
 
 
 def _plainer(value: Any) -> Any:
-    """Celery's own containers, such as signatures and lazy lists, are subclasses of plain ones."""
+    """Convert Celery's own containers, such as signatures and lazy lists, to the plain ones that they are subclasses of."""
     if isinstance(value, dict):
         return dict(value)
     if isinstance(value, list):

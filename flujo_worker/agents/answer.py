@@ -25,10 +25,10 @@ class AgentAnswer:
 
 @dataclass(frozen=True, slots=True)
 class AgentResult(AgentAnswer):
-    """What a `BaseAgent` gives back: an answer that can also say that the agent could not do its task.
+    """What a `BaseAgent` returns: an answer that can also report that the agent could not do its task.
 
     What goes wrong around an agent (a provider that fails, a time that is over) is raised. An agent of yours whose `run` returns
-    `success=False` fails the step's attempt as if it had raised an `AgentError` with `error`; an agent that calls it as its tool is told.
+    `success=False` fails the step's attempt as if it had raised an `AgentError` with `error`; an agent that calls it as its tool gets the error.
 
     Attributes:
         success: the agent did what it was asked.

@@ -6,6 +6,7 @@ and never into the system prompt.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
@@ -19,27 +20,24 @@ from flujo_client.serial import safe_serialize
 from flujo_worker.agents.answer import AgentAnswer, AgentResult
 from flujo_worker.agents.factory import Front, make_agent_async
 from flujo_worker.agents.previews import text_of, whole
+from flujo_worker.agents.shaping import Shaping
 from flujo_worker.runtime.attempt_run import in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pydantic_ai.models import Model
-
-    from flujo_worker.agents.shaping import Shaping
 
 DEFAULT_TEMPLATE: Final = "default_user_prompt.md.j2"
 _BOOKKEEPING: Final = frozenset(["run_id", "status", "call_count", *TASK_FIELDS])
 
 
 class BaseAgent(Front):
-    """An agent that is told its task and its context. Subclass it for a template of your own.
+    """An agent that receives its task and its context. Subclass it for a template of your own.
 
     As a step's agent its task is the step's input and its context the pipeline's; as an agent's tool both are what the calling agent gives.
 
     Args:
         model: as for `make_agent_async`.
-        system_prompt: what the agent is told before every task.
+        system_prompt: what the model receives before every task.
         output_type: what it answers with.
         name: for traces.
         options: as for `make_agent_async`.
@@ -87,8 +85,8 @@ class BaseAgent(Front):
         Args:
             task: what to do; anything but text becomes JSON.
             context: what to know for it: a mapping or a model; it is not changed.
-            guidance: why the attempt before this one failed, told after the user's message.
-            history: what was said so far in the loop's conversation, told before it.
+            guidance: why the attempt before this one failed, added after the user's message.
+            history: the loop's conversation so far, added before it.
             temperature: as for `FlujoAgent.run`, as all below.
             top_p: likewise.
             top_k: likewise.
@@ -113,7 +111,7 @@ class BaseAgent(Front):
         return AgentResult(**{each.name: getattr(answer, each.name) for each in fields(AgentAnswer)})
 
     async def _prompt(self, task: Any, context: Any) -> str:
-        """Build the user's message in a thread: a large one would hold up everything else in the process."""
+        """Build the user's message in a thread: a large one would block everything else in the process."""
         return await in_thread(lambda: self._build_user_prompt(text_of(task), as_mapping(context)))
 
     def _build_user_prompt(self, task: str, context: dict[str, Any] | None) -> str:

@@ -1,7 +1,7 @@
 """What a model may send to be validated: the arguments of users' tools, and outputs that no step shapes (ADR 26).
 
 A capability, one for each run, before pydantic-ai's own validation. It refuses what pydantic would take too long for, or list too many
-errors of, and the model is told as it is of any invalid argument. It must not change what the model sent. In: a type or validator and
+errors of, and the model gets the error as for any invalid argument. It must not change what the model sent. In: a type or validator and
 what the model sent. Out: nothing, a `ModelRetry` or a `ValidationError`.
 """
 
@@ -9,24 +9,21 @@ from __future__ import annotations
 
 import functools
 import inspect
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
+from typing import Annotated, Any, Literal, Union
 
 from pydantic import Field, Json
+from pydantic_ai import RunContext
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.exceptions import ModelRetry
-from pydantic_ai.output import NativeOutput, PromptedOutput
+from pydantic_ai.messages import ToolCallPart
+from pydantic_ai.output import NativeOutput, OutputContext, PromptedOutput
+from pydantic_ai.tools import ToolDefinition
 from typing_extensions import TypedDict
 
 from flujo_client.contract.ambiguity import ambiguity, may_be_ambiguous
 from flujo_client.contract.fail_fast import fail_fast, fail_fast_json
 from flujo_worker.agents.outputs import KEY, has_fields, members
 from flujo_worker.aros.decode import ERRORS, decode
-
-if TYPE_CHECKING:
-    from pydantic_ai import RunContext
-    from pydantic_ai.messages import ToolCallPart
-    from pydantic_ai.output import OutputContext
-    from pydantic_ai.tools import ToolDefinition
 
 
 class Bounded(AbstractCapability[Any]):
@@ -73,7 +70,7 @@ def refuse(kind: Any, sent: Any) -> None:
 
 
 def too_ambiguous(kind: Any, sent: Any) -> str | None:
-    """Say why there are too many ways to read what a model sent; that it is not JSON, pydantic says better."""
+    """Return why there are too many ways to read what a model sent; invalid JSON is left to pydantic's message."""
     if kind is None or not may_be_ambiguous(kind):
         return None
     try:

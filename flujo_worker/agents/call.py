@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flujo_client.contract.outcome import Usage
 from flujo_client.errors import AgentError
@@ -15,15 +17,10 @@ from flujo_worker.agents.factory import MODEL_OPTIONS, FlujoAgent, asker_of, is_
 from flujo_worker.agents.hint import response_format
 from flujo_worker.agents.model_call import ask_model, emit_dropped_options
 from flujo_worker.agents.pricing import usage_of
+from flujo_worker.agents.shaping import Shaping
 from flujo_worker.event_loop import is_async
 from flujo_worker.runtime.attempt_run import charge, in_thread_of
 from flujo_worker.runtime.call_args import accepted_kwargs
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from concurrent.futures import Executor
-
-    from flujo_worker.agents.shaping import Shaping
 
 _NOT_THE_MODELS = ("context", "guidance", "history", "resources")
 
@@ -68,7 +65,7 @@ def _refused(result: AgentResult) -> AgentError:
 
 
 def _shaped(agent: Any, keywords: Mapping[str, Any], shaping: Shaping | None) -> dict[str, Any]:
-    """Choose what tells the agent how its output is wanted; `shaping` itself is for our own agents only."""
+    """Choose the arguments that describe to the agent the output that is wanted; `shaping` itself is for our own agents only."""
     target = agent
     while (inner := getattr(target, "__flujo_target__", None)) is not None:
         target = inner

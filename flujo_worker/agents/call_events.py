@@ -1,6 +1,6 @@
-"""What is told of a step's talk with its model: the input, the response, the usage, and how the call went.
+"""The events of a step's calls to its model: the input, the response, the usage, and how the call went.
 
-What a model is sent is told where it is sent, see `agents/previews.py`. Only agents that ask a model through the library have any of it: of
+What a model is sent is logged where it is sent, see `agents/previews.py`. Only agents that ask a model through the library have any of it: of
 a plain function there is nothing to see that its author could not log. It must not change or refuse anything. In: an agent, its input and
 the answer. Out: events, cut short and without secrets.
 """
@@ -8,32 +8,28 @@ the answer. Out: events, cut short and without secrets.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from flujo_client.contract.outcome import NO_USAGE
+from flujo_client.contract.outcome import NO_USAGE, Usage
 from flujo_client.redact import preview
+from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.agents.factory import asks_by_library, service_of
 from flujo_worker.agents.previews import hidden, preview_limit, text_of
 from flujo_worker.observe.log import emit
-from flujo_worker.runtime.attempt_run import ModelCall, current_run
+from flujo_worker.runtime.attempt_run import AttemptRun, ModelCall, current_run
 from flujo_worker.runtime.call_args import unwrap
-from flujo_worker.runtime.faults import is_outage, requested_wait
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from flujo_client.contract.outcome import Usage
-    from flujo_worker.agents.answer import AgentAnswer
+from flujo_worker.runtime.faults import is_outage, is_rate_refusal, requested_wait
 
 
 @contextmanager
 def recording_call(agent: Any, data: Any, *, call: str = "agent") -> Iterator[None]:
-    """Tell what a step's agent is about to be given inside, and if that fails what it has cost.
+    """Emit the input of the agent call made inside, and its cost if it fails.
 
     Args:
-        agent: who is asked.
+        agent: the agent to call.
         data: the input.
         call: whose call it is, for what it costs.
     """
@@ -51,7 +47,7 @@ def recording_call(agent: Any, data: Any, *, call: str = "agent") -> Iterator[No
 
 
 def record_answer(agent: Any, answer: AgentAnswer, *, call: str = "agent") -> None:
-    """Tell what a model said, and what that has cost."""
+    """Emit a model's answer and its cost."""
     if not asks_by_library(unwrap(agent)):
         return
     if most := preview_limit():
@@ -68,14 +64,19 @@ def _preview(value: Any, most: int) -> str:
     return preview(text_of(hidden(value)), most)
 
 
+def _is_limited(run: AttemptRun, model: str) -> bool:
+    """Return whether a model has a rate limit, which reacts to refusals in its breaker's place."""
+    return run.pace is not None and run.pace.limit_of(model) is not None
+
+
 @contextmanager
 def timed_call(agent: Any, *, most_s: float | None = None) -> Iterator[None]:
-    """Note how one call of an agent went that says which model it asks. A call that was cancelled says nothing of its model.
+    """Record the result of an agent's call, if its model is known. A cancelled call is no evidence about its model.
 
     What another one raised, called inside as a tool, is not this one's failure.
 
     Args:
-        agent: who is called.
+        agent: the agent to call.
         most_s: seconds it may take; a timeout after that is the model's.
     """
     run, model = current_run(), service_of(agent)
@@ -91,6 +92,7 @@ def timed_call(agent: Any, *, most_s: float | None = None) -> Iterator[None]:
         is_late = isinstance(error, TimeoutError) and most_s is not None and seconds >= most_s
         is_anothers = any(each.raised is error for each in calls)
         failed = not is_anothers and (is_late or is_outage(error, by_library=asks_by_library(agent)))
+        failed = failed and not (_is_limited(run, model) and is_rate_refusal(error))
         calls.append(ModelCall(model, seconds, failed, (failed and requested_wait(error)) or 0.0, error))
         raise
     calls.append(ModelCall(model, time.monotonic() - began))

@@ -10,7 +10,7 @@ import copy
 import functools
 import importlib.util
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -21,8 +21,6 @@ from flujo_client.errors import ConfigurationError, FlujoError
 from flujo_client.serial import digest, dumps, loads, safe_serialize
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from flujo_client.contract.faults import Fault
     from flujo_client.contract.schema import Check
 
@@ -43,7 +41,7 @@ _WAY_OUT: Final = "a contract must be a JSON Schema (2020-12) of an object witho
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What a contract says of a value.
+    """A contract's verdict on a value.
 
     Attributes:
         value: what was judged: a copy, as plain data.
@@ -76,22 +74,22 @@ class Contract:
 
     @property
     def properties(self) -> dict[str, Any]:
-        """The schema of each property, by its name, in the schema's order."""
+        """Return the schema of each property, by its name, in the schema's order."""
         return dict(self._root.get("properties") or {})
 
     @property
     def required(self) -> list[str]:
-        """The required properties, in the schema's order."""
+        """Return the required properties, in the schema's order."""
         return list(self._root.get("required") or ())
 
     @property
     def definitions(self) -> dict[str, Any]:
-        """What the properties' references lead to, under the keywords that hold it."""
+        """Return the definitions that the properties refer to, under the keywords that hold them."""
         return {key: self.schema[key] for key in ("$defs", "definitions") if key in self.schema}
 
     @property
     def takes_text(self) -> bool:
-        """Tell whether a text can hold."""
+        """Return whether a text can hold."""
         return "string" in self._check.kinds()
 
     def judge(self, given: Any, *, strict: bool = False) -> Judgement:
@@ -139,7 +137,7 @@ class Contract:
         return root if isinstance(root, dict) else {}
 
     def _fill(self, value: Any, sub: Any) -> None:
-        """Fill in defaults, as deep as the value goes."""
+        """Fill in defaults, at every level of the value."""
         sub, _ = self._check.resolved(sub, "")
         if not isinstance(sub, dict):
             return
@@ -177,7 +175,7 @@ class Contract:
 
 
 def _drop(value: Any, fault: Fault) -> list[str]:
-    """Take the unexpected properties out of a value, in place; give their JSON pointers. Two parts of a schema may name the same one."""
+    """Take the unexpected properties out of a value, in place; return their JSON pointers. Two parts of a schema may name the same one."""
     place, pointer = value, ""
     for key in fault.path:
         place, pointer = place[key], f"{pointer}/{_step(str(key))}"
@@ -193,7 +191,7 @@ def _step(key: str) -> str:
 
 
 def _short(message: str) -> str:
-    """Keep both ends: the value comes first in a checker's message, and what is wrong with it last."""
+    """Shorten a checker's message in the middle: the value comes first in it, and what is wrong with it last."""
     half = LONGEST // 2
     return message if len(message) <= LONGEST else f"{message[:half]} … {message[-half:]}"
 
@@ -206,7 +204,7 @@ def plain(value: Any) -> Any:
 def refused(
     message: str, path: list[Any], required: list[str], missing: list[str], given: Any, *, lacks: bool = True
 ) -> dict[str, Any]:
-    """Write what a refusal says of its reason.
+    """Write a refusal's reason.
 
     Args:
         message: what is wrong.

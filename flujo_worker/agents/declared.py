@@ -5,22 +5,17 @@ It must not decide where tools may come from: the code that finds them does. In:
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator
 from pydantic_core.core_schema import no_info_after_validator_function
 
 from flujo_client.contract.json_schema import fits_schema
 from flujo_client.errors import ConfigurationError
-from flujo_client.pipeline.declared import is_made_here
-from flujo_worker.agents.factory import make_agent_async
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from flujo_client.pipeline.declared import DeclaredAgent
-    from flujo_worker.agents.factory import FlujoAgent
+from flujo_client.pipeline.declared import DeclaredAgent, is_made_here
+from flujo_worker.agents.factory import FlujoAgent, make_agent_async
 
 _KINDS: Final[Mapping[str, Any]] = {"array": list[Any], "string": str}
 _PLAIN: Final[Mapping[str, Any]] = {"string": str, "integer": int, "number": float, "boolean": bool}
@@ -43,7 +38,7 @@ def make_declared(agent: DeclaredAgent, find: Callable[[str], Any]) -> FlujoAgen
 
 
 def output_type(schema: Mapping[str, Any] | None) -> Any:
-    """Make the type that a JSON Schema stands for: what the model is asked for, and what its answer is held to."""
+    """Make the type that a JSON Schema describes: it is requested from the model, and its answer is validated against it."""
     if schema is None or schema == {"type": "string"}:
         return str
     if set(schema) == {"type"} and schema["type"] in _PLAIN:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from flujo_client.errors import NonRetryableError
 from flujo_client.pipeline.deps import deps_type_of, fits
 from flujo_client.pipeline.identity import agent_name
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 def deps_for(agent: Any, at_hand: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,21 +7,17 @@ dollars and tokens. A token is taken to be three bytes, fewer than in most texts
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from flujo_client.config.models import Cost
 from flujo_client.contract.limits import UsageEstimate
 from flujo_worker.agents.factory import MODEL_OPTIONS, FlujoAgent, asker_of, model_of
 from flujo_worker.agents.pricing import AskedModel, models_of, price_of
+from flujo_worker.domain.budget import BYTES_PER_TOKEN, Learned
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from flujo_client.config.models import Cost
-    from flujo_worker.domain.budget import Learned
-
-BYTES_PER_TOKEN: Final = 3
 _MAX_TOKENS: Final = MODEL_OPTIONS[-1]
 
 
@@ -34,7 +30,7 @@ class AgentFacts:
         models: the models that it may ask, of which the dearest counts.
         instruction_bytes: the length of its constant instructions.
         max_tokens: the most output tokens of one request, if the agent says so.
-        write_prompt: writes what an agent with templates of its own tells its model about an input and a context.
+        write_prompt: writes the prompt that an agent with its own templates sends for an input and a context.
     """
 
     model: str = ""
@@ -52,7 +48,7 @@ class CallEstimate(NamedTuple):
 
 
 def facts_of(agent: Any) -> AgentFacts:
-    """Collect what an agent says of itself. An agent that cannot say it fails when it is called, where that is told."""
+    """Collect an agent's properties. An agent that raises here fails again when it is called; the error is reported there."""
     try:
         asker = asker_of(agent)
         library = asker.agent if isinstance(asker, FlujoAgent) else asker
@@ -69,7 +65,7 @@ def facts_of(agent: Any) -> AgentFacts:
 
 
 def configured(facts: AgentFacts, cost: Cost) -> UsageEstimate | None:
-    """Give what the project expects of an agent's model, if it says so."""
+    """Return what the project expects of an agent's model, if it says so."""
     by_pattern = (each for pattern, each in cost.estimators.items() if fnmatchcase(facts.model, pattern))
     return cost.estimators.get(facts.model) or next(by_pattern, None)
 

@@ -58,7 +58,7 @@ def make_agent_async(  # noqa: PLR0913 - the parameters are promised
     Args:
         model: a pydantic-ai model string such as `openai:gpt-4o`, `local:mock` for a model that answers with what it is asked, a model
             object, or a function that makes one when it is needed.
-        system_prompt: what the agent is told before every input.
+        system_prompt: what the model receives before every input.
         output_type: what it answers with: a type, a pydantic model, a `TypeAdapter`, or pydantic-ai's output markers.
         max_retries: further attempts of a step whose config does not name its own.
         timeout: seconds one call may take; a step whose config does not name its own allows as many.
@@ -116,7 +116,7 @@ class FlujoAgent:
 
     @functools.cached_property
     def agent(self) -> Agent[Any, Any]:
-        """The pydantic-ai agent behind this one."""
+        """Return the pydantic-ai agent behind this one."""
         from pydantic_ai import Agent
 
         model: Any = self.model() if inspect.isroutine(self.model) else self.model
@@ -131,12 +131,12 @@ class FlujoAgent:
 
     @property
     def model_options(self) -> Mapping[str, Any]:
-        """Its own `temperature`, `top_p`, `top_k` and `max_tokens`, those that are set."""
+        """Return its own `temperature`, `top_p`, `top_k` and `max_tokens`, those that are set."""
         return self._model_options
 
     @property
     def deps_type(self) -> Any:
-        """The type of the deps that its tools want; None if they want none."""
+        """Return the type of the deps that its tools want; None if they want none."""
         return self._options.get("deps_type")
 
     @property
@@ -153,12 +153,12 @@ class FlujoAgent:
 
     @property
     def agent_tools(self) -> list[AgentTool]:
-        """The agents that are offered to this one as tools."""
+        """Return the agents that this one has as tools."""
         return [each for each in self._options.get("tools") or () if _is_agent_tool(each)]
 
     @property
     def _tools(self) -> dict[str, Any]:
-        """The tools as the library wants them: agents that are offered as tools are made into its own."""
+        """Return the tools as the library wants them: agents that are offered as tools are made into its own."""
         given = self._options.get("tools")
         made = [each.as_tool() if _is_agent_tool(each) else each for each in given or ()]
         return {"tools": made} if given else {}
@@ -181,14 +181,14 @@ class FlujoAgent:
 
         Args:
             data: the step's input; anything but text is sent as JSON.
-            guidance: why the attempt before this one failed, told to the model after the input.
-            history: what was said so far in the loop's conversation, told to the model before the input.
+            guidance: why the attempt before this one failed, sent to the model after the input.
+            history: the loop's conversation so far, sent to the model before the input.
             temperature: sent, as the three below, as the library's model settings; the agent's own where it is None.
             top_p: likewise.
             top_k: likewise.
             max_tokens: likewise.
             shaping: how the step wants its output asked for and read.
-            instructions: told with the system prompt, for this call.
+            instructions: sent with the system prompt, for this call.
             deps: what the agent's tools get as theirs; of the agent's `deps_type`, if it has one.
 
         Raises:
@@ -265,13 +265,13 @@ def asker_of(agent: Any) -> Any:
 
 
 def model_of(agent: Any) -> str | None:
-    """Name the model that an agent asks, as far as it says; a model that is made by a function is made for it."""
+    """Return the name of the model that an agent asks, if it is known; a model that is made by a function is made for it."""
     agent = asker_of(agent)
     return model_name(agent.agent if isinstance(agent, FlujoAgent) else agent)
 
 
 def service_of(agent: Any) -> str | None:
-    """Name provider and model that an agent asks, such as `openai:gpt-5`; None for one that asks none, or does not say.
+    """Return the provider and model that an agent asks, such as `openai:gpt-5`; None if it asks none, or that is unknown.
 
     What is wrong with an agent shows when it is called, so here it only has no name.
     """
@@ -286,13 +286,13 @@ def service_of(agent: Any) -> str | None:
 
 
 def is_pydantic_agent(agent: Any) -> bool:
-    """Tell whether this is an agent of the library itself."""
+    """Return whether this is an agent of the library itself."""
     return any(
         base.__module__.startswith("pydantic_ai.") and base.__name__ == "AbstractAgent" for base in type(agent).__mro__
     )
 
 
 def asks_by_library(agent: Any) -> bool:
-    """Tell whether an agent asks its model through the library."""
+    """Return whether an agent asks its model through the library."""
     agent = asker_of(agent)
     return isinstance(agent, FlujoAgent) or is_pydantic_agent(agent)

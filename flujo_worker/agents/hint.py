@@ -6,28 +6,25 @@ It must not call the agent, nor break the call. In: an agent, the options at han
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from flujo_worker.agents import soe
+from flujo_worker.agents.shaping import Schema, Shaping
 from flujo_worker.aros.typed import schema_hash
 from flujo_worker.runtime.call_args import accepted_kwargs
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from flujo_worker.agents.shaping import Schema, Shaping
 
 _NAME: Final = "response_format"
 
 
 def response_format(agent: Any, target: Any, options: Mapping[str, Any], shaping: Shaping | None) -> dict[str, Any]:
-    """Make the option that asks an agent for structured output, and tell what was decided.
+    """Make the option that asks an agent for structured output, and emit the decision as an event.
 
     Args:
         agent: what is called.
         target: what it calls in the end; itself if it wraps nothing.
         options: what else is passed.
-        shaping: what the step wants. Without a schema of its own there is nothing to pass or tell.
+        shaping: what the step wants. Without a schema of its own there is nothing to pass or emit.
     """
     if shaping is None or shaping.structured_output == soe.OFF or shaping.schema is None:
         return {}
@@ -59,7 +56,7 @@ def _against(
 
 
 def _is_named(target: Any) -> bool:
-    """Tell whether the parameter is there by its name: `**kwargs` takes anything, which says nothing of its meaning."""
+    """Return whether the parameter is there by its name: `**kwargs` takes anything, which says nothing of its meaning."""
     run = getattr(target, "run", None)
     try:
         return _NAME in inspect.signature(run if callable(run) else target).parameters

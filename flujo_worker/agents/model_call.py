@@ -7,20 +7,18 @@ with what it spent.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.pipeline.identity import model_name
 from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.agents.previews import hidden, preview_limit, text_of
 from flujo_worker.agents.pricing import require_price, usage_of
+from flujo_worker.agents.shaping import Shaping
 from flujo_worker.runtime.attempt_run import charge, current_run, in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from pydantic_ai.agent import AbstractAgent
-
-    from flujo_worker.agents.shaping import Shaping
 
 
 async def ask_model(  # noqa: PLR0913 - what one call of a model takes
@@ -37,11 +35,11 @@ async def ask_model(  # noqa: PLR0913 - what one call of a model takes
     """Run a pydantic-ai agent once; what it spent is on the answer, or the attempt is charged with it.
 
     Args:
-        agent: who is asked.
+        agent: the agent to call.
         data: as for `FlujoAgent.run`.
         guidance: likewise.
         history: likewise.
-        options: model settings; None is not set. One that the model does not send is told as `agent.option.dropped`.
+        options: model settings; None is not set. One that the model does not send is reported as `agent.option.dropped`.
         shaping: how the output is asked for and read; without it the agent runs as its author made it.
         instructions: as for `FlujoAgent.run`.
         deps: what the agent's tools and prompts get as theirs.
@@ -66,7 +64,7 @@ async def ask_model(  # noqa: PLR0913 - what one call of a model takes
         usage=spent,
         instructions=instructions,
         deps=deps,
-        events=_request_events(data, guidance, history),
+        events=[*_pace(), *_request_events(data, guidance, history)],
     )
     try:
         result, is_shaped = await _run(agent, run, settings, shaping)
@@ -77,8 +75,18 @@ async def ask_model(  # noqa: PLR0913 - what one call of a model takes
     return AgentAnswer(result.output, usage, model=result.response.model_name, is_shaped=is_shaped)
 
 
+def _pace() -> list[Any]:
+    """Return the capability that paces requests, in an attempt whose project limits models."""
+    run = current_run()
+    if run is None or run.pace is None:
+        return []
+    from flujo_worker.agents.paced import Paced
+
+    return [Paced(run.pace)]
+
+
 def _request_events(data: Any, guidance: str | None, history: str | None) -> list[Any]:
-    """Make the capability that tells what is sent, where it is told at all."""
+    """Return the capability that logs what is sent, if prompts are logged at all."""
     most = preview_limit()
     if not most:
         return []
@@ -101,7 +109,7 @@ async def _run_agent(
 
 
 def _settings(agent: Any, model: Any, options: Mapping[str, Any]) -> Any:
-    """Make a run's model settings, and tell which of them the model leaves out."""
+    """Make a run's model settings, and report which of them the model ignores."""
     from flujo_worker.agents.models import NO_RETRIES, dropped_by, each_of, retries_itself
 
     settings = {key: value for key, value in options.items() if value is not None}
@@ -113,7 +121,7 @@ def _settings(agent: Any, model: Any, options: Mapping[str, Any]) -> Any:
 
 
 def emit_dropped_options(options: Sequence[str], **by: Any) -> None:
-    """Tell that options were given and go nowhere, by whom they are dropped: `agent` or `model`."""
+    """Report options that were given and ignored, and who dropped them: `agent` or `model`."""
     from flujo_worker.observe.log import emit
 
     emit("agent.option.dropped", "warning", options=list(options), **by)
@@ -132,7 +140,7 @@ async def _run(agent: Any, run: Callable[..., Any], settings: Mapping[str, Any],
 def prompt_of(data: Any, guidance: str | None, history: str | None = None) -> str:
     """Write what a model is asked: a text as it is, anything else as JSON.
 
-    Before it stands what was said so far, after it why the attempt before was not accepted.
+    The conversation so far comes before it, and why the previous attempt was not accepted after it.
     """
     text = text_of(data) if history is None else f"{history}\n\n{text_of(data)}"
     return text if guidance is None else f"{text}\n\nYour previous answer was not accepted: {guidance}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
@@ -18,15 +19,13 @@ from pydantic_ai.providers import infer_provider
 from flujo_client.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pydantic_ai.messages import ModelMessage, ModelResponse
     from pydantic_ai.models.function import AgentInfo
 
 MOCK: Final = "local:mock"
 """The model that answers with what it is asked: for trying out, without provider or key."""
 NO_RETRIES: Final = {"max_retries": 0}
-"""The provider's own client asks once: tries belong to the step, where they are counted, paid for and told."""
+"""The provider's own client does not retry: retries belong to the step, where they are counted, paid for and logged."""
 
 _SAMPLING: Final = ("temperature", "top_p")
 _SAMPLING_OF_ANTHROPIC: Final = ("temperature", "top_p", "top_k")
@@ -50,7 +49,7 @@ _known: WeakKeyDictionary[asyncio.AbstractEventLoop, _Known] = WeakKeyDictionary
 
 
 def model_for(model: Model[Any] | str) -> Model[Any]:
-    """Return the model that a name stands for; to be called on the event loop that asks it.
+    """Return the model with this name; to be called on the event loop that asks it.
 
     Raises:
         ConfigurationError: no provider has such a model.
@@ -69,7 +68,7 @@ def effective_model(agent: Any) -> Model[Any] | None:
     Raises:
         ConfigurationError: no provider has such a model.
     """
-    override = getattr(agent, "_override_model", None)  # the library tells it nowhere in public
+    override = getattr(agent, "_override_model", None)  # the library has no public API for it
     chosen = None if override is None else override.get()
     model = agent.model if chosen is None else chosen.value
     return None if model is None else model_for(model)
@@ -78,12 +77,17 @@ def effective_model(agent: Any) -> Model[Any] | None:
 def _made(name: str, known: _Known) -> Model[Any]:
     if name == MOCK:
         return _echo()
+    if ":" not in name and name != "test":
+        raise _unknown(name)
     try:
         return infer_model(name, provider_factory=known.provider)
     except ValueError as error:
-        raise ConfigurationError(
-            f"unknown model '{name}'", suggestion="write `provider:model`, such as `openai:gpt-4o`", cause=error
-        ) from error
+        raise _unknown(name, error) from error
+
+
+def _unknown(name: str, cause: ValueError | None = None) -> ConfigurationError:
+    suggestion = "write `provider:model`, such as `openai:gpt-4o`"
+    return ConfigurationError(f"unknown model '{name}'", suggestion=suggestion, cause=cause)
 
 
 def _echo() -> Model[Any]:
@@ -101,7 +105,7 @@ def _echo() -> Model[Any]:
 
 
 def _arguments(text: str) -> str:
-    """Write the arguments of a call; what is no JSON object is under the key that the library gives plain values."""
+    """Write the arguments of a call; what is not a JSON object is under the key that the library gives plain values."""
     try:
         value = json.loads(text)
     except ValueError:
@@ -116,12 +120,12 @@ def each_of(model: Model[Any]) -> list[Model[Any]]:
 
 
 def retries_itself(model: Model[Any]) -> bool:
-    """Tell whether a model has a provider's client, whose own retries can be turned off for a request."""
+    """Return whether a model has a provider's client, whose own retries can be turned off for a request."""
     return any(each.provider is not None and "max_retries" not in each.unsupported_settings for each in each_of(model))
 
 
 def dropped_by(model: Model[Any], settings: Mapping[str, Any]) -> list[str]:
-    """Name the settings that a model does not send, of those that are given."""
+    """Return the given settings that a model does not send."""
     given = [name for name, value in settings.items() if value is not None and name != "max_retries"]
     ignored = model.unsupported_settings | _by_profile(model, settings)
     return [name for name in given if name in ignored]
@@ -141,7 +145,7 @@ def _by_profile(model: Model[Any], settings: Mapping[str, Any]) -> frozenset[str
 
 
 def _reasons(profile: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
-    """Tell whether a model of OpenAI's reasons for this request: then it takes no sampling settings."""
+    """Return whether a model of OpenAI's reasons for this request: then it takes no sampling settings."""
     efforts = profile.get("openai_reasoning_efforts")
     can_be_off = profile.get("openai_supports_reasoning_effort_none") if efforts is None else "none" in efforts
     if not can_be_off:

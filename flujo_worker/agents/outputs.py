@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 from dataclasses import is_dataclass
 from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeGuard, Union, get_args, get_origin
+from typing import Annotated, Any, Final, TypeGuard, Union, get_args, get_origin
 
 from pydantic import BaseModel, TypeAdapter, WithJsonSchema
 from pydantic.errors import PydanticUserError
@@ -19,11 +19,8 @@ from pydantic_ai.output import NativeOutput, PendingModelResponse, PromptedOutpu
 from pydantic_ai.tools import DeferredToolRequests
 from typing_extensions import is_typeddict
 
-from flujo_worker.agents.shaping import is_structured_dict
+from flujo_worker.agents.shaping import Schema, is_structured_dict
 from flujo_worker.aros.rewrite import changed
-
-if TYPE_CHECKING:
-    from flujo_worker.agents.shaping import Schema
 
 KEY: Final = "response"
 """Under which pydantic-ai asks for what is not an object with fields of its own, such as `list[int]`."""
@@ -46,12 +43,12 @@ def members(output_type: Any) -> list[Any]:
 
 
 def is_chosen(member: Any) -> bool:
-    """Tell whether the author has said how this output is to be asked for: a marker, a function, something other than JSON."""
+    """Return whether the author has chosen how this output is requested: a marker, a function, something other than JSON."""
     return isinstance(member, _MARKERS) or inspect.isroutine(member) or member in _BESIDES
 
 
 def has_fields(output_type: Any) -> TypeGuard[type]:
-    """Tell whether pydantic-ai asks for a type as it is: a model, a dataclass, a TypedDict, a StructuredDict."""
+    """Return whether pydantic-ai asks for a type as it is: a model, a dataclass, a TypedDict, a StructuredDict."""
     kind = get_args(output_type)[0] if get_origin(output_type) is Annotated else output_type
     if not isinstance(kind, type) or get_origin(kind) is not None:
         return False
@@ -93,7 +90,7 @@ def described(output_type: Any, schema: Schema) -> Any:
     """
     if has_fields(output_type) and schema.get("type") != "object":
         raise Unsupported
-    # `$defs` may stand only at the root that is sent, which may not be this schema's: pydantic-ai's own way inlines them.
+    # `$defs` are allowed only at the root that is sent, which may not be this schema's: pydantic-ai's own way inlines them.
     inlined = TypeAdapter(structured(under_key(schema), name="")).json_schema()["properties"][KEY]
     return Annotated[output_type, WithJsonSchema(inlined)]
 
@@ -106,7 +103,7 @@ def under_key(schema: Schema) -> Schema:
 
 
 def _opened(schema: Schema) -> dict[str, Any]:
-    """Write out that an object without declared properties takes any: pydantic-ai closes what does not say so for OpenAI."""
+    """Allow any properties explicitly in an object that declares none: pydantic-ai closes it for OpenAI otherwise."""
 
     def change(each: dict[str, Any]) -> dict[str, Any]:
         is_open = each.get("type") == "object" and not each.keys() & {"properties", "additionalProperties"}

@@ -1,6 +1,6 @@
-"""How much is told of what models are asked, and how texts are shown: cut short and without secrets.
+"""How much of prompts is logged, and how texts are shown: shortened and without secrets.
 
-It must not know of the agent library: what is sent is told by `request_events.py`. In: values. Out: texts for events.
+It must not import the agent library: requests are logged by `request_events.py`. In: values. Out: texts for events.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ AGENT_TOOL: Final = "flujo.agent"
 
 
 def preview_limit() -> int:
-    """Return the characters that are told of a text in this attempt; 0 where nothing is told."""
+    """Return how many characters of a text are logged in this attempt; 0 if nothing is."""
     return MOST.get(current_settings().prompts, 0)
 
 
 def emit_variables(template: str, variables: dict[str, Any]) -> None:
-    """Tell which variables a system prompt was rendered with."""
+    """Emit the variables that a system prompt was rendered with."""
     if most := preview_limit():
         values = {name: preview(text_of(hidden(value, name)), most) for name, value in variables.items()}
         emit("agent.system.vars", "debug", template=template, variables=values)

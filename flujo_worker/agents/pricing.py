@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,6 +18,7 @@ from flujo_client.contract.limits import MOST_TOKENS, MOST_USD
 from flujo_client.contract.outcome import Usage
 from flujo_client.contract.verdict import PluginOutcome, ValidationResult
 from flujo_client.errors import PricingNotConfiguredError
+from flujo_worker.observe.log import emit
 from flujo_worker.runtime.attempt_run import charge, current_settings
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FREE = ("function", "test", "local")
-"""What the library calls models that are functions of ours, and the prefix of our own: nobody bills them."""
+"""What the library calls models that are functions of ours, and the prefix of our own: no one bills them."""
 
 _told: set[str] = set()
 
@@ -64,7 +65,7 @@ def require_price(model: Any) -> None:
 
 
 def price_of(asked: AskedModel, input_tokens: int, output_tokens: int, cost: Cost) -> float | None:
-    """Give what so many tokens cost in US dollars; None if neither the project nor the library knows the model's price."""
+    """Return what these tokens cost in US dollars; None if neither the project nor the library knows the model's price."""
     if asked.provider in FREE:
         return 0.0
     price = _price(cost, asked.provider, asked.name)
@@ -74,7 +75,7 @@ def price_of(asked: AskedModel, input_tokens: int, output_tokens: int, cost: Cos
 
 
 def declared(output: Any, counted: Usage) -> Usage:
-    """Let what an output says of its own cost go before what was counted.
+    """Return the cost that an output declares, else what was counted.
 
     Args:
         output: an agent's or a judge's; `cost_usd` in US dollars and `token_counts` count as attributes, never as keys, if they are
@@ -88,7 +89,7 @@ def declared(output: Any, counted: Usage) -> Usage:
 
 
 def usage_of(spent: RunUsage, response: Any = None, asked: str | None = None) -> Usage:
-    """Say what a run spent.
+    """Return what a run spent.
 
     Args:
         spent: what the library counted.
@@ -121,7 +122,7 @@ def models_of(model: Any) -> list[AskedModel]:
 
 @lru_cache(maxsize=1024)
 def _listed_price(asked: AskedModel, input_tokens: int, output_tokens: int) -> float | None:
-    """Give what the library's price list says; it takes 0.1 ms to find a model there."""
+    """Return the price from the library's list; finding a model there takes 0.1 ms."""
     from pydantic_ai.messages import ModelResponse
     from pydantic_ai.usage import RequestUsage
 
@@ -165,16 +166,27 @@ def _unpriced(counted: Usage, provider: str | None, model: str) -> None:
         logger.critical("model %s.%s has no price: its calls count as 0", provider, model)
 
 
-async def record_usage(call: Awaitable[AgentAnswer], run: AttemptRun) -> Any:
+async def record_usage(call: Awaitable[AgentAnswer], run: AttemptRun, *, by: str | None = None) -> Any:
     """Return what a processor, plugin or validator gives, and add what its call spent, however it ends.
 
-    A judge's verdict may say what it cost; a processor's output may not, for it hands on what others made.
+    A judge's verdict may say what it cost; a processor's output may not, because it passes on what others made.
+
+    Args:
+        call: the call.
+        run: the attempt that it is part of.
+        by: whose call it is, for the event that says what it spent; None where others report that.
     """
     try:
         answer = await call
     except Exception as error:
-        run.spent += run.take(error)
+        _book(run, run.take(error), by)
         raise
     output, usage = answer.output, answer.usage
-    run.spent += declared(output, usage) if isinstance(output, PluginOutcome | ValidationResult) else usage
+    _book(run, declared(output, usage) if isinstance(output, PluginOutcome | ValidationResult) else usage, by)
     return output
+
+
+def _book(run: AttemptRun, usage: Usage, by: str | None) -> None:
+    run.spent += usage
+    if by is not None and not usage.is_nothing:
+        emit("agent.usage", call=by, **asdict(usage))

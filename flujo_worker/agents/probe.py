@@ -1,7 +1,7 @@
-"""What a model can be asked for, told without network, key or provider's SDK.
+"""What a model can be asked for, found out without network, key or provider's SDK.
 
 It sends nothing and builds no model. In: a pydantic-ai model, or an id such as `openai:gpt-5`. Out: a `Capability`; of a model that
-cannot be told, that it can do nothing.
+cannot be determined, that it can do nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Capability:
 
 
 def capability_of(model: Model[Any] | str | None) -> Capability:
-    """Tell what a model can do, from pydantic-ai's profiles; ids are looked up once per process.
+    """Return what a model supports, from pydantic-ai's profiles; ids are looked up once per process.
 
     A fallback over several models has no profile, and no model has none either: both count as able to do nothing.
     """

@@ -1,35 +1,32 @@
-"""AROS's place inside a pydantic-ai run: between what the model said and pydantic's own validation.
+"""AROS's place inside a pydantic-ai run: between the model's answer and pydantic's own validation.
 
 A capability, one for each run. It must not ask a model, repair anything itself, or let the library ask again: whatever does not hold
 leaves the run as an AgentIOValidationError, for the step's attempts are the one retry layer. In: a step's `Shaping`.
-Out: a readable output for pydantic; and how the run was asked, told by `on_request` when a request has really gone out.
+Out: a readable output for pydantic; and how the output was requested, passed to `on_request` once a request was really sent.
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
+from pydantic_ai import RunContext
 from pydantic_ai.exceptions import UserError
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.output import OutputContext
 
 from flujo_client.errors import AgentIOValidationError
 from flujo_worker.agents.bounds import Bounded, kind_of_output, refuse_large, too_ambiguous
 from flujo_worker.agents.outputs import KEY, has_fields, under_key
-from flujo_worker.agents.shaping import Origin, is_structured_dict
+from flujo_worker.agents.shaping import Origin, Schema, Shaping, is_structured_dict
 from flujo_worker.aros.outcome import LIMIT
 from flujo_worker.aros.rewrite import without_formats
 from flujo_worker.aros.validation_feedback import misfit
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from pydantic_ai import RunContext
     from pydantic_ai.models import ModelRequestContext, ModelRequestParameters
-    from pydantic_ai.output import OutputContext
-
-    from flujo_worker.agents.shaping import Schema, Shaping
 
 
 class OutputReader(Bounded):
@@ -53,7 +50,7 @@ class OutputReader(Bounded):
         request_context: ModelRequestContext,
         handler: Callable[[ModelRequestContext], Awaitable[ModelResponse]],
     ) -> ModelResponse:
-        """Tell how the model is asked, once for a run, unless the library refused to ask."""
+        """Report how the model is asked, once per run, unless the library refused to ask."""
         try:
             response = await handler(request_context)
         except UserError:
@@ -136,7 +133,7 @@ def expected(own: Schema | None, output: OutputContext) -> Schema | None:
 
 
 def _origin(ctx: RunContext[Any], output: OutputContext) -> Origin:
-    """Say how the output was requested: one type that is not an object under a key, several in an envelope."""
+    """Return how the output was requested: one type that is not an object under a key, several in an envelope."""
     is_whole = not output.has_function and output.output_type is not None
     is_under_key = is_whole and not has_fields(output.output_type)
     return Origin(_finish_reason(ctx), KEY if is_under_key else None, is_whole)

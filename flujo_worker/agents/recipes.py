@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from flujo_worker.agents.factory import AnyModel, FlujoAgent
 
 CANNOT_REPAIR: Final = "CANNOT_REPAIR"
-"""What the repair agent says of a text that it can make nothing of."""
+"""The repair agent's answer for a text that it cannot repair."""
 
 _REVIEW: Final = """\
 You are given a task. Write the checklist that a solution will be held against: short statements, each of one thing that can be judged true or

@@ -1,4 +1,4 @@
-"""What is told of a request to a model: who is asked, the system prompt, the prompts, the output's schema, its tools' calls.
+"""The events of a request to a model: who is asked, the system prompt, the prompts, the output's schema, its tools' calls.
 
 A capability, one for each run. It must not change a request. In: what the library is about to send. Out: events.
 """
@@ -6,11 +6,12 @@ A capability, one for each run. It must not change a request. In: what the libra
 from __future__ import annotations
 
 import time
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 import orjson
 from pydantic_ai.capabilities import AbstractCapability
-from pydantic_ai.messages import ModelRequest, SystemPromptPart
+from pydantic_ai.messages import ModelRequest, ModelRequestPart, ModelResponse, SystemPromptPart, ToolCallPart
 
 from flujo_client.attempt_info import current_attempt
 from flujo_client.redact import preview
@@ -18,16 +19,13 @@ from flujo_worker.agents.previews import AGENT_TOOL, hidden, text_of
 from flujo_worker.observe.log import emit
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from pydantic_ai import RunContext
-    from pydantic_ai.messages import ModelRequestPart, ModelResponse, ToolCallPart
     from pydantic_ai.models import Model, ModelRequestContext, ModelRequestParameters
     from pydantic_ai.tools import ToolDefinition
 
 
 class RequestEvents(AbstractCapability[Any]):
-    """Tells of a run's requests, each part of the conversation once.
+    """Emits a run's requests as events, each part of the conversation once.
 
     Args:
         shown: the run's prompt, as it may be shown.
@@ -45,9 +43,18 @@ class RequestEvents(AbstractCapability[Any]):
         request_context: ModelRequestContext,
         handler: Callable[[ModelRequestContext], Awaitable[ModelResponse]],
     ) -> ModelResponse:
-        """Tell, then ask."""
+        """Emit the request, send it, and emit its cost."""
+        is_first = self._emitted == 0
         self._emit_request(request_context)
-        return await handler(request_context)
+        began = time.monotonic()
+        response = await handler(request_context)
+        functions = _called(response, request_context.model_request_parameters)
+        if functions or not is_first:  # the cost of a single request is that of its call
+            used = response.usage
+            answered: dict[str, Any] = {"input_tokens": used.input_tokens, "output_tokens": used.output_tokens}
+            answered |= {"functions": functions} if functions else {}
+            emit("agent.request", "debug", **answered, latency_s=_since(began))
+        return response
 
     async def wrap_tool_execute(
         self,
@@ -58,7 +65,7 @@ class RequestEvents(AbstractCapability[Any]):
         args: dict[str, Any],
         handler: Callable[[dict[str, Any]], Awaitable[Any]],
     ) -> Any:
-        """Call a tool, then tell how it went. Agents as tools tell more of themselves."""
+        """Call a tool, then emit the result. Agents as tools emit more events of their own."""
         if tool_def.metadata is not None and AGENT_TOOL in tool_def.metadata:
             return await handler(args)
         began, told = time.monotonic(), {"function": call.tool_name, "arguments_preview": self._shown_data(args)}
@@ -103,6 +110,12 @@ class RequestEvents(AbstractCapability[Any]):
             mode = _mode_of(model) if request.output_mode == "auto" else request.output_mode
             emit("agent.schema", "debug", mode=mode, schema_preview=preview(schema, self._most))
         self._schema = schema
+
+
+def _called(response: ModelResponse, request: ModelRequestParameters) -> list[str]:
+    """Return the tools that a model calls, apart from those that take its output."""
+    known = {tool.name for tool in request.function_tools}
+    return [part.tool_name for part in response.parts if isinstance(part, ToolCallPart) and part.tool_name in known]
 
 
 def _since(began: float) -> float:

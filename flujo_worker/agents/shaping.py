@@ -1,4 +1,4 @@
-"""What a step wants of its agent's output: a declaration, without a word about providers.
+"""What a step wants of its agent's output: a declaration, independent of providers.
 
 The policy makes one; `structured.py` decides what of it the model can do. In: the step's settings; out: what was decided.
 """
@@ -36,7 +36,7 @@ PLAIN: Final = Origin()
 
 
 def is_structured_dict(output_type: Any) -> bool:
-    """Tell whether the type is a schema written by hand; pydantic checks nothing of it."""
+    """Return whether the type is a schema written by hand; pydantic checks nothing of it."""
     return getattr(output_type, "__is_model_like__", False) is True
 
 
@@ -69,7 +69,7 @@ class Fit(Protocol):
         Args:
             readable: what `Read` gave.
             schema: what it holds under.
-            validate: gives the value, or raises AgentIOValidationError.
+            validate: returns the value, or raises AgentIOValidationError.
             origin: as for `Read`.
         """
         ...
@@ -81,7 +81,7 @@ async def fit_at_once(
     validate: Callable[[Any], Awaitable[Any]],
     origin: Origin = PLAIN,  # noqa: ARG001
 ) -> Any:
-    """Validate what was read: the first word of the type is its last."""
+    """Validate what was read: the first verdict of the type is final."""
     return await validate(readable)
 
 
@@ -93,7 +93,7 @@ class Shaping:
         structured_output: `off`, `auto`, `openai_json`, `outlines` or `xgrammar`.
         name: the schema's name for the provider, derived from the step's.
         schema: the step's own JSON Schema; None leaves it to the agent's output type.
-        shadow: nothing may change: structured output is only decided and told.
+        shadow: nothing may change: the decision on structured output is only logged.
         reads: `read` may change an output: a text in the place of an output tool's call is then taken for its arguments.
         read: what makes an output valid, called before the agent library's own validation.
         fit: what calls that validation.

@@ -1,6 +1,6 @@
-"""The story of structured output enforcement: what was decided for an attempt, told as the run's events.
+"""The events of structured output enforcement: what was decided for an attempt.
 
-Pure but for the telling; it decides nothing and imports no agent library. In: a decision's words. Out: events.
+Pure but for emitting; it decides nothing and imports no agent library. In: a decision's words. Out: events.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ Form = Literal["json_schema", "json_object"]
 OFF: Final = "off"
 AUTO: Final = "auto"
 TELEMETRY: Final = ("outlines", "xgrammar")
-"""Modes that are told and change no request."""
+"""Modes that are only logged and change no request."""
 
 
 def emit_enabled(mode: str, form: Form, schema_hash: str | None) -> None:
-    """Say that the model is asked for structured output."""
+    """Report that the model is asked for structured output."""
     emit("aros.soe.enabled", mode=mode, form=form, schema_hash=schema_hash)
 
 
 def emit_applied(form: Form, schema_hash: str | None) -> None:
-    """Say that a request carried the provider's own parameter for it: to be called only then."""
+    """Report that a request had the provider's own parameter for it: to be called only then."""
     emit("grammar.applied", mode="openai_json", form=form, schema_hash=schema_hash)
 
 
 def emit_skipped(mode: str, reason: str) -> None:
-    """Say that the step runs as without structured output, and why."""
+    """Report that the step runs without structured output, and why."""
     emit("aros.soe.skipped", mode=mode, reason=reason)
 
 
 def emit_telemetry(mode: str, schema_hash: str | None) -> None:
-    """Say which grammar an experimental mode would have applied."""
+    """Report which grammar an experimental mode would have applied."""
     emit("grammar.applied", mode=mode, schema_hash=schema_hash, telemetry_only=True)
     emit_skipped(mode, "experimental")

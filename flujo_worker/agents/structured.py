@@ -1,7 +1,7 @@
 """Structured output enforcement through pydantic-ai's own means: how a model is asked for its output.
 
 It must not speak to a provider itself, nor make a step fail that would run without it: what a model cannot do, and what pydantic-ai
-refuses to ask for, is skipped and told. In: an agent and a step's `Shaping`. Out: the run's result, read by AROS.
+refuses to ask for, is skipped and logged. In: an agent and a step's `Shaping`. Out: the run's result, read by AROS.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class OutputRequest:
     skipped: str | None = None
 
     def emit_events(self, sent: ModelRequestContext) -> None:
-        """Tell the decision, and that it was applied if the request that went out says so."""
+        """Emit the decision, and that it was applied if the request that was sent contains it."""
         if self.mode in soe.TELEMETRY:
             soe.emit_telemetry(self.mode, self.schema_hash)
         elif self.skipped is not None:
@@ -69,7 +69,7 @@ async def run_shaped(agent: AbstractAgent[Any, Any], shaping: Shaping, settings:
     """Run an agent as a step wants its output.
 
     Args:
-        agent: who is asked.
+        agent: the agent to call.
         shaping: what the step wants.
         settings: the run's model settings.
         run: the agent's `run` with everything else given.
@@ -123,7 +123,7 @@ def _wanted(types: list[Any], shaping: Shaping, *, is_chosen: bool) -> Schema | 
 def _against(
     agent: AbstractAgent[Any, Any], shaping: Shaping, settings: Mapping[str, Any], types: list[Any]
 ) -> str | None:
-    """Say what speaks against asking, whatever the model can do."""
+    """Return why structured output is not requested, whatever the model can do."""
     if shaping.shadow:
         return "shadow"
     if any(map(outputs.is_chosen, types)):
@@ -170,7 +170,7 @@ def _output(types: list[Any], shaping: Shaping) -> Any:
 
 
 def _carries(sent: ModelRequestContext, form: soe.Form) -> bool:
-    """Tell whether a request carried the provider's parameter, as far as the library's own words say.
+    """Return whether a request carried the provider's parameter, as far as the library shows it.
 
     Some providers leave the JSON-object form out beside tools, so with tools it does not count as carried.
     """

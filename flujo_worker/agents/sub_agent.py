@@ -1,13 +1,13 @@
-"""An agent asked in another's place or on its behalf: how the call goes, what it costs, and what is told of it.
+"""An agent called in place of another or on its behalf: the call, its cost, and its events.
 
 It must not decide what is accepted; the tool does. Whatever the sub-agent raises goes through unchanged: its pauses, aborts and limits
-are the calling agent's. In: a tool and a call. Out: what came of it; what it spent is added to the attempt that it runs in.
+are the calling agent's. In: a tool and a call. Out: the result; what it spent is added to the attempt that it runs in.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -28,15 +28,13 @@ from flujo_worker.agents.call_events import record_answer, recording_call, timed
 from flujo_worker.agents.contract import INPUT_INVALID, Judgement, plain
 from flujo_worker.agents.factory import is_pydantic_agent
 from flujo_worker.agents.pricing import declared, record_usage
+from flujo_worker.agents.shaping import Shaping
 from flujo_worker.observe.log import bound, emit
 from flujo_worker.runtime.attempt_run import AttemptRun, charge, current_run, in_thread, take_charge
 from flujo_worker.runtime.call_args import accepted_kwargs
 from flujo_worker.runtime.fault_text import message_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Sequence
-
-    from flujo_worker.agents.shaping import Shaping
     from flujo_worker.agents.tool import AcceptedCall, AgentTool
 
 _LONGEST: Final = 200
@@ -50,7 +48,7 @@ async def execute(tool: AgentTool, given: Mapping[str, Any]) -> dict[str, Any]:
             _called(tool, given, _call_or_read_answer), current_run() or AttemptRun()
         )
     except AgentError as error:
-        if type(error) is not AgentError:  # what the agent says of itself; a kind of it is said by others
+        if type(error) is not AgentError:  # raised by the agent itself; subclasses are raised by others
             raise
         return {"success": False, "error": message_of(error, None)}
     if judged.refusal is not None:
@@ -103,7 +101,7 @@ def _named(data: Any) -> dict[str, Any]:
 
 
 async def _call_or_read_answer(tool: AgentTool, call: AcceptedCall, prompt: str) -> AgentAnswer:
-    """Ask, or give what a person has answered in the agent's place."""
+    """Call the agent, or return what a person has answered in its place."""
     run = current_run()
     try:
         return await (_call(tool, call, prompt) if run is None else _call_recorded(tool, call, prompt))
@@ -113,7 +111,7 @@ async def _call_or_read_answer(tool: AgentTool, call: AcceptedCall, prompt: str)
 
 
 async def _call_recorded(tool: AgentTool, call: AcceptedCall, prompt: str) -> AgentAnswer:
-    """Ask inside another agent's call, with what is told and counted of any call."""
+    """Call an agent inside another agent's call, with the events and the accounting of any call."""
     with timed_call(tool.agent), recording_call(tool.agent, {"task": call.task, **call.context}, call=tool.name):
         answer = await _call(tool, call, prompt)
     record_answer(tool.agent, answer, call=tool.name)
@@ -147,7 +145,7 @@ def _prompted(agent: Any, call: AcceptedCall) -> str:
 
 @contextmanager
 def _call_events(tool: AgentTool, given: Mapping[str, Any]) -> Iterator[None]:
-    """Tell a call's beginning and end; all that is told meanwhile says which call it belongs to."""
+    """Emit a call's start and end; all events in between name the call that they belong to."""
     began = time.monotonic()
     with _numbered(tool.name):
         emit(
@@ -179,7 +177,7 @@ def _numbered(name: str) -> Iterator[None]:
 
 
 def _emit_refusal(of: str, refusal: Mapping[str, Any]) -> None:
-    """Tell what was refused, its message cut short."""
+    """Emit what was refused, with its message shortened."""
     refusal = _shown(refusal)
     data = {key: refusal[key] for key in ("path", "missing_fields", "provided_fields")}
     emit(

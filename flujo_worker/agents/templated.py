@@ -1,6 +1,6 @@
 """`make_templated_agent_async`: an agent whose system prompt is rendered for each call.
 
-The template sees the pipeline's context, the step's input, and variables of its author's; what it is given is told as `agent.system.vars`.
+The template sees the pipeline's context, the step's input, and its author's variables; what it is given is logged as `agent.system.vars`.
 What a context holds can come from strangers: it is rendered as data, but into the system prompt, where it influences a model most. Put there
 what you trust.
 """
@@ -97,7 +97,7 @@ class TemplatedAgent(Front):
         return self.template.endswith(".j2")
 
     def _rendered(self, data: Any, context: Any) -> tuple[dict[str, Any], str]:
-        """Render the system prompt, and give what the template was given, too. To be called in a thread: both may be large."""
+        """Render the system prompt, and return the template's variables, too. To be called in a thread: both may be large."""
         from flujo_worker.agents.prompts import render_template, render_text
 
         known = {**self.variables, "context": as_mapping(context) or {}, "input": whole(data)}

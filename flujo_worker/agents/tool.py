@@ -1,4 +1,4 @@
-"""An agent as another agent's tool: one call in, what came of it out, as data.
+"""An agent as another agent's tool: one call in, its result out, as data.
 
 It must not ask the agent itself, and imports neither pydantic-ai nor a checker until a worker needs them. In: what the calling agent
 passed. Out: what the sub-agent is asked, or a refusal that the calling agent can act on; then what it answered, or why that does not do.
@@ -10,6 +10,7 @@ import copy
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic_core import SchemaValidator, core_schema
@@ -17,18 +18,15 @@ from pydantic_core import SchemaValidator, core_schema
 from flujo_client.errors import ConfigurationError, SerializationError
 from flujo_client.pipeline.identity import agent_name, defaults_of, identify
 from flujo_client.serial import loads
+from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.agents.contract import INPUT_INVALID, OUTPUT_INVALID, Contract, Judgement, refused
 from flujo_worker.agents.factory import asker_of
 from flujo_worker.agents.previews import AGENT_TOOL
+from flujo_worker.agents.shaping import Shaping
 from flujo_worker.runtime.call_args import unwrap
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pydantic_ai import Tool
-
-    from flujo_worker.agents.answer import AgentAnswer
-    from flujo_worker.agents.shaping import Shaping
 
 RESERVED: Final = ("task", "run_identifier", "expected_outputs", "context", "output_contract_schema")
 """What a call has apart from the sub-agent's context."""
@@ -37,7 +35,7 @@ _TASK: Final = {"type": "string", "description": "What the agent should do, in a
 _CONTEXT: Final = {
     "type": "object",
     "description": "What the agent should know, by name; the other arguments are added to it, and replace entries that have the same name.",
-    "additionalProperties": True,  # said, for what is not said is closed on the way to some providers
+    "additionalProperties": True,  # explicit, because some providers default it to false
 }
 
 
@@ -64,7 +62,7 @@ class AgentTool:
     Args:
         agent: who is asked: whatever a step could run. One that takes `context` gets the task and the context apart; any other gets one prompt.
         name: of the agent, if it is not to be its own; the tool is called `run_<name>`.
-        description: what the agent does, told to the calling model.
+        description: what the agent does, sent to the calling model.
         input_schema: the JSON Schema of the context, or the path of a file that holds it. What does not fit is refused before the agent
             is asked, as data.
         output_schema: likewise of the agent's output.
@@ -112,7 +110,7 @@ class AgentTool:
 
     @property
     def output_type(self) -> Any:
-        """What the agent declares to answer with; `str` where it declares nothing."""
+        """Return what the agent declares to answer with; `str` where it declares nothing."""
         from flujo_worker.aros.typed import structured_type
 
         return structured_type(unwrap(self.agent)) or str
@@ -124,14 +122,14 @@ class AgentTool:
 
     @property
     def description(self) -> str:
-        """What the calling model is told, with the required inputs."""
+        """Return the description for the calling model, with the required inputs."""
         required = self.input.required if self.input is not None else []
         listed = f"REQUIRED INPUT (as arguments of their own, or in `context`): {', '.join(required)}"
         return f"{self._does}\n\n{listed}" if required else self._does
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The JSON Schema of the arguments: the task, and each property of the contract with its description."""
+        """Return the JSON Schema of the arguments: the task, and each property of the contract with its description."""
         known = self.input.properties if self.input is not None else {}
         definitions = self.input.definitions if self.input is not None else {}
         properties = {"task": _TASK, **known, "context": _CONTEXT}
@@ -172,7 +170,7 @@ class AgentTool:
         Args:
             data: the step's input: a mapping or a model of what `execute` takes, or the task alone as a text.
             guidance: why the attempt before this one failed, for agents that take it, as all below.
-            history: what was said so far in the loop's conversation.
+            history: the loop's conversation so far.
             temperature: as for `FlujoAgent.run`, as all below.
             top_p: likewise.
             top_k: likewise.
@@ -225,7 +223,7 @@ class AgentTool:
         return replace(judged, refusal={"success": False, "error": OUTPUT_INVALID, **judged.refusal})
 
     def _refused(self, message: str, wrong: str | None, context: Mapping[str, Any]) -> dict[str, Any]:
-        """Refuse a call for its own arguments; all that the contract misses is told with it."""
+        """Refuse a call because of its arguments; the refusal lists all that is missing."""
         required = ["task", *(self.input.required if self.input is not None else ())]
         missing = [name for name in required if name not in context and (name != "task" or wrong is None)]
         path = [] if wrong is None else [wrong]

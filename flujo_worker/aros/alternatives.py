@@ -5,18 +5,14 @@ Pure; it does not look below the value's own members. In: alternatives and a val
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from flujo_client.contract.overlap import tags_of
-from flujo_client.contract.schema import types_of
+from flujo_client.contract.schema import Check, Part, types_of
 from flujo_worker.aros.convert import fits
 from flujo_worker.aros.decode import same
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from flujo_client.contract.schema import Check, Part
 
 _NO_TAG: Final[tuple[str, ...]] = ()
 
@@ -29,7 +25,7 @@ class Alternatives:
         parts: the alternatives, in order.
 
     Attributes:
-        tags: members that tell the alternatives apart: each alternative that is an object names other values for it.
+        tags: members that distinguish the alternatives: each alternative that is an object names other values for it.
     """
 
     def __init__(self, check: Check, parts: Sequence[Part]) -> None:
@@ -76,7 +72,7 @@ def _is_one_of(value: Any, tag: list[Any] | None) -> bool:
 
 
 def _telling(tags: list[Mapping[str, list[Any]]]) -> tuple[str, ...]:
-    if len(tags) < 2:  # noqa: PLR2004 - there is nothing to tell apart
+    if len(tags) < 2:  # noqa: PLR2004 - there is nothing to distinguish
         return _NO_TAG
     names = [name for name in tags[0] if all(name in each for each in tags)]
     return tuple(name for name in names if _are_apart([each[name] for each in tags]))

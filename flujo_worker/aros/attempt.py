@@ -6,10 +6,14 @@ It must not look at other candidates: `parse` chooses. In: a candidate and an ef
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from flujo_client.contract.processing import ProcessingSettings
+from flujo_client.contract.schema import Check
 from flujo_worker.aros.brackets import WRONG, variants
+from flujo_worker.aros.candidates import TextCandidate
 from flujo_worker.aros.coerce import Coerced, Coercer
 from flujo_worker.aros.complete import is_complete
 from flujo_worker.aros.decode import ERRORS, decode, same
@@ -18,13 +22,6 @@ from flujo_worker.aros.json_repair_fallback import salvaged
 from flujo_worker.aros.outcome import CUT, NOT_JSON, TWO_READINGS, Preview, StageRefused, Transform
 from flujo_worker.aros.reader import CLOSER, Reader, Reading
 from flujo_worker.aros.scalars import REPAIR, ParseBudget
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from flujo_client.contract.processing import ProcessingSettings
-    from flujo_client.contract.schema import Check
-    from flujo_worker.aros.candidates import TextCandidate
 
 _SHOWN: Final = 120
 _TIERS: Final = {1: "json5", 2: "repair"}
@@ -53,7 +50,7 @@ def efforts(settings: ProcessingSettings) -> list[Effort]:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A value that the schema holds for, and how it was come by."""
+    """A value that matches the schema, and how it was found."""
 
     value: Any
     transforms: tuple[Transform, ...]
@@ -67,6 +64,7 @@ class ParseAttempt:
     def __init__(self, check: Check, text: str, budget: ParseBudget) -> None:
         self.check, self.text, self.budget = check, text, budget
         self._refused: dict[tuple[TextCandidate, ProcessingSettings], StageRefused] = {}
+        self._readings: dict[tuple[TextCandidate, int], Reading | StageRefused] = {}
 
     def strictly(self, candidate: TextCandidate) -> Accepted:
         """Decode, check, nothing else.
@@ -129,19 +127,26 @@ class ParseAttempt:
         """Read at the lowest level that can: a text is not repaired further than it needs."""
         refused: StageRefused | None = None
         for tier in range(level + 1):
-            reader = Reader(self.text, candidate.start, candidate.stop, tier, self.budget)
-            try:
-                reading = reader.read(unclosed=candidate.unclosed)
-                reader.end()
-            except StageRefused as why:
-                refused = why
-            else:
+            if (candidate, tier) not in self._readings:
+                self._readings[candidate, tier] = self._read_at(candidate, tier)
+            reading = self._readings[candidate, tier]
+            if isinstance(reading, Reading):
                 return reading, tier
+            refused = reading
         assert refused is not None
         raise refused
 
+    def _read_at(self, candidate: TextCandidate, tier: int) -> Reading | StageRefused:
+        reader = Reader(self.text, candidate.start, candidate.stop, tier, self.budget)
+        try:
+            reading = reader.read(unclosed=candidate.unclosed)
+            reader.end()
+        except StageRefused as refused:
+            return refused
+        return reading
+
     def _closed(self, candidate: TextCandidate, reading: Reading, level: int, coercion: ProcessingSettings) -> Accepted:
-        """Closers are missing and members may be too: only where the model had finished, and only one way."""
+        """Add missing closers, where members may be missing too: only if the model had finished, and only in one way."""
         path = reading.open[-1][0]
         if not candidate.finished:
             raise StageRefused(CUT, "the text ends before all that the schema declares is there", path)

@@ -6,15 +6,12 @@ few texts to try.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 from flujo_worker.aros.extract import marks
 from flujo_worker.aros.outcome import TWO_READINGS, StageRefused
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from flujo_worker.aros.scalars import ParseBudget
+from flujo_worker.aros.scalars import ParseBudget
 
 MOST_BRACKETS: Final = 300
 MOST_VARIANTS: Final = 64
@@ -25,7 +22,7 @@ Marks = list[tuple[int, str]]
 
 
 def balanced(brackets: list[str]) -> bool:
-    """Tell whether the brackets are those of one value."""
+    """Return whether the brackets are those of one value."""
     open_: list[str] = []
     for index, char in enumerate(brackets):
         if char in _PAIRS:
@@ -55,7 +52,7 @@ def variants(text: str, level: int, budget: ParseBudget) -> dict[str, str]:
 
 
 def _named(text: str, place: int, removed: int, put: str) -> str:
-    """Say what an edit does, by the text before it."""
+    """Describe an edit, by the text before it."""
     before = text[max(0, place - _SHOWN) : place]
     if not removed:
         return f"{put!r} may be missing after {before!r}"
@@ -64,7 +61,7 @@ def _named(text: str, place: int, removed: int, put: str) -> str:
 
 
 def _edits(found: Marks, brackets: Marks, end: int) -> Iterator[tuple[int, int, str]]:
-    """Each edit as (place, characters removed, characters put)."""
+    """Yield each edit as (place, characters removed, characters put)."""
     chars = [char for _, char in brackets]
     for index, (place, char) in enumerate(brackets):
         if char not in _PAIRS:
@@ -80,7 +77,7 @@ def _edits(found: Marks, brackets: Marks, end: int) -> Iterator[tuple[int, int, 
 
 
 def _ends_of_values(found: Marks, brackets: Marks, gap: int, end: int) -> Iterator[int]:
-    """Between two brackets, a closer can stand before each comma, before a closer, and at the end."""
+    """Between two brackets, a closer can come before each comma, before a closer, and at the end."""
     before = brackets[gap - 1][0]
     after, char = brackets[gap] if gap < len(brackets) else (end, "")
     yield from (place for place, mark in found if mark == "," and before < place < after)

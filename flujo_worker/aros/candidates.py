@@ -7,25 +7,23 @@ text ends inside one. A text that is one JSON value as a whole has one candidate
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from flujo_worker.aros.decode import ERRORS, decode
-from flujo_worker.aros.extract import Open, Scan, scan
+from flujo_worker.aros.extract import MANY, Open, Scan, same_as_strict, scan
 from flujo_worker.aros.outcome import CUT, LIMIT, StageRefused
 from flujo_worker.aros.reader import CLOSER, Reader
+from flujo_worker.aros.region_patterns import BEGINS
 from flujo_worker.aros.scalars import REPAIR, ParseBudget
 from flujo_worker.aros.unwrap import layers, without_reasoning
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 MOST_FENCES: Final = 16
 MOST: Final = 2000
 """Different candidates that are tried: a text with more is not an answer."""
-FEW: Final = 64
-"""Candidates from which on those are left out that cannot hold, at a glance."""
-_BEGINS: Final = {"{": re.compile(r'\{\s*+["}]'), "[": re.compile(r'\[\s*+["{\[\]\-\dtfnTFN]')}
+MOST_NEEDED: Final = 8
+"""Members that are counted in a text."""
 _FENCE: Final = re.compile(r"```+|~~~+")
 _INFO: Final = re.compile(r"[ \t]*[\w+.-]*[ \t]*\r?\n|json\b[ \t]*", re.IGNORECASE)
 _PROSE: Final = re.compile(r"\s*\n\s*(?!\w+\s*:)[^\W\d_]|\s*\n\s*[*(>-]+\s*\w")
@@ -68,66 +66,82 @@ class CandidateLayer:
 
 @dataclass(slots=True)
 class Layer:
-    """One text, as it came or with some layers of encoding undone."""
+    """One text, as it came or with some layers of encoding undone.
+
+    Attributes:
+        text: the text.
+        depth: how many layers were undone.
+        whole: its value, if the text is one JSON value.
+        is_whole: whether it is.
+        removed: what was taken off.
+        needed: members without which nothing in it holds; empty if anything but an object may hold.
+    """
 
     text: str
     depth: int
     whole: Any = None
     is_whole: bool = False
     removed: tuple[str, ...] = ()
+    needed: tuple[str, ...] = ()
     _found: dict[int, CandidateLayer] = field(default_factory=dict)
     _scans: dict[int, Scan] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, text: str, depth: int) -> Layer:
+    def of(cls, text: str, depth: int, needed: tuple[str, ...] = ()) -> Layer:
         """Take the thinking and the byte-order mark off, unless the text is one JSON value."""
         try:
-            return cls(text, depth, decode(text), is_whole=True)
+            return cls(text, depth, decode(text), is_whole=True, needed=needed)
         except ERRORS:
             answer = without_reasoning(text)
         removed = ("reasoning",) if answer != text else ()
         if answer.startswith("\ufeff"):
             answer, removed = answer.lstrip("\ufeff"), (*removed, "byte-order-mark")
         try:
-            return cls(answer, depth, decode(answer), is_whole=True, removed=removed)
+            return cls(answer, depth, decode(answer), is_whole=True, removed=removed, needed=needed)
         except ERRORS:
-            return cls(answer, depth, removed=removed)
+            return cls(answer, depth, removed=removed, needed=needed)
 
-    def found(
-        self, level: int, kinds: frozenset[str], budget: ParseBudget, needed: Sequence[str] = ()
-    ) -> CandidateLayer:
+    def found(self, level: int, kinds: frozenset[str], budget: ParseBudget) -> CandidateLayer:
         """Return the candidates, best first: of the schema's own kind, then the largest.
 
         Args:
             level: of reading.
             kinds: of value that the schema could take.
             budget: what the text may cost.
-            needed: members without which no object holds; of many candidates, those without them are left out.
         """
         if level not in self._found:
-            found = self._look(level, kinds, budget, needed)
+            found = self._look(level, kinds, budget)
             found.candidates.sort(key=lambda one: (one.kind == "scalar", one.kind not in kinds, -one.size, one.start))
             self._found[level] = found
         return self._found[level]
 
-    def _look(self, level: int, kinds: frozenset[str], budget: ParseBudget, needed: Sequence[str]) -> CandidateLayer:
+    def _look(self, level: int, kinds: frozenset[str], budget: ParseBudget) -> CandidateLayer:
         if self.is_whole or (level == 0 and self._one_region()):
             start = 0 if self.is_whole else self._span()[0]
             stop = len(self.text) if self.is_whole else self._span()[1]
             return CandidateLayer([TextCandidate(start, stop, _kind(self.text, start))])
         found = self._scanned(level, budget)
         regions, opened, cut = _judged(self.text, found, level, budget)
-        if len(regions) > FEW:
-            regions = _worth_a_look(self.text, regions, kinds, needed)
+        if len(regions) > MANY:
+            regions = _worth_a_look(self.text, regions, kinds, self.needed)
         if len(regions) > MOST:
             raise StageRefused(LIMIT, f"more than {MOST} different candidates in the text", stage="extract")
         candidates = [TextCandidate(start, stop, _kind(self.text, start)) for start, stop in regions]
         return CandidateLayer([*opened, *candidates, *self._fenced(level)], cut)
 
     def _scanned(self, level: int, budget: ParseBudget) -> Scan:
+        if level and same_as_strict(self.text, level):
+            return self._scanned(0, budget)
         if level not in self._scans:
-            self._scans[level] = scan(self.text, level, budget)
+            self._scans[level] = scan(self.text, level, budget, self._rarest())
         return self._scans[level]
+
+    def _rarest(self) -> re.Pattern[str] | None:
+        """Return what a region that may hold matches: the needed member that the text names least, or an escape, which may write it."""
+        if not self.needed:
+            return None
+        rarest = min(self.needed[:MOST_NEEDED], key=self.text.count)
+        return re.compile(rf"{re.escape(rarest)}|\\\\")
 
     def below(self, budget: ParseBudget) -> list[str]:
         """Return the texts one layer of encoding down."""
@@ -187,7 +201,7 @@ def _judged(
 
 
 def _worth_a_look(text: str, regions: list[Region], kinds: frozenset[str], needed: Sequence[str]) -> list[Region]:
-    """Leave out of many regions what is there already, and what cannot hold: of another kind, or without a member that all need."""
+    """Drop from many regions the duplicates, and those that cannot match: of another kind, or without a member that all need."""
     own = "".join(sign for sign, kind in (("{", "object"), ("[", "array")) if kind in kinds)
     distinct = {text[start:stop]: (start, stop) for start, stop in reversed(regions)}
     best = max(distinct.values(), key=lambda region: (text[region[0]] in own, region[1] - region[0], -region[0]))
@@ -222,10 +236,16 @@ def _opened(text: str, open_: Open, level: int, budget: ParseBudget) -> TextCand
 
 
 def _beginnings(text: str, starts: Sequence[int], level: int) -> Iterator[int]:
-    """Give the open brackets that may begin a value; of many at level 0, not those in prose, which are seen at a glance."""
-    for index, start in enumerate(starts):
-        if level or index < FEW or index >= len(starts) - FEW or _BEGINS[text[start]].match(text, start):
-            yield start
+    """Yield the open brackets that may begin a value; of many, not those in prose, which are seen at a glance."""
+    if len(starts) <= 2 * MANY:
+        yield from starts
+        return
+    yield from starts[:MANY]
+    between = set(starts[MANY:-MANY])
+    yield from (
+        at for mark in BEGINS[level].finditer(text, starts[MANY], starts[-MANY]) if (at := mark.start()) in between
+    )
+    yield from starts[-MANY:]
 
 
 def _value_follows(reader: Reader) -> bool:
@@ -234,7 +254,7 @@ def _value_follows(reader: Reader) -> bool:
 
 
 def _is_prose(text: str, start: int) -> bool:
-    """Tell whether a single bracket ends a sentence, and so does not begin a value."""
+    """Return whether a single bracket ends a sentence, and so does not begin a value."""
     before = text[:start].rstrip(" ")[-1:]
     return _LONE.match(text, start) is not None and before not in "\n,:[{"
 

@@ -9,17 +9,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from flujo_client.contract.processing import ProcessingSettings
 from flujo_client.contract.schema import Check, Schema, kind_of, members_of, parts, size_of, types_of
 from flujo_worker.aros.alternatives import Alternatives
 from flujo_worker.aros.convert import SCALARS, conversions, fits
 from flujo_worker.aros.decode import same
 from flujo_worker.aros.outcome import LIMIT, NOT_ALLOWED, TWO_READINGS, Path, StageRefused, Transform, pointer_of
-
-if TYPE_CHECKING:
-    from flujo_client.contract.processing import ProcessingSettings
-    from flujo_worker.aros.scalars import ParseBudget
+from flujo_worker.aros.scalars import ParseBudget
 
 DEEPEST: Final = 1000
 """Deeper than any value that was read can be: a schema that refers to itself would be walked without end."""
@@ -40,7 +38,7 @@ class Coerced:
         value: the new value.
         transforms: what was converted, in order.
         branches: the branch taken, by the pointer of the union.
-        refusals: why a conversion that would have helped was not made: path, rule, and what to tell.
+        refusals: why a conversion that would have helped was not made: path, rule, and message.
     """
 
     value: Any
@@ -77,7 +75,7 @@ class Coercer:
             self.budget.fit(path)
             if len(path) > DEEPEST:
                 raise StageRefused(LIMIT, "nested too deep", path, "semantic")
-            self.memo[key] = Coerced(value)  # met again through a reference: as it stands
+            self.memo[key] = Coerced(value)  # reached again through a reference: unchanged
             self.memo[key] = self._walked(sub, place, value, path)
         return self.memo[key]
 
@@ -164,7 +162,7 @@ class Coercer:
         return self.unions[key]
 
     def _is_hopeless(self, branch: Schema, value: Any) -> bool:
-        """Tell at a glance that a scalar cannot become what a branch asks for: walking it would find nothing."""
+        """Return whether a scalar clearly cannot become what a branch asks for: walking it would find nothing."""
         if isinstance(value, dict | list) or not isinstance(branch, dict):
             return False
         kinds = self.plain.get(id(branch))
@@ -217,7 +215,7 @@ def _followed(first: Coerced, then: Coerced) -> Coerced:
 
 
 def _gathered(found: Coerced, new: Any, inner: list[Coerced]) -> Coerced:
-    """Put what came of a container's parts together; the container itself, when nothing did."""
+    """Combine the results of a container's parts; the container itself, when nothing did."""
     notable = [done for done in inner if done.transforms or done.branches or done.refusals]
     if not notable:
         return found

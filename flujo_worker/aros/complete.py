@@ -1,4 +1,4 @@
-"""Tells a value that only lacks its last braces from one that lacks members.
+"""Distinguishes a value that only lacks its last braces from one that lacks members.
 
 It must not close a list, because its intended length cannot be known, nor an object whose schema declares nothing. In: the value read
 so far and the containers left open; out: whether every declared member of each of them is there.
@@ -6,17 +6,13 @@ so far and the containers left open; out: whether every declared member of each 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import islice, product
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from flujo_client.contract.schema import Schema, parts, step
+from flujo_client.contract.schema import Check, Schema, parts, step
 from flujo_worker.aros.decode import same
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from flujo_client.contract.schema import Check
-    from flujo_worker.aros.outcome import Path
+from flujo_worker.aros.outcome import Path
 
 MOST: Final = 32
 MOST_IN_ALL: Final = 256
@@ -27,7 +23,7 @@ Known = dict[int, list[Way]]
 
 
 def is_complete(check: Check, value: Any, left_open: list[tuple[Path, bool]]) -> bool:
-    """Tell whether what the text's end left open has all that the schema declares.
+    """Return whether what the text's end left open has all that the schema declares.
 
     All ways through the schema go down together, each part once: taken one after the other, their number grows with every level.
     """
@@ -59,7 +55,7 @@ def _below(check: Check, ways: list[Way], key: str, known: Known) -> list[Way]:
 
 
 def _another_way(way: Way, value: dict[str, Any]) -> bool:
-    """Tell whether a member must be another constant, and so the value belongs to another branch."""
+    """Return whether a member must be another constant, and so the value belongs to another branch."""
     constants = (
         (key, member["const"])
         for part, _ in way
@@ -75,7 +71,7 @@ def _ways(check: Check, part: Part, known: Known) -> list[Way]:
     if isinstance(sub, bool):
         return [((sub, place),)]
     if id(sub) not in known:
-        known[id(sub)] = [((sub, place),)]  # met again through a reference: it says no more than it did
+        known[id(sub)] = [((sub, place),)]  # reached again through a reference: it adds nothing
         known[id(sub)] = _ways_of(check, sub, place, known)
     return known[id(sub)]
 

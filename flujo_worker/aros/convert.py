@@ -7,13 +7,11 @@ non-numbers. In: a value and the type wanted; out: the values it could become, b
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from typing import Any, Final
 
 from flujo_client.contract.schema import kind_of
 from flujo_worker.aros.decode import ERRORS, LONGEST_NUMBER, decode, finite
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _BLANKS = r"[ \t\r\n]*+"
 _INTEGER: Final = re.compile(rf"{_BLANKS}(-?(?:0|[1-9][0-9]*+)){_BLANKS}")
@@ -23,7 +21,7 @@ SCALARS: Final = frozenset({"integer", "number", "boolean"})
 
 
 def fits(value: Any, kind: str) -> bool:
-    """Tell whether a value is already of a schema's type."""
+    """Return whether a value is already of a schema's type."""
     own = kind_of(value)
     return (
         own == kind

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING, Any, Final, NoReturn
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
+from typing import Any, Final, NoReturn
 
 try:
     import orjson
@@ -101,5 +99,5 @@ def _children(value: Any) -> Any:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Tell whether two decoded values are the same JSON: unlike `==`, 1 and true stay apart."""
+    """Return whether two decoded values are the same JSON: unlike `==`, 1 and true stay apart."""
     return one is other or json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)

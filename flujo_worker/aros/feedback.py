@@ -20,12 +20,12 @@ _WORD: Final = 60
 
 
 class Misfit(StageRefused):
-    """A value that the schema does not hold for. Where and why is looked for in the one refusal that is told, not in every try.
+    """A value that does not match the schema. Where and why is looked for only in the refusal that is reported, not in every try.
 
     Args:
         check: the schema.
         value: what was read, with the conversions that were made.
-        refusals: the conversions that were not: path, rule, and what to tell.
+        refusals: the conversions that were not: path, rule, and message.
         done: what was done to read the value.
     """
 

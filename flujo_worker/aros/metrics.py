@@ -1,4 +1,4 @@
-"""The aggregates of an attempt's AROS events, kept on its row, so that they survive storage without event rows.
+"""The aggregates of an attempt's AROS events, stored in its row, so that they survive storage without event rows.
 
 It must not read a store. In: the events of one attempt; out: `aros.*` attributes, none at all for an attempt in which AROS did nothing.
 What shadow mode would have done is counted apart.
@@ -6,11 +6,10 @@ What shadow mode would have done is counted apart.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from flujo_client.contract.outcome import Event
 
 MOST_TRANSFORMS: Final = 20
@@ -61,5 +60,5 @@ def _add(counts: dict[str, Any], name: str) -> None:
 
 
 def _note(counts: dict[str, Any], name: str, transforms: Iterable[str]) -> None:
-    """Keep each name once, a bounded number of them."""
+    """Record each name once, up to a limit."""
     counts[name] = list(dict.fromkeys((*counts.get(name, ()), *transforms)))[:MOST_TRANSFORMS]

@@ -1,4 +1,4 @@
-"""What a parse says: the value, or where and why not, and what was done on the way.
+"""The result of a parse: the value, or where and why not, and what was done on the way.
 
 Values only: nothing here decides. In: what the stages found; out: a `ParseOutcome`, the same on every worker for the same text,
 schema and settings.
@@ -6,11 +6,9 @@ schema and settings.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
 
 CUT: Final = "cut"
 """The text ends before the value does."""
@@ -130,7 +128,7 @@ class StageRefused(Exception):
         self.stage = stage
 
     def in_words(self) -> StageRefused:
-        """Return the refusal with what is told of it; one that is costly to find words for does so only here."""
+        """Return the refusal with its message; a message that is costly to write is written only here."""
         return self
 
 

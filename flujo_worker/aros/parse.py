@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from flujo_client.contract.processing import ProcessingSettings
 from flujo_client.contract.schema import Check, Schema, UnusableSchema
@@ -32,9 +32,6 @@ from flujo_worker.aros.outcome import (
 )
 from flujo_worker.aros.scalars import ParseBudget
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 Parser = Callable[[str], ParseOutcome]
 Clock = Callable[[], float]
 
@@ -50,9 +47,9 @@ def parse(
 
     Args:
         raw: what the model wrote.
-        schema: JSON Schema 2020-12; compiled once, kept by its content.
+        schema: JSON Schema 2020-12; compiled once, cached by its content.
         settings: the keys of a step's `processing` block.
-        clock: gives seconds of processor time; without one `elapsed_s` is 0.0, and only steps are counted.
+        clock: returns seconds of processor time; without one `elapsed_s` is 0.0, and only steps are counted.
 
     Raises:
         BlueprintError: for settings that cannot be; never for a text.
@@ -71,14 +68,14 @@ def _kept(schema: str, settings: ProcessingSettings, clock: Clock | None) -> Par
 
 
 def prepare(schema: Schema, settings: ProcessingSettings | Mapping[str, Any], *, clock: Clock | None = None) -> Parser:
-    """Compile a schema, and give the function that reads texts by it. The function never raises.
+    """Compile a schema, and return the function that reads texts by it. The function never raises.
 
     A schema that cannot be compiled refuses every text, with the rule `bad-schema`.
 
     Args:
         schema: JSON Schema 2020-12.
         settings: the keys of a step's `processing` block.
-        clock: gives seconds of processor time; without one `elapsed_s` is 0.0, and only steps are counted.
+        clock: returns seconds of processor time; without one `elapsed_s` is 0.0, and only steps are counted.
 
     Raises:
         BlueprintError: for settings that cannot be.
@@ -125,7 +122,7 @@ class _Search:
         self.check, self.settings, self.clock = check, settings, clock
         self.efforts = efforts(settings)
         self.kinds = check.kinds()
-        self.needed = _needed(check)
+        self.needed = _needed(check) if self.kinds.isdisjoint({"array"}) else ()
 
     def outcome(self, raw: str) -> ParseOutcome:
         try:
@@ -151,19 +148,19 @@ class _Search:
         raise why
 
     def _layers(self, raw: str, budget: ParseBudget) -> list[Layer]:
-        layers = [Layer.of(raw, 0)]
+        layers = [Layer.of(raw, 0, self.needed)]
         if self.kinds == {"string"}:  # what is to be a string is never unescaped
             return layers
         for layer in layers:
             if layer.depth < self.settings.max_unescape_depth and len(layers) < MOST_LAYERS:
-                layers += [Layer.of(text, layer.depth + 1) for text in layer.below(budget)]
+                layers += [Layer.of(text, layer.depth + 1, self.needed) for text in layer.below(budget)]
         return layers
 
     def _chosen(
         self, layer: Layer, attempt: ParseAttempt, effort: Effort
     ) -> tuple[TextCandidate, Accepted] | StageRefused | None:
         """Choose among the candidates of one layer: the best, or the only other one that holds."""
-        found = layer.found(effort.level or 0, self.kinds, attempt.budget, self.needed)
+        found = layer.found(effort.level or 0, self.kinds, attempt.budget)
         if found.cut is not None:
             return StageRefused(CUT, found.cut.message, found.cut.path, "extract")
         if not found.candidates:
@@ -188,7 +185,7 @@ class _Search:
 
 
 def _needed(check: Check) -> tuple[str, ...]:
-    """Name the members that the schema requires of any object, as far as its root says."""
+    """Return the members that the schema's root requires of any object."""
     root, _ = check.resolved(check.root, "")
     required = root.get("required") if isinstance(root, dict) else None
     return tuple(name for name in required or () if isinstance(name, str))
@@ -216,7 +213,7 @@ def _acceptance(layer: Layer, candidate: TextCandidate, accepted: Accepted) -> P
 
 
 def _around(layer: Layer, candidate: TextCandidate) -> list[Transform]:
-    """Tell what was taken off around a candidate."""
+    """Return what was removed around a candidate."""
     done = [Transform("unescape", "unescape")] * layer.depth
     done += [Transform("extract", name) for name in layer.removed]
     if candidate.size < len(layer.text.strip()):

@@ -1,4 +1,4 @@
-"""What the reasoning precheck decides, without agents: where a plan stands, what is missing, whether plans agree, what a judge said.
+"""What the reasoning precheck decides, without agents: where a plan is, what is missing, whether plans agree, what a judge answered.
 
 It must not call an agent, read a clock, or change what it is given. In: inputs, contexts, schemas, texts and answers; out: a plan, the
 names of what is missing, a figure, or a `PlanVerdict`.
@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel
 
@@ -20,9 +20,6 @@ from flujo_client.contract.schema import kind_of
 from flujo_worker.aros.decode import ERRORS, decode
 from flujo_worker.aros.feedback import ROOT
 from flujo_worker.aros.parse import parse
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
 
 WRONG_KIND: Final = (ROOT,)
 """What `lacks_basics` says of a candidate that is not even of the right kind."""
@@ -38,7 +35,7 @@ _VERDICT: Final = {"type": ["object", "array", "boolean", "number"]}
 
 @dataclass(frozen=True, slots=True)
 class GateFinding:
-    """What a gate found, as its event tells it.
+    """What a gate found, as in its event.
 
     Attributes:
         reason: a word for programs.
@@ -74,7 +71,7 @@ class PlanVerdict:
     feedback: str | None = None
 
     def held_to(self, threshold: float) -> PlanVerdict:
-        """Refuse a plan whose score is below the threshold, and say the figures; a score equal to it passes."""
+        """Refuse a plan whose score is below the threshold, with the figures; a score equal to it passes."""
         if self.score is None or self.score >= threshold:
             return self
         figures = f"the plan scored {self.score}, at least {threshold} is needed"
@@ -167,7 +164,7 @@ def _root(schema: Any) -> Mapping[str, Any]:
 
 
 def decoded_object(text: str) -> dict[str, Any] | None:
-    """Decode a text that is a JSON object as it stands; None for any other."""
+    """Decode a text that is a JSON object without repair; None for any other."""
     try:
         value = decode(text)
     except ERRORS:
@@ -176,7 +173,7 @@ def decoded_object(text: str) -> dict[str, Any] | None:
 
 
 def agreement(texts: Sequence[str]) -> float:
-    """Tell how much texts agree, 0 to 1: the mean pairwise Jaccard index of their words, whatever their case."""
+    """Return how much texts agree, 0 to 1: the mean pairwise Jaccard index of their words, whatever their case."""
     words = [frozenset(_WORD.findall(text.lower())) for text in texts]
     return fmean([_jaccard(one, other) for one, other in combinations(words, 2)] or [1.0])
 

@@ -7,8 +7,9 @@ out: the same output, a text nearer to JSON, or the value. What is not a text pa
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from flujo_client.contract.processing import ProcessingSettings
 from flujo_client.contract.schema import Check, Schema, UnusableSchema
@@ -18,9 +19,6 @@ from flujo_worker.aros.coerce import Coercer
 from flujo_worker.aros.decode import ERRORS, decode
 from flujo_worker.aros.outcome import StageRefused
 from flujo_worker.aros.scalars import ParseBudget
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _ANY: Final[Schema] = True
 

@@ -8,15 +8,12 @@ out: a `Reading`, or `StageRefused` with the rule and the path. What a text's en
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from flujo_worker.aros import grammar
 from flujo_worker.aros.decode import same
-from flujo_worker.aros.outcome import LIMIT, NOT_JSON, TWO_READINGS, StageRefused
+from flujo_worker.aros.outcome import LIMIT, NOT_JSON, TWO_READINGS, Path, StageRefused
 from flujo_worker.aros.scalars import REPAIR, Frame, Scalars
-
-if TYPE_CHECKING:
-    from flujo_worker.aros.outcome import Path
 
 DEEPEST: Final = 256
 CLOSER: Final = "closer"
@@ -62,7 +59,7 @@ class Reader(Scalars):
             raise
 
     def end(self) -> None:
-        """See that nothing follows the value.
+        """Check that nothing follows the value.
 
         Raises:
             StageRefused: when something does.
@@ -94,7 +91,7 @@ class Reader(Scalars):
                 value = self._leave()
 
     def _enter(self) -> Any:
-        """Go into containers up to the first scalar, or the first empty one."""
+        """Enter containers down to the first scalar, or the first empty one."""
         while True:
             char = self._next()
             closer = self._closers.get(char)
@@ -128,7 +125,7 @@ class Reader(Scalars):
         frame.container[frame.key] = value
 
     def _another(self) -> bool:
-        """After a value in a container: whether another follows, or the container is closed."""
+        """Return whether another value follows in a container; False: the container is closed."""
         frame = self._frames[-1]
         self.between = True
         char = self._next()

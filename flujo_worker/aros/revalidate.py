@@ -1,6 +1,6 @@
-"""A type's word on values of its own that code has had in its hands since: pydantic takes an instance of a model as it is.
+"""Revalidates values of a type that code may have changed since: pydantic takes an instance of a model as it is.
 
-Pure. In: a type and a value. Out: where the value no longer fits, as places and words; nothing where the type cannot be asked.
+Pure. In: a type and a value. Out: where the value no longer fits, as places and messages; nothing where the type cannot be asked.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def misfits(value: Any, output_type: Any) -> Places:
 
 
 def can_judge(output_type: Any) -> bool:
-    """Tell whether a type can be asked about its own values."""
+    """Return whether a type can be asked about its own values."""
     return _validator(output_type) is not None
 
 

@@ -6,26 +6,24 @@ that were read over, or `StageRefused`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from flujo_client.contract.processing import MAX_STEPS
+from flujo_client.contract.processing import MAX_STEPS, ProcessingSettings
 from flujo_worker.aros import grammar, strings
 from flujo_worker.aros.decode import LONGEST_NUMBER, finite
 from flujo_worker.aros.outcome import CUT, LIMIT, LOSSY, NOT_JSON, TWO_READINGS, Path, StageRefused
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from flujo_client.contract.processing import ProcessingSettings
-
 FITS: Final = 100_000
 MAX_CHECKS: Final = 10_000
 CHECKS_PER_CHARACTER: Final = 8
-LEAST_S: Final = 0.5
+LEAST_S: Final = 0.25
 """Processor time that any text may be searched for."""
-_LOOKS: Final = 255
+_LOOKS: Final = 256
 """Steps after which the clock is read."""
+_GLANCE: Final = 256
+"""Characters that are looked at where no value without quotes is read."""
 _ROLES: Final = {"}": "member", "]": "element", ")": "in-tuple"}
 REPAIR: Final = 2
 """The level that reads what models write beyond JSON5."""
@@ -39,7 +37,7 @@ class ParseBudget:
         left: tokens that are read.
         fits: steps of fitting values to the schema.
         checks: parts of values for which branches of unions are asked; a value is asked anew at each depth.
-        clock: gives seconds of processor time; None: the search is bounded in steps only.
+        clock: returns seconds of processor time; None: the search is bounded in steps only.
         ends_at: when the search has to have ended, by the clock.
         per_mb: the milliseconds for each megabyte that were given.
     """
@@ -65,10 +63,11 @@ class ParseBudget:
         if self.left < 0:
             raise StageRefused(LIMIT, "the text is too long to repair: more steps than coercion.max_steps")
 
-    def search(self) -> None:
-        """Pay for a step of the search, which is bounded in time too."""
-        self.spend()
-        if self.clock is not None and not self.left & _LOOKS and self.clock() > self.ends_at:
+    def search(self, steps: int = 1) -> None:
+        """Pay for steps of the search, which is bounded in time too."""
+        before = self.left
+        self.spend(steps)
+        if self.clock is not None and before // _LOOKS != self.left // _LOOKS and self.clock() > self.ends_at:
             message = f"the search took more than {self.per_mb:g} ms for each megabyte (coercion.max_ms_per_mb)"
             raise StageRefused(LIMIT, message, stage="extract")
 
@@ -94,7 +93,7 @@ class Frame:
 
     @property
     def place(self) -> str | int | None:
-        """The index or key of what is read now; None before the first key."""
+        """Return the index or key of what is read now; None before the first key."""
         return len(self.container) if isinstance(self.container, list) else self.key
 
 
@@ -171,7 +170,8 @@ class Scalars:
         return grammar.WORDS[word]
 
     def _loose(self) -> str:
-        found = grammar.LOOSE.match(self.text, self.position, self.stop)
+        stop = self.stop if self._frames else min(self.stop, self.position + _GLANCE)
+        found = grammar.LOOSE.match(self.text, self.position, stop)
         text = found.group().rstrip() if found else ""
         if self._final and self._frames and self.position + len(text) >= self.stop:
             raise StageRefused(CUT, "the text ends inside a value")
@@ -204,11 +204,12 @@ class Scalars:
         return strings.closing(self.text, self.position + 1, self.stop, self._quotes[quote], role)
 
     def _end_of(self, quote: str, role: str) -> int:
-        """Where quotes may be inside a string: where it ends, if that is plain."""
+        """Find where a string ends that may contain quotes, if that is unambiguous."""
         try:
             end, inside = self._closing(quote, role)
             self._note(quote, inside, role, end)
         except StageRefused:
+            self.budget.spend(self.text.count(quote, self.position, self.stop))
             mixed = strings.closing_mixed(self.text, self.position + 1, self.stop, role) if quote == '"' else None
             if mixed is None:
                 raise
@@ -217,13 +218,14 @@ class Scalars:
         return end
 
     def _is_alone(self, end: int) -> bool:
-        """Tell whether it is the only element of its list, without a neighbour that a stray quote could belong to."""
+        """Return whether it is the only element of its list, without a neighbour that a stray quote could belong to."""
         neighbours = bool(self._frames[-1].container) or grammar.QUOTE_COMMA.search(self.text, self.position, end)
         return not neighbours and self.text[end + 1 : end + 64].lstrip()[:1] == "]"
 
     def _note(self, quote: str, inside: int, role: str, end: int) -> None:
         if not inside:
             return
+        self.budget.spend(inside)
         if grammar.SUM.search(self.text, self.position, end) or grammar.MEMBER.search(self.text, self.position, end):
             raise StageRefused(NOT_JSON, "expected one string, found several")
         torn = strings.is_torn(self.text[self.position + 1 : end], self._quotes[quote], role)

@@ -1,6 +1,6 @@
-"""The text between two quotes: where it ends, and what it says.
+"""The text between two quotes: where it ends, and its value.
 
-It must not lose a character: an escape that JSON does not know is kept as it stands or refused, never shortened. In: the
+It must not lose a character: an escape that JSON does not know is left unchanged or refused, never shortened. In: the
 text and the place after the opening quote; out: the string and the place after the closing one, or `StageRefused`.
 """
 
@@ -87,7 +87,7 @@ def closing_mixed(text: str, start: int, stop: int, role: str) -> int | None:
 
 
 def is_torn(body: str, quotes: str, role: str) -> bool:
-    """Tell whether quotes inside a string may as well be the structure's: closed too late, or doubled at an end."""
+    """Return whether quotes inside a string may as well be the structure's: closed too late, or doubled at an end."""
     places = [place for place in _quotes_from(body, 0, len(body), quotes) if not _is_apostrophe(body, place)]
     if role == "key" and _STRUCTURE.search(body):
         return True
@@ -97,7 +97,7 @@ def is_torn(body: str, quotes: str, role: str) -> bool:
 
 
 def _closes_late(body: str, place: int) -> bool:
-    """Tell whether a quote that should open a quotation looks like the string's end: another value follows, or a key's value."""
+    """Return whether a quote that should open a quotation looks like the string's end: another value follows, or a key's value."""
     after_word = body[place - 1 : place].isalnum()
     if (_NEXT_TO_WORD if after_word else _NEXT).match(body, place + 1) is None:
         return False
@@ -170,7 +170,7 @@ def _of_json(body: str) -> str | None:
 
 @functools.lru_cache(maxsize=1024)
 def _meant(escape: str) -> str:
-    """Tell what an escape stands for, by what follows its backslash."""
+    """Return what an escape stands for, by what follows its backslash."""
     return chr(int(escape[1:], 16)) if escape[0] in "ux" else _ESCAPES_JSON5[escape]
 
 

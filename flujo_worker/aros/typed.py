@@ -1,6 +1,6 @@
-"""Python types beside schemas: the schema of a type, its last word on a value, and what identifies a schema.
+"""Python types beside schemas: the schema of a type, its final verdict on a value, and what identifies a schema.
 
-It must not read text that is no JSON: that is the parser's. In: an agent's declared type, JSON that holds under its schema; out: the
+It must not read text that is not JSON: that is the parser's. In: an agent's declared type, JSON that holds under its schema; out: the
 typed value, or `AgentIOValidationError` that names each place, what was expected and what was found.
 """
 

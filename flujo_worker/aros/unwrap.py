@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable
+from typing import Final
 
-from flujo_worker.aros.extract import opens_string, string_end
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from flujo_worker.aros.quoted import opens_string, string_end
 
 _NAMES: Final = "think|thinking|reasoning|reflection|scratchpad"
 _TAG: Final = re.compile(rf"<(/?)\s*(?:{_NAMES})(?:\s[^<>]*)?>", re.IGNORECASE)

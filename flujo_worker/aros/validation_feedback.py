@@ -1,4 +1,4 @@
-"""An output that pydantic refused, said so that the next attempt can act on it: each place as a JSON pointer, expected, found.
+"""An output that pydantic refused, described so that the next attempt can fix it: each place as a JSON pointer, expected, found.
 
 Pure. It must not repeat more of the output than a few words, nor what is under a secret's name. In: pydantic's error and what was
 validated. Out: an AgentIOValidationError, to be raised `from None`: pydantic's own text repeats the whole output.
@@ -6,19 +6,16 @@ validated. Out: an AgentIOValidationError, to be raised `from None`: pydantic's 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable
+from typing import Any, Final
 
 import orjson
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from flujo_client.errors import AgentIOValidationError
 from flujo_client.redact import redact_tree
 from flujo_client.serial import safe_serialize
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from pydantic import ValidationError
-    from pydantic_core import ErrorDetails
 
 LONGEST: Final = 600
 _WORD: Final = 60
@@ -95,7 +92,7 @@ def _below(data: Any, step: str | int) -> tuple[Any, bool]:
 
 
 def _bounded(lines: Iterable[str]) -> str:
-    """Join as many lines as there is room for, and say how many were left out."""
+    """Join as many lines as there is room for, and append how many were left out."""
     whole = list(lines)
     kept: list[str] = []
     room = LONGEST

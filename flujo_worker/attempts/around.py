@@ -1,38 +1,37 @@
-"""What hooks are told of an attempt: before it is performed, and once it is known what came of it (ADR 22).
+"""The hook calls around an attempt: before it is performed, and once its outcome is known (ADR 22).
 
-It must not change what it tells: a hook gets values decoded anew. In: the attempt's message, then its outcome. Out: why the attempt is
+It must not change what it reports: a hook gets its own decoded values. In: the attempt's message, then its outcome. Out: why the attempt is
 not to be performed, then the outcome, which a hook can only turn into an abort.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from flujo_client.contract.hooks import OnStepFailurePayload, PostStepPayload, PreRunPayload, PreStepPayload
+from flujo_client.contract.envelope import Envelope
+from flujo_client.contract.hooks import OnStepFailurePayload, Payload, PostStepPayload, PreRunPayload, PreStepPayload
+from flujo_client.contract.outcome import Fault, Outcome
+from flujo_client.contract.plan import Node
 from flujo_client.contract.results import StepResult
-from flujo_client.serial import decode
+from flujo_client.contract.stored_context import StoredContext
+from flujo_client.pipeline.agentic_protocol import with_turns
+from flujo_client.serial import Packed, decode
 from flujo_worker.domain.human import asks_again
 from flujo_worker.domain.retry import may_retry
 from flujo_worker.observe.log import emit
+from flujo_worker.ports import Ledger
+from flujo_worker.user_code.hooks import HookCaller
 from flujo_worker.user_code.question import fetched
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from flujo_client.contract.envelope import Envelope
-    from flujo_client.contract.hooks import Payload
-    from flujo_client.contract.outcome import Fault, Outcome
-    from flujo_client.contract.plan import Node
-    from flujo_client.serial import Packed
-    from flujo_worker.ports import Ledger
     from flujo_worker.user_code.code_registry import LoadedPipeline
-    from flujo_worker.user_code.hooks import HookCaller
 
 
 @dataclass(frozen=True, slots=True)
 class StepHooks:
-    """One attempt, as hooks are told of it.
+    """One attempt, as hooks see it.
 
     Attributes:
         hooks: calls them.
@@ -50,7 +49,7 @@ class StepHooks:
     node: Node
 
     def before(self) -> Fault | None:
-        """Tell that the run begins, if it does with this attempt, and that the step does; give the fault of a hook that stops it."""
+        """Call the hooks for the run's start, if this attempt starts it, and for the step's; return the fault of a hook that stops it."""
         envelope = self.envelope
         stop = None
         if envelope.begins_run:
@@ -60,7 +59,7 @@ class StepHooks:
         return stop
 
     def after(self, outcome: Outcome) -> Outcome:
-        """Tell what came of the step, if this was its last attempt."""
+        """Call the hooks with the step's outcome, if this was its last attempt."""
         if outcome.kind == "success":
             stop = self._call_hooks(self._own, PostStepPayload, lambda: PostStepPayload(**self._came_of(outcome)))
         elif outcome.kind == "failure" and self._is_last(outcome.fault):
@@ -90,9 +89,7 @@ class StepHooks:
 
     def _pre_step(self) -> Payload:
         payload = self._known(self.envelope.context) | self._place()
-        return PreStepPayload(
-            **payload, step=self.entry.steps[self.node.path], step_input=self._value(self.envelope.input)
-        )
+        return PreStepPayload(**payload, step=self.entry.steps[self.node.path], step_input=self._input)
 
     def _came_of(self, outcome: Outcome) -> dict[str, Any]:
         usage, fault = outcome.usage, outcome.fault
@@ -120,9 +117,14 @@ class StepHooks:
     def _place(self) -> dict[str, Any]:
         return {"step_name": self.envelope.step, "address": self.envelope.address}
 
+    @property
+    def _input(self) -> Any:
+        context = self.envelope.context
+        stored = None if context is None else StoredContext(self._fetched(context), self.resolve)
+        return with_turns(self._value(self.envelope.input), stored)
+
     def _value(self, packed: Packed | None) -> Any:
-        if packed is None:
-            return None
-        if packed.is_reference:
-            packed = fetched(self.ledger, (packed,))[packed.digest]
-        return decode(packed.tree(), resolve=self.resolve)
+        return None if packed is None else decode(self._fetched(packed).tree(), resolve=self.resolve)
+
+    def _fetched(self, packed: Packed) -> Packed:
+        return fetched(self.ledger, (packed,))[packed.digest] if packed.is_reference else packed

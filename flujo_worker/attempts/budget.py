@@ -1,36 +1,34 @@
-"""What an attempt under limits reserves before it may call anybody.
+"""What an attempt under limits reserves before it may call anything.
 
-Must not know where budgets are kept. In: an envelope, the code that it names, settings and the day. Out: one reservation for each
+Must not know where budgets are stored. In: an envelope, the code that it names, settings and the day. Out: one reservation for each
 budget that the attempt is under, each of the same estimate.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from typing import TYPE_CHECKING, Any
 
+from flujo_client.config.models import Cost
+from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.limits import UsageEstimate, money
+from flujo_client.contract.processing import PrecheckSettings
+from flujo_client.pipeline.step import Step
 from flujo_worker.agents.estimate import AgentFacts, configured, estimated, facts_of
 from flujo_worker.agents.factory import tools_of
-from flujo_worker.domain.budget import Amount, Reservation
+from flujo_worker.domain.budget import Amount, Learned, Reservation
 from flujo_worker.observe.log import emit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from datetime import date
-
-    from flujo_client.config.models import Cost
-    from flujo_client.contract.envelope import Envelope
-    from flujo_client.contract.processing import PrecheckSettings
-    from flujo_client.pipeline.step import Step
-    from flujo_worker.domain.budget import Learned
     from flujo_worker.user_code.code_registry import LoadedPipeline
 
 logger = logging.getLogger(__name__)
 
 _unpriced: set[str] = set()
-"""The models without a price that this process has told of."""
+"""The models without a price that this process has reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +66,12 @@ class StepCalls:
 
     @property
     def agent(self) -> AgentFacts:
-        """The step's own agent."""
+        """Return the step's own agent."""
         return self.calls[0].agent
 
     @property
     def needs_prompt(self) -> bool:
-        """Tell whether what is expected depends on the prompt: a model is asked, and the step does not say what that costs."""
+        """Return whether what is expected depends on the prompt: a model is asked, and the step does not say what that costs."""
         is_known = self.expected_usd is not None and self.expected_tokens is not None
         return any(each.agent.models for each in self.calls[is_known:])
 
@@ -147,9 +145,9 @@ def reservations(
 
 
 def emit_reservations(calls: Sequence[ExpectedCall]) -> None:
-    """Tell each call's own share of the reservation, where there is more than the agent's.
+    """Emit each call's share of the reservation, if there are calls besides the agent's.
 
-    Of a model without a price each process tells once that only tokens are reserved for it.
+    For a model without a price each process reports once that only tokens are reserved.
     """
     for each in calls if len(calls) > 1 else ():
         emit("flujo.budget.reserved", call=each.name, cost_usd=each.expected.cost_usd, tokens=each.expected.tokens)
@@ -163,7 +161,7 @@ def emit_reservations(calls: Sequence[ExpectedCall]) -> None:
 def _facts(agent: Any, agent_of: Callable[[Any], Any]) -> AgentFacts:
     try:
         return facts_of(agent_of(agent))
-    except Exception:  # noqa: BLE001 - an agent that cannot be found or made fails its attempt, where that is told
+    except Exception:  # noqa: BLE001 - an agent that cannot be found or made fails its attempt, which reports it
         return AgentFacts()
 
 

@@ -7,18 +7,17 @@ attempt was given, and a value; out: the value, what was put in its place, or wh
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from flujo_client.contract.verdict import PluginOutcome, result_of
-from flujo_client.errors import PluginError, ValidationError
+from flujo_client.errors import PluginError, TemplateResolutionError, ValidationError
+from flujo_client.pipeline.compiled_text import Expressed
 from flujo_worker.agents.call import call_agent
 from flujo_worker.agents.pricing import record_usage
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from flujo_worker.runtime.attempt_run import AttemptRun, Work
+from flujo_worker.attempts.verdicts import emit_verdict
+from flujo_worker.runtime.attempt_run import AttemptRun, Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +30,7 @@ class Redirect:
 
 
 class Processed(NamedTuple):
-    """What came of data that passed through processors, and the names of those that changed them."""
+    """The data that passed through processors, and the names of those that changed them."""
 
     data: Any
     changed_by: tuple[str, ...] = ()
@@ -56,12 +55,12 @@ async def processed(processors: Sequence[Any], data: Any, work: Work, run: Attem
 
 
 def name_of(processor: Any) -> str:
-    """Name a processor as events and errors do."""
+    """Return a processor's name, as in events and errors."""
     return str(getattr(processor, "name", None) or getattr(processor, "__name__", type(processor).__name__))
 
 
 async def consult_plugins(work: Work, run: AttemptRun, output: Any) -> Any:
-    """Ask the plugins, higher priority first; return the output, what a plugin put in its place, or a `Redirect`.
+    """Call the plugins, higher priority first; return the output, what a plugin put in its place, or a `Redirect`.
 
     Raises:
         PluginError: one refused.
@@ -82,7 +81,7 @@ async def consult_plugins(work: Work, run: AttemptRun, output: Any) -> Any:
 
 
 async def consult_validators(work: Work, run: AttemptRun, output: Any) -> None:
-    """Ask every validator, and name all that refuse; without `strict_validation` the step's metadata hold what they said.
+    """Call every validator, and name all that refuse; without `strict_validation` their messages go into the step's metadata.
 
     Raises:
         ValidationError: at least one refused, and that is to fail the step.
@@ -92,8 +91,9 @@ async def consult_validators(work: Work, run: AttemptRun, output: Any) -> None:
     for validator in work.step.validators:
         judge = getattr(validator, "validate", validator)
         verdict = result_of(await _called(work, run, judge, output))
+        name = verdict.validator_name or _name(validator)
+        emit_verdict(name, verdict.score, verdict.feedback, passed=verdict.is_valid)
         if not verdict.is_valid:
-            name = verdict.validator_name or _name(validator)
             refused.append(f"{name}: {verdict.feedback or 'refused the output'}")
     if work.step.strict_validation:
         if refused:
@@ -104,8 +104,32 @@ async def consult_validators(work: Work, run: AttemptRun, output: Any) -> None:
         run.notes["validation_feedback"] = "; ".join(refused)
 
 
+async def check_invariants(work: Work, run: AttemptRun, output: Any) -> None:
+    """Call every invariant, and list all that do not hold.
+
+    Raises:
+        ValidationError: at least one does not hold, or cannot be judged.
+        TypeError: a function gave an answer that is not a verdict.
+    """
+    broken = []
+    for name, judge in work.invariants:
+        try:
+            said = (
+                judge(output, run.context) if isinstance(judge, Expressed) else await _called(work, run, judge, output)
+            )
+        except TemplateResolutionError as error:
+            broken.append(f"'{name}' cannot be judged: {error.message}")
+            continue
+        verdict = result_of(bool(said) if isinstance(judge, Expressed) else said)
+        if not verdict.is_valid:
+            broken.append(f"'{name}' does not hold{f': {verdict.feedback}' if verdict.feedback else ''}")
+    if broken:
+        raise ValidationError(f"static invariant {'; '.join(broken)}")
+
+
 async def _called(work: Work, run: AttemptRun, part: Any, data: Any) -> Any:
-    return await record_usage(call_agent(part, data, run.at_hand, threads=work.threads), run)
+    by = name_of(getattr(part, "__self__", part))
+    return await record_usage(call_agent(part, data, run.at_hand(part), threads=work.threads), run, by=by)
 
 
 def _name(validator: Any) -> str:

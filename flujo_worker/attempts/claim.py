@@ -8,43 +8,36 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
+from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from flujo_client.config.manager import Settings
 from flujo_client.config.models import Historical
 from flujo_client.config.run_settings import RunSettings, settings_of
+from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.outcome import Event
 from flujo_client.contract.processing import resolve
+from flujo_client.pipeline.step import Step
 from flujo_client.serial import Resolver
 from flujo_worker.agents.factory import service_of
-from flujo_worker.attempts.budget import calls_of, reservations
+from flujo_worker.attempts.budget import ExpectedCall, StepCalls, calls_of, reservations
+from flujo_worker.attempts.lease import ActiveAttempt, Lease
 from flujo_worker.attempts.prompt_size import is_rendered, prompt_bytes
 from flujo_worker.attempts.resume import is_for_tool
 from flujo_worker.attempts.spent_history import History
 from flujo_worker.domain.breaker import BreakerReport, Counts, Permit, spread
+from flujo_worker.domain.budget import Reservation
 from flujo_worker.errors import StoreError
-from flujo_worker.guards.breakers import BreakerRequest
-from flujo_worker.runtime.effects import ClaimTerms
-from flujo_worker.user_code.code_registry import CodeMismatch, put_bounded
+from flujo_worker.guards.breakers import BreakerRequest, Breakers
+from flujo_worker.ports import Claim, Ledger, Reply, Room
+from flujo_worker.runtime.attempt_run import ModelCall
+from flujo_worker.runtime.effects import ClaimTerms, Effects
+from flujo_worker.user_code.code_registry import CodeMismatch, CodeRegistry, LoadedPipeline, put_bounded
 from flujo_worker.user_code.question import fetched
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from concurrent.futures import Executor
-
-    from flujo_client.config.manager import Settings
-    from flujo_client.contract.envelope import Envelope
-    from flujo_client.pipeline.step import Step
-    from flujo_worker.attempts.budget import ExpectedCall, StepCalls
-    from flujo_worker.attempts.lease import ActiveAttempt, Lease
-    from flujo_worker.domain.budget import Reservation
-    from flujo_worker.guards.breakers import Breakers
-    from flujo_worker.ports import Claim, Ledger, Reply, Room
-    from flujo_worker.runtime.attempt_run import ModelCall
-    from flujo_worker.runtime.effects import Effects
-    from flujo_worker.user_code.code_registry import CodeRegistry, LoadedPipeline
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +47,7 @@ UNCOMMITTED_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class ClaimRequest:
-    """What an attempt is claimed with, or why that cannot be told; `inline` is its envelope with the values that had to be read for it."""
+    """What an attempt is claimed with, or why that is unknown; `inline` is its envelope with the values that had to be read for it."""
 
     reply: Reply | None = None
     inline: Envelope | None = None
@@ -102,7 +95,7 @@ class Claims:
         return await self._effects.call(self._look_up, envelope) if known is None else known
 
     def _known_request(self, envelope: Envelope) -> ClaimRequest | None:
-        """Tell what a step's attempt is claimed with, if that takes nothing but what this process knows."""
+        """Return what a step's attempt is claimed with, if this process knows all that is needed."""
         ticket = envelope.ticket
         if not self._catalog.has(ticket.reference):
             return None
@@ -210,19 +203,19 @@ class Claims:
 
 
 def _key(envelope: Envelope, path: str) -> tuple[str, str, str]:
-    """Name what the calls of a step depend on: its code and the project's `[aros]`."""
+    """Return what the calls of a step depend on: its code and the project's `[aros]`."""
     return envelope.ticket.fingerprint, path, str(envelope.ticket.aros)
 
 
 def performs_step(envelope: Envelope, reply: Reply | None) -> bool:
-    """Tell whether agents may be called: at a step, or when it is performed again with a person's answer."""
+    """Return whether agents may be called: at a step, or when it is performed again with a person's answer."""
     return envelope.kind == "step" or (reply is not None and is_for_tool(reply))
 
 
 class BreakerGate:
-    """One attempt and the circuit breaker of its model: asked once, before anybody is called; told how all calls went.
+    """One attempt and the circuit breaker of its model: asked once, before any call; notified of the result of all calls.
 
-    Breakers of other models that the attempt calls, of a plugin's redirect or a precheck's agents, are told and not asked.
+    Breakers of other models that the attempt calls, of a plugin's redirect or a precheck's agents, are notified and not asked.
 
     Args:
         breakers: shared by all workers; None where the project has none.
@@ -240,7 +233,7 @@ class BreakerGate:
         self._permit = Permit()
 
     async def holds_back(self, fence: int) -> bool:
-        """Ask; if the breaker is open, give the attempt back, to be published again when it may be tried."""
+        """Ask; if the breaker is open, release the attempt, to be published again when it may be tried."""
         if self._breakers is None or self._model is None:
             return False
         self._permit = await self._ask(self._breakers, BreakerRequest(self._model))
@@ -253,7 +246,7 @@ class BreakerGate:
         return True
 
     async def report(self, calls: Sequence[ModelCall]) -> None:
-        """Tell the breakers how the attempt's calls went; the one that let it through, also that it made no call."""
+        """Report the attempt's calls to the breakers; to the one that let it through, also if it made no call."""
         if self._breakers is None:
             return
         by_model: dict[str, list[ModelCall]] = (
@@ -267,7 +260,7 @@ class BreakerGate:
             await self._ask(self._breakers, BreakerRequest(model, report))
 
     async def _ask(self, breakers: Breakers, request: BreakerRequest) -> Permit:
-        """Ask or tell, and write down how that has turned the breaker."""
+        """Send a request or a report, and record how that has changed the breaker."""
         permit, turned = await self._effects.together(breakers.answer, request)
         if turned is not None:
             logger.warning("circuit breaker of %s: %s, %s", request.model, turned.how, turned.figures)

@@ -19,7 +19,7 @@ from flujo_worker.user_code.context_migrations import ContextMigrations, Context
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from flujo_client.config.models import TemplateSettings
+    from flujo_client.config.manager import Settings
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.outcome import Outcome
     from flujo_worker.ports import Ledger
@@ -34,7 +34,7 @@ _PERFORMED = ("step", "resume")
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """An attempt's message, the same with a context that fits, the code it is performed with if that can be told, and the migration."""
+    """An attempt's message, the same with a context that fits, the code it is performed with if that is known, and the migration."""
 
     given: Envelope
     envelope: Envelope
@@ -43,9 +43,9 @@ class Prepared:
     migrated: Migrated | None = None
 
     def tell(self) -> None:
-        """Tell of a migration, and warn that a conversation continues with other code unless the pipeline does not mind."""
+        """Emit a migration, and warn that a conversation continues with other code unless the pipeline does not mind."""
         if self.migrated is not None:
-            emit("context.migrated", migration=self.migrated.key, changes=list(self.migrated.changes))
+            self.migrated.tell()
         if self.code is not None and self.code.changed and self.entry.pipeline.on_body_change != "ignore":
             emit("code.changed", "warning", changed=list(self.code.changed))
 
@@ -64,12 +64,14 @@ class Preparation:
     Args:
         ledger: where versions of code, and the fields of models, are on record.
         hooks: has the live pipelines of this process, and where user code runs.
-        templates: where prompt files are found.
+        settings: where prompt files are found, and whether prompts are recorded.
         effects: how answers are waited for.
     """
 
-    def __init__(self, ledger: Ledger, hooks: HookCaller, templates: TemplateSettings, effects: Effects) -> None:
-        self._versions = CodeVersions(ledger, hooks.catalog, templates)
+    def __init__(self, ledger: Ledger, hooks: HookCaller, settings: Settings, effects: Effects) -> None:
+        stores_prompts = settings.log.prompts != "off"
+        self._versions = CodeVersions(ledger, hooks.catalog, settings.template, stores_prompts=stores_prompts)
+        self._catalog = hooks.catalog
         self._migrations = ContextMigrations(ledger, hooks.bench)
         self._effects, self._refused = effects, dict[str, None]()
 
@@ -86,8 +88,12 @@ class Preparation:
         fits = envelope if migrated is None else replace(envelope, context=migrated.context)
         return Prepared(envelope, fits, entry, code, migrated)
 
+    def record(self, reference: str) -> None:
+        """Store which code the steps of a loaded pipeline have here, for those who compare."""
+        self._versions.record(self._catalog.loaded(reference))
+
     def fits(self, entry: LoadedPipeline, awaited: AwaitedCode, envelope: Envelope | None) -> bool:
-        """Tell whether what a run is parked for is here: bodies that fit its conversation, or models and migrations that fit its context."""
+        """Return whether what a run is parked for is here: bodies that fit its conversation, or models and migrations that fit its context."""
         if not awaited.attempt:
             return entry.pipeline.on_body_change != "park" or self._versions.fits(entry, awaited)
         if awaited.attempt in self._refused:
@@ -103,6 +109,7 @@ class Preparation:
         """Return what a run is to wait for. Code stays, so this process refuses an attempt for its context once."""
         if not isinstance(finding, ContextMisfit):
             return finding.awaited
+        self._migrations.forget()
         put_bounded(self._refused, key, None)
         return AwaitedCode(attempt=key)
 
@@ -115,7 +122,7 @@ class Preparation:
             found = await self._effects.together(self._find, (entry, path, before))
         if found is not None and found.changed and entry.pipeline.on_body_change == "park":
             raise CodeMismatch(
-                f"step '{path}' would go on with a conversation that was held with other code: {', '.join(found.changed)} changed; "
+                f"step '{path}' would continue a conversation that was held with other code: {', '.join(found.changed)} changed; "
                 "a worker with the code of before will carry it on",
                 awaited=AwaitedCode(path, before),
             )

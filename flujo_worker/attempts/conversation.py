@@ -1,12 +1,13 @@
-"""What was said and answered at a step, as its context keeps it: turns of a conversation, answers of people.
+"""The conversation at a step, as stored in its context: turns of a conversation, answers of people.
 
 All of it is written into the attempt's own copy of the context, so it is merged with its success or not at all, and once. In: what an
-attempt was given, what came of it. Out: a text for its agent; the context.
+attempt was given, its outcome. Out: a text for its agent; the context.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import orjson
 
@@ -16,23 +17,17 @@ from flujo_client.pipeline.compiled_text import Changes, Filling, current_fillin
 from flujo_client.pipeline.conversation import DEFAULT_TEMPLATE, HITL, history_template_of
 from flujo_client.serial import safe_serialize
 from flujo_worker.agents.previews import hidden
-from flujo_worker.domain.conversation import bounded, role_of
-from flujo_worker.runtime.attempt_run import History, in_thread
+from flujo_worker.domain.conversation import Rules, bounded, role_of
+from flujo_worker.ports import Reply
+from flujo_worker.runtime.attempt_run import History, Work, in_thread
 from flujo_worker.runtime.write_context import mark
 from flujo_worker.user_code.question import checked, put
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from flujo_worker.domain.conversation import Rules
-    from flujo_worker.ports import Reply
-    from flujo_worker.runtime.attempt_run import Work
-
 
 async def history_of(work: Work, context: Any) -> History | None:
-    """Write what was said so far, as the loop says, in a thread: a long one would hold up everything else in the process.
+    """Render the conversation so far by the loop's rules, in a thread: a long one would block everything else in the process.
 
-    None outside of conversations and before the first turn. Names that are missing in a template of the user's are told, or refused,
+    None outside of conversations and before the first turn. Names that are missing in a user's template are reported, or refused,
     as the settings say.
     """
     rules = work.conversation
@@ -42,7 +37,7 @@ async def history_of(work: Work, context: Any) -> History | None:
 
 
 def history_text(context: Any, rules: Rules) -> str | None:
-    """Write what was said so far; None before the first turn."""
+    """Render the conversation so far; None before the first turn."""
     turns = list(_turns(context))
     filling = Filling() if rules["template"] == DEFAULT_TEMPLATE else current_filling()
     return _filled(turns, rules, filling) if turns else None
@@ -85,7 +80,7 @@ def _turns(context: Any) -> Iterator[ConversationTurn]:
 
 
 def record_turn(work: Work, output: Any, context: Any) -> Any:
-    """Write a step's output down as the turn that it is, if it is one; what loops do by themselves says nothing."""
+    """Record a step's output as a turn, if it is one; what loops do by themselves is no turn."""
     step, rules = work.step, work.conversation
     is_silent = isinstance(step.agent, Changes) or step.agent is record
     role = None if rules is None or is_silent else role_of(rules, step.name)
@@ -95,9 +90,9 @@ def record_turn(work: Work, output: Any, context: Any) -> Any:
 
 
 def _answered(work: Work, context: Any, question: str, answer: Any) -> Any:
-    """Write down what a person was asked and answered; in a conversation, where people are among the user's sources.
+    """Record what a person was asked and answered; in a conversation, where people are among the user's sources.
 
-    A question that hands on what an agent has just said is there once.
+    A question that repeats what an agent has just answered is added once.
     """
     sources = (HITL,) if work.conversation is None else work.conversation["users"]
     if HITL not in sources and work.step.name not in sources:
@@ -109,7 +104,7 @@ def _answered(work: Work, context: Any, question: str, answer: Any) -> Any:
 
 
 def remember(work: Work, context: Any, reply: Reply, output: Any) -> Any:
-    """Write down who answered what: the answer is kept whole."""
+    """Record who answered what: the answer is stored whole."""
     answer = reply.answer
     question = str(reply.question["message"])
     if answer is not None and (work.conversation is not None or isinstance(context, PipelineContext)):
@@ -124,14 +119,14 @@ def remember(work: Work, context: Any, reply: Reply, output: Any) -> Any:
 
 
 def going_on(context: Any) -> Any:
-    """Note in a context that it no longer waits for an answer."""
+    """Record in a context that it no longer waits for an answer."""
     if isinstance(context, PipelineContext):
         mark(context, ContextState.RUNNING, None)
     return context
 
 
 def _added(context: Any, *turns: ConversationTurn, instead: int = 0) -> Any:
-    """Put turns at the end, where the context has a place for them; raises ContextMergeError where its model does not take them."""
+    """Append turns, if the context has a place for them; raises ContextMergeError where its model does not take them."""
     config = getattr(type(context), "model_config", {})
     if not hasattr(context, "conversation_history") and config.get("extra") != "allow":
         return context

@@ -1,6 +1,6 @@
 """Runs attempts whose processes died before apart from all others, so that neither is blamed for the other (ADR 13).
 
-A suspect runs in a process of its own, beside the worker. One that went down with its worker even so, and one that no process can be
+A suspect runs in a separate process, beside the worker. One that went down with its worker even so, and one that no process can be
 started for, waits until this worker runs nothing else and has it for itself. In: envelopes that a claim refused as suspects. Out: what
 became of the delivery.
 """
@@ -10,17 +10,14 @@ from __future__ import annotations
 import logging
 import random
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeVar
+from typing import Literal, NamedTuple, Protocol, TypeVar
 
+from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.outcome import Event
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from flujo_client.contract.envelope import Envelope
-    from flujo_worker.ports import Ledger, PendingHookCall, Refusal, Room, Verdict
+from flujo_worker.ports import Ledger, PendingHookCall, Refusal, Room, Verdict
 
 T = TypeVar("T")
 
@@ -37,7 +34,7 @@ Disposition = Literal["parked", "cancelled", "waiting", "crashed", "unreadable"]
 
 @dataclass(frozen=True, slots=True)
 class DeliveryResult:
-    """What became of a delivery; it crosses from a process that ran an attempt apart.
+    """The result of a delivery; it crosses from a process that ran an attempt apart.
 
     Attributes:
         counts: it is its chord's part.
@@ -67,10 +64,10 @@ class NoProcess(Exception):
 
 
 class Processes(Protocol):
-    """Where an attempt has a process of its own."""
+    """Where an attempt has its own process."""
 
     def perform(self, envelope: Envelope, room: Room) -> DeliveryResult:
-        """Perform one attempt in a process of its own.
+        """Perform one attempt in a separate process.
 
         Raises:
             NoFreeSlot: too many do already; try again later.
@@ -94,19 +91,19 @@ class Gate:
         self._is_reserved = False
 
     def enter_if_free(self) -> bool:
-        """Be inside with others, unless one is alone or waits for that."""
+        """Enter with others, unless one is alone or waits for that."""
         with self._changed:
             self._inside += not self._is_reserved
             return not self._is_reserved
 
     def enter(self) -> None:
-        """Be inside with others, as soon as none is alone."""
+        """Enter with others, as soon as none is alone."""
         with self._changed:
             self._changed.wait_for(lambda: not self._is_reserved)
             self._inside += 1
 
     def leave(self) -> None:
-        """Be outside again."""
+        """Leave."""
         with self._changed:
             self._inside -= 1
             if self._is_reserved:  # one that wants to be alone waits for this; each attempt passes here
@@ -114,7 +111,7 @@ class Gate:
 
     @contextmanager
     def shared(self) -> Iterator[None]:
-        """Be inside with others for a while."""
+        """Run the block inside with others."""
         self.enter()
         try:
             yield
@@ -123,7 +120,7 @@ class Gate:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Be inside alone: those inside leave first, those outside wait."""
+        """Run the block inside alone: those inside leave first, those outside wait."""
         with self._changed:
             self._changed.wait_for(lambda: not self._is_reserved)
             self._is_reserved = True
@@ -140,7 +137,7 @@ class Isolation:
     """Performs suspects.
 
     Args:
-        ledger: where it is told, and where suspects wait for a place.
+        ledger: where it is recorded, and where suspects wait for a place.
         processes: where they run; None: every suspect has this process for itself.
     """
 
@@ -156,10 +153,10 @@ class Isolation:
             return DeliveryResult("waiting")
 
     def isolate(self, in_company: int, apart: Callable[[Processes, Room], T], here: Callable[[], T]) -> T:
-        """Do what was lost twice in a process of its own, or here as the only thing that this process does.
+        """Do what was lost twice in a separate process, or here as the only thing that this process does.
 
         Raises:
-            NoFreeSlot: too much runs in processes of its own already; try again later.
+            NoFreeSlot: too much runs in separate processes already; try again later.
         """
         try:
             if in_company < ALONE_AFTER:
@@ -180,5 +177,5 @@ class Isolation:
 
 
 def isolated(room: Room, worker: str) -> Event:
-    """Tell that an attempt runs apart from others."""
+    """Report that an attempt runs apart from others."""
     return Event("attempt.isolated", {"room": room, "worker": worker}, "warning")

@@ -11,16 +11,12 @@ import logging
 import secrets
 import threading
 import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from flujo_worker.errors import StoreError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from flujo_worker.ports import Leases, Member
+from flujo_worker.ports import Leases, Member
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +44,7 @@ class ActiveAttempt:
             stop()
 
     def interrupt(self) -> None:
-        """Have the work end, and wait for that: another worker is to do it again."""
+        """End the work, and wait for that: another worker is to do it again."""
         self.interrupted = True
         for stop in list(self.on_interrupt):
             stop()
@@ -63,7 +59,10 @@ class Lease:
         lease_s: seconds a lease lasts.
         renew_s: seconds between renewals.
         on_renewed: called when the lease was taken, and after each renewal.
-        on_told_to_stop: called once, when an operator has told this worker to stop.
+        on_told_to_stop: called once, when an operator has asked this worker to stop.
+
+    Attributes:
+        is_asked_to_stop: whether this worker knows that it is to stop.
     """
 
     def __init__(
@@ -79,7 +78,7 @@ class Lease:
         self._store, self._member, self._lease_s, self._renew_s = store, member, lease_s, renew_s
         self._on_renewed, self._on_told_to_stop = on_renewed, on_told_to_stop
         self._held: dict[str, ActiveAttempt] = {}
-        self._is_interrupted = self._is_told = False
+        self._is_interrupted = self.is_asked_to_stop = False
         self._let_go: set[str] = set()
         self._lock = threading.Lock()
         self._stopping = threading.Event()
@@ -89,17 +88,17 @@ class Lease:
 
     @property
     def worker(self) -> str:
-        """The id of the present incarnation."""
+        """Return the id of the present incarnation."""
         return self._member.id
 
     @property
     def is_stopping(self) -> bool:
-        """Tell whether this process is going down."""
+        """Return whether this process is going down."""
         return self._stopping.is_set()
 
     @property
     def silent_s(self) -> float:
-        """Seconds since the lease was taken or last renewed."""
+        """Return the seconds since the lease was taken or last renewed."""
         return time.monotonic() - self._beat_at
 
     def start(self) -> Lease:
@@ -120,7 +119,7 @@ class Lease:
             logger.warning("could not retire worker %s; its lease will run out", self.worker)
 
     def may_judge(self) -> bool:
-        """Tell whether this process may call others dead: its own lease has lived, unbroken, for one whole lease."""
+        """Return whether this process may call others dead: its own lease has lived, unbroken, for one whole lease."""
         now = time.monotonic()
         return now - self._beat_at < 2 * self._renew_s and now - self._unbroken_since >= self._lease_s
 
@@ -142,7 +141,7 @@ class Lease:
         return ActiveAttempt(key, interrupted=self._is_interrupted)
 
     def interrupt(self) -> None:
-        """Have the work on every attempt end, and remember from now on which were let go."""
+        """End the work on every attempt, and remember from now on which were let go."""
         with self._lock:
             self._is_interrupted = True
             held = list(self._held.values())
@@ -150,7 +149,7 @@ class Lease:
             each.interrupt()
 
     def hand_back(self, *, everything: bool = False) -> set[str]:
-        """Hand back what was let go since `interrupt`, with `everything` also what is still held; return what is to be published.
+        """Release what was let go since `interrupt`, with `everything` also what is still held; return what is to be published.
 
         Raises:
             StoreError: Postgres does not answer.
@@ -164,7 +163,7 @@ class Lease:
 
     @property
     def is_idle(self) -> bool:
-        """Tell whether this process works on nothing, and has nothing to hand back."""
+        """Return whether this process works on nothing, and has nothing to hand back."""
         with self._lock:
             return not (self._held or self._let_go)
 
@@ -176,7 +175,7 @@ class Lease:
             each.cancel()
 
     def wait_for_another(self, worker: str, *, seconds: float) -> bool:
-        """Wait until the incarnation is no longer `worker`; tell whether it came to that."""
+        """Wait until the incarnation is no longer `worker`; return whether it changed in time."""
         with self._changed:
             return self._changed.wait_for(lambda: self.worker != worker or self._stopping.is_set(), seconds)
 
@@ -191,7 +190,7 @@ class Lease:
                 logger.exception("the lease could not be renewed; trying again")
 
     def _is_due(self) -> bool:
-        """Tell whether to renew now: what is under a limit asks sooner whether it may continue."""
+        """Return whether to renew now: what is under a limit asks sooner whether it may continue."""
         with self._lock:
             is_limited = any(each.is_limited for each in self._held.values())
         return is_limited or time.monotonic() - self._beat_at >= self._renew_s - TOLD_S / 2
@@ -213,13 +212,13 @@ class Lease:
         self._on_renewed()
 
     def _hear(self, *, is_to_stop: bool) -> None:
-        if is_to_stop and not self._is_told:
-            self._is_told = True
+        if is_to_stop and not self.is_asked_to_stop:
+            self.is_asked_to_stop = True
             logger.info("worker %s was asked to stop", self.worker)
             self._on_told_to_stop()
 
     def _disown(self) -> None:
-        """Give back what stands as ours and is not worked on here: its outcome was refused, or could not be told."""
+        """Release what is recorded as ours and is not worked on here: its outcome was refused, or could not be reported."""
         with self._lock:
             kept = self._held.keys() | self._let_go
         for key in self._store.release_unowned(self.worker, kept, self._lease_s):

@@ -1,4 +1,4 @@
-"""The step's output processors between AROS's conversions and the strict check that has the last word.
+"""The step's output processors between AROS's conversions and the strict check that decides.
 
 What only the schema refuses, they get decoded, and what they make of it is judged anew. What AROS accepts, they get afterwards, and
 the result is judged by what it was accepted by. It must not read text nor decide what holds: the checks do. In: a refused outcome, or
@@ -7,7 +7,8 @@ an accepted value; out: an outcome, or `AgentIOValidationError` that names the p
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final
 
 from pydantic_core import PydanticSerializationError, to_json
 
@@ -17,13 +18,9 @@ from flujo_worker.aros import parse
 from flujo_worker.aros.outcome import SCHEMA, ParseOutcome, Transform
 from flujo_worker.aros.revalidate import can_judge, misfits
 from flujo_worker.aros.typed import schema_of, validated
+from flujo_worker.attempts.checks import Processed
 from flujo_worker.runtime.fault_text import message_of
 from flujo_worker.runtime.faults import ErrorHandler
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
-
-    from flujo_worker.attempts.checks import Processed
 
 _STRICT: Final = {"aop": "off"}
 _SHOWN: Final = 200
@@ -93,7 +90,7 @@ class Mending:
 
 
 class FinalCheck:
-    """The last word on an output that AROS accepted and output processors then had.
+    """The final verdict on an output that AROS accepted and output processors then had.
 
     Args:
         schema: the step's own, or None.

@@ -6,51 +6,53 @@ Out: its outcome, or None where it was cancelled.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Executor
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, ParamSpec, TypeVar
 
-from flujo_client.contract.outcome import Fault, Outcome
+from flujo_client.config.manager import Settings
+from flujo_client.contract.envelope import Envelope
+from flujo_client.contract.outcome import Fault, Outcome, Usage
 from flujo_client.contract.processing import resolve
+from flujo_client.contract.stored_context import DEPTH_OF_OUTPUTS, StoredContext
 from flujo_client.errors import AgentError, PausedException, SnapshotTooLarge
-from flujo_client.pipeline.compiled_text import filling_by
+from flujo_client.pipeline.agentic_protocol import with_turns
+from flujo_client.pipeline.compiled_text import Filling, filling_by
 from flujo_client.pipeline.identity import defaults_of
+from flujo_client.pipeline.invariants import shown_as
 from flujo_client.redact import redact
 from flujo_client.serial import Packed, Resolver, decode, encode
 from flujo_worker.aros.metrics import tally
 from flujo_worker.attempts.around import StepHooks
+from flujo_worker.attempts.lease import ActiveAttempt, Lease
 from flujo_worker.attempts.resources import holding
 from flujo_worker.attempts.resume import perform_resume
-from flujo_worker.attempts.step import perform_step
+from flujo_worker.attempts.step import looks_at_context, perform_step
 from flujo_worker.domain.conversation import conversation_at
 from flujo_worker.domain.waiting import FIRST_AGAIN
-from flujo_worker.event_loop import is_cancelled
+from flujo_worker.event_loop import Loop, is_cancelled
+from flujo_worker.frames import Place
 from flujo_worker.observe.log import emit, filling_of
-from flujo_worker.runtime.attempt_run import StageError, Work
+from flujo_worker.observe.story import Story
+from flujo_worker.ports import Ledger, Reply
+from flujo_worker.runtime.attempt_run import AttemptRun, Done, StageError, Work
+from flujo_worker.runtime.effects import Effects
 from flujo_worker.runtime.faults import ErrorCategory, fault_of
+from flujo_worker.runtime.write_context import written
+from flujo_worker.user_code.code_registry import CodeMismatch
+from flujo_worker.user_code.context_migrations import check_fields
+from flujo_worker.user_code.hooks import HookCaller
 from flujo_worker.user_code.question import fetched
 
 if TYPE_CHECKING:
-    import asyncio
-    from concurrent.futures import Executor
-
-    from flujo_client.config.manager import Settings
-    from flujo_client.contract.envelope import Envelope
-    from flujo_client.contract.outcome import Usage
-    from flujo_client.pipeline.compiled_text import Filling
-    from flujo_worker.attempts.lease import ActiveAttempt, Lease
-    from flujo_worker.event_loop import Loop
-    from flujo_worker.frames import Place
-    from flujo_worker.observe.story import Story
-    from flujo_worker.ports import Ledger, Reply
-    from flujo_worker.runtime.attempt_run import AttemptRun, Done
-    from flujo_worker.runtime.effects import Effects
+    from flujo_client.pipeline.step import Step
+    from flujo_client.serial import Tree
     from flujo_worker.user_code.code_registry import LoadedPipeline
-    from flujo_worker.user_code.hooks import HookCaller
 
 
 logger = logging.getLogger(__name__)
@@ -77,7 +79,7 @@ class Claimed:
     """An attempt that is this process's to perform.
 
     Attributes:
-        reply: what became of the question it waited with.
+        reply: the result of the question it waited with.
         started: since when, by this process's clock.
         inline: its envelope with the values that are stored apart, if they were read already.
     """
@@ -118,7 +120,7 @@ class Outcomes:
         self._resolve = Resolver(settings.allowed_imports)
 
     async def of(self, claimed: Claimed, entry: LoadedPipeline, story: Story, run: AttemptRun) -> Outcome | None:
-        """Perform an attempt, between what its pipeline's hooks are told; work with nothing to perform is a success."""
+        """Perform an attempt, with its pipeline's hooks called before and after; work with nothing to perform is a success."""
         envelope = claimed.envelope
         is_told = envelope.kind in POLICIES or (envelope.kind == "start" and envelope.number < FIRST_AGAIN)
         around = self._around(envelope, entry) if entry.plan.hooks and is_told else None
@@ -144,17 +146,16 @@ class Outcomes:
         try:
             envelope, work = await carry(self._begun, claimed, entry, run)
             done = await self._run(work, run, envelope, held)
-            output, context = await carry(self._packed, envelope, done)
+            output, context = await carry(self._packed, envelope, work.step, done)
         except CancelledError:
             if held.cancelled or self._lease.is_stopping or self._loop.is_given_up:
                 return None
             fault, usage = fault_of(AgentError("the agent cancelled its own task"), "agent", None), run.spent
         except StageError as failure:
-            usage, has_asked = failure.usage, failure.usage.requests > 0
-            fault = fault_of(failure.error, failure.during, failure.timeout_s, has_asked=has_asked)
-            if run.left_in_thread and isinstance(failure.error, TimeoutError):
-                fault = replace(fault, suggestion=_IN_A_THREAD)
+            fault, usage = _stage_fault(failure, run), failure.usage
             _emit_left_behind(failure.error)
+        except CodeMismatch:
+            raise
         except Exception as error:  # noqa: BLE001 - whatever it is, it becomes the outcome's fault
             fault, usage = fault_of(error, "system", None), run.spent
         else:
@@ -187,13 +188,16 @@ class Outcomes:
     def _work(self, envelope: Envelope, reply: Reply | None, entry: LoadedPipeline, run: AttemptRun) -> Work:
         path = entry.node_of(envelope).path
         step = entry.steps[path]
-        run.context = None if envelope.context is None else decode(envelope.context.tree(), resolve=self._resolve)
+        if envelope.context is not None:
+            run.stored = StoredContext(envelope.context, self._resolve)
+            if (model := entry.pipeline.context_model) is not None:
+                check_fields(model, run.stored.outline)
         agent = self._catalog.agent(step.agent)
         own_timeout = step.config.timeout_s or defaults_of(agent).get("timeout_s")
-        return Work(
+        work = Work(
             step=step,
             agent=agent,
-            data=decode(envelope.input.tree(), resolve=self._resolve),
+            data=with_turns(decode(envelope.input.tree(), resolve=self._resolve), run.stored),
             guidance=envelope.guidance,
             timeout_s=own_timeout or run.settings.agent_timeout_s,
             threads=self._threads,
@@ -204,7 +208,11 @@ class Outcomes:
             replies=partial(self._ledger.replies, envelope.ticket.run, envelope.address, envelope.step),
             resolve=self._resolve,
             conversation=conversation_at(entry.plan, envelope.address),
+            invariants=[(shown_as(each), self._catalog.invariant(each)) for each in entry.invariants_at(path)],
         )
+        if looks_at_context(work):
+            _ = run.context  # now, in a thread if it is large
+        return work
 
     async def _run(self, work: Work, run: AttemptRun, envelope: Envelope, held: ActiveAttempt) -> Done:
         late = partial(self._spend_late, envelope, held, run)
@@ -223,28 +231,44 @@ class Outcomes:
                 emit("step.blocked_loop", "warning", function=place.function, place=place.at, advice=_UNBLOCK)
 
     def _spend_late(self, envelope: Envelope, held: ActiveAttempt, run: AttemptRun, _: asyncio.Task[Done]) -> None:
-        """Record what an attempt has spent that was left behind and has ended at last. All else that came of it goes nowhere."""
+        """Record what an attempt has spent that was left behind and has ended at last. The rest of its outcome is dropped."""
         run_id, fence, at = envelope.ticket.run, held.fence or 0, held.claimed_at
         self._threads.submit(self._ledger.spend, run_id, envelope.key, fence, run.spent, claimed_at=at)
 
-    def _packed(self, envelope: Envelope, done: Done) -> tuple[Packed, Packed | None]:
-        output = self._pack(done.output, f"output of step '{envelope.step}'", like=envelope.input)
-        if done.context is None:
+    def _packed(self, envelope: Envelope, step: Step, done: Done) -> tuple[Packed, Packed | None]:
+        context, depth = done.context, DEPTH_OF_OUTPUTS if isinstance(done.context, StoredContext) else 0
+        made = encode(done.output, path=f"output of step '{envelope.step}'", depth=depth)
+        output = self._pack(made, f"output of step '{envelope.step}'", like=envelope.input)
+        if context is None:
             return output, None
-        context = self._pack(done.context, "context", like=envelope.context)
+        if isinstance(context, StoredContext) and _is_extended(context, step, made, done):
+            context = self._bounded(context.packed(), "context")
+        else:
+            if isinstance(context, StoredContext):
+                context = written(step, done.output, context.live(), done.field, done.item)
+            context = self._pack(encode(context, path="context"), "context", like=envelope.context)
         if context == envelope.context:
             return output, None
         if context.parts:
             _ = context.digest  # while this is in a thread
         return output, context
 
-    def _pack(self, value: object, what: str, like: Packed | None) -> Packed:
-        """Pack a value strictly; a value that cannot travel fails the step, and trying again would not help."""
+    def _pack(self, tree: Tree, what: str, like: Packed | None) -> Packed:
+        """Pack a tree; one that is too large fails the step, and trying again would not help."""
+        return self._bounded(Packed.of(tree, like=(like,)), what)
+
+    def _bounded(self, packed: Packed, what: str) -> Packed:
         most = self._settings.limits.snapshot_max_bytes
-        packed = Packed.of(encode(value, path=what), like=(like,))
         if packed.length > most:
             raise SnapshotTooLarge(f"{packed.length:,} bytes of JSON; at most {most:,} can be sent", path=what)
         return packed
+
+
+def _is_extended(context: StoredContext, step: Step, output: Tree, done: Done) -> bool:
+    """Add the step's output to a context that nothing has looked at; return False if that takes the live one."""
+    if done.field is not None and not context.add_item(done.field, encode(done.item, path="context"), type(done.item)):
+        return False
+    return context.add_output(step.name, output)
 
 
 async def _here(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -257,6 +281,13 @@ def failed(fault: Fault, usage: Usage, started: float) -> Outcome:
     return Outcome(kind, fault=fault, usage=usage, latency_s=time.monotonic() - started)
 
 
+def _stage_fault(failure: StageError, run: AttemptRun) -> Fault:
+    """Return the fault of a stage that failed."""
+    fault = fault_of(failure.error, failure.during, failure.timeout_s, has_asked=failure.usage.requests > 0)
+    is_left = run.left_in_thread and isinstance(failure.error, TimeoutError)
+    return replace(fault, suggestion=_IN_A_THREAD) if is_left else fault
+
+
 def _emit_left_behind(error: BaseException) -> None:
     place: Place | None = getattr(error, "flujo_left_behind", None)
     if place is not None:
@@ -264,7 +295,7 @@ def _emit_left_behind(error: BaseException) -> None:
 
 
 def _with_events(outcome: Outcome, story: Story, run: AttemptRun) -> Outcome:
-    """Put the attempt's story into its outcome, with what is counted of it."""
+    """Put the attempt's events into its outcome, with what is counted from them."""
     return replace(outcome, metadata=tally(story) | run.notes, events=story.told(), corrections=tuple(run.corrections))
 
 

@@ -7,55 +7,49 @@ from __future__ import annotations
 
 import logging
 import time
-from contextlib import suppress
+from collections.abc import Sequence
+from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from flujo_client.attempt_info import AttemptInfo, performing
+from flujo_client.config.manager import Settings
 from flujo_client.config.run_settings import RunSettings, settings_of
-from flujo_client.contract.outcome import NO_USAGE, Event, Outcome
+from flujo_client.contract.code import AwaitedCode
+from flujo_client.contract.envelope import Envelope
+from flujo_client.contract.outcome import NO_USAGE, Event, Outcome, Usage
 from flujo_client.redact import redact
 from flujo_worker import failpoints
-from flujo_worker.attempts.budget import emit_reservations
-from flujo_worker.attempts.claim import BreakerGate, Claims, performs_step
-from flujo_worker.attempts.code import Preparation
-from flujo_worker.attempts.isolation import DeliveryResult, Failure, Isolation, isolated
+from flujo_worker.attempts.admission import Admission, Admissions
+from flujo_worker.attempts.budget import ExpectedCall, emit_reservations
+from flujo_worker.attempts.claim import ClaimRequest, Claims
+from flujo_worker.attempts.code import Preparation, Prepared
+from flujo_worker.attempts.isolation import DeliveryResult, Failure, Isolation, Processes, isolated
+from flujo_worker.attempts.lease import ActiveAttempt, Lease
 from flujo_worker.attempts.outcome import Claimed, Outcomes, failed
+from flujo_worker.attempts.permit import UnnamedLimit
+from flujo_worker.coordinator.code_changes import CodeChanges
+from flujo_worker.coordinator.coordinator import ConcludeResult, Coordinator
 from flujo_worker.domain.values import AttemptReport
 from flujo_worker.errors import DispatchError, StoreError, Unreadable, WireError
+from flujo_worker.event_loop import Loop
+from flujo_worker.guards.breakers import Breakers
+from flujo_worker.guards.rates import RateLimiter
 from flujo_worker.observe.log import collecting_events
+from flujo_worker.observe.story import Story
+from flujo_worker.ports import Claim, Room, Store
 from flujo_worker.runtime.attempt_run import AttemptRun, CallSettings
 from flujo_worker.runtime.faults import fault_of
-from flujo_worker.user_code.code_registry import CodeMismatch
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from concurrent.futures import Executor
-
-    from flujo_client.config.manager import Settings
-    from flujo_client.contract.code import AwaitedCode
-    from flujo_client.contract.envelope import Envelope
-    from flujo_client.contract.outcome import Usage
-    from flujo_worker.attempts.budget import ExpectedCall
-    from flujo_worker.attempts.claim import ClaimRequest
-    from flujo_worker.attempts.isolation import Processes
-    from flujo_worker.attempts.lease import ActiveAttempt, Lease
-    from flujo_worker.coordinator.code_changes import CodeChanges
-    from flujo_worker.coordinator.coordinator import ConcludeResult, Coordinator
-    from flujo_worker.event_loop import Loop
-    from flujo_worker.guards.breakers import Breakers
-    from flujo_worker.observe.story import Story
-    from flujo_worker.ports import Claim, Ledger, Room
-    from flujo_worker.user_code.code_registry import LoadedPipeline
-    from flujo_worker.user_code.hooks import HookCaller
+from flujo_worker.user_code.code_registry import CodeMismatch, LoadedPipeline
+from flujo_worker.user_code.hooks import HookCaller
 
 logger = logging.getLogger(__name__)
 
 ASK_AGAIN_S: Final = 2.0
 """After how long an attempt is tried again whose run has others at work under its old code."""
 FAILURES: Final = ("failure", "lost", "limit")
-"""The outcomes that Celery's listeners are told of as failures: a question to a person is none."""
+"""The outcomes that Celery's listeners see as failures: a question to a person is not one."""
 
 
 class Attempts:
@@ -63,20 +57,21 @@ class Attempts:
 
     Args:
         ledger: where attempts are claimed.
-        coordinator: who is told what came of them.
+        coordinator: receives their outcomes.
         lease: this process's right to work.
         loop: the process's event loop.
         threads: where sync agents run.
         hooks: calls the pipelines' hooks, and has the live pipelines of this process.
         settings: limits, timeouts and allowed imports.
-        changes: brings runs under the code that is here; None: one whose code has changed is parked.
+        changes: moves runs to the code that is here; None: one whose code has changed is parked.
         breakers: of the models that attempts call; None where the project has none.
+        rates: the limits of these models; None where the project has none.
         processes: where attempts run that have lost their process before; None: such an attempt has this one for itself.
     """
 
     def __init__(  # noqa: PLR0913 - the composition root gives it all it needs, once
         self,
-        ledger: Ledger,
+        ledger: Store,
         coordinator: Coordinator,
         lease: Lease,
         loop: Loop,
@@ -86,20 +81,22 @@ class Attempts:
         *,
         changes: CodeChanges | None = None,
         breakers: Breakers | None,
+        rates: RateLimiter | None = None,
         processes: Processes | None = None,
     ) -> None:
         self._changes = changes
-        self._breakers, self.isolation = breakers, Isolation(ledger, processes)
+        self.isolation = Isolation(ledger, processes)
         self._ledger, self._coordinator, self._lease, self._loop = ledger, coordinator, lease, loop
         self.catalog = hooks.catalog
         self._effects = effects = coordinator.effects
-        self.preparation = Preparation(ledger, hooks, settings.template, effects)
+        self.preparation = Preparation(ledger, hooks, settings, effects)
+        self._admissions = Admissions(ledger, coordinator, breakers, rates, hooks.catalog, settings)
         self._claims = Claims(ledger, lease, hooks.catalog, threads, settings, effects)
         self._outcomes = Outcomes(ledger, lease, loop, threads, hooks, settings, effects)
         self._own, self._prompts = RunSettings.of(settings), settings.log.prompts
 
     async def deliver(self, envelope: Envelope) -> DeliveryResult:
-        """Perform one attempt, or refuse the delivery; say which.
+        """Perform one attempt, or refuse the delivery; return which.
 
         Raises:
             WireError: the attempt is one of another pipeline than the message says.
@@ -121,7 +118,7 @@ class Attempts:
         return self._effects.run(self.perform_delivered(envelope))
 
     async def perform_delivered(self, envelope: Envelope) -> DeliveryResult:
-        """Perform one attempt, or refuse the delivery; say which.
+        """Perform one attempt, or refuse the delivery; return which.
 
         While the event loop is blocked nothing is claimed: what waits here for long is sent again, and another worker has it.
         """
@@ -193,32 +190,59 @@ class Attempts:
         return DeliveryResult(claim.refusal or "busy", counts, claim.in_company)
 
     async def _carry_out(self, claimed: Claimed, calls: Sequence[ExpectedCall]) -> DeliveryResult:
-        envelope, held, started = claimed.envelope, claimed.held, claimed.started
+        envelope, held = claimed.envelope, claimed.held
         fence = held.fence or 0
         try:
             entry = await self._entry(envelope)
             prepared = await self.preparation.of(envelope, entry)
         except CodeMismatch as finding:
             return await self._change_code(envelope, fence, finding)
-        claimed = replace(claimed, envelope=prepared.envelope)
-        guard = self._guard(claimed, entry)
-        if await guard.holds_back(fence):
-            return DeliveryResult("waiting")
+        started = time.monotonic()  # importing code takes time, and is not the step's
+        claimed = replace(claimed, envelope=prepared.envelope, started=started)
         own = settings_of(envelope.ticket.settings, self._own)
+        admission = self._admissions.of(claimed, entry, own)
+        try:
+            if await admission.holds_back(fence):
+                return DeliveryResult("waiting")
+        except UnnamedLimit as error:
+            return await self._conclude(
+                prepared.report(_bare(error.cause, NO_USAGE, started), fence, held.claimed_at), started
+            )
+        try:
+            return await self._admitted(claimed, entry, prepared, admission, own, calls)
+        finally:
+            await admission.release()
+
+    async def _admitted(
+        self,
+        claimed: Claimed,
+        entry: LoadedPipeline,
+        prepared: Prepared,
+        admission: Admission,
+        own: RunSettings,
+        calls: Sequence[ExpectedCall],
+    ) -> DeliveryResult:
+        """Perform an attempt that may begin, and conclude it."""
+        envelope, held, started = claimed.envelope, claimed.held, claimed.started
         run = AttemptRun(
-            _info(envelope), CallSettings(own.cost, own.template, self._prompts, own.agents.agent_timeout_s)
+            _info(envelope),
+            CallSettings(own.cost, own.template, self._prompts, own.agents.agent_timeout_s),
+            pace=admission.pace,
         )
         with collecting_events(envelope, worker=self._lease.worker) as story, performing(run):
             if held.is_limited:
                 emit_reservations(calls)
             prepared.tell()
-            outcome = await self._outcome(claimed, entry, story, run)
-        await guard.report(run.calls)
+            try:
+                outcome = await self._outcome(claimed, entry, story, run)
+            except CodeMismatch as finding:
+                return await self._change_code(envelope, held.fence or 0, finding)
+        await admission.report(run.calls)
         if outcome is None and await self._coordinator.is_aborted(envelope):
             outcome = Outcome("cancelled", latency_s=time.monotonic() - started)
         if outcome is None:
             return DeliveryResult("cancelled")
-        return await self._conclude(prepared.report(outcome, fence, held.claimed_at), started)
+        return await self._conclude(prepared.report(outcome, held.fence or 0, held.claimed_at), started)
 
     async def _entry(self, envelope: Envelope) -> LoadedPipeline:
         """Find the run's pipeline; what is not loaded yet may take long to import."""
@@ -231,14 +255,14 @@ class Attempts:
         """Perform it; what cannot even begin, for the rows and the plan do not fit each other, has failed."""
         try:
             return await self._outcomes.of(claimed, entry, story, run)
-        except StoreError:
+        except (StoreError, CodeMismatch):
             raise
         except Exception as error:
             logger.exception("attempt %s could not be performed", claimed.envelope.key)
             return _bare(error, NO_USAGE, claimed.started)
 
     async def _change_code(self, envelope: Envelope, fence: int, finding: CodeMismatch) -> DeliveryResult:
-        """Bring the run under the code that is here, wait until it can be, or park it with the reason."""
+        """Move the run to the code that is here, wait until that is possible, or park it with the reason."""
         if self._changes is None or finding.loaded is None:
             return await self._park(envelope, fence, str(finding), self.preparation.awaited(finding, envelope.key))
         run, plan = envelope.ticket.run, finding.loaded.plan
@@ -264,7 +288,7 @@ class Attempts:
         return await self._park(notice.envelope, notice.fence, str(finding), self.preparation.awaited(finding, key))
 
     async def _conclude(self, notice: AttemptReport, started: float) -> DeliveryResult:
-        """Conclude; an outcome that Postgres will not take fails its attempt, or it would stay `running` for as long as we live."""
+        """Conclude; an outcome that Postgres will not take fails its attempt, or it would stay `running` as long as this process lives."""
         try:
             concluded = await self._coordinator.merge(notice)
         except (StoreError, DispatchError, Unreadable):
@@ -288,15 +312,6 @@ class Attempts:
             logger.exception("the bare failure of %s could not be merged either", notice.envelope.key)
             raise Unreadable(f"no outcome of {notice.envelope.key} can be merged: {error}", cause=error) from error
         return _delivered(notice, concluded)
-
-    def _guard(self, claimed: Claimed, entry: LoadedPipeline) -> BreakerGate:
-        envelope, agent = claimed.envelope, None
-        wanted = settings_of(envelope.ticket.settings, self._own).breakers
-        breakers = None if self._breakers is None else self._breakers.for_run(wanted)
-        if breakers is not None and performs_step(envelope, claimed.reply):
-            with suppress(Exception):  # an agent that is not found shows when the attempt needs it
-                agent = self.catalog.agent(entry.steps[entry.node_of(envelope).path].agent)
-        return BreakerGate(breakers, self._ledger, envelope, agent, self._effects)
 
 
 def _unperformed(claim: Claim, wanted: ClaimRequest, started: float) -> Outcome | None:

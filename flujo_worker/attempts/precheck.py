@@ -1,4 +1,4 @@
-"""The reasoning precheck of one attempt: cheap gates around the agent's call, told in events, fed back if the step says so.
+"""The reasoning precheck of one attempt: cheap gates around the agent's call, logged as events, fed back if the step says so.
 
 It must not block the attempt, outlive its own limits of time and tokens, or turn a control-flow signal or a limit into anything else.
 In: the step's settings, its input, the attempt's context and the model's text; out: the input, with guidance before it if that is
@@ -8,12 +8,15 @@ asked for, what the gates spent, and feedback for the attempt's successor.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import orjson
 
 from flujo_client.contract.outcome import NO_USAGE, Usage
+from flujo_client.contract.processing import PrecheckSettings
 from flujo_client.serial import safe_serialize
 from flujo_worker.agents.call import call_agent
 from flujo_worker.agents.call_events import timed_call
@@ -21,6 +24,7 @@ from flujo_worker.agents.pricing import declared
 from flujo_worker.aros.precheck import (
     WRONG_KIND,
     GateFinding,
+    PlanVerdict,
     agreement,
     decoded_object,
     found_at,
@@ -33,13 +37,6 @@ from flujo_worker.observe.log import emit
 from flujo_worker.runtime.attempt_run import charge, take_charge
 from flujo_worker.runtime.faults import ErrorHandler
 from flujo_worker.runtime.write_context import leave_as_is, lend
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from concurrent.futures import Executor
-
-    from flujo_client.contract.processing import PrecheckSettings
-    from flujo_worker.aros.precheck import PlanVerdict
 
 MAX_FEEDBACK = 2000
 """Characters of feedback that reach a model."""
@@ -83,7 +80,7 @@ class PlanCheckValidator:
 
 
 class Precheck:
-    """The precheck of one attempt: `before` the agent's call, `after` it, and `forget` before the context is kept.
+    """The precheck of one attempt: `before` the agent's call, `after` it, and `forget` before the context is stored.
 
     Args:
         settings: the step's.
@@ -91,11 +88,11 @@ class Precheck:
         agent_of: finds the live agent behind a reference.
         threads: where agents run that are not `async`.
         schema: the JSON Schema of the output, or None.
-        shadow: tell, and change nothing.
+        shadow: report, and change nothing.
         resources: what the agents get by that name, if they take it.
 
     Attributes:
-        usage: what the gates have spent so far, whatever came of them.
+        usage: what the gates have spent so far, whatever their results.
         feedback: what to add to the guidance of the next attempt, if this one fails later; None in shadow.
     """
 
@@ -141,7 +138,7 @@ class Precheck:
         return self._guided(data, await self._in_time(plan))
 
     async def after(self, text: str | None, value: Any) -> None:
-        """Run the gates over the plan in the model's text if the input had none; tell, and keep the feedback.
+        """Run the gates over the plan in the model's text if the input had none; report, and store the feedback.
 
         Args:
             text: what the model wrote, before anything was taken out of it; None if there is nothing.
@@ -240,7 +237,7 @@ class Precheck:
         return finding
 
     def _book(self, call: str, spent: Usage) -> bool:
-        """Book what a call spent, in the story too; tell whether it kept to the cap."""
+        """Book what a call spent, in the events too; return whether it was within the cap."""
         self.usage += spent
         if not spent.is_nothing:
             emit("agent.usage", call=call, **asdict(spent))
@@ -262,7 +259,7 @@ class Precheck:
         return data
 
     def _conclude(self, finding: GateFinding) -> None:
-        """Tell what was found, once for an attempt, and keep its feedback.
+        """Emit what was found, once for an attempt, and store its feedback.
 
         Where there was nothing to judge but the context's keys, they are what was found.
         """

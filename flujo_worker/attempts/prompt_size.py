@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from flujo_client.contract.stored_context import StoredContext
+from flujo_client.pipeline.agentic_protocol import gets_turns, with_turns
 from flujo_client.pipeline.compiled_text import Filling, Templated, filling_by
 from flujo_client.serial import decode
 from flujo_worker.agents.previews import text_of
@@ -25,8 +27,8 @@ if TYPE_CHECKING:
 
 
 def is_rendered(envelope: Envelope, entry: LoadedPipeline, step: Step, write_prompt: WritePrompt) -> bool:
-    """Tell whether anything else than the input becomes the prompt: a template's text, or what was said before."""
-    is_templated = step.input is not None or write_prompt is not None
+    """Return whether anything else than the input becomes the prompt: a template's text, or the conversation or the turns so far."""
+    is_templated = step.input is not None or write_prompt is not None or gets_turns(step)
     return is_templated or conversation_at(entry.plan, envelope.address) is not None
 
 
@@ -35,7 +37,7 @@ def prompt_bytes(
 ) -> int:
     """Count the bytes of the prompt, of the conversation before it and of the guidance after it.
 
-    What cannot be rendered fails the attempt, where that is told; its input counts here.
+    A prompt that cannot be rendered fails the attempt, which reports it; here its input is counted.
 
     Args:
         envelope: the attempt's, with its values inline.
@@ -50,15 +52,16 @@ def prompt_bytes(
     try:
         with filling_by(Filling("ignore")):
             return guidance + len(_rendered(envelope, entry, step, write_prompt, resolve).encode())
-    except Exception:  # noqa: BLE001 - as said above
+    except Exception:  # noqa: BLE001 - see the docstring
         return guidance + envelope.input.length
 
 
 def _rendered(
     envelope: Envelope, entry: LoadedPipeline, step: Step, write_prompt: WritePrompt, resolve: Callable[[str], Any]
 ) -> str:
-    data = decode(envelope.input.tree(), resolve=resolve)
-    context = None if envelope.context is None else decode(envelope.context.tree(), resolve=resolve)
+    stored = None if envelope.context is None else StoredContext(envelope.context, resolve)
+    data = with_turns(decode(envelope.input.tree(), resolve=resolve), stored)
+    context = None if stored is None else stored.live()
     if step.input is not None:
         data = Templated(step.input)(data, context)
     prompt = text_of(data) if write_prompt is None else write_prompt(data, context)

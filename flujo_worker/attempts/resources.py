@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor, Future
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +20,6 @@ from flujo_worker.runtime.faults import fault_of
 from flujo_worker.threads import carried
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from concurrent.futures import Executor, Future
-
     from flujo_worker.runtime.attempt_run import AttemptRun, Done, Work
 
 logger = logging.getLogger(__name__)
@@ -101,7 +100,7 @@ async def _leave_after(held: _Held, error: BaseException, work: Work, run: Attem
     try:
         async with within(work.timeout_s, lambda _: run.failed(error)):
             await held.leave(error)
-    except BaseException as own:  # noqa: BLE001 - the failure before it is told
+    except BaseException as own:  # noqa: BLE001 - the failure before it is reported
         if own is not error:
             feedback = fault_of(own, "system", work.timeout_s).feedback
             logger.warning("step '%s': its resources could not be closed: %s", work.step.name, feedback)

@@ -5,26 +5,22 @@ An answer to the question of a tool's agent is that agent's: the step is perform
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flujo_client.errors import HumanInputError, SerializationError
 from flujo_client.pipeline.human import HumanInTheLoopStep
-from flujo_client.serial import decode
+from flujo_client.serial import Packed, decode
 from flujo_worker.attempts.conversation import going_on, remember
 from flujo_worker.attempts.step import perform_step
 from flujo_worker.domain.human import ESCALATES, REFUSED
 from flujo_worker.errors import StoreError
-from flujo_worker.runtime.attempt_run import Done
+from flujo_worker.ports import Reply
+from flujo_worker.runtime.attempt_run import AttemptRun, Done, Work
 from flujo_worker.runtime.write_context import absorb
-
-if TYPE_CHECKING:
-    from flujo_client.serial import Packed
-    from flujo_worker.ports import Reply
-    from flujo_worker.runtime.attempt_run import AttemptRun, Work
 
 
 async def perform_resume(work: Work, run: AttemptRun) -> Done:
-    """Read what became of the question.
+    """Read the result of the question.
 
     Raises:
         StoreError: there was no question.
@@ -41,7 +37,7 @@ async def perform_resume(work: Work, run: AttemptRun) -> Done:
 
 
 def is_for_tool(reply: Reply) -> bool:
-    """Tell whether the agent behind a tool asked, and not the step itself."""
+    """Return whether the agent behind a tool asked, and not the step itself."""
     return "tool" in reply.question
 
 

@@ -1,7 +1,7 @@
 """One attempt's output made to fit its schema: AROS's parser with the step's settings, then the step's output processors where it refuses.
 
 It must not call an agent or decide about another try. In: what the model wrote, and the schema it has to hold under; out: the same,
-or what it means, or `AgentIOValidationError` with the parser's feedback, which the next attempt is told.
+or what it means, or `AgentIOValidationError` with the parser's feedback, which the next attempt receives.
 """
 
 from __future__ import annotations
@@ -10,30 +10,25 @@ import asyncio
 import hashlib
 import json
 import time
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Executor
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import orjson
 
 from flujo_client.contract.outcome import Correction
-from flujo_client.contract.processing import ProcessingSettings
+from flujo_client.contract.processing import ProcessingConfigModel, ProcessingSettings
 from flujo_client.errors import AgentIOValidationError
-from flujo_worker.agents.shaping import PLAIN
+from flujo_worker.agents.answer import AgentAnswer
+from flujo_worker.agents.shaping import PLAIN, Origin
 from flujo_worker.aros import parse
 from flujo_worker.aros.decode import decode
 from flujo_worker.aros.outcome import CUT, SCHEMA, ParseOutcome, Unfit
 from flujo_worker.aros.typed import decoded, schema_hash, schema_of, structured_type, validated
+from flujo_worker.attempts.mending import Mending
 from flujo_worker.attempts.shape_events import emit_mended, emit_outcome, stage_of
 from flujo_worker.observe.log import emit
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-    from concurrent.futures import Executor
-
-    from flujo_client.contract.processing import ProcessingConfigModel
-    from flujo_worker.agents.answer import AgentAnswer
-    from flujo_worker.agents.shaping import Origin
-    from flujo_worker.attempts.mending import Mending
 
 POLICY_VERSION: Final = "1"
 """Of the rules of repair: it grows when the same text may be read otherwise."""
@@ -56,7 +51,7 @@ class OutputParser:
         step: its name, for the ledger.
         agent, model: who is asked, as events and the ledger name them.
         threads: where long texts are read.
-        corrections: gets what was repaired, if the project keeps a ledger.
+        corrections: gets what was repaired, if the project has a ledger.
         mending: the step's output processors, if it has some: they get what only the schema refuses.
 
     Attributes:
@@ -82,17 +77,17 @@ class OutputParser:
 
     @property
     def was_mended(self) -> bool:
-        """Whether the output processors have had this output already."""
+        """Return whether the output processors have had this output already."""
         return self._mending is not None and self._mending.was_tried
 
     @property
     def looks(self) -> bool:
-        """Whether outputs are looked at: to be read, or to be judged by their grammar."""
+        """Return whether outputs are looked at: to be read, or to be judged by their grammar."""
         return self.settings.parsing.aop != "off" or self.settings.enforce_grammar
 
     @property
     def changes(self) -> bool:
-        """Whether what is read takes the output's place."""
+        """Return whether what is read takes the output's place."""
         return self.settings.parsing.aop != "off" and not self.settings.shadow
 
     async def read(self, raw: Any, schema: Mapping[str, Any] | None, origin: Origin = PLAIN) -> Any:
@@ -136,7 +131,7 @@ class OutputParser:
         Args:
             readable: what `read` gave.
             schema: what it holds under.
-            validate: gives the type's value, or raises AgentIOValidationError.
+            validate: returns the type's value, or raises AgentIOValidationError.
             origin: as for `read`.
 
         Raises:
@@ -167,7 +162,7 @@ class OutputParser:
         return fitted
 
     def _may_mend(self, outcome: ParseOutcome, origin: Origin) -> bool:
-        """Tell whether the output processors may change the last word: never on an answer that was cut."""
+        """Return whether the output processors may change the final verdict: never for an answer that was cut."""
         is_refused = self.changes and not outcome.ok and outcome.unfit is not None
         return is_refused and self._mending is not None and origin.is_whole and not origin.is_cut
 
@@ -196,7 +191,7 @@ class OutputParser:
             )
 
     async def _parsed(self, text: str, schema: Mapping[str, Any], settings: ProcessingSettings) -> ParseOutcome:
-        """Parse; what may take long does not hold up the other attempts of this process."""
+        """Parse; what may take long does not delay the other attempts of this process."""
         if len(text) <= _QUICK:
             return _parsed(text, schema, settings)
         loop = asyncio.get_running_loop()
@@ -210,7 +205,7 @@ class OutputParser:
         )
 
     async def _next_level(self, text: str, schema: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Say what the next level up would have read, so that a retry's value can be compared with it."""
+        """Return what the next level up would have read, so that a retry's value can be compared with it."""
         parsing = self.settings.parsing
         level = min(2, parsing.level + 1 if parsing.full else 0)
         outcome = await self._parsed(text, schema or {}, replace(parsing, aop="full", tolerant_level=level))
@@ -243,7 +238,7 @@ def _parsed(text: str, schema: Mapping[str, Any], settings: ProcessingSettings) 
 
 
 async def shaped(answer: AgentAnswer, agent: Any, shape: OutputParser) -> Any:
-    """Return the output that an answer stands for.
+    """Return the output that an answer represents.
 
     A text is read where JSON is expected: the step has a schema, or the agent declares a type for its output. Data are read only by
     the step's own schema; an agent's own side may have done all this already.
@@ -295,7 +290,7 @@ def _written(value: Any) -> str:
     try:
         return json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError) as error:
-        why = str(error)  # raised from it, this would be told as the root cause
+        why = str(error)  # raised from it, this would be reported as the root cause
     raise AgentIOValidationError(f"the output must match a JSON Schema, but is not JSON: {why}", rule="no-json")
 
 

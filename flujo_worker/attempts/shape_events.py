@@ -1,4 +1,4 @@
-"""The story of one output that was made to fit: what was done, stage by stage, and what was refused.
+"""The events of one output that was made to fit: what was done, stage by stage, and what was refused.
 
 It must not decide anything. In: a `ParseOutcome`, with what it is about; out: events.
 """
@@ -6,14 +6,13 @@ It must not decide anything. In: a `ParseOutcome`, with what it is about; out: e
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 from flujo_worker.observe.log import emit
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from flujo_worker.aros.outcome import ParseOutcome, Preview
 
 _SHOWN: Final = 200
@@ -34,14 +33,14 @@ def emit_outcome(
     shadow: Mapping[str, Any],
     more: Mapping[str, Any],
 ) -> None:
-    """Tell what was done; nothing for a text that was right as it came.
+    """Emit what was done; nothing for a text that was valid unchanged.
 
     Args:
-        outcome: what came of the text.
+        outcome: the text's outcome.
         text: what the model wrote.
         schema: what it has to hold under.
         shadow: what marks every event of shadow mode.
-        more: told with a refusal.
+        more: emitted with a refusal.
     """
     types = {"expected_type": _expected(schema), "actual_type": _actual(text)}
     for stage, group in groupby(outcome.transforms, key=lambda each: stage_of(each.stage)):
@@ -68,19 +67,19 @@ def emit_refusal(
     shadow: Mapping[str, Any],
     more: Mapping[str, Any],
 ) -> None:
-    """Tell that a stage refused an output, where and why."""
+    """Report that a stage refused an output, where and why."""
     data = {"rule": rule, "pointer": pointer, "error_preview": (feedback or "")[:_SHOWN]}
     emit("output.coercion.fail", level="warning", stage=stage, **data, **shadow, **more)
 
 
 def emit_custom(changed_by: Sequence[str]) -> None:
-    """Tell that output processors changed what AROS had accepted."""
+    """Report that output processors changed what AROS had accepted."""
     if changed_by:
         emit("output.coercion.success", stage="custom", transforms=list(changed_by))
 
 
 def emit_mended(changed_by: Sequence[str], rule: str) -> None:
-    """Tell that output processors made fit what the output's type had refused, after AROS had accepted it."""
+    """Report that output processors fixed what the output's type had refused, after AROS had accepted it."""
     emit("output.coercion.attempt", stage="custom", reason=rule)
     emit_custom(changed_by)
 
@@ -91,7 +90,7 @@ def stage_of(name: str) -> str:
 
 
 def _sum_up(outcome: ParseOutcome, shadow: Mapping[str, Any]) -> None:
-    """One event for each family of stages and attempt."""
+    """Emit one event for each family of stages and attempt."""
     acted = {_family(each.stage) for each in outcome.transforms}
     failed = None if outcome.ok else _family(outcome.stage)
     for family in ("syntactic", "coercion"):
@@ -105,7 +104,7 @@ def _family(stage: str) -> str:
 
 
 def _similarity(preview: Preview) -> float:
-    """How much of what was shown stayed, from 0 to 1; of the previews only, for it grows with their product."""
+    """Return how much of the text is unchanged, from 0 to 1; of the previews only, because the cost grows with their product."""
     return round(difflib.SequenceMatcher(None, preview.before, preview.after, autojunk=False).ratio(), 2)
 
 
@@ -121,5 +120,5 @@ def _expected(schema: Mapping[str, Any] | None) -> str:
 
 
 def _actual(text: str) -> str:
-    """Name what the text looks like."""
+    """Return the type that the text looks like."""
     return {"{": "object", "[": "array", '"': "string", "": "empty"}.get(text.strip()[:1], "text")

@@ -1,6 +1,6 @@
 """What earlier attempts at a step have spent, known to this process without waiting.
 
-Must not know where spending is kept. In: an envelope. Out: figures, or None.
+Must not know where spending is stored. In: an envelope. Out: figures, or None.
 """
 
 from __future__ import annotations
@@ -8,18 +8,17 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from flujo_worker.domain.budget import learned, place_of
+from flujo_client.contract.envelope import Envelope
+from flujo_worker.domain.budget import Learned, Place, learned, place_of
+from flujo_worker.ports import Ledger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from concurrent.futures import Executor
 
     from flujo_client.config.models import Historical
-    from flujo_client.contract.envelope import Envelope
-    from flujo_worker.domain.budget import Learned, Place
-    from flujo_worker.ports import Ledger
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +30,7 @@ class History:
     next attempt on. A store that does not answer leaves what was known.
 
     Args:
-        ledger: where spending is kept.
+        ledger: where spending is stored.
         wanted: how much of it counts.
         threads: where it is read.
         clock: seconds that never go back.
@@ -46,14 +45,14 @@ class History:
         self._lock = threading.Lock()
 
     def expected(self, envelope: Envelope) -> Learned | None:
-        """Give what attempts at this place have cost, if that is known by now."""
+        """Return what attempts at this place have cost, if that is known."""
         reference = envelope.ticket.reference
         if self._is_due(reference):
             self._threads.submit(self._read, reference)
         return self._known.get(reference, {}).get(place_of(envelope.address, envelope.step))
 
     def _is_due(self, reference: str) -> bool:
-        """Tell whether to read; to one of those who ask at once."""
+        """Return whether to read; to one of those who ask at once."""
         with self._lock:
             now, before = self._clock(), self._read_at.get(reference)
             if before is not None and now - before < self._wanted.refresh_s:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from flujo_client.errors import AgentIOValidationError, InfiniteRedirectError, PluginError
 from flujo_client.pipeline.answer_readers import is_answer_reader
 from flujo_client.pipeline.compiled_text import Templated
+from flujo_client.pipeline.context_use import appended_field
 from flujo_client.pipeline.identity import agent_name, identify
 from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.agents.call import call_agent
@@ -23,16 +24,25 @@ from flujo_worker.agents.factory import model_of
 from flujo_worker.agents.pricing import declared
 from flujo_worker.agents.shaping import Shaping
 from flujo_worker.aros.typed import schema_of, structured_type
-from flujo_worker.attempts.checks import Redirect, consult_plugins, consult_validators, name_of, processed
+from flujo_worker.attempts.checks import (
+    Redirect,
+    check_invariants,
+    consult_plugins,
+    consult_validators,
+    name_of,
+    processed,
+)
 from flujo_worker.attempts.conversation import history_of, record_turn, remember
 from flujo_worker.attempts.mending import FinalCheck, Mending, processors_named
 from flujo_worker.attempts.precheck import Precheck
 from flujo_worker.attempts.shape import OutputParser, shaped
 from flujo_worker.attempts.shape_events import emit_custom, emit_refusal
+from flujo_worker.attempts.verdicts import emit_judgement
 from flujo_worker.event_loop import is_cancelled, within
 from flujo_worker.observe.log import bound, emit
 from flujo_worker.runtime.attempt_run import Done
-from flujo_worker.runtime.write_context import absorb
+from flujo_worker.runtime.call_args import takes_context
+from flujo_worker.runtime.write_context import written
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -59,7 +69,7 @@ class StepAttempt:
         run: what it has come to so far.
         agent: who is asked: the step's own, or where a plugin sends the prompt; `guidance` goes with it.
         prompt: what the agents are asked, and `question` the same with the precheck's feedback.
-        answer: the agent's, as it came; `output` is what became of it.
+        answer: the agent's, as it came; `output` is what it was turned into.
         shape: how this agent's output is read; None where AROS is not to act.
         check: the precheck, while it is under way.
         is_redirected: a plugin has sent the prompt to another agent, which was not asked yet.
@@ -75,12 +85,13 @@ class StepAttempt:
         self.shape: OutputParser | None = None
         self.check: Precheck | None = None
         self.is_redirected = False
+        self._appended: tuple[str | None, Any] = None, None
         self._tried: list[dict[str, Any]] = []
         self._began = time.monotonic()
         self._asks_since: float | None = None
 
     async def perform(self) -> Done:
-        """Go through the stages; after a redirect through those of another agent, until no plugin wants one."""
+        """Run the stages; after a redirect those of another agent, until no plugin redirects."""
         try:
             for stage in STAGES:
                 await self._pass(stage)
@@ -90,10 +101,11 @@ class StepAttempt:
         except BaseException:
             await self._break_off_precheck()
             raise
-        return Done(self.output, self.run.context)
+        run = self.run
+        return Done(self.output, run.context if run.stored is None else run.stored, *self._appended)
 
     async def _pass(self, stage: Stage) -> None:
-        """Go through one stage, if the step has anything for it. Where AROS acts, what is told says which agent and model it was."""
+        """Run one stage, if the step has anything for it. Where AROS acts, its events name the agent and the model."""
         if not stage.applies(self):
             return
         self.run.enter(stage.during, None if stage.during == "system" else self.work.timeout_s)
@@ -116,7 +128,7 @@ class StepAttempt:
     # The stages, in their order.
 
     async def load_conversation(self) -> None:
-        """Write what was said so far, for the agent."""
+        """Render the conversation so far, for the agent."""
         self.run.history = await history_of(self.work, self.run.context)
 
     async def choose_reading(self) -> None:
@@ -148,7 +160,7 @@ class StepAttempt:
         self._asks_since, wanted = time.monotonic(), self.shape.settings
         self.check = Precheck(
             replace(wanted.precheck, timeout_s=min(wanted.precheck.timeout_s, self.work.timeout_s)),
-            context=self.run.context,
+            context=self.run.context if wanted.precheck.enabled else None,
             agent_of=self.work.agent_of,
             threads=self.work.threads,
             schema=self._schema() if wanted.precheck.enabled else None,
@@ -159,11 +171,11 @@ class StepAttempt:
             self.question = await self.check.before(self.prompt)
 
     async def run_agent(self) -> None:
-        """Ask the agent, in what is left of its time."""
+        """Call the agent, within what is left of its time."""
         work, run, since = self.work, self.run, self._asks_since
         left_s = work.timeout_s if since is None else max(0.0, work.timeout_s - (time.monotonic() - since))
         prompt_options = {"guidance": self.guidance, "history": run.history and run.history.text}
-        options = {**run.at_hand, **prompt_options, **work.step.config.options()}
+        options = {**run.at_hand(self.agent), **prompt_options, **work.step.config.options()}
         with timed_call(self.agent, most_s=left_s), recording_call(self.agent, work.data):
             call = call_agent(self.agent, self.question, options, threads=work.threads, shaping=self._shaping())
             self.answer = await self._in_time(left_s, call)
@@ -177,7 +189,7 @@ class StepAttempt:
             self.output = await shaped(self.answer, self.agent, self.shape)
 
     async def conclude_precheck(self) -> None:
-        """Look at the plan in the answer, if the prompt had none; keep the feedback for the next attempt."""
+        """Look at the plan in the answer, if the prompt had none; store the feedback for the next attempt."""
         if self.check is None or self.shape is None:
             return
         text = self.answer.output if isinstance(self.answer.output, str) else None
@@ -186,7 +198,7 @@ class StepAttempt:
         self._close(self.check)
 
     async def process_output(self) -> None:
-        """Pass the output through the user's own processors, unless it was they who made it fit; then through what reads it for a container."""
+        """Pass the output through the user's own processors, unless they have made it fit already; then through the container's reader."""
         own, readers = _own(self.work.step), _readers(self.work.step)
         if own and not (self.shape is not None and self.shape.was_mended):
             await self._process(own)
@@ -206,7 +218,7 @@ class StepAttempt:
         self.output = done.data
 
     async def consult_plugins(self) -> None:
-        """Ask the plugins. One may put another output in its place, or send the prompt to another agent."""
+        """Call the plugins. One may replace the output, or send the prompt to another agent."""
         verdict = await consult_plugins(self.work, self.run, self.output)
         if not isinstance(verdict, Redirect):
             is_replaced = verdict is not self.output and not _readers(self.work.step)
@@ -220,15 +232,29 @@ class StepAttempt:
         emit("step.redirected", plugin=verdict.plugin, agent=agent_name(self.agent), feedback=verdict.feedback)
 
     async def consult_validators(self) -> None:
-        """Ask the validators; what they refuse is terminal."""
+        """Call the validators; what they refuse is terminal."""
         await consult_validators(self.work, self.run, self.output)
 
     async def write_context(self) -> None:
-        """Put the output where the step says; write down what people have answered, and what was said."""
-        work, context = self.work, self.run.context
-        for reply, value in self.run.replies:
+        """Put the output where the step says; record people's answers, and the conversation.
+
+        What nothing has looked at is written later, as it is stored.
+        """
+        work, run = self.work, self.run
+        field = appended_field(work.agent)
+        if field is not None:
+            self._appended, self.output = (field, self.output), self.output.result
+        emit_judgement(work.step.name, self.output)
+        if run.stored is not None and not (run.replies or _writes(work)):
+            return
+        context = run.context
+        for reply, value in run.replies:
             context = remember(work, context, reply, value)
-        self.run.context = record_turn(work, self.output, absorb(work.step, self.output, context))
+        run.context = record_turn(work, self.output, written(work.step, self.output, context, *self._appended))
+
+    async def check_invariants(self) -> None:
+        """Judge the output and the context as they would be merged; a violation is terminal, whatever `strict_validation` says."""
+        await check_invariants(self.work, self.run, self.output)
 
     # What they need.
 
@@ -259,7 +285,7 @@ class StepAttempt:
             return None
         step, wanted, mode = self.work.step, self.shape.settings, self.shape.settings.structured_output
         if mode == "openai_json" and "structured_output" not in (step.processing or {}):
-            mode = "auto"  # a project's default asks for JSON where it is expected; only a step's own word makes a text agent give it
+            mode = "auto"  # a project's default asks for JSON where it is expected; only a step's own setting makes a text agent return it
         name = re.sub(r"[^A-Za-z0-9_-]", "_", step.name)[:_LONGEST_NAME]
         return Shaping(
             mode, name, wanted.schema, wanted.shadow, self.shape.read, reads=self.shape.changes, fit=self.shape.fit
@@ -303,10 +329,23 @@ class StepAttempt:
         self._close(check)
 
     def _close(self, check: Precheck) -> None:
-        """Take the guidance out of the context, and keep what the precheck has spent and found."""
+        """Take the guidance out of the context, and store what the precheck has spent and found."""
         check.forget()
         self.run.spent += check.usage
         self.run.guidance, self.check = check.feedback, None
+
+
+def looks_at_context(work: Work) -> bool:
+    """Return whether an attempt will look at its context, as far as that is known beforehand."""
+    step, shape = work.step, work.processing
+    own = (*step.processors.prompt_processors, *step.processors.output_processors, *step.plugins, *step.validators)
+    reads = (work.reply, step.input, work.conversation, work.invariants, shape and shape.precheck.enabled)
+    return bool(any(reads) or _writes(work) or not all(map(is_answer_reader, own)) or takes_context(work.agent))
+
+
+def _writes(work: Work) -> bool:
+    """Return whether the output goes into the context by more than its step's name."""
+    return bool(work.step.sink_to or work.step.updates_context or work.conversation is not None)
 
 
 def _own(step: Step) -> list[Any]:
@@ -362,5 +401,6 @@ STAGES: Final = (
     _PLUGINS,
     Stage("validator", StepAttempt.consult_validators, applies=attrgetter("work.step.validators")),
     Stage("system", StepAttempt.write_context, is_bounded=False),
+    Stage("validator", StepAttempt.check_invariants, applies=attrgetter("work.invariants")),
 )
 REDIRECTED: Final = (_CHOOSE, _RUN_AGENT, _READ, _PROCESS, _PLUGINS)

@@ -6,25 +6,23 @@ It only saves time: workers sweep by themselves, and the health check can be mad
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from celery.beat import Scheduler
 
+from flujo_client.config.manager import Settings
 from flujo_client.contract.envelope import TASK_HEALTH_CHECK, TASK_SWEEP
 from flujo_client.transport.wire import SERIALIZER
 from flujo_worker.app import FlujoWorker
 from flujo_worker.cli.parent import follow, parent_option
 from flujo_worker.liveness.heartbeat import Heartbeat
 
-if TYPE_CHECKING:
-    from flujo_client.config.manager import Settings
-
 SWEEP_EVERY_S = 10.0
 
 
 class ObservedScheduler(Scheduler):
-    """Keeps the schedule in memory, for it is ours and constant, and tells the heartbeat of whatever was sent."""
+    """Holds the schedule in memory, because it is constant, and notifies the heartbeat of whatever was sent."""
 
     def __init__(self, *args: Any, heartbeat: Heartbeat, **kwargs: Any) -> None:
         self._heartbeat = heartbeat

@@ -6,19 +6,23 @@ import shutil
 import sys
 import time
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from flujo_client.api.client import FlujoClient
+from flujo_client.api.handle import RunHandle
 from flujo_client.api.operations import look_at
 from flujo_client.cli.format import counted, short
 from flujo_client.cli.output import print_status, say, show, show_json, stderr
 from flujo_client.cli.render import trace_tree
 from flujo_client.config.manager import ConfigManager
 from flujo_client.contract.limits import UsageLimits
+from flujo_client.contract.records import RunRecord, ScopeRecord
+from flujo_client.contract.results import PipelineResult
 from flujo_client.embedded.local import Fleet
 from flujo_client.errors import WaitTimedOut
 from flujo_client.gateway import requests
@@ -26,14 +30,7 @@ from flujo_worker.cli.terminal import answer_at_terminal, need_terminal
 from flujo_worker.demo.license_audit import ASKED, EACH, REFERENCE, TO_APPROVE, Audited, AuditFinding
 from flujo_worker.demo.license_facts import installed_distributions
 from flujo_worker.demo.report import answers, approval, findings_of, killed_text, notes, outline, report, spent, summary
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from flujo_client.api.handle import RunHandle
-    from flujo_client.contract.records import RunRecord, ScopeRecord
-    from flujo_client.contract.results import PipelineResult
-    from flujo_worker.demo.ruling import Ruling
+from flujo_worker.demo.ruling import Ruling
 
 PATIENCE_S = 300.0
 LOOK_EVERY_S = 0.2
@@ -161,7 +158,7 @@ class WatchedAudit:
 
 
 def _say_next(run: RunHandle) -> None:
-    """Say what to type next, with `flujo` where it is."""
+    """Print what to type next, with the path of `flujo`."""
     flujo = Path(sys.executable).with_name("flujo")
     if shutil.which("flujo") == str(flujo):
         program = "flujo"
@@ -181,6 +178,6 @@ def _shares_text(shares: Mapping[int, int]) -> str:
 
 
 def _shape(finding: AuditFinding, ruling: Ruling | None) -> dict[str, Any]:
-    """One finding; `approved` is null where no approval was needed."""
+    """Return one finding; `approved` is null where no approval was needed."""
     approved = ruling.approved if ruling is not None and finding.category in TO_APPROVE else None
     return {"category": finding.category, "approved": approved, **finding.model_dump(mode="json")}

@@ -1,23 +1,19 @@
-"""`flujo worker --drain`: tell workers to stop in order, wherever they run, and wait until they have."""
+"""`flujo worker --drain`: ask workers to stop in order, wherever they run, and wait until they have."""
 
 from __future__ import annotations
 
 import socket
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from flujo_client.cli.format import counted
 from flujo_client.cli.output import OK, RUNTIME, say
+from flujo_client.config.manager import Settings
 from flujo_client.embedded.local import join_services
 from flujo_client.errors import ServiceUnreachable
 from flujo_worker.errors import StoreError
 from flujo_worker.store.postgres.stop_requests import StopRequests
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from flujo_client.config.manager import Settings
 
 LOOK_EVERY_S = 0.2
 MARGIN_S = 30.0
@@ -25,7 +21,7 @@ MARGIN_S = 30.0
 
 
 def drain(settings: Settings, names: Sequence[str]) -> int:
-    """Tell workers to stop, by id or host, those of this host without names; return the exit code once they have, or should have."""
+    """Ask workers to stop, by id or host, those of this host without names; return the exit code once they have, or should have."""
     settings = join_services(settings)
     names, at_once = names or [socket.gethostname()], threading.Event()
     at_once.set()

@@ -1,4 +1,4 @@
-"""`flujo migrate`: bring the database up to this code."""
+"""`flujo migrate`: migrate the database to this code's schema."""
 
 from __future__ import annotations
 
@@ -8,15 +8,23 @@ from flujo_client.cli.output import say, show_json
 from flujo_client.config.manager import ConfigManager
 from flujo_client.embedded.local import join_services
 from flujo_worker.store.migrate import migrate
+from flujo_worker.store.roles import PREFIX
 
 
 @click.command("migrate")
 @click.option("--ignore-workers", is_flag=True, help="Also apply migrations that live workers are too old for.")
+@click.option(
+    "--roles",
+    metavar="[PREFIX]",
+    is_flag=False,
+    flag_value=PREFIX,
+    help=f"Also create roles with the least rights, or update them; their names begin with PREFIX, '{PREFIX}' by default.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print what was applied as JSON.")
-def command(*, ignore_workers: bool, as_json: bool) -> None:
-    """Bring the database up to this code. Safe to run from many processes at once, and under running workers."""
+def command(*, ignore_workers: bool, roles: str | None, as_json: bool) -> None:
+    """Migrate the database to this code's schema. Safe to run from many processes at once, and under running workers."""
     settings = join_services(ConfigManager().settings())
-    done = migrate(settings.database(), ignore_workers=ignore_workers)
+    done = migrate(settings.database(), ignore_workers=ignore_workers, roles=roles)
     if done.waiting:
         names, workers = ", ".join(map(str, done.waiting)), ", ".join(done.workers)
         say(f"{names} waits until older workers have stopped: {workers}. Restart them, then run `flujo migrate` again.")
@@ -25,5 +33,7 @@ def command(*, ignore_workers: bool, as_json: bool) -> None:
         return
     for each in done.applied:
         say(f"applied {each}")
-    if not done.applied and not done.waiting:
+    if done.roles:
+        say(f"granted {', '.join(done.roles)}")
+    elif not done.applied and not done.waiting:
         say("nothing to do")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import time
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
 import click
 
@@ -15,16 +16,13 @@ from flujo_worker.domain.retention import STATUSES, KeepRule
 from flujo_worker.store.migrate import require_current
 from flujo_worker.store.postgres.store import PostgresStore
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 AT_ONCE: Final = 100
 TOLD_EVERY_S: Final = 2.0
 _SECONDS: Final = {"h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
 
 
 def _age(_: click.Context, __: click.Parameter, given: str) -> float:
-    """Read a number of hours, days or weeks as seconds. Less than an hour is no choice: a worker may still be telling of its run."""
+    """Read a number of hours, days or weeks as seconds. Less than an hour is refused: a worker may still be writing events of the run."""
     found = re.fullmatch(r"([1-9]\d{0,4})([hdw])", given)
     if found is None:
         raise click.BadParameter(f"'{given}' is not a number of hours, days or weeks such as 12h, 30d or 8w")
@@ -42,15 +40,18 @@ def _age(_: click.Context, __: click.Parameter, given: str) -> float:
 def command(*, older_than: float, statuses: Sequence[str], pipeline: str | None, dry_run: bool, as_json: bool) -> None:
     """Delete ended runs, with all that is theirs and all their child runs. Runs that are live stay, and so do their parents.
 
-    Safe under running workers, and to be interrupted and repeated.
+    With `retention.keep_summaries`, a summary of each stays. Safe under running workers, and to be interrupted and repeated.
     """
     rules = [KeepRule(status, older_than, pipeline) for status in statuses or STATUSES]
-    url = join_services(ConfigManager().settings()).database()
+    settings = join_services(ConfigManager().settings())
+    url = settings.database()
     require_current(url)
     store = PostgresStore(url, pool_max=1).open()
     try:
         found = store.count_aged_runs(rules)
-        gone = 0 if dry_run else _prune(store, rules, sum(found.values()))
+        gone = (
+            0 if dry_run else _prune(store, rules, sum(found.values()), is_summarized=settings.retention.keep_summaries)
+        )
     finally:
         store.close()
     if as_json:
@@ -62,10 +63,10 @@ def command(*, older_than: float, statuses: Sequence[str], pipeline: str | None,
     say(f"would delete {sum(found.values())} runs with their child runs" if dry_run else f"deleted {gone} runs")
 
 
-def _prune(store: PostgresStore, rules: Sequence[KeepRule], expected: int) -> int:
+def _prune(store: PostgresStore, rules: Sequence[KeepRule], expected: int, *, is_summarized: bool) -> int:
     """Delete until nothing is left to delete; child runs count too."""
     gone, told_at = 0, time.monotonic()
-    while pruned := store.prune_runs(rules, AT_ONCE):
+    while pruned := store.prune_runs(rules, AT_ONCE, is_summarized=is_summarized):
         gone += len(pruned)
         if time.monotonic() - told_at > TOLD_EVERY_S:
             told_at = time.monotonic()

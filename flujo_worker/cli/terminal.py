@@ -40,7 +40,7 @@ def answer_at_terminal(run: RunHandle, approval: Approval) -> None:
     """Ask until the answer is one, and give it to the run.
 
     Raises:
-        click.Abort: the person went away. The question stays open, and a message says how to answer it later.
+        click.Abort: the person left. The question stays open, and a message says how to answer it later.
     """
     click.echo(printable(approval.message), err=True)
     try:

@@ -8,30 +8,34 @@ from __future__ import annotations
 
 import signal
 import threading
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from flujo_client.api.client import FlujoClient
 from flujo_client.cli.format import counted
 from flujo_client.cli.output import OK, RUNTIME, say
-from flujo_client.config.manager import ConfigManager
+from flujo_client.cli.watching import CODE, WATCH, WatchedFiles
+from flujo_client.config.manager import ConfigManager, Settings
+from flujo_client.embedded import Embedded
 from flujo_client.embedded.local import Fleet, migrate, open_services
+from flujo_client.errors import ServiceUnreachable
+from flujo_client.gateway import requests
 
-if TYPE_CHECKING:
-    from flujo_client.embedded import Embedded
-
-LOOK_EVERY_S = 1.0
+LOOK_EVERY_S = 0.5
 LOG = "workers.log"
 
 
 @click.command("up")
 @click.option("--workers", type=click.IntRange(1, 64), default=2, show_default=True, help="Worker processes.")
-def command(*, workers: int) -> int:
+@click.option(WATCH, "is_watching", is_flag=True, help="Restart the workers whenever code in this folder changes.")
+def command(*, workers: int, is_watching: bool) -> int:
     """Start embedded services where none are set, migrate, and keep worker processes and a beat running until interrupted."""
     stopping = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopping.set())
+    files = WatchedFiles(Path.cwd(), CODE) if is_watching else None
     settings, services = open_services(ConfigManager().settings())
     try:
         migrate(settings)
@@ -41,16 +45,13 @@ def command(*, workers: int) -> int:
             say(f"postgres  {settings.database_url}")
             say(f"redis     {settings.broker_url}")
             say(f"workers   {workers} and a beat" + (f", logging to {log}" if log else ""))
-            if services is not None and not services.is_owner:
-                say(
-                    f"the services of this folder already run under process {services.owner_pid}; this adds workers and a beat"
-                )
-            say(
-                "up; Ctrl-C stops everything"
-                if services is None or services.is_owner
-                else "up; Ctrl-C stops what this command added"
-            )
-            code = _supervise(stopping, services, fleet, beat)
+            owner = services.owner_pid if services is not None and not services.is_owner else None
+            if owner is not None:
+                say(f"the services of this folder already run under process {owner}; this adds workers and a beat")
+            if files is not None:
+                say(f"watching  {counted(len(files), 'file')}")
+            up = f"up; Ctrl-C stops {'everything' if owner is None else 'what this command added'}"
+            code = _supervise(stopping, settings, services, (fleet, beat), files, up)
         if code == OK:
             say("stopped; runs continue with the next worker")
         return code
@@ -59,16 +60,37 @@ def command(*, workers: int) -> int:
             services.stop()
 
 
-def _supervise(stopping: threading.Event, services: Embedded | None, fleet: Fleet, beat: Fleet) -> int:
-    """Look after all of it until it is to stop, or a service has ended; gives the exit code."""
+def _supervise(
+    stopping: threading.Event,
+    settings: Settings,
+    services: Embedded | None,
+    fleets: tuple[Fleet, Fleet],
+    files: WatchedFiles | None,
+    up: str,
+) -> int:
+    """Supervise all processes until they are to stop, or a service has ended; return the exit code. Say `up` once a worker takes messages."""
+    (fleet, beat), is_up = fleets, False
     while not stopping.wait(LOOK_EVERY_S):
         if services is not None and (ended := services.how_they_ended()):
             say(
                 f"{ended}\nstopping the workers; `flujo up` starts everything again, and runs continue from where they were"
             )
             return RUNTIME
+        if not is_up and (is_up := _takes_messages(settings, fleet)):
+            say(up)
+        if files is not None and (changed := files.changes()):
+            say(f"changed: {changed}; restarting the workers")
+            fleet.renew()
         if dead := fleet.mend():
             say(f"{counted(dead, 'worker process')} ended and {'was' if dead == 1 else 'were'} replaced")
         if beat.mend():
             say("the beat died and was replaced")
     return OK
+
+
+def _takes_messages(settings: Settings, fleet: Fleet) -> bool:
+    """Return whether a worker of a fleet is up; no where Postgres does not answer, which is waited for."""
+    ours = {process.pid for process in fleet.processes}
+    with suppress(ServiceUnreachable), FlujoClient(settings) as client:
+        return any(each.is_live and each.pid in ours for each in client.ask(requests.workers()))
+    return False

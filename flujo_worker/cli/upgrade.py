@@ -1,11 +1,12 @@
-"""`flujo runs upgrade`: bring many runs under another plan of their pipeline, whatever they wait for."""
+"""`flujo runs upgrade`: move many runs to another plan of their pipeline, whatever they wait for."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from contextlib import closing
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, nullcontext
+from typing import Final, NamedTuple
 
 import click
 
@@ -13,18 +14,14 @@ from flujo_client.api.client import FlujoClient
 from flujo_client.cli.lookup import find_run
 from flujo_client.cli.output import RUNTIME, say, show_json, show_value
 from flujo_client.config.manager import ConfigManager
+from flujo_client.contract.plan import Plan
 from flujo_client.embedded.local import join_services
 from flujo_client.errors import ConfigurationError
 from flujo_client.gateway import plan_requests, requests
 from flujo_client.gateway.plan_requests import RunOfPlan, StoredPlan
+from flujo_worker.cli.context_trial import ContextTrial, ReadingStore
 from flujo_worker.coordinator.code_changes import CarryOnResult, CodeChanges
 from flujo_worker.errors import Unreadable
-from flujo_worker.store.postgres.store import PostgresStore
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from flujo_client.contract.plan import Plan
 
 MOST: Final = 1_000_000
 TOLD_EVERY_S: Final = 1.0
@@ -32,7 +29,7 @@ WORDS: Final = {"moved": "moved", "unneeded": "not needed", "busy": "refused", "
 
 
 class Upgraded(NamedTuple):
-    """What became of one run."""
+    """The result for one run."""
 
     id: str
     verdict: str
@@ -49,7 +46,11 @@ class Upgraded(NamedTuple):
     "--limit", type=click.IntRange(1, MOST), default=MOST, metavar="N", help="The most runs to move, oldest first."
 )
 @click.option("--to", "fingerprint", metavar="FINGERPRINT", help="The plan, by the beginning of its fingerprint; the newest of the pipeline when not given.")  # fmt: skip
-@click.option("--dry-run", is_flag=True, help="Show what would happen to them, and change nothing.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Show what would happen to them, migrations of contexts included, and change nothing.",
+)
 @click.option(
     "--all", "every", is_flag=True, help="All live runs; required unless runs, a pipeline or a status are named."
 )
@@ -67,7 +68,7 @@ def command(  # noqa: PLR0913 - one for each option
     every: bool,
     as_json: bool,
 ) -> None:
-    """Bring live runs under the newest plan of their pipeline: paused ones too, and those in a wait or in the middle of a fan-out.
+    """Move live runs to the newest plan of their pipeline: paused ones too, and those in a wait or in the middle of a fan-out.
 
     Each is moved, refused (with the reason), or needs nothing. Exit code 1: some were refused. A run is moved whole or not at all, and the
     command may be repeated.
@@ -75,7 +76,11 @@ def command(  # noqa: PLR0913 - one for each option
     if not (runs or pipeline or status or every):
         raise click.UsageError("name runs, a --pipeline or a --status, or give --all for every live run")
     settings = join_services(ConfigManager().settings())
-    with FlujoClient() as client, closing(PostgresStore(settings.database(), pool_max=1).open()) as store:
+    with (
+        FlujoClient() as client,
+        closing(ReadingStore(settings.database(), pool_max=1).open()) as store,
+        closing(ContextTrial(settings, store)) if dry_run else nullcontext() as trial,
+    ):
         target = client.ask(plan_requests.plan(fingerprint)) if fingerprint else None
         changes = CodeChanges(
             store,
@@ -87,7 +92,7 @@ def command(  # noqa: PLR0913 - one for each option
             plan_requests.cohort(pipeline=pipeline, status=status, limit=limit)
         )  # fmt: skip
         targets = _Targets(client, target)
-        done = list(_shown(_upgrade(changes, found, targets, dry_run=dry_run), len(found), is_quiet=as_json))
+        done = list(_shown(_upgrade(changes, found, targets, trial), len(found), is_quiet=as_json))
     counts = Counter(each.verdict for each in done)
     if as_json:
         show_json([each._asdict() for each in done])
@@ -122,7 +127,7 @@ def _named(client: FlujoClient, runs: Sequence[str]) -> list[RunOfPlan]:
 
 
 def _upgrade(
-    changes: CodeChanges, runs: Iterable[RunOfPlan], targets: _Targets, *, dry_run: bool
+    changes: CodeChanges, runs: Iterable[RunOfPlan], targets: _Targets, trial: ContextTrial | None
 ) -> Iterator[Upgraded]:
     for run in runs:
         plan = targets.of(run)
@@ -130,14 +135,16 @@ def _upgrade(
             result = CarryOnResult("refused", f"that plan belongs to another pipeline than '{run.reference}'")
         else:
             try:
-                result = changes.carry_on(run.id, plan, tries=dry_run)
+                result = changes.carry_on(run.id, plan, tries=trial is not None)
+                if trial is not None and result.verdict != "refused" and (misfit := trial.refusal(run, plan)):
+                    result = CarryOnResult("refused", misfit)
             except Unreadable as error:
                 result = CarryOnResult("refused", error.message)
         yield Upgraded(run.id, WORDS[result.verdict], result.reason)
 
 
 def _shown(done: Iterator[Upgraded], count: int, *, is_quiet: bool) -> Iterator[Upgraded]:
-    """Tell how far it is, and each refusal, as they come."""
+    """Print the progress, and each refusal, as they come."""
     told_at = time.monotonic()
     for number, each in enumerate(done, 1):
         if each.verdict == "refused" and not is_quiet:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 
@@ -16,6 +17,8 @@ from flujo_worker.cli.drain import drain
 from flujo_worker.cli.parent import follow, parent_option
 from flujo_worker.consumer.pool import POOL
 
+COLLECT_EVERY = 10_000
+"""Objects between garbage collections. With Python's 700, hundreds of attempts in flight are searched again and again."""
 INTERRUPTED = "Warm SIGINT"
 """A stop in order, for which Celery has the exit code of a crash: one Ctrl-C."""
 
@@ -73,6 +76,7 @@ def command(  # noqa: PLR0913 - one for each option
     if names:
         raise click.UsageError("worker names are accepted only with --drain")
     follow(parent)
+    gc.set_threshold(COLLECT_EVERY)
     if concurrency is None and pool == "prefork" and "concurrency" not in settings.worker.model_fields_set:
         concurrency = os.cpu_count()
     given = {"concurrency": concurrency, "build": build}

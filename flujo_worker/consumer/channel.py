@@ -60,14 +60,14 @@ class Capacity:
         self._hub = hub
 
     def has_room(self) -> bool:
-        """Tell whether a slot is free; if none is, the next `wake` wakes the hub. Called by the hub's thread."""
+        """Return whether a slot is free; if none is, the next `wake` wakes the hub. Called by the hub's thread."""
         if self._slots.free > 0:
             return True
         self._is_awaited = True
         return self._slots.free > 0  # a slot that became free before the line above woke no one
 
     def wake(self) -> None:
-        """Tell the hub that a slot is free again, if it waits for one. Safe to call from any thread, as often as you like."""
+        """Notify the hub that a slot is free again, if it waits for one. Safe to call from any thread, any number of times."""
         if self._is_awaited and self._hub is not None:
             self._is_awaited = False
             self._hub.call_soon(_look_again)
@@ -126,7 +126,7 @@ class BulkChannel(stock.Channel):
         self.read: Callable[[bytes, str], Any] = _read
         """Makes the message of an item of a queue, or None where it is not to be delivered."""
         self.take: Callable[[Any, str], bool] = _take_nothing
-        """Takes a message of a queue at once, or tells that it goes the long way: through kombu's consumers and Celery's."""
+        """Takes a message of a queue at once, or returns that it has to pass through kombu's consumers and Celery's."""
         self._bulk_request = lru_cache(self._write_bulk_request)
         self._is_limited = False
         self._asked: str | None = None

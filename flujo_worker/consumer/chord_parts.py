@@ -1,7 +1,7 @@
 """The parts of chords, counted in Celery's result backend for many attempts at once.
 
 What Celery's tracer does for each task by itself: `on_chord_part_return`, one round trip each. Here all parts but the last of each chord
-go in one round trip; the last goes Celery's own way, which rings when the count is full.
+go in one round trip; the last is counted by Celery itself, which signals when the count is full.
 """
 # ruff: noqa: SLF001 - the backend has no public door to its script
 

@@ -56,7 +56,7 @@ class Gate:
         self._pool: AttemptPool | None = None
 
     def guard(self, consumer: Any) -> None:
-        """Stand before a consumer that is about to read; once for each connection that it makes."""
+        """Guard a consumer that is about to read; once for each connection that it makes."""
         transport = consumer.connection.transport
         if isinstance(consumer.pool, AttemptPool):
             self._pool = consumer.pool
@@ -93,7 +93,7 @@ class Gate:
         return receive()
 
     def _pop(self, read: Callable[..., Any], separator: str, connection: Any, command: str, **options: Any) -> Any:
-        """Read an answer of Redis; give nothing instead of an item that does not pass, as if the list had been empty."""
+        """Read an answer of Redis; return nothing instead of an item that does not pass, as if the list had been empty."""
         answer = read(connection, command, **options)
         if command != "BRPOP" or not answer:
             return answer
@@ -106,7 +106,7 @@ class Gate:
         return self._screened(item, is_ours=self._is_ours(queue))
 
     def _hear(self, read: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        """Read a broadcast; give nothing instead of one that does not pass. Remote control is never compressed."""
+        """Read a broadcast; return nothing instead of one that does not pass. Remote control is never compressed."""
         answer = read(*args, **options)
         if not answer or not isinstance(answer[-1], bytes):
             return answer
@@ -127,7 +127,7 @@ class Gate:
         return screen(item, is_ours=is_ours, own=self._own, others=others, max_bytes=self._max_bytes)
 
     def _handle(self, consumer: Any, handle: Callable[[Any], Any], message: Any) -> Any:
-        """Hand a message to Celery; one in our lists that it does not know, or fails on, is refused.
+        """Pass a message to Celery; one in our lists that it does not know, or fails on, is refused.
 
         A KeyError is the message's, though kombu counts it among the errors of a connection.
         """
@@ -171,7 +171,7 @@ def guarding(gate: Gate) -> type[bootsteps.StartStopStep]:
 
 
 class SafeConsumer(Consumer):
-    """The consumer of an app of our own: nothing in its log tells what is in a message."""
+    """The consumer of our own app: its log never shows the contents of a message."""
 
     refuse: Callable[[WireError, Any], None]
     """The gate's, which is there before anything is read."""
@@ -180,4 +180,8 @@ class SafeConsumer(Consumer):
         self.refuse(WireError(f"Celery cannot read it: {type(error).__name__}", reason="unhandled"), message)
 
     def on_decode_error(self, message: Any, error: Exception) -> None:
+        if str((message.delivery_info or {}).get("exchange")).endswith(_PIDBOX):
+            # Workers of other apps greet all workers of the broker: not for us, and nothing that is missing.
+            logger.info("ignored a remote control command that this worker does not accept: %s", error)
+            return
         self.refuse(WireError(str(error), reason="undecodable"), message)

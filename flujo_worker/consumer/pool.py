@@ -78,12 +78,12 @@ class Held:
 
     @property
     def part(self) -> Part | None:
-        """What its chord counts when it has closed a branch."""
+        """Return what its chord counts when it has closed a branch."""
         group = self.headers["group"]
         return None if group is None else Part(self.id, group, self.headers["group_index"], self.chord)
 
     def info(self, safe: bool = False) -> dict[str, Any]:  # noqa: ARG002, FBT001, FBT002 - Celery's signature
-        """Tell what `celery inspect active` shows of a request; a body is never shown."""
+        """Return what `celery inspect active` shows of a request; a body is never shown."""
         return {
             "id": self.id,
             "name": self.name,
@@ -99,7 +99,7 @@ class Held:
 
 
 class Shortcut(NamedTuple):
-    """How messages of a task are taken past Celery's consumer: whether they may be, and what takes one or tells that it cannot."""
+    """How a task's messages bypass Celery's consumer: whether they may, and what takes one or returns that it cannot."""
 
     is_open: Callable[[], bool]
     take: Callable[[Mapping[str, Any]], bool]
@@ -110,7 +110,7 @@ class AttemptPool(TaskPool, Taker):
 
     Attributes:
         shortcuts: for each of our tasks, what takes a message of it past Celery's consumer.
-        screen: gives the message of an item of a queue, or raises WireError.
+        screen: returns the message of an item of a queue, or raises WireError.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -124,17 +124,17 @@ class AttemptPool(TaskPool, Taker):
 
     @property
     def free(self) -> int:
-        """How many more messages this process can take now."""
+        """Return how many more messages this process can take now."""
         return int(self.limit) - (self._taken - self._done)
 
     def serve(self, carrier: Carrier, engine: Engine) -> None:
-        """Have messages carried out by this process's host, on its engine's loop, from now on."""
+        """Let this process's host carry out messages, on its engine's loop, from now on."""
         self._carrier, self._engine = carrier, engine
         if isinstance(carrier.effects, LoopEffects):
             carrier.effects.taker = self
 
     def can_skip_tracer(self, task: Any, consumer: Any) -> bool:
-        """Tell whether Celery's tracer can be left out unnoticed."""
+        """Return whether Celery's tracer can be left out unnoticed."""
         events = consumer.event_dispatcher
         return (
             self._carrier is not None
@@ -145,7 +145,7 @@ class AttemptPool(TaskPool, Taker):
         )
 
     def take_unread(self, message: Mapping[str, Any], _queue: str) -> bool:
-        """Take a message as it came from Redis, and tell whether it was one to take."""
+        """Take a message as it came from Redis, and return whether it was taken."""
         shortcut = self.shortcuts.get((message.get("headers") or {}).get("task", ""))
         return shortcut is not None and shortcut.take(message)
 
@@ -161,7 +161,7 @@ class AttemptPool(TaskPool, Taker):
         return str(message["headers"]["id"]) if self.take_unread(message, queue) else None
 
     def take(self, held: Held, refusals: Refusals) -> None:
-        """Give the engine a message."""
+        """Pass a message to the engine."""
         self._count()
         state.task_reserved(held)
         state.task_accepted(held)
@@ -174,7 +174,7 @@ class AttemptPool(TaskPool, Taker):
         return applied
 
     def on_start(self) -> None:
-        """Have messages taken by free slots."""
+        """Let free slots take messages."""
         self.app.amqp.Connection = connection_for(self._capacity)
 
     def on_stop(self) -> None:
@@ -216,5 +216,5 @@ class AttemptPool(TaskPool, Taker):
 
     @property
     def info(self) -> dict[str, Any]:
-        """What `celery inspect stats` tells of the pool."""
+        """Return what `celery inspect stats` shows of the pool."""
         return {**super().info, "attempts": self._taken - self._done}

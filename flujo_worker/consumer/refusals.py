@@ -1,4 +1,4 @@
-"""What becomes of a message that is refused: it is logged without its body, counted, and kept aside in a bounded list.
+"""Handling of refused messages: each is logged without its body, counted, and stored in a bounded list.
 
 Nothing here may fail or delay the caller: a Redis that does not take the copy leaves the line in the log.
 """
@@ -41,7 +41,7 @@ class Refusals:
         try:
             self._dead_letters.add(error.reason, item, queue=queue, detail=detail)
         except RedisError as failure:
-            logger.info("the refused message was not kept: %s", failure)
+            logger.info("the refused message was not stored: %s", failure)
 
     def record_message(self, error: WireError, message: Any) -> None:
         """Record a message that kombu has read."""
@@ -50,7 +50,7 @@ class Refusals:
 
 
 def _written(message: Any) -> bytes:
-    """Write a message for people: what it says of itself first, and of its body the beginning."""
+    """Write a message for people: its own description first, then the beginning of its body."""
     raw = getattr(message, "_raw", None) or {}
     body = str(raw.get("body") or "")
     headers = {name: value for name, value in raw.items() if name != "body"}

@@ -1,7 +1,7 @@
 """What an item of a queue's list must be before Celery may read it. Pure: bytes in, the message or a refusal out.
 
 kombu takes whatever lies in a Redis list for a message: what is none ends the worker, and a body with a `compression` header is
-unpacked before anybody asks who signed it. Every message that Celery writes passes.
+unpacked before its signature is checked. Every message that Celery writes passes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MOST_AROUND = 256 * 1024
 _LONGEST_TAG = 255
 _NESTING = frozenset((dict, list))
 _TYPED = "__type__"
-"""The key by which kombu's JSON tells a date, a UUID or whatever an app has registered."""
+"""The key by which kombu's JSON marks a date, a UUID or whatever an app has registered."""
 _ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _PADDING = 2
 _BASE64 = "base64"
@@ -139,7 +139,7 @@ def _flaw_of_body(message: dict[str, Any], properties: dict[str, Any]) -> str | 
 
 
 def _is_plain_base64(body: bytes) -> bool:
-    """Tell whether a body is base64 as everybody writes it: in a quarter of the time that decoding takes."""
+    """Return whether a body is base64 as everybody writes it: in a quarter of the time that decoding takes."""
     text = body.rstrip(b"=")
     return len(body) % 4 == 0 and len(body) - len(text) <= _PADDING and not text.translate(None, _ALPHABET)
 

@@ -1,4 +1,4 @@
-"""What a Celery worker does with our attempts when it stops: those that do not end within a grace time are handed back.
+"""What a Celery worker does with our attempts when it stops: it says so, and those that do not end within a grace time are handed back.
 
 Celery's own pools, and ours, wait for what runs without a limit. In: the start of an orderly stop, whatever caused it; out: a call.
 """
@@ -18,13 +18,16 @@ HAND_BACK: Final = signal.SIGUSR2
 """The signal to the processes of a prefork pool. Celery and billiard use SIGUSR1 there, and take SIGTERM for themselves."""
 
 
-def handing_back(after_s: float, hand_back: Callable[[Any], object]) -> type[bootsteps.StartStopStep]:
-    """Return the worker's step that calls `hand_back` with the worker, so many seconds after it began to stop."""
+def handing_back(
+    after_s: float, hand_back: Callable[[Any], object], *, on_stopping: Callable[[], object]
+) -> type[bootsteps.StartStopStep]:
+    """Return the worker's step that calls `on_stopping` when it begins to stop, and `hand_back` with the worker so many seconds later."""
 
     class HandingBack(bootsteps.StartStopStep):
         requires = ("celery.worker.components:Pool",)
 
         def close(self, worker: Any) -> None:
+            on_stopping()
             timer = threading.Timer(after_s, hand_back, (worker,))
             timer.name, timer.daemon = "flujo-hand-back", True
             timer.start()

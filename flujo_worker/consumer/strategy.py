@@ -55,7 +55,7 @@ def strategy(task: Any, app: Any, consumer: Any, *, refusals: Refusals) -> Calla
         pool.take(Held(message.headers, given[-1], (embed or {}).get("chord"), queue, consumer.hostname), refusals)
 
     def take_unread(item: Mapping[str, Any]) -> bool:
-        """Take what can be taken. What cannot goes the long way, on which it is refused if need be."""
+        """Take what can be taken. The rest passes through Celery's consumer, which refuses it if necessary."""
         message = Unread(item)
         with suppress(WireError):
             message.headers = checked_headers(task.name, message)
@@ -94,7 +94,7 @@ class Unread:
 
     @cached_property
     def payload(self) -> Any:
-        """What its body says; raises whatever a decoder raises."""
+        """Return what its body says; raises whatever a decoder raises."""
         body: Any = self._item.get("body")
         if self._item["properties"].get("body_encoding") == "base64":
             body = base64.b64decode(body or "")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from flujo_client.contract.carry_on import compatible
-from flujo_client.contract.plan_difference import differences
+from flujo_client.contract.code_difference import all_differences
 from flujo_worker.domain.carry_on import move
 from flujo_worker.errors import Unreadable
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.carry_on import Obstacle
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.plan import OnChange, Plan
+    from flujo_client.contract.plan_difference import Difference
     from flujo_client.contract.run_state import RunState
     from flujo_worker.domain.carry_on import PlanMove
     from flujo_worker.domain.values import FanOut
@@ -32,7 +33,7 @@ SHOWN: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class CarryOnResult:
-    """What became of a run whose code has changed.
+    """The result for a run whose code has changed.
 
     moved: it continues under the new plan. unneeded: it goes by that plan already, or has ended. busy: something of it runs under the old plan, or
     moved it meanwhile; ask again. refused: for `reason`.
@@ -43,14 +44,15 @@ class CarryOnResult:
 
 
 class CodeChanges:
-    """Brings runs under another plan of their pipeline.
+    """Moves runs to another plan of their pipeline.
 
     Args:
-        store: where runs stand.
+        store: where runs are stored.
         send: publishes.
         on_change: what becomes of the runs of pipelines that do not say.
         control_queue: where starts go.
-        worker: gives this process's present incarnation; None: an operator, who may move a run to any plan, whatever the policy.
+        worker: returns this process's present incarnation; None: an operator, who may move a run to any plan, whatever the policy.
+        record: stores which code the steps of a pipeline have here, by its reference.
     """
 
     def __init__(
@@ -61,19 +63,21 @@ class CodeChanges:
         on_change: OnChange,
         control_queue: str,
         worker: Callable[[], str] | None = None,
+        record: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._store, self._send, self._worker = store, send, worker
-        self._on_change, self._control_queue = on_change, control_queue
+        self._on_change, self._control_queue, self._record = on_change, control_queue, record
         self._adopted: set[str] = set()
+        self._recorded: set[str] = set()
 
     def carry_on(self, run: str, plan: Plan, *, mine: str | None = None, tries: bool = False) -> CarryOnResult:
-        """Bring a run under a plan if its rules and its policy allow it.
+        """Move a run to a plan if its rules and its policy allow it.
 
         Args:
             run: the run.
             plan: the plan of the code that is here.
             mine: the attempt of it that this worker has claimed, and not begun.
-            tries: only tell what would become of it.
+            tries: only return what would happen.
 
         Raises:
             Unreadable: what is in its rows cannot be read.
@@ -85,14 +89,15 @@ class CodeChanges:
             old = self._store.plan(state.fingerprint)
             if old is None:
                 raise Unreadable(f"no plan with fingerprint {state.fingerprint}")
-            refused = self._refused(old, plan, state, mine)
+            changed = self._changed(old, plan, state)
+            refused = self._refused(old, plan, state, mine, changed)
             if refused is not None:
                 self._adopt(state.reference, plan)
                 return refused
             if tries:
                 return CarryOnResult("moved")
             worker = None if self._worker is None else self._worker()
-            planned = move(old, plan, state, control_queue=self._control_queue, worker=worker)
+            planned = move(old, plan, state, changed, control_queue=self._control_queue, worker=worker)
             match self._store.carry_on(state.reference, planned):
                 case "moved":
                     self._publish(planned)
@@ -103,10 +108,18 @@ class CodeChanges:
                     return CarryOnResult("refused", reason)
         return CarryOnResult("busy", "it changed while it was checked")
 
-    def _refused(self, old: Plan, plan: Plan, state: RunState, mine: str | None) -> CarryOnResult | None:
+    def _changed(self, old: Plan, plan: Plan, state: RunState) -> Sequence[Difference]:
+        if self._worker is not None and plan.fingerprint not in self._recorded:
+            self._record(state.reference)
+            self._recorded.add(plan.fingerprint)
+        return all_differences(old, plan, self._store.code_on_record(state.run, plan.fingerprint))
+
+    def _refused(
+        self, old: Plan, plan: Plan, state: RunState, mine: str | None, changed: Sequence[Difference]
+    ) -> CarryOnResult | None:
         policy = old.on_change or self._on_change
         if self._worker is not None and policy != "carry_on":
-            return CarryOnResult("refused", _policy(policy, old, plan))
+            return CarryOnResult("refused", _policy(policy, old, plan, changed))
         obstacles = compatible(old, plan, state, mine=mine)
         if not obstacles:
             return None
@@ -116,7 +129,7 @@ class CodeChanges:
         return CarryOnResult("refused", f"{_listed(told)}: {_names(old, plan)}")
 
     def _adopt(self, reference: str, plan: Plan) -> None:
-        """Keep the plan, so that people can be told what differs."""
+        """Store the plan, so that differences can be shown."""
         if self._worker is not None and plan.fingerprint not in self._adopted:
             self._store.adopt_plan(reference, plan, self._worker())
             self._adopted.add(plan.fingerprint)
@@ -130,11 +143,11 @@ class CodeChanges:
             self._send(envelopes, None)
 
 
-def _policy(policy: OnChange, old: Plan, plan: Plan) -> str:
+def _policy(policy: OnChange, old: Plan, plan: Plan, changed: Sequence[Difference]) -> str:
+    words = _shortened([str(each) for each in changed])
     if policy == "pin":
-        return f"it is pinned to the code that it was started with, so only a worker with that code takes it: {_names(old, plan)}"
-    changed = [str(each) for each in differences(old, plan)]
-    return f"its code has changed ({_shortened(changed)}), and its pipeline parks such runs: {_names(old, plan)}; `flujo runs upgrade` moves it"
+        return f"it is pinned to the code that it was started with, so only a worker with that code takes it ({words}): {_names(old, plan)}"
+    return f"its code has changed ({words}), and its pipeline parks such runs: {_names(old, plan)}; `flujo runs upgrade` moves it"
 
 
 def _names(old: Plan, plan: Plan) -> str:

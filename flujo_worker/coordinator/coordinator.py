@@ -15,7 +15,6 @@ from flujo_client.config.run_settings import RunSettings, settings_of
 from flujo_client.contract.envelope import CONTROL_QUEUE, Envelope
 from flujo_client.contract.join_signal import JoinSignal
 from flujo_client.contract.outcome import Event, Fault, Outcome
-from flujo_client.contract.plan import Backoff
 from flujo_client.contract.records import LIVE_RUN
 from flujo_client.errors import FlujoError
 from flujo_client.transport.chords import NO_LANE
@@ -31,11 +30,11 @@ from flujo_worker.runtime.fault_text import clean
 from flujo_worker.user_code.code_registry import put_bounded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from typing import Literal
 
     from flujo_client.contract.envelope import RunHeader
-    from flujo_client.contract.plan import Plan
+    from flujo_client.contract.plan import Backoff, Plan
     from flujo_worker.domain.values import (
         BranchClosed,
         CacheEntry,
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
         NextAttempt,
         ReadScope,
     )
-    from flujo_worker.ports import Committed, Replies, Store, Verdict
+    from flujo_worker.ports import Admitted, Committed, Replies, Store, Verdict
     from flujo_worker.runtime.effects import Effects
 
     Send = Callable[[Sequence[Envelope], FanOut | None], None]
@@ -60,7 +59,7 @@ _RAISED = (UserCodeFailed, UserCodePaused)
 
 @dataclass(frozen=True, slots=True)
 class ConcludeResult:
-    """What became of a notice. `counts`: the delivery is its chord's part, for it closed a branch and left the lane empty."""
+    """The result of a notice. `counts`: the delivery is its chord's part, for it closed a branch and left the lane empty."""
 
     verdict: Verdict
     counts: bool = False
@@ -79,8 +78,8 @@ class UserCodeAnswers(Protocol):
         `replies` reads what people have answered at the place where the decision began.
         """
 
-    def store_result(self, ticket: RunHeader, entry: CacheEntry) -> Event:
-        """Store in the cache what was merged, and tell what became of it."""
+    def store_result(self, ticket: RunHeader, entry: CacheEntry) -> Event | None:
+        """Store in the cache what was merged, if there is anything, and return the result."""
 
 
 class Coordinator:
@@ -93,8 +92,9 @@ class Coordinator:
         backoff: the waits of steps that set none of their own.
         inline: the size in bytes above which a value is stored once and pointed at.
         control_queue: where starts and joins go.
-        on_hooks_due: called when a commit may have left something that hooks are to be told.
+        on_hooks_due: called when a commit may have left hook calls to be made.
         on_merged: called with each decision that was committed here.
+        on_gated_end: called with a run that has passed gates, once its end is committed here.
         effects: how commits, sends and answers are waited for; in the calling thread when None.
     """
 
@@ -109,12 +109,13 @@ class Coordinator:
         control_queue: str = CONTROL_QUEUE,
         on_hooks_due: Callable[[], None] = lambda: None,
         on_merged: Callable[[Decision], None] = lambda _: None,
+        on_gated_end: Callable[[str], None] = lambda _: None,
         effects: Effects | None = None,
     ) -> None:
         self.effects = effects or BlockingEffects(store, send)
         self._store, self._send, self._evaluator, self._backoff = store, send, evaluator, backoff
         self._inline, self._control_queue, self._on_hooks_due = inline, control_queue, on_hooks_due
-        self._on_merged = on_merged
+        self._on_merged, self._on_gated_end = on_merged, on_gated_end
         self._plans: dict[str, Plan] = {}
 
     def conclude(self, notice: AttemptReport) -> ConcludeResult:
@@ -122,7 +123,7 @@ class Coordinator:
         return self.effects.run(self.merge(notice))
 
     async def merge(self, notice: AttemptReport) -> ConcludeResult:
-        """Merge what came of an attempt, and publish what follows.
+        """Merge an attempt's outcome, and publish what follows.
 
         Returns:
             merged: done. repeated: it had been done. stale or stopped: refused, only the spend was recorded.
@@ -140,10 +141,7 @@ class Coordinator:
         committed = await effects.commit(decision)
         if committed.verdict not in ("merged", "repeated"):
             return await self._late(notice, committed.verdict)
-        if committed.verdict == "merged":
-            self._on_merged(decision)
-        if decision.end is not None or any(each.question for each in decision.next):
-            self._on_hooks_due()
+        self._announce(decision, committed)
         if committed.breach is not None:
             await effects.call(self.handle_proactive_cancellation, ticket, committed.breach)
             return ConcludeResult(committed.verdict)
@@ -166,10 +164,29 @@ class Coordinator:
             self._on_hooks_due()
             self._signal_parent(run, by="sweeper")
 
+    def admit(self, ended: Collection[str] | None = None, again: Collection[str] = ()) -> Admitted:
+        """Let waiting runs begin where there is room for them, and publish their first messages.
+
+        Args:
+            ended: runs that have ended just now; None: look for all places that no one holds any more.
+            again: gates to look at besides those of the places.
+        """
+        admitted = self._store.admit(ended, again=again)
+        if envelopes := self._store.envelopes(admitted.keys):
+            failpoints.hit("runs_admitted")
+            self._send(envelopes, None)
+        return admitted
+
+    def release_permit(self, key: str, limit: str) -> None:
+        """Let attempts that wait at a concurrency limit begin where the end of this one has left room, and publish them."""
+        offered = self._store.release_permit(key, limit)
+        if offered and (envelopes := self._store.envelopes(offered)):
+            self._send(envelopes, None)
+
     def break_off(self, run: str, error: Exception, *, key: str | None = None, fence: int | None = None) -> bool:
         """Fail a run that no worker can continue: what is in its rows cannot be read, or nothing that follows from it can be merged.
 
-        With a fence only if that attempt is still at work under it; tell whether the run was broken off here. Were this process gone
+        With a fence only if that attempt is still at work under it; return whether the run was broken off here. Were this process gone
         after the mark, a sweep would wind it down.
         """
         message = clean(error.message if isinstance(error, FlujoError) else str(error))
@@ -201,7 +218,7 @@ class Coordinator:
         return self.conclude(AttemptReport(envelope, fence, Outcome("lost", fault=fault)))
 
     def signal_join(self, run: str, fan_out: str, *, by: str) -> bool:
-        """Have a fan-out joined if all its branches are closed, or an import if its child run has ended; tell whether that was so.
+        """Signal the join of a fan-out whose branches are all closed, or of an import whose child run has ended; return whether it was signalled.
 
         The message is published here.
         """
@@ -222,12 +239,12 @@ class Coordinator:
         self.signal_join(run, fan_out, by=by)
 
     async def is_aborted(self, envelope: Envelope) -> bool:
-        """Tell whether a fan-out that this work is in was aborted."""
+        """Return whether a fan-out that this work is in was aborted."""
         run = envelope.ticket.run
         return bool(await self.effects.aborted_among([(run, fan_out) for fan_out in envelope.lanes]))
 
     def counts(self, envelope: Envelope) -> bool:
-        """Tell whether this very attempt closed its branch and left the lane empty: what a redelivery must know."""
+        """Return whether this very attempt closed its branch and left the lane empty: what a redelivery must know."""
         if not envelope.lanes:
             return False
         fan_out = max(envelope.lanes, key=len)
@@ -237,11 +254,11 @@ class Coordinator:
         return self._store.is_last_of_lane(envelope.ticket.run, branch, envelope.key)
 
     def _cache_results(self, decision: Decision) -> None:
-        """Give the cache what was merged, before whatever comes next can ask for it."""
+        """Store in the cache what was merged, before anything that follows can ask for it."""
         envelope = decision.notice.envelope
-        kept = [self._evaluator.store_result(envelope.ticket, each) for each in decision.cache_entries]
-        if kept:
-            self._store.note(envelope.ticket.run, kept, key=envelope.key)
+        stored = [self._evaluator.store_result(envelope.ticket, each) for each in decision.cache_entries]
+        if events := [each for each in stored if each is not None]:
+            self._store.note(envelope.ticket.run, events, key=envelope.key)
 
     def _signal_parent(self, run: str, *, by: str) -> None:
         """Let the run that waits for one that has ended, if any, continue."""
@@ -253,6 +270,16 @@ class Coordinator:
         if child is not None:
             failpoints.hit("before_parent_ring")
             self.signal_join(child.parent_run, child.parent_address, by=by)
+
+    def _announce(self, decision: Decision, committed: Committed) -> None:
+        """Notify those who act on a commit, whether or not its messages are published."""
+        ticket = decision.notice.envelope.ticket
+        if committed.verdict == "merged":
+            self._on_merged(decision)
+        if decision.end is not None or any(each.question for each in decision.next):
+            self._on_hooks_due()
+        if decision.end is not None and ticket.is_gated:
+            self._on_gated_end(ticket.run)
 
     async def _decide(self, notice: AttemptReport) -> Decision:
         fingerprint, recorded = notice.envelope.ticket.fingerprint, RecordedAnswers()
@@ -272,7 +299,7 @@ class Coordinator:
     def _backoff_of(self, notice: AttemptReport) -> Backoff:
         """Return the waits of steps that set none of their own: the run's, else this process's."""
         table = notice.envelope.ticket.settings
-        return self._backoff if table is None else Backoff(**dict(settings_of(table, _NO_SETTINGS).retry))
+        return self._backoff if table is None else settings_of(table, _NO_SETTINGS).backoff
 
     def _answer(self, envelope: Envelope, request: CallUserCode | ReadScope, recorded: RecordedAnswers) -> Any:
         """Answer one question; a refusal is an answer too."""

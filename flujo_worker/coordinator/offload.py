@@ -17,7 +17,7 @@ WORTH_SHARING = 512
 
 
 def offload_large_values(decision: Decision, inline: int) -> tuple[Decision, list[Packed]]:
-    """Return the decision with references, and the values that are to be kept for them.
+    """Return the decision with references, and the values that are to be stored for them.
 
     Args:
         decision: what was decided.

@@ -1,6 +1,6 @@
-"""What was said while a decision was made: answers, which a replay reads instead of asking, and lines, which are the run's story.
+"""The record of a decision: answers, which a replay reads instead of asking, and log lines, which become the run's events.
 
-It must not ask anybody. In: each question with its answer, and what was logged meanwhile. Out: the decision with both.
+It must not ask anything itself. In: each question with its answer, and what was logged meanwhile. Out: the decision with both.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class RecordedAnswers:
     events: list[Event] = field(default_factory=list)
 
     def note(self, call: CallUserCode, answer: Any, events: Sequence[Event]) -> None:
-        """Note an answer, which may be a refusal, and what was logged on the way to it."""
+        """Record an answer, which may be a refusal, and what was logged on the way to it."""
         self.answers.append({"role": call.role, "path": call.path, **_noted(answer)})
         self.events.extend(events)
 

@@ -9,14 +9,14 @@
 
 With the setting `demo_model` (FLUJO_DEMO_MODEL) the agent asks that model; without it a scripted one that derives its answer from
 the metadata it was sent, and writes it the untidy way models do, so the report is true either way. What fails for one distribution is
-told in the report. The demo does not wait for an answer: the question gets its default after a second; `ASKED` waits.
+shown in the report. The demo does not wait for an answer: the question gets its default after a second; `ASKED` waits.
 `license_audit.yaml` is the same pipeline as a blueprint.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence  # noqa: TC003 - looked up when the steps are called
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -63,7 +63,7 @@ as when only classifiers name the licence, or when the name leaves open which ve
 
 
 class AuditFinding(BaseModel):
-    """What came of one distribution. `note` is what to do; without a verdict the audit failed, and it says why."""
+    """The result for one distribution. `note` is what to do; without a verdict the audit failed, and it says why."""
 
     distribution: str
     version: str = ""
@@ -72,7 +72,7 @@ class AuditFinding(BaseModel):
 
     @property
     def category(self) -> str:
-        """The verdict's category, or `failed`."""
+        """Return the verdict's category, or `failed`."""
         return self.verdict.category if self.verdict else FAILED
 
 
@@ -143,7 +143,7 @@ def what_follows(verdict: LicenseVerdict, _context: Audit) -> str:
 
 
 def attention(verdict: LicenseVerdict) -> str:
-    """Say why a person should look at it."""
+    """Return why a person should look at it."""
     actions = {
         "proprietary": "not free software: have a lawyer read its terms",
         "unknown": "unknown licence: ask its authors",

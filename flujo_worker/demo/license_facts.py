@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Iterable, Iterator
 from importlib import metadata as installed
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from packaging.utils import canonicalize_name
 from pydantic import BaseModel, ConfigDict, Field
@@ -27,9 +28,6 @@ from flujo_worker.demo.license_names import (
     offers_choice,
     spelled,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 FIELD_CHARS = 4000
 FILE_CHARS = 3000
@@ -59,7 +57,7 @@ class _Value(BaseModel):
 
 
 class LicenseFile(_Value):
-    """The beginning of a licence file; `name` is its path below the place where the distribution keeps them."""
+    """The beginning of a licence file; `name` is its path below the place where the distribution has them."""
 
     name: str
     text: str
@@ -112,7 +110,7 @@ def read_metadata(name: str) -> DistributionMetadata:
 
 
 def derive_verdict(metadata: DistributionMetadata) -> LicenseVerdict:
-    """Say what licence the metadata proves: the expression, else classifiers, else the field, else the files' text.
+    """Return the licence that the metadata proves: the expression, else classifiers, else the field, else the files' text.
 
     A verdict keeps its words and loses its confidence if the licence files contradict it, if nothing but classifiers says it, or if
     it leaves open which variant of a licence is meant.
@@ -124,7 +122,7 @@ def derive_verdict(metadata: DistributionMetadata) -> LicenseVerdict:
 
 
 def _most(metadata: DistributionMetadata, verdict: LicenseVerdict) -> float:
-    """Say how sure one can be of a verdict at most."""
+    """Return the highest possible confidence in a verdict."""
     in_files = {kind for name in _in_files(metadata) if (kind := category_of(name.spdx)) != "unknown"}
     if in_files and verdict.category not in in_files:
         return 0.5
@@ -133,9 +131,9 @@ def _most(metadata: DistributionMetadata, verdict: LicenseVerdict) -> float:
 
 
 def evidence_holds(metadata: DistributionMetadata, verdict: LicenseVerdict) -> bool:
-    """Tell whether the verdict's quote is in what the metadata says about licences; line breaks do not count.
+    """Return whether the verdict's quote is in what the metadata says about licences; line breaks do not count.
 
-    Without a quote only `unknown` stands.
+    Without a quote only `unknown` is accepted.
     """
     quote = _flat(verdict.evidence)
     if not quote:
@@ -237,7 +235,7 @@ def _verdict(metadata: DistributionMetadata, found: Iterable[LicenceName], confi
 
 
 def _refined(metadata: DistributionMetadata, spdx: str) -> str:
-    """Say which BSD it is, if the field or the files tell."""
+    """Return which BSD licence it is, if the field or the files name it."""
     if spdx != "LicenseRef-BSD":
         return spdx
     declared = {name.spdx for name in (*named(metadata.license_text[:_SHORT_CHARS]), *_in_files(metadata))}
@@ -251,7 +249,7 @@ def _offers_choice(metadata: DistributionMetadata) -> bool:
 
 
 def duties(verdict: LicenseVerdict) -> str:
-    """Say what each copyleft family that the licence names requires of those who pass the software on; empty if it names none that is known.
+    """Return what each copyleft family in the licence requires of those who pass the software on; empty if it names no known one.
 
     It is not legal advice.
     """

@@ -7,10 +7,8 @@ by, and categories.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Literal, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
+from typing import Literal, NamedTuple
 
 Category = Literal["permissive", "copyleft", "proprietary", "unknown"]
 
@@ -31,7 +29,7 @@ _PERMISSIVE = """
 """.split()  # noqa: SIM905 - a table of words
 _PERMISSIVE_BY_LOWER = {name.lower(): name for name in _PERMISSIVE}
 _COPYLEFT = re.compile(r"(?i)([AL]?GPL|MPL|EPL|EUPL|CDDL|OSL|CECILL|CC-BY-SA)(-|$)")
-# A family of licences, without the version or the clauses that tell which one.
+# A family of licences, without the version or the clauses that distinguish them.
 _VAGUE = re.compile(r"(?<![\w-])(LicenseRef-BSD|[AL]?GPL)(?![\w-])")
 _PROPRIETARY = re.compile(r"(?i)LicenseRef-Proprietary|(BUSL|SSPL|Elastic|PolyForm|CC-BY-NC)-")
 
@@ -64,7 +62,7 @@ def spelled(expression: str) -> str:
 
 
 def is_vague(expression: str) -> bool:
-    """Tell whether an SPDX expression names a family of licences, and leaves open which one it is."""
+    """Return whether an SPDX expression names a family of licences, and leaves open which one it is."""
     return bool(_VAGUE.search(expression))
 
 
@@ -134,7 +132,7 @@ _CHOICE = re.compile(r"(?i)\bdual\b|\beither\b|\bor\b(?! (any )?(later|lesser))|
 
 
 def offers_choice(text: str) -> bool:
-    """Tell whether a short text speaks of a choice between licences."""
+    """Return whether a short text speaks of a choice between licences."""
     return bool(_CHOICE.search(text))
 
 

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.markup import escape
 from rich.table import Table
 
 from flujo_client.cli.format import cost, counted
-from flujo_worker.demo.license_audit import SURE
+from flujo_client.contract.approval import Approval
+from flujo_client.contract.limits import UsageLimits
+from flujo_client.contract.trace import TraceNode
+from flujo_worker.demo.license_audit import SURE, Audited, AuditFinding
 from flujo_worker.demo.ruling import ruling_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from flujo_client.contract.approval import Approval
-    from flujo_client.contract.limits import UsageLimits
-    from flujo_client.contract.trace import TraceNode
-    from flujo_worker.demo.license_audit import Audited, AuditFinding
 
 _OUTLINED = ("id", "attempts")
 ORDER = ("permissive", "copyleft", "proprietary", "unknown", "failed")
@@ -47,7 +42,7 @@ def report(groups: Mapping[str, Sequence[AuditFinding]], *, is_full: bool = True
 
 
 def is_to_be_seen(finding: AuditFinding) -> bool:
-    """Tell whether a person should look at a finding: anything but a permissive licence that the model was sure of."""
+    """Return whether a person should look at a finding: anything but a permissive licence that the model was sure of."""
     return finding.category != "permissive" or finding.verdict is None or finding.verdict.confidence < SURE
 
 
@@ -64,7 +59,7 @@ def outline(trace: TraceNode) -> TraceNode:
 
 
 def killed_text(pid: int | None, again: int) -> str:
-    """Say what became of the worker that was to be killed.
+    """Describe what happened to the worker that was to be killed.
 
     Args:
         pid: the process that was killed; None when the run was over before.
@@ -91,14 +86,14 @@ def notes(groups: Mapping[str, Sequence[AuditFinding]]) -> Table:
 
 
 def approval(found: Audited, questions: Sequence[Approval]) -> str:
-    """Say what became of the question about licences that are proprietary or unknown."""
+    """Describe the result of the question about licences that are proprietary or unknown."""
     if found.ruling is None:
         return "No licence is proprietary or unknown, so no approval was needed."
     return ruling_text(found.ruling, is_answered=any(each.state == "answered" for each in questions))
 
 
 def spent(tokens: int, cost_usd: float, limits: UsageLimits) -> str:
-    """Say what of the budget was used, as it was measured."""
+    """Describe how much of the budget was used, as measured."""
     dollars, most = limits.total_cost_usd_limit or 0.0, limits.total_tokens_limit or 0
     return f"Spent {cost(cost_usd)} of {cost(dollars)}, and {tokens:,} of {most:,} tokens."
 
@@ -126,7 +121,7 @@ def answers(trace: TraceNode, names: Sequence[str]) -> Table:
 
 
 def _came(attempt: TraceNode) -> tuple[str, str] | None:
-    """Say what AROS did about an attempt's answer, in the words of its events; None where it had nothing to do."""
+    """Describe what AROS did with an attempt's answer, in the terms of its events; None where it had nothing to do."""
     done = [event.data for event in attempt.events if event.name == "output.coercion.success"]
     refused = [event.data for event in attempt.events if event.name == "output.coercion.fail"]
     if refused:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from flujo_worker.demo.license_audit import AuditFinding
 
 MOST = 20
@@ -28,7 +27,7 @@ BY_DEFAULT = Ruling(approved=False, note="no answer came in time")
 
 
 def ask_about(findings: Sequence[AuditFinding]) -> str:
-    """Say what is asked, and what about."""
+    """Return the question, with what it is about."""
     lines = [f"  {_about(each)}" for each in findings[:MOST]]
     more = [f"  … and {len(findings) - MOST} more"] if len(findings) > MOST else []
     return "\n".join(["These licences are proprietary or unknown:", *lines, *more, "May they be used?"])
@@ -48,7 +47,7 @@ def read_ruling(text: str) -> Ruling:
 
 
 def ruling_text(ruling: Ruling, *, is_answered: bool) -> str:
-    """Say what was ruled, and whether anybody did."""
+    """Describe the ruling, and whether a person gave it."""
     what = "Approved" if ruling.approved else "Not approved"
     why = f": {ruling.note}" if ruling.note else ""
     return f"{what}{why}." if is_answered else f"{what} by default{why}. `flujo demo --ask` waits for your answer."

@@ -1,23 +1,22 @@
 """The ways models answer when they are asked for JSON: what the demo's offline model says, so that AROS has something to do.
 
 Pure, and the same for the same question: which way is taken follows from the distribution's name. In: the true verdict; out: a text
-that says it, tidily or not. A model that is told what was wrong with its answer answers properly.
+that says it, tidily or not. A model that receives what was wrong with its answer answers properly.
 """
 
 from __future__ import annotations
 
 import json
 import zlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from flujo_worker.demo.license_facts import LicenseVerdict
 
 
 def untidy_reply(verdict: LicenseVerdict, question: str, *, asked_again: bool) -> str:
-    """Say a verdict in the way that this question gets."""
+    """Write a verdict in the style that this question gets."""
     text = verdict.model_dump_json()
     ways = _WAYS if not asked_again else (_as_asked,)
     return ways[zlib.crc32(question.encode()) % len(ways)](text)

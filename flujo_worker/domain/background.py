@@ -1,17 +1,12 @@
-"""A step in the background: a run of its own begins in the commit that comes to it, and the pipeline continues (ADR 19)."""
+"""A step in the background: a separate run begins in the commit that reaches it, and the pipeline continues (ADR 19)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from flujo_client.contract.plan import Node
 from flujo_worker.domain import child_run
-from flujo_worker.domain.draft import Kind
+from flujo_worker.domain.draft import DecisionBuilder, Kind, ScopeState, Steps
 from flujo_worker.domain.flow import give_up, open_container, succeed
 from flujo_worker.domain.values import CallUserCode, UserCodeFailed
-
-if TYPE_CHECKING:
-    from flujo_client.contract.plan import Node
-    from flujo_worker.domain.draft import DecisionBuilder, ScopeState, Steps
 
 
 def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:

@@ -4,7 +4,7 @@
                                    ▲                            │
                                    └─────────a probe failed─────┘
 
-A `turn` begins with each opening and each closing. Who was let through tells of it under the turn it was let through in: what began
+A `turn` begins with each opening and each closing. A call is reported under the turn in which it was let through: what began
 before the breaker turned says nothing of how the service is now. Calls are counted in ten parts of the window, so that what is kept
 stays small however many there are; none counts for longer than the window.
 """
@@ -52,7 +52,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Breaker:
-    """One breaker as it stands.
+    """The state of one breaker.
 
     Attributes:
         state: closed, open or half open.
@@ -95,7 +95,7 @@ class BreakerReport:
 
 
 def request_permit(breaker: Breaker, rules: Rules, now: float) -> tuple[Breaker, Permit]:
-    """Ask to call the service: let through, as a probe if it is half open, or told to wait."""
+    """Ask to call the service: it is let through, as a probe if the breaker is half open, or has to wait."""
     if breaker.state == "closed":
         return breaker, Permit(breaker.turn)
     if breaker.state == "open":
@@ -110,7 +110,7 @@ def request_permit(breaker: Breaker, rules: Rules, now: float) -> tuple[Breaker,
 
 
 def report(breaker: Breaker, rules: Rules, now: float, breaker_report: BreakerReport) -> Breaker:
-    """Tell how calls went; what began under an earlier turn moves nothing but the time that the service asked for."""
+    """Return the breaker after these calls; calls from an earlier turn change nothing but the wait that the service asked for."""
     asked_until = now + min(breaker_report.asked_s, LONGEST_S) if breaker_report.asked_s else 0.0
     if breaker.state == "open":
         return replace(breaker, until=max(breaker.until, asked_until))
@@ -122,7 +122,7 @@ def report(breaker: Breaker, rules: Rules, now: float, breaker_report: BreakerRe
 
 
 def spread(wait_s: float, rules: Rules, name: str) -> float:
-    """Seconds that this one waits, so that a thousand that wait do not come back at once; the same for the same name."""
+    """Return the seconds that this one waits, so that a thousand that wait do not come back at once; the same for the same name."""
     return wait_s + rules.recovery_s * SPREAD * draw(name)
 
 

@@ -9,21 +9,19 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final
 
 from flujo_client.address import AttemptKey
 from flujo_client.contract.limits import cost_exceeded, dollars, money, tokens_exceeded
-from flujo_client.contract.outcome import Fault
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from flujo_client.contract.outcome import Usage
+from flujo_client.contract.outcome import Fault, Usage
 
 CODE = "USAGE_LIMIT_EXCEEDED"
 ZERO = Decimal(0)
+BYTES_PER_TOKEN: Final = 3
+"""Fewer than in most texts: what is set aside in excess is returned."""
 Place = tuple[str, str]
 _NUMBER = re.compile(r"#\d+")
 
@@ -59,7 +57,7 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """One budget as it stands."""
+    """The state of one budget."""
 
     scope: str
     limit_usd: Decimal | None = None
@@ -70,22 +68,22 @@ class Budget:
 
     @property
     def counted(self) -> Amount:
-        """What the limit bounds."""
+        """Return what the limit bounds."""
         return self.settled + self.reserved
 
     @property
     def left(self) -> tuple[Decimal | None, int | None]:
-        """What may still be reserved, in US dollars and in tokens; None where that is not limited."""
+        """Return what may still be reserved, in US dollars and in tokens; None where that is not limited."""
         usd = None if self.limit_usd is None else self.limit_usd - self.counted.usd
         return usd, None if self.limit_tokens is None else self.limit_tokens - self.counted.tokens
 
     @property
     def spent(self) -> Amount:
-        """All that was spent, overrun and all."""
+        """Return all that was spent, including the overrun."""
         return self.settled + self.overrun
 
     def fits(self, requested: Amount) -> bool:
-        """Tell whether that may be reserved."""
+        """Return whether that may be reserved."""
         after = self.counted + requested
         return (self.limit_usd is None or after.usd <= self.limit_usd) and (
             self.limit_tokens is None or after.tokens <= self.limit_tokens
@@ -110,7 +108,7 @@ class Budget:
 
 
 def refusal(budget: Budget, requested: Amount) -> Fault:
-    """Why an attempt is not begun: what it asks for does not fit any more."""
+    """Return why an attempt is not begun: what it asks for does not fit any more."""
     after = budget.counted + requested
     limit_usd, limit_tokens = budget.limit_usd, budget.limit_tokens
     if limit_usd is not None and after.usd > limit_usd:
@@ -127,7 +125,7 @@ def refusal(budget: Budget, requested: Amount) -> Fault:
 
 
 def breach(budgets: Iterable[Budget]) -> tuple[Fault, dict[str, Any]] | None:
-    """Why the run fails whose attempt has passed a limit, with the event's data; None where none is passed."""
+    """Return why a run fails whose attempt exceeded a limit, with the event's data; None if none is exceeded."""
     for budget in budgets:
         if budget.limit_usd is not None and budget.overrun.usd > 0:
             figures = _violation("cost_usd", budget.scope, float(budget.limit_usd), float(budget.spent.usd))
@@ -173,7 +171,7 @@ def learned(spent: Iterable[tuple[str, Usage]], *, least: int, quantile: float) 
 
     Args:
         spent: attempts' keys, with what each spent in all.
-        least: attempts that a place needs to be told of.
+        least: attempts that a place needs to be included.
         quantile: the share of attempts that cost no more than is expected, above 0 and up to 1.
     """
     found: defaultdict[Place, list[Usage]] = defaultdict(list)

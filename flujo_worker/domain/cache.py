@@ -1,7 +1,10 @@
-"""A cached step: what a step gave before, or the step, whose success is then kept.
+"""A cached step: an earlier result, or the step, whose success is then stored.
 
 Where steps are run again on purpose, in the bodies of loops and the states of machines, the cache is passed by. What is kept is
 written after the commit, so that nothing is in a cache that was not merged.
+
+Of equal calls at the same time one runs the step. The others look again, at growing intervals, until the result is there, or the one
+that runs it has given up its lease or let it expire, or they have waited for as long as two leases: then they run it themselves.
 """
 
 from __future__ import annotations
@@ -9,28 +12,36 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
+from flujo_client.pipeline.cache import SINGLE_FLIGHT_S
 from flujo_client.pipeline.reference import bare
 from flujo_client.serial import canonical
 from flujo_worker.domain.draft import Kind
 from flujo_worker.domain.flow import enter as begin
 from flujo_worker.domain.flow import finish, give_up, open_child, open_container, same
 from flujo_worker.domain.values import Cached, CacheEntry, CallUserCode, UserCodeFailed
+from flujo_worker.domain.waiting import FIRST_AGAIN, next_number
 
 if TYPE_CHECKING:
     from flujo_client.contract.plan import Node
-    from flujo_client.serial import Tree
+    from flujo_client.serial import Packed, Tree
     from flujo_worker.domain.draft import DecisionBuilder, ScopeState, Steps, StepsWithResult
 
-ABSENT = "absent"
+ABSENT, IN_FLIGHT = "absent", "in_flight"
+LEASES = 2
+"""For so many leases a call waits for equal ones: when the first holder has died, the next one still serves all others."""
+FIRST_WAIT_S, LONGEST_WAIT_S = 0.25, 4.0
 KEY = "cache_key"
 _UNORDERED = frozenset({"map", "set", "frozenset"})
 
 
 def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
-    """Go on with what is kept, or begin the step."""
+    """Continue with the stored result, wait for an equal call that runs the step, or begin it."""
+    found = None if _is_repeated(draft, scope) else (yield from _look_up(draft, scope, node))
+    if found is not None and found.why == IN_FLIGHT:
+        _wait(draft, scope, node, found)
+        return
     container = open_container(draft, scope, node)
-    if not _is_repeated(draft, scope):
-        found = yield from _look_up(draft, scope, node)
+    if found is not None:
         if found.output is not None:
             draft.emit("flujo.cache.hit", step=node.name, key=found.key)
             yield from finish(draft, container, found.output, found.context, cache_hit=True)
@@ -42,8 +53,10 @@ def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
 
 
 def closed(draft: DecisionBuilder, container: ScopeState, node: Node, body: ScopeState) -> Steps:
-    """Have a success kept, and continue with it. A failure is never kept, and hands up what it would without a cache."""
+    """Store a success, and continue with it. A failure is never stored, and is passed up as without a cache."""
     if body.status != "succeeded":
+        if KEY in container.metadata:
+            draft.cache_entries.append(_entry(draft, container, node))
         yield from give_up(draft, container, body.fault, context=body.context)
         return
     if KEY in container.metadata:
@@ -52,7 +65,7 @@ def closed(draft: DecisionBuilder, container: ScopeState, node: Node, body: Scop
 
 
 def _look_up(draft: DecisionBuilder, scope: ScopeState, node: Node) -> StepsWithResult:
-    """Ask for what is kept of this step for this input. Whatever goes wrong there, the step is run."""
+    """Ask for the stored result of this step for this input. If that fails for any reason, the step is run."""
     ticket = draft.notice.envelope.ticket
     dependencies = {
         "tenant": ticket.tenant,
@@ -63,8 +76,16 @@ def _look_up(draft: DecisionBuilder, scope: ScopeState, node: Node) -> StepsWith
         "aros": ticket.aros,
         "has_context": scope.context is not None,
     }
+    lease_s = node.rules.get("single_flight_s", SINGLE_FLIGHT_S)
+    flight = None
+    if _waited_s(next_number(draft, scope, node.name)) < LEASES * lease_s:
+        flight = {
+            "holder": _holder(draft, f"{scope.address}/{node.name}" if scope.address else node.name),
+            "lease_s": lease_s,
+        }
+    data = {"told": dependencies, "flight": flight}
     try:
-        return (yield CallUserCode("cached", node.path, (scope.output, scope.context), {"told": dependencies}))
+        return (yield CallUserCode("cached", node.path, (scope.output, scope.context), data))
     except UserCodeFailed as refused:
         return Cached(why=refused.fault.type_name)
 
@@ -77,12 +98,38 @@ def _store_result(draft: DecisionBuilder, container: ScopeState, node: Node, bod
         except UserCodeFailed as refused:
             data = {"step": node.name, "reason": refused.fault.type_name}
             draft.emit("flujo.cache.not_stored", "warning", **data)
+            draft.cache_entries.append(_entry(draft, container, node))
             return
-    draft.cache_entries.append(CacheEntry(node.path, container.metadata[KEY], body.output, patch))
+    draft.cache_entries.append(_entry(draft, container, node, body.output, patch))
+
+
+def _entry(draft: DecisionBuilder, container: ScopeState, node: Node, *result: Packed | None) -> CacheEntry:
+    return CacheEntry(node.path, container.metadata[KEY], _holder(draft, container.address), *result)
+
+
+def _holder(draft: DecisionBuilder, address: str) -> str:
+    return f"{draft.notice.envelope.ticket.run}:{address}"
+
+
+def _wait(draft: DecisionBuilder, scope: ScopeState, node: Node, found: Cached) -> None:
+    """Begin again a little later; the sequence stays where it is."""
+    number = next_number(draft, scope, node.name)
+    wait_s = _wait_s(number)
+    draft.work(scope, node, kind="start", number=number, delay_s=wait_s)
+    draft.emit("flujo.cache.waiting", step=node.name, key=found.key, delay_seconds=wait_s)
+
+
+def _wait_s(number: int) -> float:
+    return min(LONGEST_WAIT_S, FIRST_WAIT_S * 2.0 ** min(number - FIRST_AGAIN, 10))
+
+
+def _waited_s(number: int) -> float:
+    """Return how long a call has waited before the work with that number would begin."""
+    return sum(map(_wait_s, range(FIRST_AGAIN, number)))
 
 
 def _is_repeated(draft: DecisionBuilder, scope: ScopeState) -> bool:
-    """Tell whether it is in a body that is run again and again."""
+    """Return whether it is in a body that is run again and again."""
     location = draft.location(scope)
     while location.container is not None:
         if location.container.spec.revisits:

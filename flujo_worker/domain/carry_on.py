@@ -1,4 +1,4 @@
-"""How a run comes under another plan: what of its rows moves with it. Pure. In: two plans and where the run stands. Out: the move."""
+"""How a run moves to another plan: what changes in its rows. Pure. In: two plans and the run's state. Out: the move."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from flujo_client.address import AttemptKey
-from flujo_client.contract.plan_difference import differences
 from flujo_client.contract.run_state import Whereabouts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from flujo_client.contract.plan import Node, Plan
+    from flujo_client.contract.plan_difference import Difference
     from flujo_client.contract.run_state import AttemptPlace, RunState
 
 TOLD = 20
@@ -29,7 +29,7 @@ class MovedAttempt:
 
     @property
     def is_anew(self) -> bool:
-        """Tell whether it begins anew, at another step."""
+        """Return whether it begins anew, at another step."""
         return self.key != str(self.new)
 
 
@@ -40,7 +40,7 @@ class PlanMove:
     Attributes:
         state: where it stood when that was judged; the move is made only if it still does.
         attempts: those of its open attempts that change.
-        changes: what differs between the plans, in words.
+        changes: descriptions of the differences between the plans.
         rewrites: whether something differs that was run under the old plan.
         worker: the worker that moves it, which must not have been started before the old plan was taken up; None for an operator.
     """
@@ -57,12 +57,13 @@ def move(
     old: Plan,
     new: Plan,
     state: RunState,
+    changed: Sequence[Difference],
     *,
     control_queue: str,
     worker: str | None = None,
 ) -> PlanMove:
-    """Make the move of a run that may continue under a new plan."""
-    changed, where = differences(old, new), Whereabouts(old, state)
+    """Make the move of a run that may continue under a new plan; `changed` is all that differs."""
+    where = Whereabouts(old, state)
     rewrites = any(each.effect != "option" and where.position(each) == "before" for each in changed)
     moved = tuple(_moved(new, state, control_queue))
     words = tuple(map(str, changed))

@@ -1,4 +1,4 @@
-"""A child run: a step of a run that is a run of its own.
+"""A child run: a step of a run that is a separate run.
 
 An imported pipeline is one that its parent waits for, a step in the background one that its parent does not wait for (ADR 19). It has
 its parent's plan and code, and begins inside it, at the body of its container: that address is its root. Its id is derived, so that who
@@ -8,19 +8,14 @@ decides again decides the same.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from flujo_client.address import child_run_id
 from flujo_client.contract.outcome import Fault
+from flujo_client.contract.plan import Node
 from flujo_client.contract.records import SEQUENCE
 from flujo_client.pipeline.limits import of_task
-from flujo_worker.domain.draft import ScopeState
-from flujo_worker.domain.values import ChildRun, ReadScope
-
-if TYPE_CHECKING:
-    from flujo_client.contract.plan import Node
-    from flujo_worker.domain.draft import DecisionBuilder, StepsWithResult
-    from flujo_worker.domain.values import ChildRunRow, NextAttempt
+from flujo_worker.domain.draft import DecisionBuilder, ScopeState, StepsWithResult
+from flujo_worker.domain.values import ChildRun, ChildRunRow, NextAttempt, ReadScope
 
 BODY = "/body"
 
@@ -33,7 +28,7 @@ def id_of(draft: DecisionBuilder, container: ScopeState) -> str:
 def begin(draft: DecisionBuilder, container: ScopeState, node: Node) -> None:
     """Begin the child run that an import has opened for and waits for."""
     first = _first(draft, container, node)
-    ticket = replace(draft.notice.envelope.ticket, run=id_of(draft, container), root=first.address)
+    ticket = replace(draft.notice.envelope.ticket, run=id_of(draft, container), root=first.address, is_gated=False)
     _begin(draft, container, ChildRun(ticket, container.address, node.rules["own_run"], first))
     draft.emit("child_run.begun", step=node.name, child_run=ticket.run)
 
@@ -42,7 +37,7 @@ def launch(draft: DecisionBuilder, container: ScopeState, node: Node) -> None:
     """Begin the child run of a step in the background: its parent does not wait for it, so neither a deadline nor a budget is shared with it."""
     first, ticket, run = _first(draft, container, node), draft.notice.envelope.ticket, id_of(draft, container)
     limits = of_task(ticket.limits, run, node.path)
-    ticket = replace(ticket, run=run, root=first.address, deadline=None, limits=limits)
+    ticket = replace(ticket, run=run, root=first.address, deadline=None, limits=limits, is_gated=False)
     _begin(draft, container, ChildRun(ticket, None, node.name, first))
     container.metadata["is_background"] = True
     draft.emit("background.launched", step=node.name, task_id=run)

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from flujo_worker.domain.draft import Kind
+from flujo_client.contract.plan import Node
+from flujo_worker.domain.draft import DecisionBuilder, Kind, ScopeState, Steps, StepsWithResult
 from flujo_worker.domain.flow import call_user_code, finish, give_up, open_child, open_container, refusal, within
 from flujo_worker.domain.flow import enter as begin
 from flujo_worker.domain.values import UserCodeFailed
-
-if TYPE_CHECKING:
-    from flujo_client.contract.plan import Node
-    from flujo_worker.domain.draft import DecisionBuilder, ScopeState, Steps, StepsWithResult
 
 
 def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:

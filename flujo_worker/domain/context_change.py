@@ -1,16 +1,13 @@
 """What changed about a context model since contexts were written with it, and whether a stored context is touched by that. Pure.
 
-In: the fields that the model has, and those that it had; a context's tree. Out: differences in words.
+In: the fields that the model has, and those that it had; a context's tree. Out: descriptions of the differences.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+from typing import Any, Final, TypeAlias
 
 Fields: TypeAlias = Mapping[str, Mapping[str, Any]]
 """The fields of a model by name, each with what is known of it."""
@@ -30,6 +27,7 @@ class ContextChange:
         retyped: fields that had another type.
         required: fields that it had not, and that have no default.
         keeps_extra: the model keeps fields that it does not declare.
+        added: fields that it had not, and that have a default.
     """
 
     now: Fields
@@ -37,12 +35,19 @@ class ContextChange:
     retyped: Mapping[str, frozenset[str]]
     required: frozenset[str]
     keeps_extra: bool = False
+    added: frozenset[str] = frozenset()
 
     def __bool__(self) -> bool:
+        """Whether a context may not fit."""
         return bool(self.removed or self.retyped or self.required)
 
+    @property
+    def has_history(self) -> bool:
+        """Return whether the model ever had other fields."""
+        return bool(self or self.added)
+
     def misfits(self, tree: Any, fits: Mapping[str, bool]) -> Iterator[str]:
-        """Say what keeps a context from being read; nothing for one that was written with fields that are as they were.
+        """Yield why a context cannot be read; nothing for one that was written with unchanged fields.
 
         Args:
             tree: the context as it is stored.
@@ -62,23 +67,24 @@ def change_of(now: Fields, before: Iterable[Fields], *, keeps_extra: bool) -> Co
     """Compare the fields that a model has with all those that it had."""
     removed: dict[str, frozenset[str]] = {}
     retyped: dict[str, frozenset[str]] = {}
-    required: set[str] = set()
+    new: set[str] = set()
     for old in before:
         for name, field in old.items():
             if name not in now:
                 removed[name] = removed.get(name, frozenset()) | {field[TYPE]}
             elif field[SCHEMA] != now[name][SCHEMA]:
                 retyped[name] = retyped.get(name, frozenset()) | {field[TYPE]}
-        required |= {name for name, field in now.items() if name not in old and field[REQUIRED]}
-    return ContextChange(now, removed, retyped, frozenset(required), keeps_extra)
+        new |= now.keys() - old.keys()
+    required = frozenset(name for name in new if now[name][REQUIRED])
+    return ContextChange(now, removed, retyped, required, keeps_extra, frozenset(new) - required)
 
 
 def fields_of(tree: Any) -> Mapping[str, Any]:
-    """Return the stored fields of a model, each as a tree."""
-    fields = tree.get("v") if isinstance(tree, dict) else None
-    return fields if isinstance(fields, dict) else {}
+    """Return the stored fields of a model, extra ones too, each as a tree."""
+    sections = [tree.get("x"), tree.get("v")] if isinstance(tree, dict) else []
+    return {name: each for fields in sections if isinstance(fields, dict) for name, each in fields.items()}
 
 
 def is_of(tree: Any, model: str) -> bool:
-    """Tell whether a tree is one of a model, by its reference."""
+    """Return whether a tree is one of a model, by its reference."""
     return isinstance(tree, dict) and (tree.get("$"), tree.get("c")) == (_MODEL, model)

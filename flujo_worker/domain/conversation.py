@@ -1,4 +1,4 @@
-"""A loop's conversation: whose words are turns of it, how many its agents are told, which stay. Pure.
+"""A loop's conversation: whose messages are its turns, how many its agents receive, which are retained. Pure.
 
 It must not write a turn into a context or render one: that is `attempts/conversation.py`. In: a plan, turns, a loop's rules. Out: rules,
 turns. A token is taken to be 4 bytes of UTF-8: the same everywhere, with no model's own counting.
@@ -7,6 +7,7 @@ turns. A token is taken to be 4 bytes of UTF-8: the same everywhere, with no mod
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from flujo_client.contract import kinds
@@ -14,11 +15,9 @@ from flujo_client.contract.context import ConversationTurn
 from flujo_client.pipeline.conversation import ALL_AGENTS, LAST, LEAST_TOKENS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
-
     from flujo_client.contract.plan import Node, Plan
 
-    Rules = Mapping[str, Any]
+Rules = Mapping[str, Any]
 
 BYTES_PER_TOKEN: Final = 4
 _LEAST_SHARE, _FRAME = 40, 20
@@ -37,7 +36,7 @@ def conversation_at(plan: Plan, address: str) -> Rules | None:
 
 
 def is_revisited(plan: Plan, path: str) -> bool:
-    """Tell whether a step may run again with what it said before: it is in a loop or a state machine."""
+    """Return whether a step may run again with its earlier messages: it is in a loop or a state machine."""
     nodes, names = plan.nodes, path.split("/")
     for name, key in zip(names[:-1:2], names[1::2], strict=True):
         node = nodes.named(name)
@@ -48,7 +47,7 @@ def is_revisited(plan: Plan, path: str) -> bool:
 
 
 def role_of(rules: Rules, step: str) -> Literal["user", "assistant"] | None:
-    """Say whose turn a step's output is; None if it is not a turn."""
+    """Return whose turn a step's output is; None if it is not a turn."""
     if step in rules["users"]:
         return "user"
     return "assistant" if rules["ai"] in (LAST, ALL_AGENTS) or step in rules["steps"] else None
@@ -69,12 +68,12 @@ def _steps(nodes: Sequence[Node]) -> Iterator[Node]:
 
 
 def keeps_last_turn(loop: Node) -> bool:
-    """Tell whether only the last of what agents say in an iteration is a turn."""
+    """Return whether only the last of what agents say in an iteration is a turn."""
     return bool("conversation" in loop.rules and loop.rules["conversation"]["ai"] == LAST)
 
 
 def settled(before: Sequence[Any], after: Sequence[Any], steps: Collection[str]) -> list[Any]:
-    """Return the turns that stay of an iteration: of what these steps said as the assistant, the last.
+    """Return the turns that are retained of an iteration: of these steps' messages as the assistant, the last.
 
     Args:
         before: all turns when it began.
@@ -94,13 +93,13 @@ def _is_turn_of(turn: Any, steps: Collection[str]) -> bool:
 
 
 def tokens_of(turn: ConversationTurn) -> int:
-    """Estimate the tokens of a turn: those of the line of JSON that tells it."""
+    """Estimate the tokens of a turn: those of its line of JSON."""
     line = json.dumps({"role": turn.role, "content": turn.content}, ensure_ascii=False) + "\n"
     return -(-len(line.encode(errors="replace")) // BYTES_PER_TOKEN)
 
 
 def bounded(turns: Sequence[ConversationTurn], management: Rules) -> list[ConversationTurn]:
-    """Return what is told of a conversation: never more than `max_tokens`, in order, the newest turn always among it.
+    """Return the part of a conversation that is sent: never more than `max_tokens`, in order, the newest turn always among it.
 
     Args:
         turns: all of them, the oldest first.
@@ -131,7 +130,7 @@ def _newest(turns: Sequence[ConversationTurn], most: int) -> list[ConversationTu
 
 
 def _cut(turn: ConversationTurn, most: int) -> ConversationTurn:
-    """Keep as much of a turn's beginning as fits; at `LEAST_TOKENS` that is at least the mark that it was cut."""
+    """Cut a turn to as much of its beginning as fits; at `LEAST_TOKENS` that is at least the mark that it was cut."""
     low, high = 0, min(len(turn.content), most * BYTES_PER_TOKEN)
     while low < high:
         middle = (low + high + 1) // 2
@@ -144,7 +143,7 @@ def _first(turn: ConversationTurn, characters: int) -> ConversationTurn:
 
 
 def _summary(older: Sequence[ConversationTurn], most: int) -> list[ConversationTurn]:
-    """Tell older turns as one, each by its beginning; the newest of them where there is no room for all."""
+    """Summarize older turns as one, each by its beginning; the newest of them where there is no room for all."""
     if most < LEAST_TOKENS:
         return []
     head = ConversationTurn(role="assistant", content=f"Summary of {len(older)} earlier turns, each cut short:")

@@ -6,12 +6,14 @@ one module for each kind of node, in two tables.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Generator
 from importlib import import_module
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Any, TypeAlias
 
 from flujo_client.contract import kinds
 from flujo_client.contract.envelope import CONTROL_QUEUE
-from flujo_client.contract.plan import Backoff
+from flujo_client.contract.outcome import Fault
+from flujo_client.contract.plan import Backoff, Node, Plan
 from flujo_client.contract.records import SEQUENCE
 from flujo_client.errors import PausedException
 from flujo_worker.domain import human
@@ -19,16 +21,8 @@ from flujo_worker.domain.draft import DecisionBuilder, Kind, ScopeState, Steps
 from flujo_worker.domain.flow import cancel, close, enter, fail, give_up
 from flujo_worker.domain.retry import delay_s, may_retry
 from flujo_worker.domain.transitions import ATTEMPT, RUN, require
-from flujo_worker.domain.values import CallUserCode, CloseAttempt, Decision, ReadScope, UserCodePaused
+from flujo_worker.domain.values import AttemptReport, CallUserCode, CloseAttempt, Decision, ReadScope, UserCodePaused
 from flujo_worker.domain.waiting import carried_out, stops
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
-    from typing import Any
-
-    from flujo_client.contract.outcome import Fault
-    from flujo_client.contract.plan import Node, Plan
-    from flujo_worker.domain.values import AttemptReport
 
 Deciding: TypeAlias = "Generator[CallUserCode | ReadScope, Any, Decision]"
 
@@ -47,7 +41,7 @@ def decide(
 
     Args:
         plan: the pipeline the run was started with.
-        notice: what came of an attempt.
+        notice: an attempt's outcome.
         backoff: the waits of steps that set none of their own.
         control_queue: where starts and joins go.
     """

@@ -1,4 +1,4 @@
-"""What one decision builds up: the scopes it has read or opened, the work it makes, the story it tells.
+"""What one decision builds up: the scopes it has read or opened, the work it creates, the events it emits.
 
 Everything here is pure. What must be asked of user code or of the rows is *yielded* (`CallUserCode`, `ReadScope`) and answered by the one who runs
 the decision; the same answers give the same decision, so a replay needs neither.
@@ -6,44 +6,37 @@ the decision; the same answers give the same decision, so a replay needs neither
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from flujo_client.address import END, ROOT, is_repeated
-from flujo_client.contract.outcome import Event
+from flujo_client.contract.envelope import AttemptKind
+from flujo_client.contract.outcome import Event, Fault
+from flujo_client.contract.plan import Node, Nodes, Plan, PlanLocation
 from flujo_client.contract.records import CODE, SEQUENCE
+from flujo_client.serial import Packed
 from flujo_worker.domain.transitions import SCOPE, require
 from flujo_worker.domain.values import (
+    AttemptReport,
+    BranchClosed,
+    CacheEntry,
     CallUserCode,
+    ChildRun,
     CloseAttempt,
     CreateScope,
     Decision,
     EndRun,
+    FanOut,
     NextAttempt,
     ReadScope,
+    ScopeRow,
+    ScopeStatus,
+    SlotReleased,
     StepCheckpoint,
     UpdateScope,
+    UserCodePaused,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from flujo_client.contract.envelope import AttemptKind
-    from flujo_client.contract.outcome import Fault
-    from flujo_client.contract.plan import Node, Nodes, Plan, PlanLocation
-    from flujo_client.serial import Packed
-    from flujo_worker.domain.values import (
-        AttemptReport,
-        BranchClosed,
-        CacheEntry,
-        ChildRun,
-        FanOut,
-        ScopeRow,
-        ScopeStatus,
-        SlotReleased,
-        UserCodePaused,
-    )
 
 Steps: TypeAlias = Generator[CallUserCode | ReadScope, Any, None]
 StepsWithResult: TypeAlias = Generator[CallUserCode | ReadScope, Any, Any]
@@ -56,7 +49,7 @@ MAX_HOPS = 25
 class ScopeState:
     """A scope as the decision leaves it. `seen` is what it was when it was read; None for one that is opened.
 
-    `code` names the versions of code that the conversation in it was held with. Few scopes have one, so it is kept with their metadata.
+    `code` names the versions of code that the conversation in it was held with. Few scopes have one, so it is stored with their metadata.
     """
 
     address: str
@@ -81,7 +74,7 @@ class ScopeState:
 
     @property
     def next_version(self) -> int:
-        """The version it will be committed with: a scope that this decision opens begins at its first, whatever was merged in it."""
+        """Return the version it will be committed with: a scope that this decision opens begins at its first, whatever was merged in it."""
         return self.version + (self.merges and self.seen is not None)
 
     def close(self, status: ScopeStatus, fault: Fault | None = None) -> None:
@@ -91,7 +84,7 @@ class ScopeState:
 
 
 def noop(*_: Any) -> Steps:
-    """Nothing follows."""
+    """Do nothing: nothing follows."""
     yield from ()
 
 
@@ -110,7 +103,7 @@ class Kind:
         closed: one of its children, which run one at a time, has closed.
         joined: all of its branches have closed, or the child run it began has ended.
         answered: a step attempt at it has succeeded.
-        on_answer: a question in one of its children was answered, with this output and context; it tells whether it has ended the child.
+        on_answer: a question in one of its children was answered, with this output and context; it returns whether it has ended the child.
     """
 
     enter: Callable[[DecisionBuilder, ScopeState, Node], Steps]
@@ -126,7 +119,7 @@ class DecisionBuilder:
 
     Args:
         plan: the pipeline the run was started with.
-        notice: what came of an attempt.
+        notice: an attempt's outcome.
         kinds: the table of node kinds.
         control_queue: where starts and joins go.
 
@@ -244,7 +237,7 @@ class DecisionBuilder:
         )
 
     def begin(self, scope: ScopeState) -> None:
-        """Note what a top-level step begins with. Child runs are not retried by themselves, so theirs are not noted."""
+        """Record what a top-level step begins with. Child runs are not retried by themselves, so theirs are not recorded."""
         if scope.address != ROOT:
             return
         before = self.begun_with if self.begun else self._own_beginning()
@@ -257,7 +250,7 @@ class DecisionBuilder:
         return envelope.context if envelope.address == ROOT and envelope.kind in ("step", "start") else None
 
     def emit(self, name: str, level: str = "info", **data: Any) -> None:
-        """Add a line to the story."""
+        """Add an event."""
         self.events.append(Event(name, data, level))
 
     def decision(self) -> Decision:
@@ -328,7 +321,7 @@ def _move(scope: ScopeState) -> UpdateScope:
 
 
 def _keeps_context(scope: ScopeState) -> bool:
-    """Tell whether a scope's row has its context; of iterations, of which there may be any number, none does that has closed."""
+    """Return whether a scope's row has its context; of iterations, of which there may be any number, none does that has closed."""
     is_for_results = scope.status == "succeeded" and not is_repeated(scope.address)
     return scope.status == "open" or scope.parent is None or is_for_results
 

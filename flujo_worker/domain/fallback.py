@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from flujo_client.contract.outcome import Fault
+from flujo_client.contract.plan import Node
 from flujo_client.pipeline.fallback import FALLBACK, PRIMARY
-from flujo_worker.domain.draft import Kind
+from flujo_worker.domain.draft import DecisionBuilder, Kind, ScopeState, Steps
 from flujo_worker.domain.flow import enter as begin
 from flujo_worker.domain.flow import finish, give_up, is_final, open_child, open_container
-
-if TYPE_CHECKING:
-    from flujo_client.contract.outcome import Fault
-    from flujo_client.contract.plan import Node
-    from flujo_worker.domain.draft import DecisionBuilder, ScopeState, Steps
-
 
 LIMIT = "limit"
 
@@ -25,7 +20,7 @@ def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
 
 
 def closed(draft: DecisionBuilder, container: ScopeState, node: Node, body: ScopeState) -> Steps:
-    """Go on with what succeeded, or fall back once. What a loop or a map keeps when it fails is kept with the last failure."""
+    """Continue with what succeeded, or fall back once. What a loop or a map retains when it fails is stored with the last failure."""
     if body.status == "succeeded":
         feedback = (
             f"Original error: {_original(container)}" if body.name == FALLBACK and node.rules["diagnostics"] else None
@@ -39,7 +34,7 @@ def closed(draft: DecisionBuilder, container: ScopeState, node: Node, body: Scop
 
 
 def _is_limit(fault: Fault | None) -> bool:
-    """Tell whether what there was to spend is spent: a fallback would only spend more."""
+    """Return whether what there was to spend is spent: a fallback would only spend more."""
     return fault is not None and fault.category == LIMIT
 
 

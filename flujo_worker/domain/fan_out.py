@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
+from flujo_client.contract.outcome import Fault
+from flujo_client.contract.plan import Node
 from flujo_client.contract.records import CODE
+from flujo_client.serial import Packed
+from flujo_worker.domain.draft import DecisionBuilder, ScopeState, Steps, StepsWithResult
 from flujo_worker.domain.flow import (
     call_user_code,
     finish,
@@ -15,16 +20,7 @@ from flujo_worker.domain.flow import (
     refusal,
     within,
 )
-from flujo_worker.domain.values import CallUserCode, FanOut, ReadScope, UserCodeFailed
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from flujo_client.contract.outcome import Fault
-    from flujo_client.contract.plan import Node
-    from flujo_client.serial import Packed
-    from flujo_worker.domain.draft import DecisionBuilder, ScopeState, Steps, StepsWithResult
-    from flujo_worker.domain.values import ScopeRow
+from flujo_worker.domain.values import CallUserCode, FanOut, ReadScope, ScopeRow, UserCodeFailed
 
 
 def fan_out(
@@ -59,7 +55,7 @@ def fan_out(
 
 
 def join(draft: DecisionBuilder, container: ScopeState, node: Node) -> Steps:
-    """All branches are closed: merge in declared order, and continue."""
+    """Merge in declared order, once all branches are closed, and continue."""
     rows = yield ReadScope(container.address, children=True)
     container.code = tuple(sorted({each for row in rows for each in row.metadata.get(CODE, ())})) or container.code
     yield from _settle(draft, container, node, rows)
@@ -93,7 +89,7 @@ def _settle(draft: DecisionBuilder, container: ScopeState, node: Node, rows: Seq
 
 
 def _verdict(node: Node, rows: Sequence[ScopeRow]) -> Fault | None:
-    """Why the fan-out as a whole failed; None: it succeeded."""
+    """Return why the fan-out as a whole failed; None: it succeeded."""
     failed = [row for row in rows if row.status == "failed"]
     first = next((row for row in failed if is_final(row.fault)), failed[0] if failed else None)
     none_succeeded = bool(rows) and all(row.status != "succeeded" for row in rows)

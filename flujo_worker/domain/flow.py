@@ -1,28 +1,24 @@
-"""What holds for every node: how a sequence continues, and how a scope that closes tells the one above it.
+"""What holds for every node: how a sequence continues, and how a scope that closes notifies its parent.
 
 A close climbs within one decision up to the nearest fan-out and stops there: a branch never writes its parent.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Any
 
 from flujo_client.address import END
 from flujo_client.contract.outcome import Fault
+from flujo_client.contract.plan import Node
 from flujo_client.contract.records import SEQUENCE
+from flujo_client.serial import Packed
 from flujo_client.transport.chords import NO_LANE
 from flujo_worker.domain.conversation import is_revisited
 from flujo_worker.domain.draft import MAX_HOPS, DecisionBuilder, ScopeState, Steps, StepsWithResult
 from flujo_worker.domain.values import BranchClosed, CallUserCode, EndRun, UserCodeFailed
 from flujo_worker.domain.waiting import stops
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any
-
-    from flujo_client.contract.plan import Node
-    from flujo_client.serial import Packed
 
 
 def enter(draft: DecisionBuilder, scope: ScopeState) -> Steps:
@@ -156,7 +152,7 @@ def _leave(draft: DecisionBuilder, container: ScopeState, metadata: Mapping[str,
 
 
 def _closed(draft: DecisionBuilder, scope: ScopeState) -> Steps:
-    """Tell what is above: the join, once all branches are closed, or the container, at once."""
+    """Notify the parent: the join, once all branches are closed, or the container, at once."""
     node = draft.container(scope)
     if node.is_fan_out:
         failed = scope.status == "failed"
@@ -169,18 +165,18 @@ def _closed(draft: DecisionBuilder, scope: ScopeState) -> Steps:
 
 
 def is_branch(draft: DecisionBuilder, scope: ScopeState) -> bool:
-    """Tell whether a scope is a branch of a fan-out."""
+    """Return whether a scope is a branch of a fan-out."""
     container = draft.location(scope).container
     return container is not None and scope.kind == SEQUENCE and container.is_fan_out
 
 
 def is_final(fault: Fault | None) -> bool:
-    """Tell whether a failure passes through every container untouched, as control flow does."""
+    """Return whether a failure passes through every container untouched, as control flow does."""
     return fault is not None and fault.stops_run
 
 
 def same(one: Packed | None, other: Packed | None) -> bool:
-    """Tell whether two contexts are equal; both may be None."""
+    """Return whether two contexts are equal; both may be None."""
     if one is None or other is None:
         return one is other
     return one is other or one.digest == other.digest
@@ -256,7 +252,7 @@ def refusal(
 
 
 def within(fault: Fault, prefix: str) -> Fault:
-    """Say where a failure happened, in front of what it was; control flow passes untouched."""
+    """Prefix a failure with where it happened; control flow passes unchanged."""
     return fault if is_final(fault) else replace(fault, feedback=f"{prefix}: {fault.feedback}")
 
 

@@ -6,18 +6,15 @@ when its answer does not fit. Inside an import that lets no question through, ho
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from flujo_worker.domain.draft import Kind
+from flujo_client.contract.outcome import Fault
+from flujo_client.contract.plan import Node
+from flujo_client.serial import Packed
+from flujo_worker.domain.draft import DecisionBuilder, Kind, ScopeState, Steps
 from flujo_worker.domain.flow import fail, succeed
 from flujo_worker.domain.values import CallUserCode, CloseAttempt, UserCodeFailed
 from flujo_worker.domain.waiting import kept_from_people, wait
-
-if TYPE_CHECKING:
-    from flujo_client.contract.outcome import Fault
-    from flujo_client.contract.plan import Node
-    from flujo_client.serial import Packed
-    from flujo_worker.domain.draft import DecisionBuilder, ScopeState, Steps
 
 ESCALATES, REFUSED = "QUESTION_ESCALATED", "ANSWER_REFUSED"
 """Codes of the faults after which the question is asked again."""
@@ -29,7 +26,7 @@ def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
 
 
 def answered(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
-    """Go on with the answer."""
+    """Continue with the answer."""
     outcome, number = draft.notice.outcome, draft.notice.envelope.number
     draft.emit("step.succeeded", step=node.name, attempts=number)
     output, container = outcome.output or scope.output, draft.location(scope).container
@@ -41,7 +38,7 @@ def answered(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
 
 
 def asks_again(fault: Fault) -> bool:
-    """Tell whether a question is asked again after this."""
+    """Return whether a question is asked again after this."""
     return fault.category == "human" and fault.code in (ESCALATES, REFUSED)
 
 

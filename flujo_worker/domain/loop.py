@@ -7,18 +7,13 @@ when it fails before.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from flujo_client.contract.plan import Node
+from flujo_client.serial import Packed
 from flujo_worker.domain.conversation import keeps_last_turn, speakers
-from flujo_worker.domain.draft import Kind
+from flujo_worker.domain.draft import DecisionBuilder, Kind, ScopeState, Steps, StepsWithResult
 from flujo_worker.domain.flow import call_user_code, finish, give_up, open_child, open_container, refusal, within
 from flujo_worker.domain.flow import enter as begin
 from flujo_worker.domain.values import CallUserCode, UserCodeFailed
-
-if TYPE_CHECKING:
-    from flujo_client.contract.plan import Node
-    from flujo_client.serial import Packed
-    from flujo_worker.domain.draft import DecisionBuilder, ScopeState, Steps, StepsWithResult
 
 
 def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
@@ -112,7 +107,7 @@ def _leave(draft: DecisionBuilder, container: ScopeState, node: Node, last: Pack
 
 
 def _broken(draft: DecisionBuilder, container: ScopeState, iteration: ScopeState) -> Steps:
-    """Say which step in which iteration failed, with its own words."""
+    """Fail with the step and the iteration that failed, and the original message."""
     fault = iteration.fault
     if fault is not None:
         step = draft.node(iteration).name

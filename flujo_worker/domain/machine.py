@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from flujo_client.contract.plan import Node
 from flujo_client.pipeline.machine import ANY
-from flujo_worker.domain.draft import Kind
+from flujo_client.serial import Packed
+from flujo_worker.domain.draft import DecisionBuilder, Kind, ScopeState, Steps, StepsWithResult
 from flujo_worker.domain.flow import enter as begin
 from flujo_worker.domain.flow import finish, give_up, is_final, open_child, open_container, refusal, within
 from flujo_worker.domain.values import CallUserCode, UserCodeFailed
-
-if TYPE_CHECKING:
-    from flujo_client.contract.plan import Node
-    from flujo_client.serial import Packed
-    from flujo_worker.domain.draft import DecisionBuilder, ScopeState, Steps, StepsWithResult
 
 PAUSE = "pause"
 
@@ -91,7 +86,7 @@ def _next_state(
 def _move(
     draft: DecisionBuilder, container: ScopeState, node: Node, following: str, context: Packed | None, value: Packed
 ) -> Steps:
-    """Go to a state; to one that runs nothing, the machine has come to its end."""
+    """Move to a state; at one that runs nothing, the machine ends."""
     if following in node.bodies and container.cursor >= node.rules["max_visits"]:
         message = f"state machine '{node.path}' visited {container.cursor} states without reaching an end state"
         fault = refusal(message, type_name="ExecutionError", category="agent").fault

@@ -5,20 +5,15 @@ The items of a sequential map are in rows of their own from the beginning, so th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from flujo_worker.domain.draft import Kind
+from flujo_client.contract.plan import Node
+from flujo_client.serial import Packed
+from flujo_worker.domain.draft import DecisionBuilder, Kind, ScopeState, Steps
 from flujo_worker.domain.fan_out import fan_out, join
 from flujo_worker.domain.flow import call_user_code, close_the_rest, finish, give_up, open_child, open_container, within
 from flujo_worker.domain.flow import enter as begin
 from flujo_worker.domain.values import CallUserCode, UserCodeFailed
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from flujo_client.contract.plan import Node
-    from flujo_client.serial import Packed
-    from flujo_worker.domain.draft import DecisionBuilder, ScopeState, Steps
 
 
 def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:

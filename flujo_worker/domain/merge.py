@@ -7,14 +7,12 @@ conflict that names the place and two branches. Takes time in proportion to what
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from flujo_client.serial import Tree, canonical
 from flujo_worker.domain.patch import Patch, apply, diff, empty_like, members, name_of, number, written
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
 
 Change: TypeAlias = tuple[str, Patch]
 
@@ -22,7 +20,7 @@ _GROWTH: Final = frozenset({"add", "append", "members"})
 
 
 class MergeConflict(Exception):
-    """Two branches changed one place in ways that do not go together. What they wrote is not told: it may be secret.
+    """Two branches changed one place in incompatible ways. What they wrote is not shown: it may be secret.
 
     Attributes:
         path: the place inside the context, such as `scratchpad.seen`; empty for the whole of it.
@@ -56,7 +54,7 @@ def merge(
             `keep_first`: the first one's. `no_merge`: nothing is merged.
         fields: the top-level fields that a branch may merge; a branch that is not in it may merge all.
         last_wins: top-level fields in which the last branch's entry under each name wins, whatever the strategy and `fields`: those
-            that are kept for the branches, not by them.
+            that are stored for the branches, not by them.
 
     Raises:
         MergeConflict: under `context_update` and `error_on_conflict`.
@@ -121,7 +119,7 @@ def _allowed(
 
 
 def _only(patch: Patch, fields: Collection[str]) -> Patch | None:
-    """Keep the allowed names; who may merge some fields alone may not replace the whole."""
+    """Return the patch with only the allowed names; a merge of some fields must not replace the whole."""
     act, change = patch
     if act != "fields":
         return None
@@ -152,7 +150,7 @@ def _picked(changes: list[Change]) -> Patch | None:
 
 
 def _joined(changes: list[Change], path: str, *, adds: bool) -> Patch:
-    """Join what several branches did to one place; `adds` tells whether growth adds up."""
+    """Join what several branches did to one place; `adds` is whether growth adds up."""
     (first, patch), *others = changes
     if not others:
         return patch
@@ -179,7 +177,7 @@ def _joined(changes: list[Change], path: str, *, adds: bool) -> Patch:
 
 
 def _kind(patch: Patch, *, adds: bool) -> tuple[str, bytes]:
-    """Say which other changes of the same place go together with this one: those of its kind, else its equals alone.
+    """Return a key that compatible changes of the same place share: those of the same kind, else only equal ones.
 
     What is new in several branches has no common beginning. Mappings, lists and sets then begin empty.
     """

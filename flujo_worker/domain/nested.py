@@ -1,20 +1,14 @@
-"""A pipeline as a step of another one: inside its run, or where the import asks for it as a run of its own."""
+"""A pipeline as a step of another one: inside its run, or, if the import asks for it, as a separate run."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from flujo_client.contract.plan import Node
 from flujo_client.serial import Packed
 from flujo_worker.domain import child_run
-from flujo_worker.domain.draft import Kind
+from flujo_worker.domain.draft import DecisionBuilder, Kind, ScopeState, Steps
 from flujo_worker.domain.flow import enter as begin
 from flujo_worker.domain.flow import finish, give_up, is_final, open_child, open_container, within
-from flujo_worker.domain.values import CallUserCode, UserCodeFailed
-
-if TYPE_CHECKING:
-    from flujo_client.contract.plan import Node
-    from flujo_worker.domain.draft import DecisionBuilder, ScopeState, Steps
-    from flujo_worker.domain.values import ChildRunRow
+from flujo_worker.domain.values import CallUserCode, ChildRunRow, UserCodeFailed
 
 
 def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
@@ -34,7 +28,7 @@ def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
 
 
 def closed(draft: DecisionBuilder, container: ScopeState, node: Node, body: ScopeState | ChildRunRow) -> Steps:
-    """Hand out what the import asks for; a failure may be passed over, control flow never."""
+    """Pass up what the import asks for; a failure may be skipped, control flow never."""
     scope = yield from draft.read_scope(container.parent or "")
     on_failure = node.rules["on_failure"]
     if body.status != "succeeded":

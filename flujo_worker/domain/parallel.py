@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from flujo_worker.domain.draft import Kind
+from flujo_client.contract.plan import Node
+from flujo_worker.domain.draft import DecisionBuilder, Kind, ScopeState, Steps
 from flujo_worker.domain.fan_out import fan_out, join
-
-if TYPE_CHECKING:
-    from flujo_client.contract.plan import Node
-    from flujo_worker.domain.draft import DecisionBuilder, ScopeState, Steps
 
 
 def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:

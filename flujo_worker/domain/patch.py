@@ -87,7 +87,7 @@ def apply(base: Tree, patch: Patch | None) -> Tree:
 
 
 def name_of(key: Tree) -> str:
-    """Name a mapping's key: plain text names itself, all else is told apart by the tag's sign."""
+    """Name a mapping's key: plain text names itself, anything else is marked by the tag's sign."""
     if type(key) is str and not key.startswith(_TAG):
         return key
     return _TAG + canonical(key).decode()
@@ -98,7 +98,7 @@ def _key_of(name: str) -> Tree:
 
 
 def same_record(one: Tree, other: Tree) -> bool:
-    """Tell whether both have names inside, and are of the same class."""
+    """Return whether both have names inside, and are of the same class."""
     shape = _shape(one)
     return shape is not None and shape == _shape(other)
 
@@ -214,7 +214,7 @@ def _apply_members(base: Tree, added: list[Tree], removed: list[Tree]) -> Tree:
 
 
 def members(items: Iterable[Tree]) -> dict[bytes, Tree]:
-    """Tell trees apart by their JSON, each once."""
+    """Return trees by their JSON, each once."""
     return {dumps(item): item for item in items}
 
 
@@ -228,7 +228,7 @@ def empty_like(tree: Tree) -> Tree | None:
 
 
 def is_integer(tree: Tree) -> bool:
-    """Tell whether a tree is an integer, of any size; a boolean is none."""
+    """Return whether a tree is an integer, of any size; a boolean is none."""
     return type(tree) is int or (type(tree) is dict and tree.get(_TAG) == "int")
 
 

@@ -1,12 +1,11 @@
-"""What is kept for how long. Pure."""
+"""How long runs are retained. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from flujo_client.config.models import Retention, RunRetention
 
 DAY_S: Final = 86_400.0
@@ -14,11 +13,11 @@ STATUSES: Final = ("succeeded", "failed", "cancelled", "expired")
 
 
 class KeepRule(NamedTuple):
-    """For how long runs that ended so are kept.
+    """How long runs with this status are retained.
 
     Attributes:
         status: how they ended.
-        older_s: seconds since their end after which they are deleted; None keeps them forever.
+        older_s: seconds since their end after which they are deleted; None retains them forever.
         pipeline: the name of the pipeline it is for; None: every pipeline without a rule of its own for that status.
     """
 
@@ -28,7 +27,7 @@ class KeepRule(NamedTuple):
 
 
 def keep_rules(settings: Retention) -> list[KeepRule]:
-    """Return the rules that settings stand for; none if every run is kept forever."""
+    """Return the rules of these settings; none if every run is retained forever."""
     rules = [*_rules(settings, None)]
     for pipeline, own in settings.pipeline.items():
         rules += _rules(own, pipeline)

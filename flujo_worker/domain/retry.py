@@ -16,12 +16,12 @@ LONGEST_S = 86_400.0
 
 
 def may_retry(fault: Fault | None, number: int, max_attempts: int) -> bool:
-    """Tell whether another attempt follows attempt `number`: only agent failures, and only while attempts are left."""
+    """Return whether another attempt follows attempt `number`: only agent failures, and only while attempts are left."""
     return fault is not None and fault.retryable and fault.category in RETRYABLE and number < max_attempts
 
 
 def delay_s(backoff: Backoff, number: int, key: str, asked_s: float | None = None) -> float:
-    """Seconds to wait after attempt `number` failed.
+    """Return the seconds to wait after attempt `number` failed.
 
     The jitter is drawn from the attempt's key, so that deciding the same thing twice gives the same answer.
 

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from flujo_client.contract.plan import Node
 from flujo_worker.domain import step
-from flujo_worker.domain.draft import Kind
+from flujo_worker.domain.draft import DecisionBuilder, Kind, ScopeState, Steps
 from flujo_worker.domain.fan_out import fan_out, join
 from flujo_worker.domain.flow import give_up, open_container
 from flujo_worker.domain.values import CallUserCode, UserCodeFailed
-
-if TYPE_CHECKING:
-    from flujo_client.contract.plan import Node
-    from flujo_worker.domain.draft import DecisionBuilder, ScopeState, Steps
 
 
 def answered(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from flujo_client.contract.plan import Node
 from flujo_worker.domain import human
-from flujo_worker.domain.draft import Kind
+from flujo_worker.domain.draft import DecisionBuilder, Kind, ScopeState, Steps
 from flujo_worker.domain.flow import succeed
-
-if TYPE_CHECKING:
-    from flujo_client.contract.plan import Node
-    from flujo_worker.domain.draft import DecisionBuilder, ScopeState, Steps
 
 
 def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
@@ -20,7 +15,7 @@ def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
 
 
 def answered(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
-    """Go on with what the attempt gave, or with the answer to the question it raised."""
+    """Continue with what the attempt returned, or with the answer to the question it raised."""
     if draft.notice.envelope.kind == "resume":
         yield from human.answered(draft, scope, node)
         return

@@ -19,7 +19,7 @@ RunEnd = Literal["succeeded", "failed", "cancelled", "expired"]
 
 @dataclass(frozen=True, slots=True)
 class AttemptReport:
-    """What the coordinator is told: this attempt, claimed under this fence, came to this outcome.
+    """What the coordinator receives: this attempt, claimed under this fence, came to this outcome.
 
     Attributes:
         claimed_at: of the claim. Two claims have one fence where a crash of Postgres took the first; None: it was not claimed to be worked on.
@@ -46,7 +46,7 @@ class UpdateScope:
     Attributes:
         version: the scope's, as it was read; the commit is refused if it is another by then.
         merges: raises the version.
-        drops_context: a scope that closes hands its context up, and keeps none that no result tells.
+        drops_context: a scope that closes passes its context up; its row stores none unless that is part of a result.
         patch: what a branch that succeeded changed in its context.
     """
 
@@ -125,7 +125,7 @@ class NextAttempt:
 
     @property
     def is_due(self) -> bool:
-        """Tell whether it is to be published at once."""
+        """Return whether it is to be published at once."""
         return not (self.held or self.delay_s or self.question or self.fault)
 
     def key_in(self, run: str) -> str:
@@ -134,7 +134,7 @@ class NextAttempt:
 
     @property
     def status(self) -> str:
-        """What the row begins as."""
+        """Return the row's initial status."""
         return "failed" if self.fault else "paused" if self.question else "ready"
 
 
@@ -142,7 +142,7 @@ class NextAttempt:
 class StepCheckpoint:
     """A top-level step that is begun, and the context it begins with; None: the one the step before began with.
 
-    What is kept of it is what a retry from that step starts from.
+    What is stored of it is what a retry from that step starts from.
     """
 
     place: int
@@ -167,27 +167,30 @@ class ChildRun:
 
     @property
     def run(self) -> str:
-        """Its id."""
+        """Return its id."""
         return self.ticket.run
 
 
 @dataclass(frozen=True, slots=True)
 class CacheEntry:
-    """A cached step's result, to be kept under its key once it is merged.
+    """A cached step's result, to be stored under its key once it is merged; equal calls that wait for it can then take it.
 
     Attributes:
         path: the cached step's, in the plan.
+        holder: names the call, which other calls may wait for.
+        output: None when there is nothing to store: the calls that wait need not wait any longer.
         patch: what it changed in the context; None for nothing.
     """
 
     path: str
     key: str
-    output: Packed
-    patch: Packed | None
+    holder: str
+    output: Packed | None = None
+    patch: Packed | None = None
 
 
 class Cached(NamedTuple):
-    """What is kept of a step: its output and the context after it, or why there is none. No key: nothing is to be kept either."""
+    """What is stored of a step: its output and the context after it, or why there is none. No key: nothing is to be stored either."""
 
     key: str | None = None
     why: str | None = None
@@ -274,7 +277,7 @@ class Decision:
 
     @property
     def move(self) -> UpdateScope:
-        """The attempt's own scope."""
+        """Return the attempt's own scope."""
         return self.moves[0]
 
 
@@ -315,7 +318,7 @@ class ChildRunRow:
 
 @dataclass(frozen=True, slots=True)
 class CallUserCode:
-    """A question to user code, or to what only live values can tell; asked without any lock held.
+    """A question to user code, or one that only live values can answer; asked without any lock held.
 
     Attributes:
         role: what is asked, a key of `flujo_worker.user_code.ROLES`.
@@ -352,7 +355,7 @@ class UserCodePaused(Exception):
 
     Attributes:
         message: what the person is asked.
-        fault: what it is where nobody can be asked.
+        fault: what it is where no one can be asked.
         role, path: which code asks.
     """
 

@@ -1,44 +1,43 @@
 """Waiting for a person: the work row that holds a question, and where a decision may stop for one.
 
 User code that is asked while a decision is made may raise a pause. The decision then ends at the last sequence or fan-out that it had come
-to, with a question there, and goes on from that place with the answer. What was asked after that place is asked again.
+to, with a question there, and continues from that place with the answer. What was asked after that place is asked again.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Generator, Mapping
+from typing import Any
 
 from flujo_client.address import branch_of
+from flujo_client.contract.envelope import AttemptKind
 from flujo_client.contract.outcome import Fault
+from flujo_client.contract.plan import Node, Plan
 from flujo_client.transport.chords import NO_LANE
-from flujo_worker.domain.values import SlotReleased, UserCodeFailed, UserCodePaused
+from flujo_worker.domain.draft import DecisionBuilder, ScopeState, Steps
+from flujo_worker.domain.values import CallUserCode, ReadScope, SlotReleased, UserCodeFailed, UserCodePaused
 
-if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
-    from typing import Any
-
-    from flujo_client.contract.envelope import AttemptKind
-    from flujo_client.contract.plan import Node, Plan
-    from flujo_worker.domain.draft import DecisionBuilder, ScopeState, Steps
-    from flujo_worker.domain.values import CallUserCode, ReadScope
-
-KEPT = "QUESTION_NOT_PROPAGATED"
+KEPT, WITHOUT_PLACE = "QUESTION_NOT_PROPAGATED", "QUESTION_WITHOUT_PLACE"
 FIRST_AGAIN = 2
-"""The number of the first work that goes on from a place with an answer; what begins there first has 1."""
+"""The number of the first work that continues from a place with an answer; what begins there first has 1."""
 
 
 def stops(draft: DecisionBuilder, scope: ScopeState, node: Node, step: str) -> bool:
-    """Note that a decision can wait here, at a place of that name; make the question's row if it is to."""
+    """Record that a decision can wait here, at a place of that name; make the question's row if it is to."""
     draft.stop, draft.stops_at = draft.stop + 1, scope.address
     paused = draft.pauses.get(draft.stop)
     if paused is None:
         return False
+    question = {"message": paused.message, "schema": None, "expires_s": None, "role": paused.role, "path": paused.path}
+    wait(draft, scope, node, question, kind="start", step=step, number=next_number(draft, scope, step))
+    return True
+
+
+def next_number(draft: DecisionBuilder, scope: ScopeState, step: str) -> int:
+    """Return the number of the next work that begins at a place again, after this decision has stopped there."""
     envelope = draft.notice.envelope
     is_again = (envelope.address, envelope.step, envelope.kind) == (scope.address, step, "start")
-    question = {"message": paused.message, "schema": None, "expires_s": None, "role": paused.role, "path": paused.path}
-    number = envelope.number + 1 if is_again else FIRST_AGAIN
-    wait(draft, scope, node, question, kind="start", step=step, number=number)
-    return True
+    return envelope.number + 1 if is_again else FIRST_AGAIN
 
 
 def wait(
@@ -60,7 +59,7 @@ def wait(
 def carried_out(
     draft: DecisionBuilder, steps: Steps, known: list[tuple[int, Any]]
 ) -> Generator[CallUserCode | ReadScope, Any, UserCodePaused | None]:
-    """Carry out a decision's steps; give the pause that user code raised, if it did, for the decision to stop before it.
+    """Carry out a decision's steps; return the pause that user code raised, if any, so that the decision stops before it.
 
     Args:
         draft: the decision in the making.
@@ -85,12 +84,12 @@ def carried_out(
             if draft.stop and kept is None:
                 known[:] = [each for each in known if each[0] < draft.stop]
                 return paused
-            answer = UserCodeFailed(kept or paused.fault)
+            answer = UserCodeFailed(kept or _without_place(paused))
         known.append((draft.stop, answer))
 
 
 def kept_from_people(plan: Plan, address: str, asks: str, message: str) -> Fault | None:
-    """Give the failure of a question that an import around it lets nobody answer (`propagate_hitl=False`), a child run's import too."""
+    """Return the failure of a question that an enclosing import forbids (`propagate_hitl=False`), a child run's import too."""
     above: str | None = address
     while above is not None:
         container, _, above = plan.locate(above)
@@ -100,8 +99,17 @@ def kept_from_people(plan: Plan, address: str, asks: str, message: str) -> Fault
     return None
 
 
+def _without_place(paused: UserCodePaused) -> Fault:
+    """Return the failure of a question asked where a run cannot wait: while a failure propagates, or beside an answer."""
+    problem = (
+        f"{paused.role} of '{paused.path}' asks a person where a run cannot wait, after a failure or beside another answer; "
+        f"ask in a step instead: {paused.message}"
+    )
+    return Fault("human", "HumanInputError", problem, problem, module="flujo_client.errors", code=WITHOUT_PLACE)
+
+
 def _lane_left(draft: DecisionBuilder, scope: ScopeState) -> SlotReleased | None:
-    """Release the lane of the innermost fan-out, if its lanes are counted: a branch that waits for a person must not hold up its siblings."""
+    """Release the lane of the innermost fan-out, if its lanes are counted: a branch that waits for a person must not delay its siblings."""
     fan_out = max(scope.lanes, key=len, default=None)
     if fan_out is None or scope.lanes[fan_out] == NO_LANE:
         return None

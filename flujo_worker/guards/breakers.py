@@ -1,25 +1,23 @@
-"""The circuit breakers of all models, as attempts ask them and tell them. What is decided is in `domain/breaker.py`."""
+"""The circuit breakers of all models, as attempts query and update them. The decisions are in `domain/breaker.py`."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from flujo_worker.domain import breaker as machine
-from flujo_worker.domain.breaker import Permit, Rules
+from flujo_worker.domain.breaker import Breaker, BreakerReport, Permit, Rules
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from flujo_client.config.manager import Settings
     from flujo_client.config.models import BreakerSettings
-    from flujo_worker.domain.breaker import Breaker, BreakerReport
     from flujo_worker.guards.cells import Cells, Changed
 
 
 @dataclass(frozen=True, slots=True)
 class BreakerTransition:
-    """How a breaker has turned, given to the one whose word it was; `figures` tell why."""
+    """How a breaker has changed, returned to the caller whose request changed it; `figures` show why."""
 
     how: Literal["opened", "half_open", "closed"]
     figures: dict[str, Any]
@@ -43,11 +41,11 @@ class Breakers:
     """One breaker for each model.
 
     Args:
-        cells: where they are kept.
+        cells: where they are stored.
         rules: when they open and close.
     """
 
-    def __init__(self, cells: Cells, rules: Rules) -> None:
+    def __init__(self, cells: Cells[Breaker], rules: Rules) -> None:
         self._cells, self.rules = cells, rules
         self._by_rules: dict[Rules, Breakers] = {}
 
@@ -73,7 +71,7 @@ class Breakers:
                 answers.append(answer)
             return breaker, answers
 
-        changed: Changed[list[BreakerAnswer]] | None = self._cells.change(model, act)
+        changed: Changed[Breaker, list[BreakerAnswer]] | None = self._cells.change(model, act)
         return [BreakerAnswer()] * len(reports) if changed is None else changed.answer
 
     def _answered(self, breaker: Breaker, now: float, report: BreakerReport | None) -> tuple[Breaker, BreakerAnswer]:
@@ -97,7 +95,7 @@ class Breakers:
         return BreakerTransition("opened", {**figures, "recovery_s": round(after.until - now, 3)})
 
 
-def breakers_of(settings: Settings, cells: Cells) -> Breakers:
+def breakers_of(settings: Settings, cells: Cells[Breaker]) -> Breakers:
     """Make what a process asks."""
     return Breakers(cells, _rules(settings.breakers))
 

@@ -1,7 +1,7 @@
-"""Where breakers are kept: each under a name, changed as a whole or not at all, by a clock that all who change it share.
+"""Where breakers and rate limits are stored: each under a name, changed atomically, by a clock that all who change it share.
 
 In: a name and a pure act; out: what was there before the act and after it. What cannot be reached is None, never an error: a
-breaker that cannot be asked counts as closed.
+breaker that cannot be asked counts as closed, and a rate limit as met.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar
 
@@ -17,99 +19,136 @@ from pydantic import TypeAdapter
 
 from flujo_client.transport.redis import RedisError, connect
 from flujo_worker.domain.breaker import Breaker
+from flujo_worker.domain.rate import Bucket
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from flujo_client.config.manager import Settings
 
 logger = logging.getLogger(__name__)
 
+S = TypeVar("S")
 T = TypeVar("T")
 
-KEY: Final = "flujo:breaker:"
 KEPT_S: Final = 3600.0
-"""How long an unused breaker is remembered."""
+"""How long an unused cell is remembered."""
 AWAY_S: Final = 5.0
-"""For so long Redis is left alone once it did not answer, so that no attempt waits for it."""
+"""For how long Redis is not called once it did not answer, so that no attempt waits for it."""
 ANSWER_S: Final = 1.0
 TRIES: Final = 100
-_BREAKER: Final = TypeAdapter(Breaker)
 
 
-class Changed(NamedTuple, Generic[T]):
-    """What an act has done: the breaker before it and after it, and its answer."""
+@dataclass(frozen=True, slots=True)
+class CellKind(Generic[S]):
+    """What is stored in cells.
 
-    before: Breaker
-    after: Breaker
+    Attributes:
+        key: what the keys in Redis begin with.
+        empty: what a cell holds of which nothing is known.
+        codec: reads and writes it as JSON.
+        lasts_until: until when it is needed, in seconds of the clock.
+        away: what it means that cells cannot be reached, for the log.
+    """
+
+    key: str
+    empty: S
+    codec: TypeAdapter[S]
+    lasts_until: Callable[[S], float]
+    away: str
+
+
+BREAKERS: Final = CellKind(
+    "flujo:breaker:",
+    Breaker(),
+    TypeAdapter(Breaker),
+    lambda breaker: breaker.until,
+    "circuit breakers cannot be reached and count as closed",
+)
+RATES: Final = CellKind(
+    "flujo:rate:",
+    Bucket(),
+    TypeAdapter(Bucket),
+    lambda bucket: max(bucket.promised_until, bucket.blocked_until, bucket.tokens_at, bucket.requests_at),
+    "rate limits cannot be reached and are not applied",
+)
+
+
+class Changed(NamedTuple, Generic[S, T]):
+    """What an act has done: the cell before it and after it, and its answer."""
+
+    before: S
+    after: S
     answer: T
 
 
-class Cells(Protocol):
-    """Keeps breakers by name."""
+class Cells(Protocol[S]):
+    """Stores values of one kind by name."""
 
-    def change(self, name: str, act: Callable[[Breaker, float], tuple[Breaker, T]]) -> Changed[T] | None:
-        """Apply an act to the breaker and the time in seconds; it may be called more than once. None: out of reach."""
+    def change(self, name: str, act: Callable[[S, float], tuple[S, T]]) -> Changed[S, T] | None:
+        """Apply an act to the cell and the time in seconds; it may be called more than once. None: out of reach."""
 
 
-class MemoryCells:
+class MemoryCells(Generic[S]):
     """In this process: for the engine in one process.
 
     Args:
+        kind: what is stored.
         clock: seconds.
     """
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock, self._lock = clock, threading.Lock()
-        self._kept: dict[str, Breaker] = {}
+    def __init__(self, kind: CellKind[S], clock: Callable[[], float]) -> None:
+        self._kind, self._clock, self._lock = kind, clock, threading.Lock()
+        self._kept: dict[str, S] = {}
 
-    def change(self, name: str, act: Callable[[Breaker, float], tuple[Breaker, T]]) -> Changed[T] | None:
+    def change(self, name: str, act: Callable[[S, float], tuple[S, T]]) -> Changed[S, T] | None:
         with self._lock:
-            before = self._kept.get(name, Breaker())
+            before = self._kept.get(name, self._kind.empty)
             after, answer = act(before, self._clock())
             self._kept[name] = after
             return Changed(before, after, answer)
 
 
-class RedisCells:
+class RedisCells(Generic[S]):
     """In Redis, by its own clock: for all workers of a broker. Safe for several threads.
 
     Args:
+        kind: what is stored.
         settings: where the broker is, and its key prefix.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        self._prefix = settings.broker_key_prefix + KEY
+    def __init__(self, kind: CellKind[S], settings: Settings) -> None:
+        self._kind, self._prefix = kind, settings.broker_key_prefix + kind.key
         self._redis = connect(settings.broker(), patience_s=ANSWER_S)
         script = files("flujo_worker.guards").joinpath("cells.lua").read_text(encoding="utf-8")
         self._put = self._redis.register_script(script)
         self._lock = threading.Lock()
         self._away_until = 0.0
 
-    def change(self, name: str, act: Callable[[Breaker, float], tuple[Breaker, T]]) -> Changed[T] | None:
+    def change(self, name: str, act: Callable[[S, float], tuple[S, T]]) -> Changed[S, T] | None:
         if time.monotonic() < self._away_until:
             return None
         try:
             return self._changed(self._prefix + name, act)
         except RedisError as error:
             self._away_until = time.monotonic() + AWAY_S
-            logger.warning("circuit breakers cannot be reached and count as closed: %s", error)
+            logger.warning("%s: %s", self._kind.away, error)
             return None
 
     def close(self) -> None:
         """Close the connections."""
         self._redis.close()
 
-    def _changed(self, key: str, act: Callable[[Breaker, float], tuple[Breaker, T]]) -> Changed[T] | None:
-        """Read, act and put, until no one was quicker. Threads of one process that have met queue up."""
+    def _changed(self, key: str, act: Callable[[S, float], tuple[S, T]]) -> Changed[S, T] | None:
+        """Read, act and write, and retry on a conflict. Threads of one process that conflict queue up."""
         for attempt in range(TRIES):
             with self._lock if attempt else nullcontext():
                 kept, now = self._read(key)
-                before = _decoded(kept)
+                before = self._decoded(kept)
                 after, answer = act(before, now)
-                if after == before or self._put([key], [kept, _BREAKER.dump_json(after), _ttl_ms(after, now)]):
+                if after == before or self._put(
+                    [key], [kept, self._kind.codec.dump_json(after), self._ttl_ms(after, now)]
+                ):
                     return Changed(before, after, answer)
-        logger.warning("%s was changed concurrently %d times in a row; it counts as closed this time", key, TRIES)
+        logger.warning("%s was changed concurrently %d times in a row; it is not applied this time", key, TRIES)
         return None
 
     def _read(self, key: str) -> tuple[bytes, float]:
@@ -119,14 +158,12 @@ class RedisCells:
         kept, (seconds, microseconds) = pipe.execute()
         return kept or b"", seconds + microseconds / 1e6
 
+    def _decoded(self, kept: bytes) -> S:
+        """Read a cell; what is none, be it another version's, is as good as forgotten."""
+        try:
+            return self._kind.codec.validate_json(kept)
+        except ValueError:
+            return self._kind.empty
 
-def _decoded(kept: bytes) -> Breaker:
-    """Read a breaker; what is none, be it another version's, is as good as forgotten."""
-    try:
-        return _BREAKER.validate_json(kept)
-    except ValueError:
-        return Breaker()
-
-
-def _ttl_ms(breaker: Breaker, now: float) -> int:
-    return int((KEPT_S + max(0.0, breaker.until - now)) * 1000)
+    def _ttl_ms(self, cell: S, now: float) -> int:
+        return int((KEPT_S + max(0.0, self._kind.lasts_until(cell) - now)) * 1000)

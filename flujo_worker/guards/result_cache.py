@@ -34,6 +34,9 @@ class RedisCache:
     def set(self, key: str, value: bytes, ttl_s: float) -> None:
         self._redis.set(self._prefix + key, value, px=max(1, round(ttl_s * 1000)) if ttl_s else None)
 
+    def add(self, key: str, value: bytes, ttl_s: float) -> bool:
+        return bool(self._redis.set(self._prefix + key, value, px=max(1, round(ttl_s * 1000)), nx=True))
+
     def delete(self, key: str) -> None:
         self._redis.delete(self._prefix + key)
 

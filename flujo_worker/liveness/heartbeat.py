@@ -1,4 +1,4 @@
-"""A file that tells the machine's supervisor that this very process is well: `flujo dev alive` looks at its age.
+"""A file that shows the machine's supervisor that this process is healthy: `flujo dev alive` looks at its age.
 
 A worker touches it whenever its lease is renewed, beat whenever it has sent something. Must not know what either is. In: a path, or none.
 Out: the file, gone again when the process has stopped in order.
@@ -9,12 +9,9 @@ from __future__ import annotations
 import logging
 import os
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from flujo_client.errors import SettingsError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 logger = logging.getLogger(__name__)
 

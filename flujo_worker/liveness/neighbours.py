@@ -1,4 +1,4 @@
-"""The other worker processes of this very machine: one that is gone is seen at once, where its lease would tell seconds later.
+"""The other worker processes of this machine: one that is gone is detected at once, not seconds later by its lease.
 
 It must never call a process dead that may live: one of another machine, of a container beside this one, or whose pid is in use again is
 left to its lease. In: who is in the store as at work; out: the end of those whose process is gone (ADR 10).
@@ -21,7 +21,7 @@ _BOOT, _PIDS = "/proc/sys/kernel/random/boot_id", "/proc/self/ns/pid"
 
 
 def machine() -> str:
-    """Name the place in which pids mean the same: this boot of this machine, and this container. Empty where that cannot be told."""
+    """Return an id of the place in which pids mean the same: this boot of this machine, and this container. Empty where that is unknown."""
     try:
         place = Path(_BOOT).read_text(encoding="ascii") + str(Path(_PIDS).readlink())
     except OSError:

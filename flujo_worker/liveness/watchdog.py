@@ -1,4 +1,4 @@
-"""Watches over user code in this process: what does not end in time, and what keeps the event loop from answering.
+"""Watches over user code in this process: what does not end in time, and what blocks the event loop.
 
 It must not end anything but waiting: nothing can end a thread or a coroutine from outside. In: the loop and the threads. Out: those who
 wait are let go, the rest of the process hears that the loop is blocked or answers again, and that the process should be replaced.
@@ -9,12 +9,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from flujo_client.config.manager import Settings
     from flujo_worker.event_loop import Loop
     from flujo_worker.threads import Threads
@@ -63,7 +62,7 @@ class Watchdog:
 
     @property
     def left_behind(self) -> int:
-        """How many calls, coroutines and threads together, continue though their time and their grace are over."""
+        """Return how many calls, coroutines and threads together, continue though their time and their grace are over."""
         return self._loop.left_behind + self._threads.left_behind(self._grace_s)
 
     def start(self) -> None:

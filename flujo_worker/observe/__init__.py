@@ -1,1 +1,1 @@
-"""What happened, told: structlog lines for people, and the same lines as events of the run."""
+"""What happened: structlog lines for people, and the same lines as events of the run."""

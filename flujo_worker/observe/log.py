@@ -1,4 +1,4 @@
-"""structlog, configured once; and the lines of an attempt kept aside, to be written with its merge.
+"""structlog, configured once; and the lines of an attempt collected, to be written with its merge.
 
 A line logged inside an attempt, or while what follows from it is decided (`structlog.get_logger().info("looked_up", hits=3)`) goes to stdout and, as an event of the run,
 into the attempt's outcome: so it is in Postgres if and only if the outcome is. What is logged outside attempts goes to who
@@ -10,12 +10,14 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.outcome import Event
 from flujo_client.pipeline.compiled_text import Filling
 from flujo_client.redact import redact, redact_tree
@@ -23,14 +25,11 @@ from flujo_client.serial import safe_serialize
 from flujo_worker.observe.story import Story
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, MutableMapping
-
     from flujo_client.config.models import Log, TemplateSettings
-    from flujo_client.contract.envelope import Envelope
 
 
 _KNOWN = frozenset({"run", "scope", "step", "attempt", "worker", "event", "level", "timestamp"})
-"""What an event's row says already, unless we tell it ourselves."""
+"""What an event's row contains already, unless we add it ourselves."""
 _collected: ContextVar[Story | None] = ContextVar("flujo_story", default=None)
 _outside: list[Callable[[Event], None]] = []
 """The listeners to what is logged outside attempts: none or one."""
@@ -88,7 +87,7 @@ def _event(level: str, line: Mapping[str, Any], hidden: frozenset[str]) -> Event
 
 
 def emit(name: str, /, level: str = "info", **data: Any) -> None:
-    """Log a line of our own inside an attempt: kept for the run whatever processors the application has given structlog."""
+    """Log a line of our own inside an attempt: recorded for the run whatever processors the application has given structlog."""
     line = structlog.contextvars.merge_contextvars(None, level, {"event": name, **data})
     _collect(level, line, _KNOWN - data.keys())
     write_line(name, level, **data)
@@ -116,7 +115,7 @@ def print_line(text: str) -> bool:
 
 
 def collect_logged(level: str, data: dict[str, Any]) -> None:
-    """Keep what a step has logged with the standard library, if this is inside an attempt."""
+    """Collect what a step has logged with the standard library, if this is inside an attempt."""
     story = _collected.get()
     if story is not None and not story.is_aside:
         story.log(level, data)
@@ -161,15 +160,15 @@ def configure(log: Log) -> None:
     for chatty in (
         "celery.worker.strategy",
         "celery.app.trace",
-    ):  # a line for each message; the run's story says it better
+    ):  # a line for each message; the run's events show it better
         logging.getLogger(chatty).setLevel(max(level, logging.WARNING) if level > logging.DEBUG else level)
 
 
 def filling_of(section: TemplateSettings, **place: str) -> Filling:
-    """How templates of blueprints are filled in, by the project's settings.
+    """Return how templates of blueprints are filled in, by the project's settings.
 
     Args:
-        section: says what becomes of names that are missing, and whether each template that was resolved is told.
+        section: says what becomes of names that are missing, and whether each template that was resolved is logged.
         place: appears in the event.
     """
 

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from collections.abc import Iterable
+from typing import Any, TextIO, cast
 
 from flujo_client.tracebacks import traceback_of
 from flujo_worker.observe.log import collect_logged, print_line
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _OURS = ("flujo_worker", "flujo_client")
 _CHATTY = (

@@ -24,7 +24,7 @@ class Story(list[Event]):
     """The events of an attempt.
 
     Attributes:
-        is_aside: a line is being written to the log meanwhile: what that prints is no step's, and what that logs is told already.
+        is_aside: a line is being written to the log meanwhile: its output belongs to no step, and what it logs is already an event.
     """
 
     is_aside = False
@@ -32,7 +32,7 @@ class Story(list[Event]):
     _output_bytes = _dropped_bytes = 0
 
     def keep(self, event: Event) -> None:
-        """Add an event, after what was printed before it; of too many the number is kept."""
+        """Add an event, after what was printed before it; events over the limit are only counted."""
         if self._lines:
             with _printing:
                 self._flush()

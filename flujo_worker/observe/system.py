@@ -1,7 +1,7 @@
-"""What happens to a worker outside its attempts, as events without a run: kept in a queue that never blocks, written in batches.
+"""What happens to a worker outside its attempts, as events without a run: buffered in a queue that never blocks, written in batches.
 
-The queue is bounded, for Postgres may be away for as long as it likes; what found no place is counted, and the count is an event too.
-In: events, and the warnings of our own loggers. Out: rows of `flujo_events`. It must not fail, or hold up, what it tells of.
+The queue is bounded, because Postgres may be away for any time; what did not fit is counted, and the count is an event too.
+In: events, and the warnings of our own loggers. Out: rows of `flujo_events`. It must not fail or delay what it reports.
 """
 
 from __future__ import annotations
@@ -10,17 +10,14 @@ import logging
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from flujo_client.contract.outcome import Event
 from flujo_client.redact import redact
 from flujo_worker.errors import StoreError
 from flujo_worker.observe import log
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from flujo_worker.ports import Ledger
+from flujo_worker.ports import Ledger
 
 logger = logging.getLogger(__name__)
 
@@ -32,11 +29,11 @@ _OURS = "flujo_worker"
 
 
 class SystemEvents:
-    """Takes what a process tells, and writes it from a thread of its own.
+    """Takes a process's events, and writes them from its own thread.
 
     Args:
         ledger: where events are written.
-        worker: gives this process's present incarnation, which each event names.
+        worker: returns this process's present incarnation, which each event names.
         most: how many events may wait.
     """
 

@@ -1,4 +1,4 @@
-"""What stands in for the world while a run is decided again: its answers, and its rows in memory.
+"""What replaces the outside world while a run is decided again: its answers, and its rows in memory.
 
 No value is read: deciding only hands values on, so a digest does for each. In: a run's records. Out: answers and rows.
 """
@@ -6,21 +6,17 @@ No value is read: deciding only hands values on, so a digest does for each. In: 
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Container, Mapping, Sequence
+from typing import Any
 
+from flujo_client.contract.envelope import RunHeader
 from flujo_client.contract.outcome import Event, Fault
+from flujo_client.contract.records import RunRecord
 from flujo_client.serial import Packed
-from flujo_worker.domain.values import Cached, UserCodeFailed, UserCodePaused
+from flujo_worker.domain.values import Cached, CacheEntry, CallUserCode, ChildRun, UserCodeFailed, UserCodePaused
+from flujo_worker.ports import Replies
+from flujo_worker.store.memory.rows import StoredAttempt
 from flujo_worker.store.memory.store import MemoryStore
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Mapping, Sequence
-
-    from flujo_client.contract.envelope import RunHeader
-    from flujo_client.contract.records import RunRecord
-    from flujo_worker.domain.values import CacheEntry, CallUserCode, ChildRun
-    from flujo_worker.ports import Replies
-    from flujo_worker.store.memory.rows import StoredAttempt
 
 ASKED_OF_CHANGES, ASKED_OF_THE_CACHE = "patch", "cached"
 
@@ -34,7 +30,7 @@ class ReplayMismatch(Exception):
 
 
 def token(what: str) -> Packed:
-    """Make a value that stands for one that is never read."""
+    """Make a placeholder for a value that is never read."""
     return _value(hashlib.sha256(what.encode()).hexdigest())
 
 
@@ -63,7 +59,7 @@ class Answers:
         """
         meant = {"role": call.role, "path": call.path}
         if not self._left or any(self._left[0][key] != value for key, value in meant.items()):
-            if call.role == ASKED_OF_CHANGES:  # only asked of a context that was changed, and contexts are not kept
+            if call.role == ASKED_OF_CHANGES:  # only asked of a context that was changed, and contexts are not stored
                 return None
             then = _call_text(self._left[0]) if self._left else "no further call"
             raise ReplayMismatch(f"{_call_text(meant)} is asked, but {then} was recorded")
@@ -75,8 +71,10 @@ class Answers:
         read = _read(recorded["answer"])
         return Cached(*read) if call.role == ASKED_OF_THE_CACHE else read
 
-    def store_result(self, ticket: RunHeader, entry: CacheEntry) -> Event:  # noqa: ARG002 - the evaluator's signature
-        """Keep nothing."""
+    def store_result(self, ticket: RunHeader, entry: CacheEntry) -> Event | None:  # noqa: ARG002 - the evaluator's signature
+        """Store nothing."""
+        if entry.output is None:
+            return None
         return Event("flujo.cache.not_stored", {"step": entry.path, "reason": "replay"})
 
 
@@ -97,7 +95,7 @@ class RecordedStore(MemoryStore):
         return self._attempts.get(key)
 
     def claim_all(self, keys: Container[str], worker: str) -> list[str]:
-        """Claim those of the rows as soon as they can be, and give the keys: what was merged had been begun before others were stopped.
+        """Claim those of the rows as soon as they can be, and return the keys: what was merged had been begun before others were stopped.
 
         Rows that have ended when they were made are among them.
         """

@@ -7,28 +7,21 @@ passed) is not decided but recorded, so what it left open proves nothing. In: a 
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import inf
-from typing import TYPE_CHECKING
 
 from flujo_client.address import END
 from flujo_client.contract.envelope import Envelope, RunHeader
-from flujo_client.contract.outcome import Outcome
-from flujo_client.contract.plan import Backoff, Nodes
-from flujo_client.contract.records import NewRun
+from flujo_client.contract.outcome import Outcome, OutcomeKind
+from flujo_client.contract.plan import Backoff, Nodes, Plan
+from flujo_client.contract.records import NewRun, NoticeRecord, Recording, RunRecord, ScopeRecord
 from flujo_client.errors import ReplayError
 from flujo_worker.coordinator.coordinator import Coordinator
 from flujo_worker.domain.values import AttemptReport
 from flujo_worker.ports import Member
 from flujo_worker.replay.recorded import Answers, RecordedStore, ReplayMismatch, token
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from flujo_client.contract.outcome import OutcomeKind
-    from flujo_client.contract.plan import Plan
-    from flujo_client.contract.records import NoticeRecord, Recording, RunRecord, ScopeRecord
 
 WORKER = "replay"
 CONCLUDED = ("succeeded", "failed")
@@ -43,7 +36,7 @@ _KINDS: dict[str | None, OutcomeKind] = {
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What came of it.
+    """The result of a replay.
 
     Attributes:
         notices: how many decisions were made again.
@@ -69,7 +62,7 @@ def replay(
         children: its child runs.
 
     Raises:
-        ReplayError: what it takes is not kept any more.
+        ReplayError: what it needs is no longer stored.
     """
     if not any(each.made == 1 for each in notices):
         raise ReplayError(f"run {recording.id} cannot be replayed: its work rows have been deleted")
@@ -88,7 +81,7 @@ def replay(
 
 
 def _has_place(plan: Plan, notice: NoticeRecord) -> bool:
-    """Tell whether a plan has the place of a notice: a run that continues under changed code may have left it (ADR 37)."""
+    """Return whether a plan has the place of a notice: a run that continues under changed code may have left it (ADR 37)."""
     try:
         location = plan.locate(notice.address)
         is_at_node = location.nodes is not None and not notice.step.endswith(END)
@@ -100,8 +93,8 @@ def _has_place(plan: Plan, notice: NoticeRecord) -> bool:
 class _Replay:
     """One way through the notices.
 
-    They come in the order in which their commits began. Of two at once, the one that began first may have been merged last; who can
-    tell is a branch beside one whose failure aborted their fan-out. With `failures_last` that one is put last instead.
+    They come in the order in which their commits began. Of two at once, the one that began first may have been merged last; it
+    shows in a branch beside one whose failure aborted their fan-out. With `failures_last` that one is put last instead.
     """
 
     def __init__(
@@ -165,7 +158,7 @@ class _Replay:
             heappush(self._open, self._left.pop(key))
 
     def _ended(self, key: str) -> bool:
-        """Tell whether a row has ended. Some have when they are made: a question that could not be asked."""
+        """Return whether a row has ended. Some have when they are made: a question that could not be asked."""
         row = self._store.row(key)
         return row is not None and row.ended_at is not None
 

@@ -1,4 +1,4 @@
-"""The running attempt: what it was given, how far it is, what it has spent, and what it has to say however it ends.
+"""The running attempt: what it was given, how far it is, what it has spent, and what it reports however it ends.
 
 All code that runs inside of an attempt finds it by `current_run`, in tasks and threads too: settings, tools and prices need no variables
 of their own. It must not decide what follows. In: the attempt's message, decoded. Out: values, and one error that says where it failed.
@@ -8,30 +8,30 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
-from flujo_client.attempt_info import running_attempt
+from flujo_client.attempt_info import AttemptInfo, running_attempt
 from flujo_client.config.models import Cost, TemplateSettings
-from flujo_client.contract.outcome import NO_USAGE
+from flujo_client.contract.outcome import NO_USAGE, Correction, Usage
+from flujo_client.contract.processing import ProcessingConfigModel
+from flujo_client.contract.stored_context import StoredContext
+from flujo_worker.domain.rate import Left
+from flujo_worker.ports import Reply
+from flujo_worker.runtime.call_args import takes_context
+from flujo_worker.runtime.faults import During
 from flujo_worker.threads import carried
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from concurrent.futures import Executor
-
-    from flujo_client.attempt_info import AttemptInfo
-    from flujo_client.contract.outcome import Correction, Usage
-    from flujo_client.contract.processing import ProcessingConfigModel
     from flujo_client.pipeline.step import Step
-    from flujo_worker.ports import Reply
-    from flujo_worker.runtime.faults import During
 
 T = TypeVar("T")
 
 
 class History(NamedTuple):
-    """What was said in a conversation: `text` for the agent, and `shown`, the same without its secrets, for the run's story."""
+    """A conversation so far: `text` for the agent, and `shown`, the same without its secrets, for the run's events."""
 
     text: str
     shown: str
@@ -63,9 +63,10 @@ class Work:
         resolve: finds the classes that values are made of.
         guidance: why the attempt before this one failed.
         resources: what the pipeline names as its resources, not open yet.
-        reply: the question this attempt waited with, and its answer; None for work that asks no one.
+        reply: the question this attempt waited with, and its answer; None for work that asked nothing.
         replies: reads what was asked and answered at this step so far.
         conversation: the rules of the conversational loop that it is in; None outside of one.
+        invariants: the functions that judge what it leaves, each after what errors call it.
     """
 
     step: Step
@@ -81,16 +82,33 @@ class Work:
     reply: Reply | None = None
     replies: Callable[[], Sequence[Reply]] = tuple
     conversation: Mapping[str, Any] | None = None
+    invariants: Sequence[tuple[str, Callable[..., Any]]] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class CallSettings:
-    """The project's settings for what is called in an attempt: prices, templates, how much of prompts and answers is told, and seconds."""
+    """The project's settings for what is called in an attempt: prices, templates, how much of prompts and answers is logged, and seconds."""
 
     cost: Cost = field(default_factory=Cost)
     template: TemplateSettings = field(default_factory=TemplateSettings)
     prompts: str = "off"
     agent_timeout_s: float = 60.0
+
+
+class ModelPace(Protocol):
+    """Paces an attempt's calls of models that have a rate limit."""
+
+    def limit_of(self, model: str) -> Any:
+        """Return the limit of a model, if it has one."""
+
+    async def begin(self, limit: Any, tokens: int) -> Any:
+        """Wait until a call may begin; return what is set aside for it."""
+
+    async def end(self, limit: Any, grant: Any, tokens: int, left: Left = ...) -> None:
+        """Report the tokens that a call has used, and what the provider says is left."""
+
+    async def refused(self, limit: Any, grant: Any, asked_s: float) -> None:
+        """Report that the provider refused a call, and how many seconds it asked to wait."""
 
 
 @dataclass(slots=True)
@@ -101,9 +119,9 @@ class AttemptRun:
         info: what user code may know of it.
         settings: the project's, for what is called in it.
         work: what it was given; None until that is decoded.
-        context: its own copy, or None.
+        stored: its own copy of the context, until something looks at it; None after that, and without a context.
         resources: what is open of the pipeline's resources.
-        history: what was said so far in its conversation; None before the first turn.
+        history: its conversation so far; None before the first turn.
         during: where it is, for the error that it may end with, and `limit_s` the limit in force there.
         spent: by all who were asked so far.
         guidance: what the next attempt gets in addition to this one's fault.
@@ -114,13 +132,14 @@ class AttemptRun:
         replies: the answers that a tool's agent was given, each with its value.
         pause: the question that has not been answered yet, and `paused_in` the tool it came up in.
         left_in_thread: sync code was cancelled while it ran in a thread, where it continues.
+        pace: what paces its calls of models with a rate limit; None where the project limits none.
         notes: what the step's metadata say besides what is counted of its story.
     """
 
     info: AttemptInfo | None = None
     settings: CallSettings = field(default_factory=CallSettings)
     work: Work | None = None
-    context: Any = None
+    stored: StoredContext | None = None
     resources: Any = None
     history: History | None = None
     during: During = "system"
@@ -135,20 +154,32 @@ class AttemptRun:
     pause: BaseException | None = None
     paused_in: str | None = None
     left_in_thread: bool = False
+    pace: ModelPace | None = None
     notes: dict[str, Any] = field(default_factory=dict)
+    _context: Any = None
     _charges: dict[int, tuple[BaseException, Usage]] = field(default_factory=dict)
 
     @property
-    def at_hand(self) -> dict[str, Any]:
-        """What user code in the attempt may take by name."""
-        return {"context": self.context, "resources": self.resources}
+    def context(self) -> Any:
+        """Return its own copy of the context, or None; the first look decodes it."""
+        if self.stored is not None:
+            self._context, self.stored = self.stored.live(), None
+        return self._context
+
+    @context.setter
+    def context(self, context: Any) -> None:
+        self._context, self.stored = context, None
+
+    def at_hand(self, agent: Any) -> dict[str, Any]:
+        """Return what user code in the attempt may take by name."""
+        return {"context": self.context if takes_context(agent) else None, "resources": self.resources}
 
     def enter(self, during: During, limit_s: float | None = None) -> None:
-        """Say where the attempt is from now on: whatever is raised there is blamed on that place."""
+        """Set where the attempt is from now on: errors are attributed to that place."""
         self.during, self.limit_s = during, limit_s
 
     def charge(self, error: BaseException, usage: Usage) -> None:
-        """Note what a call had spent that fails with this error. It counts once the caller has taken it."""
+        """Record what a call had spent that fails with this error. It counts once the caller has taken it."""
         self._charges[id(error)] = error, usage
 
     def charged(self, error: BaseException) -> Usage:
@@ -166,10 +197,15 @@ class AttemptRun:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What a policy gives for a success."""
+    """What a policy returns for a success: the context is a `StoredContext` if nothing has looked at it.
+
+    The output and the item are still to be written into that one, the item at the end of the field's list.
+    """
 
     output: Any
     context: Any
+    field: str | None = None
+    item: Any = None
 
 
 class StageError(Exception):
@@ -202,7 +238,7 @@ def current_settings() -> CallSettings:
 
 
 def charge(error: BaseException, usage: Usage) -> None:
-    """Note what a call had spent that fails with this error, if it is made in an attempt."""
+    """Record what a call had spent that fails with this error, if it is made in an attempt."""
     run = current_run()
     if run is not None:
         run.charge(error, usage)
@@ -215,7 +251,7 @@ def take_charge(error: BaseException) -> Usage:
 
 
 async def in_thread(call: Callable[[], T]) -> T:
-    """Call in a thread of the attempt's: the loop's own, which serve outside of attempts, are few, and one that hangs keeps its place."""
+    """Call in one of the attempt's threads: the loop's own, which serve outside of attempts, are few, and a hanging call blocks one."""
     work = current_work()
     return await in_thread_of(None if work is None else work.threads, call)
 

@@ -3,9 +3,9 @@
 Must not call the agent, import an agent library or change an option. In: an agent and the options that are at hand.
 Out: the options to pass as keywords. The rule that must hold: whatever comes out can be passed without a TypeError.
 
-Signatures are slow to read, so each is read once and kept as long as its function lives. The key is the function
+Signatures are slow to read, so each is read once and cached as long as its function lives. The key is the function
 behind a bound method, for a bound method is a new object on every access; the class that owns it does not
-change its parameters and is not part of the key. What cannot be referenced weakly is kept strongly, in bounds, so that
+change its parameters and is not part of the key. What cannot be referenced weakly is referenced strongly, up to a limit, so that
 an id is never used again while it is a key.
 """
 
@@ -14,17 +14,16 @@ from __future__ import annotations
 import inspect
 import weakref
 from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial, reduce
 from itertools import zip_longest
 from threading import Lock
 from types import FunctionType, MethodType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flujo_client.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+from flujo_client.pipeline.deps import deps_type_of
 
 MAX_STRONG = 256
 MAX_WRAPPERS = 64
@@ -60,7 +59,7 @@ class _Keywords:
 
     @cached_property
     def after_one(self) -> _Keywords:
-        """`after(1)`, remembered: every call to an agent needs it for `self` and again for the data."""
+        """Return `after(1)`, cached: every call to an agent needs it for `self` and again for the data."""
         return self.after(1)
 
     def within(self, inner: _Keywords) -> _Keywords:
@@ -77,7 +76,7 @@ _UNKNOWN = _Keywords()
 
 
 def accepts_param(func: Callable[..., Any], param: str) -> bool:
-    """Tell whether `func` can be given `param` as a keyword.
+    """Return whether `func` can be given `param` as a keyword.
 
     False if the parameter is positional-only, if a partial has fixed it already, if any layer of a `functools.wraps`
     chain would refuse it, or if the signature cannot be determined.
@@ -96,6 +95,11 @@ def accepted_kwargs(agent: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     """
     accepted = _entrance(unwrap(agent))
     return {name: value for name, value in options.items() if value is not None and accepted.accept(name)}
+
+
+def takes_context(agent: Any) -> bool:
+    """Return whether an agent may be given the context: by name, or as its deps."""
+    return deps_type_of(agent) is not None or bool(accepted_kwargs(agent, {"context": True}))
 
 
 def unwrap(agent: Any) -> Any:

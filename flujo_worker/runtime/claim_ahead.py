@@ -33,7 +33,7 @@ class ClaimAhead:
         self._claimed: tuple[str, Claim] | None = None
 
     def may_claim(self, decision: Decision) -> bool:
-        """Tell whether a decision leads to one step and nothing else, which a claim needs to know nothing more about."""
+        """Return whether a decision leads to one step and nothing else, which a claim needs to know nothing more about."""
         if not self.is_likely or len(decision.next) != 1 or decision.notice.envelope.ticket.limits is not None:
             return False
         [following] = decision.next
@@ -53,7 +53,7 @@ class ClaimAhead:
             self._claimed = key, Claim(FENCE, claimed_at=committed.claimed_at)
 
     def has(self, key: str) -> bool:
-        """Tell whether this attempt was claimed ahead and its message has not come."""
+        """Return whether this attempt was claimed ahead and its message has not come."""
         return self._claimed is not None and self._claimed[0] == key
 
     def pop(self, key: str) -> Claim | None:

@@ -59,7 +59,7 @@ class ContextManager:
     def merge_context_updates(main: T, branch: T | None, base: T | None = None) -> T:
         """Return a new context with the updates of `branch` merged into `main`, checked once by its model.
 
-        With `base`, the context that both began with, it is the merge of a fan-out under `context_update`. Without it nobody
+        With `base`, the context that both began with, it is the merge of a fan-out under `context_update`. Without it no one
         knows who changed what: mappings and models are looked into, lists get what they lack, sets join, and all else that the
         branch has set wins, but for None.
 
@@ -78,7 +78,7 @@ class ContextManager:
     def accumulate_loop_context(current: T, iteration: T | None) -> T:
         """Return the context that the next iteration begins with: this one's, on the scratchpad so far.
 
-        Call it for iterations that succeeded. Keys of `scratchpad` that the iteration lacks are kept.
+        Call it for iterations that succeeded. Keys of `scratchpad` that the iteration lacks are retained.
 
         Raises:
             ContextMergeError: the classes differ, or the result does not fit its model.
@@ -138,7 +138,7 @@ def _three_way(base: Tree, ours: Tree, theirs: Tree) -> Tree:
 
 
 def _overlaid(ours: Tree, theirs: Tree, *, was_set: bool = True) -> Tree:
-    """Lay one tree over another without knowing what both began with."""
+    """Merge one tree over another without knowing what both began with."""
     if theirs is None:
         return ours
     if same_record(ours, theirs):

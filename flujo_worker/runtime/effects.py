@@ -47,7 +47,7 @@ class Effects(Protocol):
         """Publish what follows; what the broker does not take is left to the sweeper."""
 
     async def aborted_among(self, fan_outs: Sequence[FanOutPlace]) -> set[FanOutPlace]:
-        """Tell which fan-outs were aborted, by all that is committed when this is asked."""
+        """Return which fan-outs were aborted, by all that is committed when this is called."""
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call what blocks: other statements, Redis, imports, sync code of users."""
@@ -56,12 +56,12 @@ class Effects(Protocol):
         """Call what blocks for one item, and for those that others ask it for at this moment; give the item's own result.
 
         Args:
-            act: gives one result for each item, in their order.
+            act: returns one result for each item, in their order.
             item: what it is asked for.
         """
 
     def result(self, future: Future[T]) -> Awaitable[T]:
-        """Wait for what runs elsewhere; raises `concurrent.futures.CancelledError` if that was cancelled."""
+        """Wait for a future; raises `concurrent.futures.CancelledError` if that was cancelled."""
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Carry out work of the engine and wait for its end, from a thread that may wait."""
@@ -110,7 +110,7 @@ class BlockingEffects:
 
 
 def claim_alone(ledger: Ledger, envelope: Envelope, worker: str, **terms: Unpack[ClaimTerms]) -> Claim:
-    """Claim one attempt with a statement of its own."""
+    """Claim one attempt with a separate statement."""
     ticket = envelope.ticket
     plan = PlanName(ticket.reference, ticket.fingerprint)
     return ledger.claim(envelope.key, worker, fan_outs=tuple(envelope.lanes), plan=plan, **terms)

@@ -1,4 +1,4 @@
-"""How an exception is told: in words without secrets that fit a message and a row, and the name of the place it comes from.
+"""How an exception is described: a text without secrets that fits a message and a row, and the name of the place it comes from.
 
 Pure. In: an exception. Out: texts of bounded length.
 """
@@ -25,7 +25,7 @@ def message_of(error: BaseException, timeout_s: float | None) -> str:
     """
     try:
         text = error.message if isinstance(error, FlujoError) else str(error)
-    except Exception:  # noqa: BLE001 - an error that cannot be printed must not replace what it tells
+    except Exception:  # noqa: BLE001 - an error that cannot be printed must not replace what it reports
         text = "(its message cannot be read)"
     if isinstance(error, TimeoutError) and not text:
         text = f"no answer within {timeout_s:g} s" if timeout_s is not None else "no answer in time"
@@ -41,7 +41,7 @@ def named(error: BaseException, message: str) -> str:
 
 
 def outer(error: BaseException, subject: BaseException, timeout_s: float | None) -> str:
-    """Say how the root cause was reported, as secondary detail."""
+    """Return how the root cause was reported, as secondary detail."""
     alone = isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1
     return "" if error is subject or alone else f" (reported as {named(error, message_of(error, timeout_s))})"
 
@@ -60,7 +60,7 @@ def bounded(text: str) -> str:
 
 
 def digest_of(error: BaseException) -> str:
-    """Name the place of an error: equal for the same lines of code, whatever the message and the machine."""
+    """Return the place of an error: equal for the same lines of code, whatever the message and the machine."""
     frames = (
         f"{frame.f_globals.get('__name__')}:{frame.f_code.co_qualname}:{line}"
         for frame, line in traceback.walk_tb(error.__traceback__)

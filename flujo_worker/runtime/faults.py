@@ -2,7 +2,7 @@
 
 Must not log, wait, retry or swallow anything, and imports no agent library: theirs are known by module and class name.
 In: an exception and the place where it was raised. Out: an `ErrorInfo` without secrets, which says whether trying
-again may help (whether to try again is decided elsewhere). `CancelledError` is not an error and never comes here.
+again may help (whether to try again is not decided here). `CancelledError` is not an error and never comes here.
 
 Two chains are read. The *root cause*, which feedback names, follows `__cause__` and `__context__` as Python's own
 traceback does. The *category* follows only what was raised on purpose: the exception itself, its `__cause__`
@@ -120,7 +120,8 @@ _UNREACHABLE = {"APIConnectionError", "TransportError", "ModelAPIError"}
 _keeping: ContextVar[bool] = ContextVar("flujo_keeping_errors", default=False)
 _EXITS = (SystemExit, KeyboardInterrupt, GeneratorExit)
 _CLIENT_ERROR, _SERVER_ERROR = 400, 500
-_OUTAGE_STATUS = {408, 429}
+_TOO_MANY = 429
+_OUTAGE_STATUS = {408, _TOO_MANY}
 _RETRYABLE_STATUS = {408, 409, 425, 429}
 
 
@@ -128,11 +129,11 @@ class ErrorHandler:
     """The two questions a seed promises to answer about an error."""
 
     def categorize_error(self, error: BaseException) -> ErrorCategory:
-        """Name the category that the classes tell; what no class tells is SYSTEM."""
+        """Return the category of the error's classes; SYSTEM if no class has one."""
         return _classified(error)[0]
 
     def handle_error(self, error: BaseException, context: During = "system") -> ErrorResponse:
-        """Say what to do about an error raised during `context`.
+        """Return what to do about an error raised during `context`.
 
         An agent's is retried if that may help, a validator's or plugin's fails the step, a system's waits for the
         service behind it; control flow, limits and strict costs without a price pass through to the code that ends the run.
@@ -201,7 +202,7 @@ def fault_of(error: BaseException, during: During, timeout_s: float | None = Non
 
 @contextmanager
 def keeping_errors() -> Iterator[None]:
-    """Keep each error in the fault that is made of it in this thread: where all is in one process, it can be raised again as a cause."""
+    """Store each error in its fault in this thread: where all is in one process, it can be raised again as a cause."""
     token = _keeping.set(True)
     try:
         yield
@@ -210,7 +211,7 @@ def keeping_errors() -> Iterator[None]:
 
 
 def is_outage(error: BaseException, *, by_library: bool) -> bool:
-    """Tell whether the provider failed, and not what it was asked or what it answered.
+    """Return whether the provider failed, and not what it was asked or what it answered.
 
     Connections, timeouts, 408, 429 and 5xx do; refused credentials, requests and quotas do not.
 
@@ -219,6 +220,14 @@ def is_outage(error: BaseException, *, by_library: bool) -> bool:
         by_library: whether it asks through pydantic-ai, whose own errors say so; any other there is raised by a tool.
     """
     return any(_is_outage(link, by_library=by_library) for link in _explicit_chain(error))
+
+
+def is_rate_refusal(error: BaseException) -> bool:
+    """Return whether a provider refused a call because too many were made (HTTP 429), and not because a quota is used up."""
+    links = list(_explicit_chain(error))
+    return any(_status(link) == _TOO_MANY for link in links) and not any(
+        _foreign_names(link) & _WILL_NOT_HELP for link in links
+    )
 
 
 def requested_wait(error: BaseException) -> float | None:
@@ -244,7 +253,7 @@ def _is_outage(error: BaseException, *, by_library: bool) -> bool:
 def root_cause(error: BaseException) -> BaseException:
     """Find the innermost error behind this one.
 
-    Follows `__cause__`, else `__context__` unless `raise … from None` hides it; a group of one stands for its member.
+    Follows `__cause__`, else `__context__` unless `raise … from None` hides it; a group of one counts as its member.
     A cycle ends where it would repeat. What is no Exception, such as a cancellation, is never the cause, unless user code raised it
     to end the process.
     """
@@ -278,7 +287,7 @@ def _explicit_chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _classified(error: BaseException) -> tuple[ErrorCategory, BaseException]:
-    """Find the category that classes tell, and the error that tells it; what holds anywhere comes first."""
+    """Return the category by classes, and the error that has it; categories that apply anywhere come first."""
     classified = [(category, link) for link in _explicit_chain(error) if (category := _own_category(link)) is not None]
     return next(
         (pair for pair in classified if pair[0] in _ANYWHERE), next(iter(classified), (ErrorCategory.SYSTEM, error))
@@ -296,12 +305,12 @@ def _own_category(error: BaseException) -> ErrorCategory | None:
 
 
 def _foreign_names(error: BaseException) -> set[str]:
-    """Name the classes of an agent library's error."""
+    """Return the class names of an agent library's error."""
     return {kind.__name__ for kind in type(error).__mro__ if kind.__module__.partition(".")[0] == "pydantic_ai"}
 
 
 def _may_help(error: BaseException, seen: frozenset[int] = frozenset()) -> bool:
-    """Tell whether the same call may succeed later: the outermost word counts, and in a group the most hopeful."""
+    """Return whether the same call may succeed later: the outermost verdict counts, and in a group the most hopeful."""
     for link in _explicit_chain(error):
         if isinstance(link, _SAME_AGAIN):
             return False
@@ -313,14 +322,14 @@ def _may_help(error: BaseException, seen: frozenset[int] = frozenset()) -> bool:
 
 
 def _is_bug(error: BaseException, *, has_asked: bool) -> bool:
-    """Tell whether the same code would fail in the same way (ADR 14). What was raised on purpose from a bug is none: only the error itself counts."""
+    """Return whether the same code would fail in the same way (ADR 14). What was raised on purpose from a bug is none: only the error itself counts."""
     if isinstance(error, BaseExceptionGroup):
         return all(_is_bug(each, has_asked=has_asked) for each in error.exceptions)
     return isinstance(error, _BUGS) or (isinstance(error, _BUGS_UNLESS_ASKED) and not has_asked)
 
 
 def _missing_package(error: BaseException) -> str | None:
-    """Say what to install where pydantic-ai misses a provider's package."""
+    """Return what to install where pydantic-ai misses a provider's package."""
     for link in _explicit_chain(error):
         if isinstance(link, ImportError) and (extra := _EXTRA.search(str(link))):
             return (

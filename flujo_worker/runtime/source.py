@@ -1,4 +1,4 @@
-"""Digests of function bodies: what users' code says, apart from comments, whitespace and docstrings.
+"""Digests of function bodies: users' code, apart from comments, whitespace and docstrings.
 
 A body is read from its source, so that its digest is the same under every Python; with it go the definitions of its own module that it
 uses, one through another. A file that was edited since it was imported does not count: if what it compiles to is not what runs, the digest
@@ -12,11 +12,9 @@ import functools
 import hashlib
 import inspect
 import linecache
+from collections.abc import Iterator
 from types import CodeType
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from typing import Any, Final
 
 DIGEST_LENGTH: Final = 16
 _DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any
 
 import pydantic
 from pydantic import BaseModel
 
 from flujo_client.contract.ambiguity import ambiguity
-from flujo_client.contract.context import ContextState
+from flujo_client.contract.context import ContextState, PipelineContext
 from flujo_client.contract.fail_fast import fail_fast
 from flujo_client.errors import ContextFieldError, ContextMergeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from flujo_client.contract.context import PipelineContext
     from flujo_client.pipeline.step import Step
 
 
+def written(step: Step, output: Any, context: Any, field: str | None = None, item: Any = None) -> Any:
+    """Append an item to a list of the context, if there is one; then do what `absorb` does."""
+    if field is not None:
+        setattr(context, field, [*getattr(context, field), item])
+    return absorb(step, output, context)
+
+
 def absorb(step: Step, output: Any, context: Any) -> Any:
-    """Put a step's output where the step says; return the context, validated once.
+    """Put a step's output where the step wants it; return the context, validated once.
 
     Raises:
         ContextFieldError: the context has no such field.
@@ -113,7 +117,7 @@ def leave_as_is() -> None:
 
 
 def lend(context: Any, key: str, value: Any) -> Callable[[], None] | None:
-    """Put a value into a context for a while; give back what takes it out again, or None if the context cannot hold it.
+    """Put a value into a context for a while; return what removes it again, or None if the context cannot hold it.
 
     A model that does not declare the key keeps it in its `__dict__`, past its validation and its extra fields, where its
     serialiser does not look.

@@ -1,21 +1,22 @@
 """Migrations: numbered SQL, forward only, applied once however many processes start at the same instant.
 
 A change that running workers of the release before could not live with comes in two halves: a migration that both can live with, and one
-that waits for the end of the older workers. The second says so in a line of its own, `-- after: 25`: it is for code that knows schema 25.
+that waits for the end of the older workers. The second says so in a separate line, `-- after: 25`: it is for code that knows schema 25.
 """
 
 from __future__ import annotations
 
 import re
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, NamedTuple
 
 import psycopg
 
-from flujo_client.errors import SchemaVersionError
+from flujo_client.errors import SchemaVersionError, SettingsError
 from flujo_client.transport.postgres import fate, options, unreachable
+from flujo_worker.store.roles import grant_roles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     Connection = psycopg.Connection[tuple[object, ...]]
 
 LOCK = 0x666C756A6F  # "flujo"
+TRIES = 5
 _NAME = re.compile(r"(\d{4})_(\w+)\.sql")
 _AFTER = re.compile(r"^-- after: (\d+)$", re.MULTILINE)
 _CREATE = """
@@ -33,6 +35,11 @@ CREATE TABLE IF NOT EXISTS flujo_schema_version (
 _PRESENT = """
 SELECT coalesce(max(version), 0), coalesce(max((to_jsonb(v) ->> 'oldest')::int), 0) FROM flujo_schema_version v
 """
+_AS_OWNER = """
+SELECT set_config('role', r.rolname, true) FROM pg_class c JOIN pg_roles r ON r.oid = c.relowner
+WHERE c.oid = to_regclass('flujo_schema_version') AND NOT r.rolcanlogin AND pg_has_role(r.oid, 'MEMBER')
+"""
+"""Tables of a role that cannot log in stay that role's, and get its default privileges."""
 _OLDER = """
 SELECT id || ' (' || build || ', schema ' || coalesce(schema::text, 'unknown') || ')' FROM flujo_workers
 WHERE ended_at IS NULL AND lease_until > now() AND coalesce(schema, 0) < %s ORDER BY id
@@ -48,7 +55,7 @@ class Migration(NamedTuple):
 
     @property
     def after(self) -> int:
-        """The oldest schema whose code can live with it; 0 if that of the release before can."""
+        """Return the oldest schema whose code can live with it; 0 if that of the release before can."""
         found = _AFTER.search(self.sql)
         return int(found[1]) if found else 0
 
@@ -57,16 +64,17 @@ class Migration(NamedTuple):
 
 
 class Migrated(NamedTuple):
-    """What was applied, and what waits for the end of which workers."""
+    """What was applied, what waits for the end of which workers, and the roles that were granted."""
 
     applied: Sequence[Migration]
     waiting: Sequence[Migration] = ()
     workers: Sequence[str] = ()
+    roles: Sequence[str] = ()
 
 
 @cache
 def migrations() -> tuple[Migration, ...]:
-    """Every migration this code knows, in order."""
+    """Return every migration this code knows, in order."""
     found = [
         Migration(int(match[1]), match[2], file.read_text(encoding="utf-8"))
         for file in files("flujo_worker.store").joinpath("migrations").iterdir()
@@ -80,29 +88,45 @@ def needed() -> int:
     return max(each.version for each in migrations() if not each.after)
 
 
-def migrate(url: str, *, ignore_workers: bool = False) -> Migrated:
-    """Bring the database up to this code, as far as the workers that are alive can live with it.
+def migrate(url: str, *, ignore_workers: bool = False, roles: str | None = None) -> Migrated:
+    """Migrate the database to this code's schema, as far as the live workers' code is compatible with it.
 
     All of it is one transaction under a transaction-level advisory lock: who comes second waits, and finds nothing to do.
 
     Args:
         url: a libpq connection string.
         ignore_workers: apply also what waits for the end of workers.
+        roles: the prefix of the roles to create and to grant; None grants nothing.
 
     Raises:
         ServiceUnreachable: Postgres does not answer, or takes no writes.
         SchemaVersionError: the database is newer than this code, or workers that are alive are too old for it.
+        SettingsError: the prefix cannot begin a role's name, or the URL's role lacks rights.
     """
-    with _connected(url) as connection, connection.transaction():
+    with _connected(url) as connection:
+        for _ in range(TRIES - 1):
+            with suppress(psycopg.errors.DeadlockDetected):  # running workers lock tables in another order
+                return _migrate(connection, ignore_workers=ignore_workers, roles=roles)
+        return _migrate(connection, ignore_workers=ignore_workers, roles=roles)
+
+
+def _migrate(connection: Connection, *, ignore_workers: bool, roles: str | None) -> Migrated:
+    with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
+        connection.execute(_AS_OWNER)
         connection.execute(_CREATE)
-        present, oldest = _present(connection)
-        _refuse_newer(present, oldest)
-        pending = [each for each in migrations() if each.version > present]
-        for number, each in enumerate(pending):
-            if each.after and not ignore_workers and (workers := _older_workers(connection, each.after)):
-                return Migrated(pending[:number], _all_waiting(pending[number:], workers), workers)
-            _apply(connection, each)
+        done = _migrated(connection, ignore_workers=ignore_workers)
+        return done if roles is None else done._replace(roles=grant_roles(connection, roles))
+
+
+def _migrated(connection: Connection, *, ignore_workers: bool) -> Migrated:
+    present, oldest = _present(connection)
+    _refuse_newer(present, oldest)
+    pending = [each for each in migrations() if each.version > present]
+    for number, each in enumerate(pending):
+        if each.after and not ignore_workers and (workers := _older_workers(connection, each.after)):
+            return Migrated(pending[:number], _all_waiting(pending[number:], workers), workers)
+        _apply(connection, each)
     return Migrated(pending)
 
 
@@ -166,10 +190,16 @@ def _present(connection: Connection) -> tuple[int, int]:
 
 @contextmanager
 def _connected(url: str) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
-    """Connect; what Postgres refuses for now, and a URL that libpq cannot read, is told without the password."""
+    """Connect; if Postgres refuses for now, or libpq cannot read the URL, the error does not contain the password."""
     try:
         with psycopg.connect(url, **options(url), autocommit=True) as connection:
             yield connection
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise SettingsError(
+            f"the role of the database URL may not do this: {str(error).splitlines()[0]}",
+            suggestion="use the URL of a role that is a member of the owner of Flujo's tables, and the first time of one that may create roles",
+            cause=error,
+        ) from error
     except psycopg.Error as error:
         if fate(error) == "ours" and error.sqlstate is not None:
             raise

@@ -1,6 +1,6 @@
 """What is read back from rows: envelopes, scopes, questions and plans. Pure.
 
-JSON comes as text. Whatever is wrong with a row is told as `Unreadable`, which names it, and is about that row alone.
+JSON comes as text. Whatever is wrong with a row is raised as `Unreadable`, which names it, and is about that row alone.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ def envelope_of(row: Row) -> Envelope:
             aros=_mapping_or_none(row["aros"]),
             settings=_mapping_or_none(row["settings"]),
             limits=_mapping_or_none(row["limits"]),
+            is_gated=row["is_gated"],
         )
         envelope = Envelope(
             ticket=ticket,

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Collection, Hashable, Iterable
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Hashable, Iterable
-
     from flujo_worker.domain.carry_on import PlanMove
     from flujo_worker.domain.values import CreateScope, Decision
 
 T = TypeVar("T")
 
+ADMITTED_AT_ONCE = 200
+"""How many waiting runs one admission looks at."""
 GRACE_S = 1.0
 MAX_FORKS = 20
 """How many forks back the plans of a run are looked for."""
 GRACE_PER_ROW_S = 0.005
 SUSPECT_AFTER = 2
 """An attempt that was lost so often is claimed only by the one who runs it apart from others (ADR 13)."""
+HANDED_BACK_OFTEN = 3
+"""From this hand-back of an attempt on, its event is a warning (ADR 38)."""
 
 
 def fairly(rows: Iterable[T], code: Callable[[T], Hashable]) -> list[T]:
@@ -29,12 +32,12 @@ def fairly(rows: Iterable[T], code: Callable[[T], Hashable]) -> list[T]:
 
 
 def grace_s(rows: int) -> float:
-    """Seconds that a tail may take to publish so many rows before the sweeper does; it must not race a long fan-out."""
+    """Return the seconds that a tail may take to publish so many rows before the sweeper does; it must not race a long fan-out."""
     return GRACE_S + GRACE_PER_ROW_S * rows
 
 
 def published(decision: Decision) -> int:
-    """How many rows the tail publishes at once."""
+    """Return how many rows the tail publishes at once."""
     return sum(each.is_due for each in decision.next)
 
 
@@ -50,6 +53,6 @@ def given_lanes(opening: CreateScope, held: Collection[str]) -> dict[str, int]:
 
 
 def story_of(move: PlanMove) -> tuple[str, dict[str, Any]]:
-    """Return the level and the data of the event that tells of a run's new plan."""
+    """Return the level and the data of the event of a run's new plan."""
     data = {"from": move.state.fingerprint, "to": move.plan.fingerprint, "changes": list(move.changes)}
     return "warning" if move.rewrites else "info", data

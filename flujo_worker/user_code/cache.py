@@ -1,6 +1,6 @@
-"""Results that are kept for later runs: looked up when `decide` asks, written after its decision was committed.
+"""Results that are stored for later runs: looked up when `decide` asks, written after its decision was committed.
 
-What comes out of a cache is data that anybody may have put there: read as values are read, never run, and proved by its signature
+What comes out of a cache is data that anyone may have put there: read as values are read, never run, and proved by its signature
 where there are keys. What is not ours, or does not fit, is a miss. A cache that does not answer is one too, and no run's failure.
 """
 
@@ -14,7 +14,7 @@ from flujo_client.contract.outcome import Event
 from flujo_client.errors import SerializationError
 from flujo_client.serial import Packed, decode
 from flujo_client.transport.wire import sign, verify
-from flujo_worker.domain.cache import ABSENT, cache_key
+from flujo_worker.domain.cache import ABSENT, IN_FLIGHT, cache_key
 from flujo_worker.domain.patch import apply
 from flujo_worker.domain.values import Cached
 from flujo_worker.runtime.write_context import absorb
@@ -23,29 +23,32 @@ from flujo_worker.user_code.question import checked
 if TYPE_CHECKING:
     from flujo_client.serial import Tree
     from flujo_client.transport.wire import Keys
+    from flujo_worker.domain.values import CacheEntry
     from flujo_worker.user_code.question import UserCodeCall, UserCodeRuntime
 
 UNREACHABLE, BROKEN, UNFIT, TOO_LARGE = "unreachable", "broken", "unfit", "too_large"
 FORM = 1
+FLIGHT = ":flight"
+"""Ends the key of the lease of the call that runs a step while equal calls wait."""
 
 logger = logging.getLogger(__name__)
 
 
 def own_keys(keys: Keys) -> Keys:
-    """Keys for what is kept, made of those for messages, so that neither can be taken for the other."""
+    """Return the keys for stored results, derived from those for messages, so that neither can be taken for the other."""
     return tuple((name, hmac.digest(secret, b"flujo.cache", "sha256")) for name, secret in keys)
 
 
 def cached(question: UserCodeCall) -> Cached:
-    """Read the cached result of a step. Values: its input, the context. Data: what else its result depends on."""
+    """Read the cached result of a step. Values: its input, the context. Data: what else its result depends on; the flight to join."""
     key = cache_key(question.step.name, question.data["told"], question.tree(0))
     try:
-        kept = question.call_function(_backend(question).get, key)
+        kept = _found(question, key)
     except Exception as error:  # noqa: BLE001 - whatever ails a cache, the step can be run
         logger.warning("no cache for step '%s': %s: %s", question.step.name, type(error).__name__, error)
         return Cached(why=UNREACHABLE)
-    if kept is None:
-        return Cached(key, ABSENT)
+    if kept is None or kept is _IN_FLIGHT:
+        return Cached(key, ABSENT if kept is None else IN_FLIGHT)
     try:
         output, patch = _read(kept, key, question.bench)
         value = decode(output, resolve=question.bench.resolve)
@@ -62,8 +65,53 @@ def cached(question: UserCodeCall) -> Cached:
         return Cached(key, UNFIT)
 
 
+def _found(question: UserCodeCall, key: str) -> Any:
+    """Return what is stored under the key, None if this call is to make it, and `_IN_FLIGHT` while an equal call makes it."""
+    backend, flight = _backend(question), question.data["flight"]
+    kept = question.call_function(backend.get, key)
+    if kept is not None or flight is None or not hasattr(backend, "add"):
+        return kept
+    try:
+        return _join_flight(question, backend, key, **flight)
+    except Exception as error:  # noqa: BLE001 - whatever ails a cache, the step can be run
+        logger.warning("equal calls of step '%s' do not wait: %s: %s", question.step.name, type(error).__name__, error)
+        return None
+
+
+def _join_flight(question: UserCodeCall, backend: Any, key: str, *, holder: str, lease_s: float) -> Any:
+    call, own = question.call_function, holder.encode()
+    if call(backend.add, key + FLIGHT, own, lease_s):
+        kept = call(backend.get, key)  # stored since it was looked for
+        if kept is not None:
+            call(backend.delete, key + FLIGHT)
+        return kept
+    is_own = call(backend.get, key + FLIGHT) == own  # this decision is made again
+    return None if is_own else _IN_FLIGHT
+
+
+def settle(question: UserCodeCall, entry: CacheEntry) -> Event | None:
+    """Store what a call gave, if it gave anything, and then end the wait of equal calls; return the result's event."""
+    stored = None if entry.output is None else store_result(question, entry.key)
+    _land(question, entry.key, entry.holder)
+    return stored
+
+
+def _land(question: UserCodeCall, key: str, holder: str) -> None:
+    """Give up the lease of a call that has ended, unless it has expired and another call has it."""
+    backend = _backend(question)
+    if not question.step.single_flight_s or not hasattr(backend, "add"):
+        return
+    try:
+        if question.call_function(backend.get, key + FLIGHT) == holder.encode():
+            question.call_function(backend.delete, key + FLIGHT)
+    except Exception as error:  # noqa: BLE001 - it will expire
+        logger.warning(
+            "equal calls of step '%s' wait until a lease expires: %s", question.step.name, type(error).__name__
+        )
+
+
 def store_result(question: UserCodeCall, key: str) -> Event:
-    """Keep a step's result, and tell what became of it. Values: its output, what it changed in the context."""
+    """Store a step's result; return the event of it. Values: its output, what it changed in the context."""
     step = question.step
     value = _written(question, key)
     if len(value) > question.bench.cache_most:
@@ -121,3 +169,6 @@ def _with_changes(question: UserCodeCall, value: Any, patch: Tree) -> Packed | N
     if step.performs:
         context = absorb(step, value, context)
     return question.pack(checked(context), "context")
+
+
+_IN_FLIGHT = object()

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flujo_client.blueprint.load import load_stored
+from flujo_client.contract.code import AwaitedCode
+from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.plan import Node, Nodes, Plan
 from flujo_client.errors import FlujoError
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.declared import DeclaredAgent
 from flujo_client.pipeline.hooks import HOOK
+from flujo_client.pipeline.invariants import INVARIANT, judge_of
+from flujo_client.pipeline.nested import ImportStep
 from flujo_client.pipeline.pipeline import Pipeline, walk
 from flujo_client.pipeline.reference import (
     RESOURCES,
@@ -24,15 +29,9 @@ from flujo_client.pipeline.reference import (
     load_pipeline,
     with_reference_options,
 )
+from flujo_client.pipeline.step import Step
 from flujo_worker.agents.declared import make_declared
 from flujo_worker.errors import WorkerError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from flujo_client.contract.code import AwaitedCode
-    from flujo_client.contract.envelope import Envelope
-    from flujo_client.pipeline.step import Step
 
 
 class CodeMismatch(Exception):
@@ -61,12 +60,22 @@ class LoadedPipeline:
 
     def node_of(self, envelope: Envelope) -> Node:
         """Return the plan's node of the step that an attempt is at."""
-        return (self.plan.locate(envelope.address).nodes or Nodes()).named(envelope.step)
+        return self.plan.node(envelope.address, envelope.step)
 
     def resources_at(self, path: str) -> Any:
         """Return what the innermost pipeline around a step names as its resources."""
         named = [pipeline.resources for _, pipeline in self._around(path) if pipeline.resources is not None]
         return named[-1] if named else None
+
+    def invariants_at(self, path: str) -> Sequence[Any]:
+        """Return the static invariants of a step: its own, and those of each pipeline around it that has the same context."""
+        named = list(self.steps[path].static_invariants)
+        for at, pipeline in reversed(list(self._around(path))):
+            named = [*pipeline.static_invariants, *named]
+            around = self.steps.get(at.rpartition("/")[0])
+            if isinstance(around, ImportStep) and not around.inherit_context:
+                break
+        return named
 
     def hooks_of_run(self, root: str) -> Sequence[Any]:
         """Return the hooks of a run: those of the pipeline that begins at `root`, an address; none where no pipeline does."""
@@ -105,7 +114,7 @@ class LoadedPipeline:
 
     @cached_property
     def _pipelines(self) -> dict[str, Pipeline]:
-        """The pipelines that are in it, by the paths of the bodies they are."""
+        """Return the pipelines that are in it, by the paths of the bodies they are."""
         bodies = ((f"{path}/{key}", body) for path, step in self.steps.items() for key, body in step.bodies().items())
         return {path: body for path, body in bodies if isinstance(body, Pipeline)}
 
@@ -134,8 +143,12 @@ class CodeRegistry:
         self._live: dict[Any, Any] = {}
 
     def has(self, reference: str) -> bool:
-        """Tell whether this process has loaded it."""
+        """Return whether this process has loaded it."""
         return reference in self._entries
+
+    def loaded(self, reference: str) -> LoadedPipeline:
+        """Return a pipeline that this process has loaded."""
+        return self._entries[reference]
 
     def entry(self, reference: str, fingerprint: str) -> LoadedPipeline:
         """Find the pipeline of a run.
@@ -174,6 +187,10 @@ class CodeRegistry:
         """Find a live hook; a reference is imported."""
         return self._found(named, HOOK)
 
+    def invariant(self, named: Any) -> Any:
+        """Find the live function of an invariant; a reference is imported."""
+        return judge_of(named, partial(self._found, what=INVARIANT))
+
     def _found(self, thing: Any, what: str) -> Any:
         if not isinstance(thing, str):
             return thing
@@ -211,7 +228,7 @@ class CodeRegistry:
 
 
 def _way_out(error: FlujoError, reference: str) -> str:
-    """Say how a missing module gets to where this worker looks for it."""
+    """Return how to make a missing module available to this worker."""
     missing = getattr(error.__cause__, "name", None) if isinstance(error.__cause__, ModuleNotFoundError) else None
     if missing is None:
         return ""
@@ -224,7 +241,7 @@ def _way_out(error: FlujoError, reference: str) -> str:
 
 
 def put_bounded(known: dict[Any, Any], key: Any, value: Any, *, most: int | None = None) -> None:
-    """Keep a value, and let go of the one that was found first when there are too many; threads may do so at once."""
+    """Store a value, and drop the oldest one when there are too many; safe from several threads."""
     known[key] = value
     if len(known) > (most or MAX_ENTRIES):
         known.pop(list(known)[0], None)  # noqa: RUF015 - an iterator would break if another thread keeps something meanwhile

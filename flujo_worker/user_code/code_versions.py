@@ -1,32 +1,39 @@
 """Which code this process performs a step with, and whether its conversation was held with other code until now.
 
-A version is made once for each step and process, and stored before an attempt first names it. Where attempts are the same as before, nothing
-here is asked of anybody.
+A version is made once for each step and process, and stored before an attempt first names it, together with those of the steps after it.
+Where attempts are the same as before, nothing here is called.
 """
 
 from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from flujo_client.contract.code import CodeMark, CodeVersion, changed, joined
 from flujo_client.pipeline.compile import functions_of
+from flujo_client.pipeline.declared import DeclaredAgent
 from flujo_client.sizes import MAX_STEPS
 from flujo_worker.agents.parts import agent_parts, function_part
 from flujo_worker.domain.conversation import is_revisited
 from flujo_worker.user_code.code_registry import put_bounded
+from flujo_worker.user_code.context_fields import context_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from flujo_client.config.models import TemplateSettings
     from flujo_client.contract.code import AwaitedCode
     from flujo_client.pipeline.step import Step
+    from flujo_worker.agents.parts import Part
     from flujo_worker.ports import Ledger
     from flujo_worker.user_code.code_registry import CodeRegistry, LoadedPipeline
 
 logger = logging.getLogger(__name__)
+
+AHEAD: Final = 200
+"""How many steps' versions are stored in one statement."""
 
 
 class PerformedWith(NamedTuple):
@@ -52,17 +59,20 @@ class CodeVersions:
         ledger: where versions are stored.
         catalog: the live agents of this process.
         templates: where prompt files are found.
+        stores_prompts: whether texts of prompts are stored, and not only their digests.
     """
 
-    def __init__(self, ledger: Ledger, catalog: CodeRegistry, templates: TemplateSettings) -> None:
+    def __init__(
+        self, ledger: Ledger, catalog: CodeRegistry, templates: TemplateSettings, *, stores_prompts: bool = True
+    ) -> None:
         self._ledger, self._catalog, self._templates = ledger, catalog, templates
-        self._steps: dict[tuple[int, str], _Known] = {}
+        self._stores_prompts = stores_prompts
+        self._steps: dict[tuple[str, int, str], _Known] = {}
         self._answers: dict[tuple[tuple[str, ...], str], PerformedWith] = {}
-        self._stored: dict[str, None] = {}
 
     def known(self, entry: LoadedPipeline, path: str, before: tuple[str, ...]) -> PerformedWith | None:
         """Return what `find` does if that needs nothing but memory; None otherwise."""
-        found = self._steps.get((id(entry.steps[path]), path))
+        found = self._steps.get(_key(entry, path))
         return None if found is None else self._known(found, before)
 
     def find(self, entry: LoadedPipeline, path: str, before: tuple[str, ...]) -> PerformedWith | None:
@@ -74,31 +84,56 @@ class CodeVersions:
             before: the versions that its conversation was held with until now.
 
         Returns:
-            None where the code cannot be told: whatever is wrong with an agent shows when it is called.
+            None where the code is unknown: whatever is wrong with an agent shows when it is called.
         """
-        step = entry.steps[path]
-        found = self._steps.get((id(step), path))
+        found = self._steps.get(_key(entry, path))
         if found is None:
-            try:
-                version = CodeVersion.of(dict(self._parts(entry, path)))
-            except Exception:
-                logger.info("the code of step '%s' could not be determined", path, exc_info=True)
+            found = self._made(entry, path)
+            if found is None:
                 return None
-            found = _Known(step, version, is_revisited(entry.plan, path))
-            self._store(version)
-            put_bounded(self._steps, (id(step), path), found, most=MAX_STEPS)
+            self._store_steps(entry, {path: found, **self._made_ahead(entry, path)})
         return self._known(found, before) or self._compared(found, before)
 
+    def record(self, entry: LoadedPipeline) -> None:
+        """Store the version of each step whose agent is here, for those who compare code."""
+        begin: str | None = next(iter(entry.steps), None)
+        while begin is not None and (made := self._made_ahead(entry, begin)):
+            self._store_steps(entry, made)
+            begin = next(reversed(made))
+
     def fits(self, entry: LoadedPipeline, awaited: AwaitedCode) -> bool:
-        """Tell whether a step would continue with a conversation with no other code than before."""
+        """Return whether a step would continue with a conversation with no other code than before."""
         found = self.find(entry, awaited.path, awaited.conversation)
         return found is None or not found.changed
 
-    def _store(self, version: CodeVersion) -> None:
-        """Store a version once: many steps may have the same."""
-        if version.digest not in self._stored:
-            self._ledger.store_code([version])
-            put_bounded(self._stored, version.digest, None, most=MAX_STEPS)
+    def _made(self, entry: LoadedPipeline, path: str) -> _Known | None:
+        try:
+            parts = list(self._parts(entry, path))
+        except Exception:
+            logger.info("the code of step '%s' could not be determined", path, exc_info=True)
+            return None
+        texts = {each.name: each.text for each in parts if each.text is not None and self._is_stored(each.name)}
+        version = CodeVersion.of({each.name: each.digest for each in parts}, texts)
+        return _Known(entry.steps[path], version, is_revisited(entry.plan, path))
+
+    def _made_ahead(self, entry: LoadedPipeline, begin: str) -> dict[str, _Known]:
+        """Make the versions of the steps from one on that are not known, as far as nothing has to be imported for them."""
+        paths = list(entry.steps)
+        coming = (
+            path
+            for path in paths[paths.index(begin) :]
+            if _is_live(entry.steps[path]) and _key(entry, path) not in self._steps
+        )
+        made = ((path, self._made(entry, path)) for path in islice(coming, AHEAD))
+        return {path: found for path, found in made if found is not None}
+
+    def _store_steps(self, entry: LoadedPipeline, made: Mapping[str, _Known]) -> None:
+        self._ledger.store_code_of_steps(entry.plan.fingerprint, {path: each.version for path, each in made.items()})
+        for path, each in made.items():
+            put_bounded(self._steps, _key(entry, path), each, most=MAX_STEPS)
+
+    def _is_stored(self, name: str) -> bool:
+        return self._stores_prompts or not name.startswith("prompt")
 
     def _known(self, found: _Known, before: tuple[str, ...]) -> PerformedWith | None:
         if not found.converses:
@@ -106,18 +141,18 @@ class CodeVersions:
         return self._answers.get((before, found.version.digest))
 
     def _compared(self, found: _Known, before: tuple[str, ...]) -> PerformedWith:
-        """Compare; a version that nobody knows any more says nothing."""
+        """Compare; a version that is no longer known is ignored."""
         stored = self._ledger.code(before) if before else {}
         earlier = joined(stored[each] for each in before if each in stored)
         together = joined([earlier, found.version.asked])
         if together.digest not in before:
-            self._store(together)
+            self._ledger.store_code([together])
         mark = CodeMark(found.version.digest, (together.digest,))
         answer = PerformedWith(mark, changed(earlier, found.version.asked))
         put_bounded(self._answers, (before, found.version.digest), answer, most=MAX_STEPS)
         return answer
 
-    def _parts(self, entry: LoadedPipeline, path: str) -> Iterator[tuple[str, str]]:
+    def _parts(self, entry: LoadedPipeline, path: str) -> Iterator[Part]:
         step, at = entry.steps[path], f"step '{path}'"
         if step.agent is not None:
             yield from agent_parts(self._catalog.agent(step.agent), at, self._templates)
@@ -126,6 +161,16 @@ class CodeVersions:
         for above, container in _containers(entry, path):
             for role, function in functions_of(container):
                 yield from function_part(f"{role} of step '{above}':", function, above)
+        if entry.pipeline.context_model is not None:
+            yield from context_parts(entry.pipeline.context_model)
+
+
+def _key(entry: LoadedPipeline, path: str) -> tuple[str, int, str]:
+    return entry.plan.fingerprint, id(entry.steps[path]), path
+
+
+def _is_live(step: Step) -> bool:
+    return step.agent is not None and not isinstance(step.agent, str | DeclaredAgent)
 
 
 def _around_agent(step: Step) -> Iterator[tuple[str, Any]]:
@@ -134,6 +179,7 @@ def _around_agent(step: Step) -> Iterator[tuple[str, Any]]:
     yield from (("processor", each) for each in step.processors.output_processors)
     yield from (("plugin", each[0] if isinstance(each, tuple) else each) for each in step.plugins)
     yield from (("validator", each) for each in step.validators)
+    yield from (("invariant", each) for each in step.static_invariants if not isinstance(each, str))
 
 
 def _containers(entry: LoadedPipeline, path: str) -> Iterator[tuple[str, Step]]:

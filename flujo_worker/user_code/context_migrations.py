@@ -11,16 +11,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
-from pydantic.errors import PydanticUserError
 
 from flujo_client.contract.fail_fast import fail_fast
 from flujo_client.errors import ContextMergeError
 from flujo_client.pipeline.identity import whole
 from flujo_client.pipeline.pipeline import model_name
 from flujo_client.serial import Packed, decode, digest, encode
-from flujo_worker.domain.context_change import REQUIRED, SCHEMA, TYPE, change_of, fields_of, is_of
+from flujo_worker.domain.context_change import change_of, fields_of, is_of
 from flujo_worker.errors import StoreError
+from flujo_worker.observe.log import emit
 from flujo_worker.user_code.code_registry import CodeMismatch, put_bounded
+from flujo_worker.user_code.context_fields import fields_of_model
 from flujo_worker.user_code.question import checked, fetched, places_of
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from flujo_worker.user_code.code_registry import LoadedPipeline
     from flujo_worker.user_code.question import UserCodeRuntime
 
-_SHOWN, _LONGEST = 3, 120
+_SHOWN = 3
 _WAY_OUT = "give the pipeline a function in `context_migrations` under the version or the fingerprint that the run has"
 _SHORTEST = 12
 """Characters of a fingerprint that name it, as they are shown."""
@@ -44,6 +45,10 @@ class Migrated(NamedTuple):
     context: Packed
     key: str
     changes: tuple[str, ...]
+
+    def tell(self) -> None:
+        """Emit it."""
+        emit("context.migrated", migration=self.key, changes=list(self.changes))
 
 
 class ContextMigrations:
@@ -59,7 +64,7 @@ class ContextMigrations:
         self._changes: dict[type[BaseModel], ContextChange] = {}
 
     def are_needless(self, entry: LoadedPipeline) -> bool:
-        """Tell whether every context of a pipeline can be read as it is, by what this process knows already."""
+        """Return whether every context of a pipeline can be read as it is, by what this process knows already."""
         model = entry.pipeline.context_model
         return model is None or ((known := self._changes.get(model)) is not None and not known)
 
@@ -67,7 +72,7 @@ class ContextMigrations:
         """Migrate a context; None for one that can be read as it is, and for any other value.
 
         Raises:
-            ContextMisfit: it cannot be read, and no function of the pipeline's makes it fit.
+            ContextMisfit: it cannot be read, and no function of the pipeline makes it fit.
         """
         model = entry.pipeline.context_model
         if model is None or packed is None or not (change := self._change(model)):
@@ -80,29 +85,38 @@ class ContextMigrations:
         misfits = tuple(change.misfits(tree, self._fits(model, change, tree)))
         return self._by_function(entry, ticket, model, tree, misfits) if misfits else None
 
+    def forget(self) -> None:
+        """Look up again what fields models had: another worker has newer code than this one."""
+        self._changes.clear()
+
+    def has_history(self, model: type[BaseModel]) -> bool:
+        """Return whether a model ever had other fields."""
+        return self._change(model).has_history
+
+    def live(self, tree: Any) -> Any:
+        """Return a stored value as the live one."""
+        return decode(tree, resolve=self._bench.resolve)
+
     def _change(self, model: type[BaseModel]) -> ContextChange:
         found = self._changes.get(model)
         if found is None:
-            now = _fields(model)
+            now = fields_of_model(model)
             before = self._ledger.context_fields(str(model_name(model)), digest(whole(now)), now)
             found = change_of(now, before, keeps_extra=model.model_config.get("extra") == "allow")
             put_bounded(self._changes, model, found)
         return found
 
     def _fits(self, model: type[BaseModel], change: ContextChange, tree: Any) -> dict[str, bool]:
-        """Tell of each field that had another type whether what is stored is of the present one."""
+        """Return for each field that had another type whether the stored value is of the present one."""
         sent = fields_of(tree)
         return {name: self._is_valid(model, name, sent[name]) for name in change.retyped if name in sent}
 
     def _is_valid(self, model: type[BaseModel], name: str, tree: Any) -> bool:
         try:
-            TypeAdapter(model.model_fields[name].rebuild_annotation()).validate_python(self._live(tree), strict=True)
+            TypeAdapter(model.model_fields[name].rebuild_annotation()).validate_python(self.live(tree), strict=True)
         except Exception:  # noqa: BLE001 - a class that is gone, a validator of the user's: it does not fit
             return False
         return True
-
-    def _live(self, tree: Any) -> Any:
-        return decode(tree, resolve=self._bench.resolve)
 
     def _by_function(
         self, entry: LoadedPipeline, ticket: RunHeader, model: type[BaseModel], tree: Any, misfits: tuple[str, ...]
@@ -110,7 +124,7 @@ class ContextMigrations:
         tried: list[str] = []
         for key, function in self._functions(entry, ticket):
             try:
-                given = {name: self._live(value) for name, value in fields_of(tree).items()}
+                given = {name: self.live(value) for name, value in fields_of(tree).items()}
                 made = _checked(model, self._bench.call(function, partial(function, given)))
                 return Migrated(Packed.of(encode(made, path="context")), key, misfits)
             except StoreError:
@@ -132,23 +146,29 @@ class ContextMigrations:
                     yield key, function
 
 
+def check_fields(model: type[BaseModel] | None, tree: Any) -> None:
+    """Raise ContextMisfit for a context with fields that its model does not have here: reading it would drop them."""
+    if model is None or not is_of(tree, model_name(model) or "") or model.model_config.get("extra") == "allow":
+        return
+    if others := fields_of(tree).keys() - model.model_fields.keys():
+        shown = ", ".join(f"'{name}'" for name in sorted(others)[:_SHOWN])
+        raise ContextMisfit(
+            f"its context has fields that {model.__qualname__} does not have here: {shown}; a worker with the newer code will take it"
+        )
+
+
 class ContextMisfit(CodeMismatch):
     """A context that cannot be read by the models that are here."""
 
 
 def fitting(migrations: ContextMigrations, entry: LoadedPipeline, envelope: Envelope) -> Migrated | None:
-    """Migrate an attempt's context, if it needs that; raises ContextMisfit."""
-    migrated = migrations.migrate(entry, envelope.ticket, envelope.context)
-    if migrated is not None and (envelope.lanes or envelope.kind == "join"):
-        raise of_branches(migrated)
-    return migrated
+    """Migrate an attempt's context, if it needs that; raises ContextMisfit.
 
-
-def of_branches(migrated: Migrated) -> ContextMisfit:
-    """Refuse to migrate inside of a fan-out: what its branches have changed is told by the fields of before."""
-    return ContextMisfit(
-        f"its context model changed while a fan-out is open: {_listed(migrated.changes)}; a worker with the model of before will join it"
-    )
+    A container's stays as it began: the changes of its branches lead from there, and whoever asks for it migrates it.
+    """
+    if entry.plan.locate(envelope.address).nodes is None:
+        return None
+    return migrations.migrate(entry, envelope.ticket, envelope.context)
 
 
 def _listed(misfits: tuple[str, ...]) -> str:
@@ -180,33 +200,8 @@ def _checked(model: type[BaseModel], made: Any) -> BaseModel:
 
 
 def _why(error: Exception) -> str:
-    """Say what was wrong with a function; a KeyError's text is a name, and every other text may be a value."""
+    """Return what was wrong with a function; a KeyError's text is a name, and every other text may be a value."""
     if isinstance(error, ContextMergeError) or (isinstance(error, TypeError) and str(error).startswith("returned ")):
         return str(error)
     named = f" {error}" if isinstance(error, KeyError) else ""
     return f"raised {type(error).__name__}{named}"
-
-
-def _fields(model: type[BaseModel]) -> dict[str, dict[str, Any]]:
-    return {
-        name: {
-            TYPE: _type_name(field.annotation),
-            SCHEMA: _schema_digest(field.rebuild_annotation()),
-            REQUIRED: field.is_required(),
-        }
-        for name, field in model.model_fields.items()
-    }
-
-
-def _type_name(annotation: Any) -> str:
-    return str(annotation.__qualname__ if isinstance(annotation, type) else annotation).replace("typing.", "")[
-        :_LONGEST
-    ]
-
-
-def _schema_digest(annotation: Any) -> str:
-    """Digest what a field takes, with the models in it; of a type without a schema, its name."""
-    try:
-        return digest(whole(TypeAdapter(annotation).json_schema()))
-    except (PydanticUserError, TypeError, ValueError):
-        return _type_name(annotation)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pydantic
 from pydantic import BaseModel
@@ -18,12 +19,7 @@ from flujo_client.serial import Packed, decode
 from flujo_worker.domain.conversation import settled
 from flujo_worker.domain.merge import MergeConflict, merge
 from flujo_worker.domain.patch import apply, diff
-from flujo_worker.user_code.question import checked, field_at, put
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from flujo_worker.user_code.question import UserCodeCall
+from flujo_worker.user_code.question import UserCodeCall, checked, field_at, put
 
 _KEPT = ("step_outputs",)
 _PER_RUN = ("run_id", "initial_prompt", "status", "import_artifacts", *TASK_FIELDS)
@@ -55,9 +51,11 @@ def snapshot(question: UserCodeCall) -> Packed:
 
 def keep_output(question: UserCodeCall) -> Packed:
     """Add a container's output to the context's `step_outputs`. Values: the context, the output."""
-    packed = question.values[0]
-    if packed is None or b'"step_outputs"' not in packed.json():
-        return packed or Packed.of(None)
+    packed, stored = question.values[0], question.stored(0)
+    if packed is None or stored is None:
+        return Packed.of(None)
+    if stored.add_output(question.data["name"], question.tree(1)):
+        return question.bounded(stored.packed(), "context")
     context = question.value(0)
     if not isinstance(getattr(context, "step_outputs", None), dict):
         return packed
@@ -178,7 +176,7 @@ def _written(start: Any, changed: Packed | None, name: str) -> bool:
 
 
 def _custom(question: UserCodeCall, done: dict[str, Packed | None]) -> Any:
-    """Let the user's function merge: it is given the context and each branch's, and may change the context or give another."""
+    """Let the user's function merge: it gets the context and each branch's, and may change the context or return another."""
     start, context = question.tree(1), question.value(0)
     ended = {
         name: decode(start if packed is None else apply(start, packed.tree()), resolve=question.bench.resolve)
@@ -210,7 +208,7 @@ def _own_context(values: dict[str, Any], model: Any) -> Any:
     try:
         return build_context(values, model)
     except PipelineContextInitializationError as error:
-        raise PipelineContextInitializationError(error.message) from None  # the cause would tell values
+        raise PipelineContextInitializationError(error.message) from None  # the cause would show values
 
 
 def _with_input(step: Any, context: Any, value: Any) -> Any:
@@ -254,7 +252,7 @@ def export_context(question: UserCodeCall) -> Packed | None:
 
 
 def _hand_all(parent: Any, child: Any, kept: tuple[str, ...]) -> None:
-    """Every field both have, but for what belongs to one run alone and what is kept."""
+    """Pass up every field that both have, except what belongs to one run alone and what is in `kept`."""
     may_have = type(parent).model_config.get("extra") == "allow" and isinstance(parent, type(child))
     known = {*type(parent).model_fields, *(parent.model_extra or {})}
     for name in (*type(child).model_fields, *(child.model_extra or {})):
@@ -263,7 +261,7 @@ def _hand_all(parent: Any, child: Any, kept: tuple[str, ...]) -> None:
 
 
 def _handed(name: str, parent: Any, child: Any) -> Any:
-    """Return what a field hands over: `step_outputs` of both are joined, because the steps before the import keep theirs."""
+    """Return what a field passes up: `step_outputs` of both are joined, because the steps before the import keep theirs."""
     before, after = getattr(parent, name, None), getattr(child, name)
     return {**before, **after} if name in _KEPT and isinstance(before, dict) and isinstance(after, dict) else after
 
@@ -275,7 +273,7 @@ def _put(context: Any, path: str, value: Any) -> None:
 
 
 def next_state(question: UserCodeCall) -> tuple[str | None, Packed | None]:
-    """Where a state machine goes: the state, or None; and the context, which says so where it has fields for it.
+    """Return where a state machine goes: the state, or None; and the context, which says so where it has fields for it.
 
     Values: the last output, the context. Data: `from`, the state that ended (None at the beginning), and the `event`.
     """

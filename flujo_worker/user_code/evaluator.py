@@ -1,38 +1,34 @@
-"""Finds who is asked, and turns whatever goes wrong into a refusal with its own words."""
+"""Finds the user code to call, and turns whatever goes wrong into a refusal with its message."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from concurrent.futures import Executor
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from functools import cached_property, partial
+from typing import Any
 
+from flujo_client.config.manager import Settings
 from flujo_client.config.run_settings import RunSettings, settings_of
+from flujo_client.contract.envelope import RunHeader
+from flujo_client.contract.outcome import Event, Fault
 from flujo_client.errors import PausedException
+from flujo_client.pipeline.backend import CacheBackend
 from flujo_client.pipeline.compiled_text import filling_by
-from flujo_client.serial import Resolver
-from flujo_worker.domain.values import CallUserCode, UserCodeFailed, UserCodePaused
+from flujo_client.serial import Packed, Resolver
+from flujo_worker.domain.values import CacheEntry, CallUserCode, UserCodeFailed, UserCodePaused
 from flujo_worker.errors import StoreError
+from flujo_worker.event_loop import Loop
 from flujo_worker.observe.log import filling_of
+from flujo_worker.ports import Ledger, Replies
 from flujo_worker.runtime.fault_text import message_of
 from flujo_worker.runtime.faults import fault_of
 from flujo_worker.user_code import cache, contexts, functions, people
-from flujo_worker.user_code.context_migrations import ContextMigrations, of_branches
+from flujo_worker.user_code.branch_contexts import at_join
+from flujo_worker.user_code.code_registry import CodeRegistry, LoadedPipeline
+from flujo_worker.user_code.context_migrations import ContextMigrations
 from flujo_worker.user_code.question import UserCodeCall, UserCodeRuntime, fetched
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from concurrent.futures import Executor
-
-    from flujo_client.config.manager import Settings
-    from flujo_client.contract.envelope import RunHeader
-    from flujo_client.contract.outcome import Event, Fault
-    from flujo_client.pipeline.backend import CacheBackend
-    from flujo_client.serial import Packed
-    from flujo_worker.domain.values import CacheEntry
-    from flujo_worker.event_loop import Loop
-    from flujo_worker.ports import Ledger, Replies
-    from flujo_worker.user_code.code_registry import CodeRegistry, LoadedPipeline
 
 logger = logging.getLogger(__name__)
 
@@ -62,11 +58,10 @@ ROLES: dict[str, Callable[[UserCodeCall], Any]] = {
     "pause": people.pause,
 }
 """Who answers what `decide` may ask."""
-_OF_BRANCHES = ("patch", "join")
 
 
 def user_code_runtime(settings: Settings, loop: Loop, threads: Executor, results: CacheBackend) -> UserCodeRuntime:
-    """Where and within which bounds user code runs, by a process's settings; `results` is its cache."""
+    """Return where and within which bounds user code runs, by a process's settings; `results` is its cache."""
     return UserCodeRuntime(
         loop,
         threads,
@@ -107,9 +102,8 @@ class Evaluator:
             CodeMismatch: this worker has not the code the run was started with, or a context does not fit its models.
         """
         entry = self.catalog.entry(ticket.reference, ticket.fingerprint)
-        step, values, bench = entry.steps[call.path], self._fetched(call.values), self._bench_of(ticket)
-        if not self.migrations.are_needless(entry):
-            values = tuple(self._fitting(entry, ticket, call.role, each) for each in values)
+        step, bench = entry.steps[call.path], self._bench_of(ticket)
+        values = self._of_present_model(entry, ticket, call, self._fetched(call.values))
         filling = filling_of(bench.template, step=call.path.rpartition("/")[2], of=call.role)
         try:
             with filling_by(filling):
@@ -123,29 +117,42 @@ class Evaluator:
         except Exception as error:
             raise UserCodeFailed(_fault(call, error, bench.timeout_s)) from error
 
+    @cached_property
+    def _own(self) -> RunSettings:
+        return RunSettings(template=self._bench.template)
+
     def _bench_of(self, ticket: RunHeader) -> UserCodeRuntime:
         """Return where user code runs, by the settings of its run."""
         if ticket.settings is None:
             return self._bench
-        own = settings_of(ticket.settings, RunSettings(template=self._bench.template))
+        own = settings_of(ticket.settings, self._own)
         return replace(self._bench, timeout_s=own.agents.function_timeout_s, template=own.template)
 
-    def store_result(self, ticket: RunHeader, entry: CacheEntry) -> Event:
-        """Keep a cached step's result, and tell what became of it. Nothing that goes wrong here can undo what was committed."""
+    def store_result(self, ticket: RunHeader, entry: CacheEntry) -> Event | None:
+        """Store a cached step's result, if it has one, and end the wait of equal calls; nothing that fails here undoes the commit.
+
+        Returns:
+            the result's event.
+        """
         try:
             step = self.catalog.entry(ticket.reference, ticket.fingerprint).steps[entry.path]
             values = self._fetched((entry.output, entry.patch))
-            return cache.store_result(UserCodeCall(step, values, {}, self._bench), entry.key)
+            question = UserCodeCall(step, values, {}, self._bench)
+            return cache.settle(question, entry)
         except Exception as error:
             logger.exception("the result of '%s' was not stored", entry.path)
             return cache.not_stored(entry.path.rpartition("/")[2], type(error).__name__)
 
-    def _fitting(self, entry: LoadedPipeline, ticket: RunHeader, role: str, packed: Packed | None) -> Packed | None:
-        """Migrate a context, if it needs that. Changes of branches are told by fields, so they cannot be."""
-        migrated = self.migrations.migrate(entry, ticket, packed)
-        if migrated is not None and role in _OF_BRANCHES:
-            raise of_branches(migrated)
-        return packed if migrated is None else migrated.context
+    def _of_present_model(
+        self, entry: LoadedPipeline, ticket: RunHeader, call: CallUserCode, values: tuple[Packed | None, ...]
+    ) -> tuple[Packed | None, ...]:
+        """Migrate the contexts that need it. What a branch changed is taken as it is stored; the join makes it fit."""
+        if call.role == "join":
+            return at_join(self.migrations, entry, ticket, values)
+        if self.migrations.are_needless(entry) or (call.role == "patch" and entry.steps[call.path].spec.fans_out):
+            return values
+        migrated = (self.migrations.migrate(entry, ticket, each) for each in values)
+        return tuple(each if new is None else new.context for each, new in zip(values, migrated, strict=True))
 
     def _fetched(self, values: tuple[Packed | None, ...]) -> tuple[Packed | None, ...]:
         found = fetched(self._ledger, values)

@@ -4,29 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pydantic
 
 from flujo_client.contract.results import Refinement
 from flujo_client.errors import PipelineError
 from flujo_client.pipeline.conditional import plain_key, resolve_key
+from flujo_client.serial import Packed
 from flujo_client.sizes import MAX_BRANCHES
-from flujo_worker.user_code.question import field_at
-
-if TYPE_CHECKING:
-    from flujo_client.serial import Packed
-    from flujo_worker.user_code.question import UserCodeCall
+from flujo_worker.user_code.question import UserCodeCall, field_at
 
 
 def exit_condition(question: UserCodeCall) -> bool:
-    """Whether a loop is done. Values: the last output, the accumulated context."""
-    return bool(question.call("exit_condition", question.value(0), question.value(1)))
+    """Return whether a loop is done. Values: the last output, the accumulated context."""
+    return bool(question.call("exit_condition", question.value(0), question.context("exit_condition", 1)))
 
 
 def initial_input(question: UserCodeCall) -> Packed:
     """Make a loop's first input. Values: the loop's input, the context."""
-    given = question.call("initial_input", question.value(0), question.value(1))
+    given = question.call("initial_input", question.value(0), question.context("initial_input", 1))
     return question.pack(given, "the result of initial_input_to_loop_body_mapper")
 
 
@@ -34,14 +31,18 @@ def iteration_input(question: UserCodeCall) -> Packed:
     """Make the next iteration's input. Values: the last output, the context, the loop's input."""
     index = question.data["index"]
     given = question.call(
-        "iteration_input", question.value(0), question.value(1), index, original_input=question.value(2)
+        "iteration_input",
+        question.value(0),
+        question.context("iteration_input", 1),
+        index,
+        original_input=question.value(2),
     )
     return question.pack(given, "the result of iteration_input_mapper")
 
 
 def output(question: UserCodeCall) -> Packed:
     """Make a loop's or a map's output. Values: the last output, or all of them; the context, its input."""
-    given = question.call("output", question.value(0), question.value(1), original_input=question.value(2))
+    given = question.call("output", question.value(0), question.context("output", 1), original_input=question.value(2))
     return question.pack(given, f"the result of {question.step.roles['output']}")
 
 
@@ -70,22 +71,22 @@ def collect(question: UserCodeCall) -> Packed:
 
 
 def condition(question: UserCodeCall) -> tuple[Any, str | None]:
-    """Which path a conditional takes: what was said, and the body's key or None. Values: the last output, the context."""
-    answer = plain_key(question.call("condition", question.value(0), question.value(1)))
+    """Return which path a conditional takes: the condition's answer, and the body's key or None. Values: the last output, the context."""
+    answer = plain_key(question.call("condition", question.value(0), question.context("condition", 1)))
     key = resolve_key(question.step.rules(), answer)
     return (answer if isinstance(answer, (str, bool, int)) else f"a {type(answer).__name__}"), key
 
 
 def branch_input(question: UserCodeCall) -> Packed:
     """Make the chosen path's input. Values: the conditional's input, the context."""
-    given = question.call("branch_input", question.value(0), question.value(1))
+    given = question.call("branch_input", question.value(0), question.context("branch_input", 1))
     return question.pack(given, "the result of branch_input_mapper")
 
 
 def branch_output(question: UserCodeCall) -> Packed:
     """Make a conditional's output. Values: the path's output, the context, the conditional's input."""
-    key, own = question.data["key"], question.value(2)
-    given = question.call("branch_output", question.value(0), key, question.value(1), original_input=own)
+    key, own, context = question.data["key"], question.value(2), question.context("branch_output", 1)
+    given = question.call("branch_output", question.value(0), key, context, original_input=own)
     return question.pack(given, "the result of branch_output_mapper")
 
 
@@ -99,10 +100,10 @@ def selection(question: UserCodeCall) -> list[str]:
 
 
 def pair(question: UserCodeCall) -> Packed:
-    """Pair an artifact with what its critic said. Values: both."""
+    """Pair an artifact with its critic's answer. Values: both."""
     answer = question.value(1)
     try:
         refinement = Refinement(artifact=question.value(0), check=answer)
-    except pydantic.ValidationError:  # its text would tell what was said
+    except pydantic.ValidationError:  # its text would show the answer
         raise PipelineError(f"its critic must return a RefinementCheck, got a {type(answer).__name__}") from None
     return question.pack(refinement, "refinement")

@@ -1,28 +1,25 @@
-"""Calls a pipeline's hooks with what happened, and says what went wrong (ADR 22).
+"""Calls a pipeline's hooks with what happened, and reports what went wrong (ADR 22).
 
-A hook can stop what it is told of and nothing else: by a PipelineAbortSignal, or where hooks are strict by any error. It must never be
+A hook can stop what it is called for and nothing else: by a PipelineAbortSignal, or where hooks are strict by any error. It must never be
 called inside a transaction, and it gets a payload of its own, made anew for it. In: hooks, a payload's type and what makes one. Out:
 events, and the fault that stops.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from flujo_client.contract.hooks import PostRunPayload
-from flujo_client.contract.outcome import CONTROL_FLOW, Event
+from flujo_client.contract.hooks import Payload, PostRunPayload
+from flujo_client.contract.outcome import CONTROL_FLOW, Event, Fault
 from flujo_client.errors import PipelineAbortSignal
 from flujo_client.pipeline.hooks import name_of, wanted
 from flujo_worker.errors import StoreError
 from flujo_worker.runtime.faults import fault_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from flujo_client.contract.hooks import Payload
-    from flujo_client.contract.outcome import Fault
     from flujo_worker.user_code.code_registry import CodeRegistry
     from flujo_worker.user_code.question import UserCodeRuntime
 
@@ -32,7 +29,7 @@ STRICT = "HOOK_FAILED"
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """What came of calling hooks: what is to be told, and why what they were told of is to be stopped; None: it continues."""
+    """The result of calling hooks: the events to log, and why the work they were called for is to be stopped; None: it continues."""
 
     events: tuple[Event, ...] = ()
     stop: Fault | None = None
@@ -54,7 +51,7 @@ class HookCaller:
         self.catalog, self.bench, self._strict = catalog, bench, strict
 
     def call(self, hooks: Sequence[Any], kind: type[Payload], make: Callable[[], Payload]) -> Called:
-        """Call those that take such a payload, in their order, until one stops. What has ended can be stopped by none: all are called.
+        """Call the hooks that take such a payload, in order, until one stops. What has ended cannot be stopped: all are called.
 
         Args:
             hooks: as the pipeline names them.
@@ -80,7 +77,7 @@ class HookCaller:
         return self._strict or isinstance(error, PipelineAbortSignal)
 
     def _fault(self, hook: Any, error: BaseException) -> Fault:
-        """One that stops passes through every container, whatever its class means elsewhere."""
+        """Return the fault of a hook that stops; it passes through every container, whatever its class means otherwise."""
         fault = fault_of(error, "system", self.bench.timeout_s)
         code = fault.code if isinstance(error, PipelineAbortSignal) else STRICT
         message = f"hook {name_of(hook)} failed with {fault.type_name}: {fault.message}"

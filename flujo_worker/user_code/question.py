@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from concurrent.futures import CancelledError
+from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import CancelledError, Executor
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,22 +14,20 @@ import pydantic
 
 from flujo_client.contract.ambiguity import ambiguity
 from flujo_client.contract.fail_fast import fail_fast, fail_fast_assignment
+from flujo_client.contract.stored_context import StoredContext
 from flujo_client.errors import ContextMergeError, FlujoError, PipelineError, SnapshotTooLarge
+from flujo_client.pipeline.context_use import context_use
 from flujo_client.serial import Packed, decode, encode
 from flujo_worker.errors import StoreError
-from flujo_worker.event_loop import is_async, within
+from flujo_worker.event_loop import Loop, is_async, within
+from flujo_worker.ports import Ledger
 from flujo_worker.runtime.call_args import accepted_kwargs
 from flujo_worker.threads import carried
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
-    from concurrent.futures import Executor
-
     from flujo_client.config.models import TemplateSettings
     from flujo_client.pipeline.backend import CacheBackend
     from flujo_client.transport.wire import Keys
-    from flujo_worker.event_loop import Loop
-    from flujo_worker.ports import Ledger
 
 
 RESUME_INPUT = "resume_input"
@@ -45,9 +44,9 @@ class UserCodeRuntime:
         resolve: finds the classes that values are made of.
         timeout_s: seconds one call may take.
         most: bytes of JSON one value may have.
-        cache: where results are kept of steps that name no backend.
-        cache_keys: what is kept is signed with the first, and read if any of them signed it.
-        cache_most: bytes one kept result may have.
+        cache: where results are stored of steps that name no backend.
+        cache_keys: what is stored is signed with the first, and read if any of them signed it.
+        cache_most: bytes one stored result may have.
         template: how templates are filled in.
     """
 
@@ -94,7 +93,7 @@ class UserCodeCall:
         step: the live step that is asked.
         values: its packed arguments, with nothing left to fetch.
         data: its plain arguments.
-        reply: reads what a person has answered to a pause that the same code raised before; None if nobody has.
+        reply: reads what a person has answered to a pause that the same code raised before; None if no one has.
     """
 
     step: Any
@@ -112,6 +111,18 @@ class UserCodeCall:
         """Return an argument as the live value; each time a new one, so that nothing is shared that user code may change."""
         return self.live(self.values[place])
 
+    def context(self, role: str, place: int) -> Any:
+        """Return the context among the arguments as the function of a role wants it: live, as it is stored, or not at all."""
+        use = context_use(self.step.functions().get(role))
+        if use == "live":
+            return self.value(place)
+        return None if use == "none" else self.stored(place)
+
+    def stored(self, place: int) -> StoredContext | None:
+        """Return the context among the arguments as it is stored."""
+        packed = self.values[place]
+        return None if packed is None else StoredContext(packed, self.bench.resolve)
+
     def live(self, packed: Packed | None) -> Any:
         """Return a packed value as the live one."""
         return None if packed is None else decode(packed.tree(), resolve=self.bench.resolve)
@@ -122,7 +133,10 @@ class UserCodeCall:
 
     def pack_tree(self, tree: Any, what: str) -> Packed:
         """Pack a tree; raises SnapshotTooLarge."""
-        packed = Packed.of(tree, like=self.values)
+        return self.bounded(Packed.of(tree, like=self.values), what)
+
+    def bounded(self, packed: Packed, what: str) -> Packed:
+        """Return what was packed; raises SnapshotTooLarge."""
         length = packed.length
         if length > self.bench.most:
             raise SnapshotTooLarge(f"{length:,} bytes of JSON; at most {self.bench.most:,} can be sent", path=what)
@@ -185,7 +199,7 @@ def field_at(context: Any, path: str) -> Any:
 
 
 def checked(context: Any) -> Any:
-    """Let a context's own model validate it, once.
+    """Validate a context by its own model, once.
 
     Raises:
         ContextMergeError: it does not fit; the fields are named, their values are not.
@@ -205,7 +219,7 @@ def put(place: Any, name: str, value: Any) -> None:
     """Set a field, or a mapping's entry.
 
     Raises:
-        ContextMergeError: the model that holds it does not take the value, which is not told.
+        ContextMergeError: the model that holds it does not take the value, which is not shown.
     """
     if isinstance(place, dict):
         place[name] = value
@@ -222,7 +236,7 @@ def put(place: Any, name: str, value: Any) -> None:
 
 
 def places_of(error: pydantic.ValidationError) -> str:
-    """Name the places that do not fit, without their values."""
+    """Return the places that do not fit, without their values."""
     return "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
 
 

@@ -1,7 +1,7 @@
 """The pipelines that the acceptance tests' workers import. Every step leaves a line in the journal when it is begun.
 
 A pipeline's value is its trail: each step adds its name, and adds it to the context's visits too, so that both tell of a merge
-that was lost or done twice.
+that was lost or done twice. A worker of older code imports this module too (`test_two_versions.py`), so it names nothing that such code lacks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import structlog
 from pydantic import BaseModel
 
-from flujo_client import ParallelStep, Pipeline, Step, StepConfig
+from flujo_client import LoopStep, ParallelStep, Pipeline, Step, StepConfig
 
 LARGE = 2_000_000
 UGLY = "nul \x00 surrogate \ud800"
@@ -179,6 +179,26 @@ def _row(*steps: Step, **rest: Any) -> Pipeline:
 
 three = _row(Step("first", visit), Step("second", visit_in_thread), Step("third", visit))
 lingering = _row(Step("first", linger), Step("second", linger), Step("third", linger))
+TURNS = ["older", "newer"]
+"""Queues: each of two workers takes every second step."""
+
+
+def alternate(*names: str) -> Pipeline:
+    return Pipeline([Step(name, visit, queue=TURNS[place % 2]) for place, name in enumerate(names)])
+
+
+def has_gone_twice(_: Any, context: Visits) -> bool:
+    return context.visits.count("fourth") == 2
+
+
+alternating = Pipeline(
+    [
+        *alternate("first", "second").steps,
+        LoopStep("round", body=alternate("third", "fourth"), exit_condition_callable=has_gone_twice, max_loops=3),
+        ParallelStep("fan", branches={"left": alternate("l1", "l2"), "right": alternate("r1", "r2", "r3")}),
+    ],
+    context_model=Visits,
+)
 gated = _row(Step("before", visit), Step("gate", wait_at_gate, config=ONCE), Step("after", visit))
 waiting = _row(Step("gate", wait_at_gate, config=ONCE), Step("after", visit))
 stubborn = _row(Step("before", visit), Step("stubborn", fail_twice, config=StepConfig(max_retries=2)))

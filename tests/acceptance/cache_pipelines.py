@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from acceptance_pipelines import ONCE, begin, folder
@@ -39,6 +40,14 @@ def shaky(data: Any) -> str:
     return f"done {data}"
 
 
+async def linger(data: Any) -> str:
+    """Return once the test has seen that others wait."""
+    begin()
+    while not (folder() / "seen").exists():  # noqa: ASYNC110 - the test opens it
+        await asyncio.sleep(0.02)
+    return f"done {data}"
+
+
 def stop(*_: Any) -> bool:
     return False
 
@@ -62,3 +71,4 @@ everywhere = _row(
     Step.loop_until("rounds", _cached("turn"), stop, max_loops=2),
     Step.cached(Step.loop_until("whole", Step("round", note), stop, max_loops=2)),
 )
+slow = Pipeline([Step.cached(Step("slow", linger))])

@@ -71,7 +71,7 @@ def test_functions_between_steps_ask_and_go_on_with_the_answer(site):
 
 
 def test_a_run_waits_for_a_person_and_goes_on(site):
-    """M-449, M-451: the status is seen in run and context together; no message and no worker waits."""
+    """M-449, M-451, U-37: the status is seen in run and context together; no message and no worker waits."""
     site.standing()
     run = paused(site, "approval")
     record, [asked] = run.record(), run.approvals()

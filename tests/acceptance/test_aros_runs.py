@@ -75,7 +75,7 @@ def told(site, run):
 
 
 def test_each_stage_fires_once_and_is_read_back_from_postgres(site, model):
-    """M-040, M-103, M-155 to M-168, M-196: the story of a run, merged with its attempts."""
+    """M-040, M-103, M-155 to M-168, M-196, M-009: the story of a run, merged with its attempts."""
     run, result = ran(site.client, "stages")
 
     assert result.success, result

@@ -8,6 +8,8 @@ import pytest
 from fleet import Site, wait_until
 from openai_server import OpenAIServer, Said
 
+from flujo_client.gateway import guards
+
 pytestmark = [pytest.mark.services, pytest.mark.acceptance]
 
 FAILURES, WORKERS, RECOVERY_S = 4, 2, 1.0
@@ -77,12 +79,16 @@ def test_an_outage_is_waited_out_by_all_workers_together(site, provider):
     asked = provider.asked[model]
     assert asked <= FAILURES + (WORKERS - 1) + turns["half_open"] + 1
 
+    open_now = {each.model: each.state for each in site.client.ask(guards.open_breakers())}
+    assert open_now[f"openai:{model}"] in ("opened", "half_open")
+
     assert enqueue(site, "plain").result(20).output == "hello", site.log()
     assert "closed" not in told(site, model)
     wait_until(lambda: not statuses(site, runs)["running"], what=site.log)  # but for a probe now and then
 
     provider.well.add(model)
     assert [run.result(60).output for run in runs] == ["well"] * len(runs), site.log()
+    assert f"openai:{model}" not in [each.model for each in site.client.ask(guards.open_breakers())]
     ended = statuses(site, runs)
     assert ended["succeeded"] == len(runs)
     assert sum(ended.values()) == provider.asked[model]  # each attempt is a call, each wait is none

@@ -27,7 +27,7 @@ from flujo_client.embedded import postgres as embedded_postgres
 from flujo_client.embedded import redis as embedded_redis
 from flujo_client.gateway import requests
 
-pytestmark = [pytest.mark.services, pytest.mark.acceptance]
+pytestmark = [pytest.mark.services, pytest.mark.acceptance, pytest.mark.installation]
 
 ROOT = Path(__file__).parents[2]
 SERVICES = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["services"]

@@ -15,7 +15,7 @@ from fleet import FOLDER, STEPS, Site, assert_merged_once, wait_until
 
 from flujo_client.config.manager import ConfigManager
 
-pytestmark = pytest.mark.acceptance
+pytestmark = [pytest.mark.acceptance, pytest.mark.installation]
 
 ROOT = Path(__file__).parents[2]
 # A lease that no load makes lapse; renewed often, so that nobody waits for the next beat.

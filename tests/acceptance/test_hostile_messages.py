@@ -14,6 +14,8 @@ from celery import Celery
 from fleet import FOLDER, STEADY, STEPS, Site, assert_merged_once, wait_until
 from junk import JUNK, MEGABYTE, as_json, body_of, bomb, embedding, push, with_body, with_header
 
+from flujo_client.transport.dead_letters import DeadLetters
+
 pytestmark = pytest.mark.acceptance
 
 THREE = ["first", "second", "third"]
@@ -203,6 +205,18 @@ def test_junk_for_remote_control_ends_no_worker(site, worker):
     assert any(heard)
     assert_merged_once(site, site.enqueue("three"), THREE)
     assert worker.poll() is None
+
+
+def test_a_command_of_another_app_is_no_refused_message(site, worker):
+    """Each starting worker greets all others of its broker, in JSON where that is its app's serializer."""
+    letters = DeadLetters(site.redis)
+    before = letters.refused().count
+    theirs = Celery("somebody", broker=site.settings.broker(), backend=site.settings.broker(), set_as_current=False)
+    theirs.control.broadcast("hello", arguments={"from_node": "theirs@here", "revoked": {}})
+    theirs.close()
+    assert_merged_once(site, site.enqueue("three"), THREE)
+    assert worker.poll() is None
+    assert letters.refused().count == before
 
 
 def test_a_bomb_for_remote_control_is_not_unpacked(site, worker, victim):

@@ -100,7 +100,7 @@ def test_an_error_of_any_size_ends_as_an_ordinary_failure(site):
 
 
 def test_a_story_is_told_as_it_happens_and_gone_on_with_where_it_was_cut(site):
-    """SYS-21: in order, each event once; who follows sees a step before the next one has ended."""
+    """SYS-21, C-35: in order, each event once; who follows sees a step before the next one has ended."""
     run = site.enqueue("gated")
     story = run.follow()
     seen = [next(story), next(story)]

@@ -12,7 +12,7 @@ from fleet import Site, wait_until
 from flujo_client.cli.main import cli
 from flujo_client.cli.new import TEMPLATES
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.services]
+pytestmark = [pytest.mark.acceptance, pytest.mark.services, pytest.mark.installation]
 
 BIN = Path(sys.executable).parent
 OUTPUTS = {"agent": "billing\n", "yaml": "billing\n", "attach": "One hive for $120.00\n"}

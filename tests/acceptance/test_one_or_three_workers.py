@@ -1,4 +1,4 @@
-"""The same workload on one worker process and on three: whoever does the work, what comes of it is the same."""
+"""The same workload on one worker process and on three: whoever does the work, what comes of it is the same (SYS-32, U-15)."""
 
 from __future__ import annotations
 

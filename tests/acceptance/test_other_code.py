@@ -8,10 +8,12 @@ import sys
 from datetime import timedelta
 
 import pytest
+from click.testing import CliRunner
 from fleet import BRISK, STEPS, Site, one_process, wait_until
 from judging import HUNDRED, TEN, judging
 
 from flujo_client import UsageLimits
+from flujo_client.cli.main import cli
 
 pytestmark = pytest.mark.acceptance
 
@@ -181,9 +183,11 @@ def test_a_tool_whose_scale_changed_between_two_turns_is_told(services, tmp_path
         [warned] = site.told(run.id, "code.changed")
         assert (warned["level"], warned["data"]) == ("warning", {"changed": ["tool judging_app:rate"]})
         turns = [spans[0] for spans in turns_of(run.trace())]
-        assert [turn.attributes.get("code_changed") for turn in turns] == [None, ["tool judging_app:rate"], None][
-            : len(turns)
-        ]
+        assert [turn.attributes.get("code_changed") for turn in turns] == [
+            None,
+            ["body of tool judging_app:rate"],
+            None,
+        ][: len(turns)]
 
 
 def turns_of(trace):
@@ -233,10 +237,10 @@ pipeline = Pipeline(
 
 
 @pytest.mark.parametrize("version", ["1", "2"])
-def test_a_changed_context_model_waits_for_its_migration(services, tmp_path, version):
+def test_a_changed_context_model_waits_for_its_migration(services, tmp_path, version, monkeypatch):
     """A run whose context has a removed field is parked with the reason; the deploy that brings a function carries it on by itself.
 
-    So it does under a new version, which is another plan.
+    So it does under a new version, which is another plan. A dry run says so before, with the code that it has.
     """
 
     def folder(name, field, migrations="{}", version="1"):
@@ -245,15 +249,38 @@ def test_a_changed_context_model_waits_for_its_migration(services, tmp_path, ver
         (tmp_path / name / "orders_app.py").write_text(source)
         return os.pathsep.join([str(tmp_path / name), str(STEPS)])
 
+    old, lacks = folder("old", "price: int = 3"), folder("lacking", "cents: int = 0")
+    has = folder("new", "cents: int = 0", "{'1': lambda old: {'cents': old['price'] * 100}}", version)
+
     with Site(services, tmp_path, worker=BRISK) as site:
-        run = begun(site, folder("old", "price: int = 3"), app="orders_app")
-        lacking = site.workers(code=folder("lacking", "cents: int = 0"))
+        run = begun(site, old, app="orders_app")
+        refused = tried(site, monkeypatch, lacks, code=1)
+        assert f"{run.id}: refused: its context does not fit Order: field 'price' was removed" in refused
+        if version == "1":
+            assert "0 would be moved, 0 refused, 1 not needed" in tried(site, monkeypatch, has)
+        else:
+            assert "contexts are not tried, because this command does not have the code" in tried(
+                site, monkeypatch, has
+            )
+        lacking = site.workers(code=lacks)
         run.resume("yes")
         wait_until(lambda: run.status() == "parked", what=site.log)
         assert "field 'price' was removed" in run.record().reason
         lacking.kill()
 
-        site.workers(code=folder("new", "cents: int = 0", "{'1': lambda old: {'cents': old['price'] * 100}}", version))
+        site.workers(code=has)
         assert run.result(timeout=60).output == {"cents": 300}, site.log()
         [told] = site.told(run.id, "context.migrated")
         assert told["data"] == {"migration": "1", "changes": ["field 'price' was removed"]}
+
+
+def tried(site, monkeypatch, folders, code=0):
+    """What `flujo runs upgrade --dry-run` prints where this code is."""
+    with monkeypatch.context() as here:
+        here.setattr(sys, "path", [*folders.split(os.pathsep), *sys.path])
+        sys.modules.pop("orders_app", None)
+        environment = {**site.settings.as_environment(), "FLUJO_INPUT": None}
+        told = CliRunner().invoke(cli, ["runs", "upgrade", "--all", "--dry-run"], env=environment, input="")
+        sys.modules.pop("orders_app", None)
+    assert told.exit_code == code, told.output
+    return told.output

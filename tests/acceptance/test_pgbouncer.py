@@ -1,4 +1,4 @@
-"""PgBouncer in transaction mode (law, design §3). Runs where `pgbouncer` is installed."""
+"""A pooler in transaction mode (law, design §3): PgBouncer where it is installed, and everywhere one of our own, `transaction_pool.py`."""
 
 from __future__ import annotations
 
@@ -15,17 +15,16 @@ import pytest
 from container_checks import assert_joined_once
 from fleet import PATIENCE_S, STEADY, Site, assert_merged_once, wait_until
 from services import passable_folder
+from transaction_pool import TransactionPool
 
 from flujo_client.api.client import AsyncFlujoClient, FlujoClient
 from flujo_client.contract.limits import UsageLimits
 
 BOUNCER = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin:/usr/local/sbin")
 
-pytestmark = [
-    pytest.mark.services,
-    pytest.mark.acceptance,
-    pytest.mark.skipif(BOUNCER is None, reason="pgbouncer is not installed"),
-]
+INSTALLED = pytest.mark.skipif(BOUNCER is None, reason="pgbouncer is not installed")
+
+pytestmark = [pytest.mark.services, pytest.mark.acceptance]
 
 CONFIGURATION = """[databases]
 {name} = host={host} port={port} dbname={name} user={user}
@@ -41,7 +40,7 @@ logfile = {folder}/log
 unix_socket_dir =
 """
 SERVERS = 3
-"""How many sessions PgBouncer has with Postgres: fewer than a worker has connections, so none keeps one of its own."""
+"""How many sessions a pooler has with Postgres: fewer than a worker has connections, so none keeps one of its own."""
 
 SETTINGS = (
     "SELECT name FROM pg_settings WHERE source = 'session' AND name NOT IN ('application_name', 'client_encoding')"
@@ -55,26 +54,30 @@ def free_port() -> int:
         return taken.getsockname()[1]
 
 
-class Bouncer:
+class Place:
+    """Where a database is, and where a pooler in front of it listens."""
+
+    def __init__(self, url: str) -> None:
+        direct = urlsplit(url)
+        options, self.listen = parse_qs(direct.query), free_port()
+        self.host = options.get("host", [direct.hostname])[0]
+        self.port = options.get("port", [str(direct.port)])[0]
+        self.name, self.user = direct.path[1:], direct.username
+        self.url = f"postgresql://{self.user}@127.0.0.1:{self.listen}/{self.name}"
+
+
+class Bouncer(Place):
     """A PgBouncer in front of one database."""
 
     def __init__(self, url: str, folder: Path) -> None:
-        direct = urlsplit(url)
-        options, self._listen = parse_qs(direct.query), free_port()
-        host = options.get("host", [direct.hostname])[0]
-        port = options.get("port", [str(direct.port)])[0]
-        name, user = direct.path[1:], direct.username
-        (folder / "users.txt").write_text(f'"{user}" ""\n')
+        super().__init__(url)
+        (folder / "users.txt").write_text(f'"{self.user}" ""\n')
         self._file = folder / "pgbouncer.ini"
-        self._file.write_text(
-            CONFIGURATION.format(
-                name=name, host=host, port=port, user=user, listen=self._listen, folder=folder, SERVERS=SERVERS
-            )
-        )
+        where = {key: getattr(self, key) for key in ("name", "host", "port", "user", "listen")}
+        self._file.write_text(CONFIGURATION.format(**where, folder=folder, SERVERS=SERVERS))
         folder.chmod(0o777)
-        owner = Path(host).owner() if host.startswith("/") else Path.home().owner()
+        owner = Path(self.host).owner() if self.host.startswith("/") else Path.home().owner()
         self._account = [] if owner == Path.home().owner() else ["-u", owner]
-        self.url = f"postgresql://{user}@127.0.0.1:{self._listen}/{name}"
 
     def start(self) -> None:
         self._process = subprocess.Popen([BOUNCER, *self._account, self._file], stderr=subprocess.DEVNULL)
@@ -86,15 +89,31 @@ class Bouncer:
 
     def _listens(self) -> bool:
         with socket.socket() as caller:
-            return caller.connect_ex(("127.0.0.1", self._listen)) == 0
+            return caller.connect_ex(("127.0.0.1", self.listen)) == 0
+
+
+class Pooler(Place):
+    """A pooler of our own in front of one database."""
+
+    def __init__(self, url: str, _folder: Path) -> None:
+        super().__init__(url)
+
+    def start(self) -> None:
+        self._pool = TransactionPool(
+            self.host, int(self.port), self.user, self.name, sessions=SERVERS, listen=self.listen
+        )
+        self._pool.start()
+
+    def kill(self) -> None:
+        self._pool.stop()
 
 
 @contextmanager
-def bounced_site(services, folder, **settings):
-    """A site whose client and workers reach Postgres through PgBouncer alone."""
+def bounced_site(pooler, services, folder, **settings):
+    """A site whose client and workers reach Postgres through a pooler alone."""
     with Site(services, folder, worker=STEADY, **settings) as site:
         ours = passable_folder()
-        site.bouncer = Bouncer(site.settings.database(), ours)
+        site.bouncer = pooler(site.settings.database(), ours)
         site.bouncer.start()
         site.settings = site.settings.with_services(site.bouncer.url, site.settings.broker())
         site.client.close()
@@ -107,10 +126,18 @@ def bounced_site(services, folder, **settings):
             shutil.rmtree(ours)
 
 
-@pytest.fixture(scope="module", params=[{}, {"prepare_statements": False}], ids=["by default", "as told"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param((Bouncer, {}), id="PgBouncer", marks=INSTALLED),
+        pytest.param((Bouncer, {"prepare_statements": False}), id="PgBouncer, as a setting says", marks=INSTALLED),
+        pytest.param((Pooler, {}), id="a pooler of our own"),
+    ],
+)
 def site(request, services, tmp_path_factory):
-    """Nothing says that there is a PgBouncer, or the setting does."""
-    with bounced_site(services, tmp_path_factory.mktemp("site"), **request.param) as site:
+    """Nothing says that there is a pooler, or a setting does."""
+    pooler, settings = request.param
+    with bounced_site(pooler, services, tmp_path_factory.mktemp("site"), **settings) as site:
         yield site
 
 
@@ -142,7 +169,7 @@ def assert_ended(site, runs):
     assert site.stuck() == []
 
 
-def test_every_kind_of_run_goes_through_pgbouncer_in_transaction_mode(site):
+def test_every_kind_of_run_goes_through_a_pooler_in_transaction_mode(site):
     """Law: no session locks, nothing that needs LISTEN, no prepared statement that another session has."""
     site.standing(2)
     assert_ended(site, enqueue_mixed(site))
@@ -153,7 +180,7 @@ def test_every_kind_of_run_goes_through_pgbouncer_in_transaction_mode(site):
     assert site.stuck() == []
 
 
-def test_runs_end_although_pgbouncer_is_killed_and_started_anew(site):
+def test_runs_end_although_the_pooler_is_killed_and_started_anew(site):
     site.standing(2)
     runs = enqueue_mixed(site)
     wait_until(lambda: all(site.executions(run.id) for run in runs["chain"]), what=site.log)
@@ -163,7 +190,7 @@ def test_runs_end_although_pgbouncer_is_killed_and_started_anew(site):
 
 
 def test_sessions_of_others_are_left_as_they_were(site):
-    """What a worker set for its session would hold for whoever PgBouncer lends that session to next."""
+    """What a worker set for its session would hold for whoever that session is lent to next."""
     site.standing(2)
     assert_ended(site, enqueue_mixed(site))
     others = [psycopg.connect(site.bouncer.url) for _ in range(SERVERS)]
@@ -176,7 +203,7 @@ def test_sessions_of_others_are_left_as_they_were(site):
             other.close()
 
 
-def test_an_async_client_asks_often_through_pgbouncer(site):
+def test_an_async_client_asks_often_through_a_pooler(site):
     """What it asks often enough, it would prepare."""
     site.standing(2)
     run = site.enqueue("three")

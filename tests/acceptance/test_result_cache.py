@@ -49,16 +49,16 @@ def begun(site: Site, *runs: str) -> Counter[str]:
 
 
 def kept(site: Site) -> dict[bytes, bytes]:
-    return {key: site.redis.get(key) for key in site.redis.keys("flujo:cache:*")}
+    return {key: site.redis.get(key) for key in site.redis.keys("flujo:cache:*") if not key.endswith(b":flight")}
 
 
 def forget(site: Site) -> None:
-    for key in kept(site):
+    for key in site.redis.keys("flujo:cache:*"):
         site.redis.delete(key)
 
 
 def cache_told(site: Site, run: RunHandle) -> list[str]:
-    names = ["hit", "miss", "stored", "not_stored"]
+    names = ["hit", "miss", "waiting", "stored", "not_stored"]
     return [each["name"].rpartition(".")[2] for each in site.told(run.id, *(f"flujo.cache.{name}" for name in names))]
 
 
@@ -91,6 +91,18 @@ def test_what_redis_lost_is_made_again(site):
         ended(site, runs[-1])
     assert begun(site, *(run.id for run in runs)) == Counter({"write": 2, "after": 3})
     assert cache_told(site, runs[1]) == ["miss", "stored"]
+
+
+def test_equal_runs_at_the_same_time_call_the_agent_once(site):
+    """U-19: on two workers; the others wait without occupying them, and take the result."""
+    runs = [enqueue(site, "slow", "x") for _ in range(4)]
+    wait_until(lambda: sum("waiting" in cache_told(site, each) for each in runs) == 3, what=site.log)
+    other = enqueue(site, "writing", "meanwhile")
+    ended(site, other)
+    (site.folder / "seen").touch()
+    assert [ended(site, each).output for each in runs] == ["done x"] * 4
+    assert begun(site, *(each.id for each in runs)) == Counter({"slow": 1})
+    assert len(kept(site)) == 2  # no lease is left behind
 
 
 def test_a_failure_is_never_kept(site):

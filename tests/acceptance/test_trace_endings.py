@@ -1,4 +1,4 @@
-"""Whatever ends a run, its trace is one complete tree, for programs and for readers of SQL alike (SYS-20, M-290, M-292).
+"""Whatever ends a run, its trace is one complete tree, for programs and for readers of SQL alike (SYS-20, M-290, M-292, M-169, U-40).
 
 Every kind of ending at a place of its own, on one fleet of two workers; then each is looked at.
 """

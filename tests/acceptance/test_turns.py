@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import turn_pipelines
 from container_checks import assert_nothing_left, since
-from fleet import FOLDER, PATIENCE_S, Site, wait_until
+from fleet import FOLDER, PATIENCE_S, STEADY, Site, wait_until
 from turn_table import CELLS, TURNS, ending, history, limit, tokens, told, trail
 
 from flujo_client import Aborted, Failure, Flujo, Paused, Success, UsageLimits
@@ -57,8 +57,8 @@ def holds(turn, place, result: PipelineResult, child: Any) -> None:
 
 @pytest.fixture(scope="module")
 def site(services, tmp_path_factory):
-    """One whose leases are long enough for a busy machine: a step that is begun twice spends twice."""
-    worker = {"sweep_s": 0.3, "concurrency": 100}  # every run that is to be cancelled waits in a slot
+    """One whose leases are long enough for a busy machine: an attempt whose worker loses its lease is begun again, and spends again."""
+    worker = {**STEADY, "concurrency": 100}  # every run that is to be cancelled waits in a slot
     with Site(services, tmp_path_factory.mktemp("site"), worker=worker) as site:
         yield site
 
@@ -106,6 +106,14 @@ def answer_all(site, asked) -> bool:
         said = TURNS[asked[question.run_id.partition(".")[0]]].answers
         site.client.get_run(question.run_id).resume(said, address=question.address, actor="ana")
     return not site.rows(LIVE)
+
+
+@acceptance
+@pytest.mark.usefixtures("runs")
+def test_no_attempt_is_lost_and_none_spends_twice(site):
+    """M-013, C-10: a spend is recorded once for each claim. Only a lost worker makes a second claim, and no worker is lost here."""
+    assert site.rows("SELECT key, losses FROM flujo_attempts WHERE losses > 0") == [], site.log()
+    assert site.rows("SELECT key, count(*) FROM flujo_spends GROUP BY key HAVING count(*) > 1") == []
 
 
 @acceptance

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from fleet import STEADY, STEPS, Site, assert_merged_once, wait_until
+from fleet import PATIENCE_S, STEADY, STEPS, Site, assert_merged_once, wait_until
 from services import fresh_database
 
 from flujo_client.gateway.door import SCHEMA
@@ -26,6 +26,7 @@ pytestmark = pytest.mark.acceptance
 ROOT = Path(__file__).parents[2]
 MIGRATIONS = "flujo_worker/store/migrations"
 LOOKED_AT = 500
+OURS = "flujo.attempts,flujo.control"
 PACKAGES = ("flujo_client", "flujo_worker")
 
 
@@ -67,10 +68,10 @@ OLD_SETTINGS = ("FLUJO_DATABASE_URL", "FLUJO_BROKER_URL", "FLUJO_WORKER_LEASE_S"
 
 
 @contextmanager
-def older_worker(site, code):
+def older_worker(site, code, *arguments):
     """A worker of the older code, which has checked its schema before the new one came."""
     with (site.folder / "older.log").open("ab") as log:
-        command = [sys.executable, "-m", "flujo_worker", "worker"]
+        command = [sys.executable, "-m", "flujo_worker", "worker", *arguments]
         process = subprocess.Popen(command, env=environment(site, code), cwd=site.folder, stdout=log, stderr=log)
     try:
         wait_until(lambda: process.pid in site.live_pids(), what=(site.folder / "older.log").read_text)
@@ -98,31 +99,33 @@ def test_this_code_works_on_the_schema_of_a_release_after_it(services, tmp_path,
         assert_merged_once(site, site.enqueue("three"), ["first", "second", "third"])
 
 
-def performers(site):
-    """Have twenty runs performed, and return by which processes."""
-    runs = [site.enqueue("lingering") for _ in range(20)]
-    for run in runs:
-        assert_merged_once(site, run, ["first", "second", "third"])
-    return {each.pid for run in runs for each in site.executions(run.id)}
-
-
-def test_both_perform_steps_of_the_same_runs(services, tmp_path, before, monkeypatch):
-    """M-003, SYS-05: migrate, then restart the workers one by one; the older one goes on meanwhile."""
+def test_the_steps_of_one_run_alternate_between_both(services, tmp_path, before, monkeypatch):
+    """M-003, SYS-05: migrate, then restart the workers one by one; the older one goes on meanwhile, in the same runs."""
     monkeypatch.setattr("fleet.migrated_database", fresh_database)
     with Site(services, tmp_path, worker=STEADY) as site:
         migrate_as(site, before)
         assert site.rows("SELECT max(version) AS version FROM flujo_schema_version")[0]["version"] < SCHEMA
-        with older_worker(site, before) as older:
+        with older_worker(site, before, "-Q", f"{OURS},older") as older:
             migrate(site.settings.database())
             alone = site.enqueue("three")
             assert_merged_once(site, alone, ["first", "second", "third"])
             assert {each.pid for each in site.executions(alone.id)} == {older.pid}
-            newer = site.workers()
+            newer = site.workers(arguments=("-Q", f"{OURS},newer"))
             known = "SELECT max(schema) AS schema FROM flujo_workers WHERE pid = %(pid)s"
             assert (site.rows(known, pid=older.pid)[0]["schema"] or 0) < SCHEMA
-            pids = set()
-            wait_until(lambda: pids.update(performers(site)) or pids == {older.pid, *newer.pids}, what=site.log)
+            for run in [site.enqueue("alternating") for _ in range(3)]:
+                assert_alternated(site, run, older.pid, newer.pids)
         last = site.enqueue("three")
         assert_merged_once(site, last, ["first", "second", "third"])
         assert {each.pid for each in site.executions(last.id)} == newer.pids
         assert site.stuck() == []
+
+
+def assert_alternated(site, run, older, newer):
+    """In a row, in a loop and in branches: each worker performed its steps, and read what the other one had merged."""
+    result, trail = run.result(timeout=PATIENCE_S), ["first", "second", "third", "fourth", "third", "fourth"]
+    assert result.output == {"left": [*trail, "l1", "l2"], "right": [*trail, "r1", "r2", "r3"]}, site.log()
+    assert result.final_pipeline_context.visits == [*trail, "l1", "l2", "r1", "r2", "r3"]
+    by = {each.step: each.pid for each in site.executions(run.id)}
+    assert {step for step, pid in by.items() if pid == older} == {"first", "third", "l1", "r1", "r3"}
+    assert {by[step] for step in ("second", "fourth", "l2", "r2")} == newer

@@ -13,9 +13,11 @@ import psycopg
 import pytest
 from fleet import wait_until
 
+from flujo_client import FlujoClient, Settings
 from flujo_client.embedded import running
+from flujo_client.gateway import requests
 
-pytestmark = [pytest.mark.services, pytest.mark.acceptance]
+pytestmark = [pytest.mark.services, pytest.mark.acceptance, pytest.mark.installation]
 
 SERVICES = ("DATABASE_URL", "REDIS_URL", "CELERY_BROKER_URL")
 
@@ -87,6 +89,56 @@ def test_it_runs_a_beat_that_has_the_health_check_made(tmp_path, database_url, r
         assert up.returncode == 0
         with pytest.raises(ProcessLookupError):
             os.kill(second[0], 0)
+
+
+def test_changed_code_restarts_the_workers(tmp_path, database_url, redis_url, monkeypatch):
+    """With `--watch`: those that begin have the new code, those that end finish what they run, and `up` means that one takes work."""
+    code = tmp_path / "watched_shop.py"
+    code.write_text(WATCHED.format("old"))
+    monkeypatch.syspath_prepend(tmp_path)
+    own = {"FLUJO_DATABASE_URL": database_url, "FLUJO_BROKER_URL": redis_url}
+    command = [sys.executable, "-m", "flujo_worker", "up", "--workers", "1", "--watch"]
+    with (
+        subprocess.Popen(command, cwd=tmp_path, env=os.environ | own, stderr=subprocess.PIPE, text=True) as up,
+        FlujoClient(Settings(database_url=database_url, broker_url=redis_url)) as client,
+    ):
+        try:
+            told = list(takewhile(lambda line: line != "up; Ctrl-C stops everything\n", up.stderr))
+            assert "watching  1 file\n" in told
+            assert [each.pid for each in client.ask(requests.workers()) if each.is_live] == workers(up.pid)
+            unfinished = client.enqueue("watched_shop:pipeline", [str(tmp_path / "begun"), 2])
+            wait_until((tmp_path / "begun").exists, what="the old worker's step")
+            code.write_text(WATCHED.format("new"))
+            assert up.stderr.readline() == "changed: watched_shop.py; restarting the workers\n"
+            assert unfinished.result(timeout=60).output == "old"
+            run = client.enqueue("watched_shop:pipeline", [str(tmp_path / "again"), 0])
+            assert run.result(timeout=60).output == "new"
+        finally:
+            up.send_signal(signal.SIGINT)
+            goodbye = up.communicate(timeout=60)[1]
+        assert (up.returncode, goodbye) == (0, "stopped; runs continue with the next worker\n")
+
+
+WATCHED = """
+import time
+from pathlib import Path
+from flujo_client import Pipeline, Step
+
+def work(given):
+    Path(given[0]).touch()
+    time.sleep(given[1])
+    return "{}"
+
+pipeline = Pipeline([Step("work", work)])
+"""
+
+
+def workers(parent):
+    """The workers that a process has started."""
+    found = subprocess.run(
+        ["pgrep", "-P", str(parent), "-f", "flujo_worker worker"], capture_output=True, text=True, check=False
+    )
+    return [int(pid) for pid in found.stdout.split()]
 
 
 def beats(parent):

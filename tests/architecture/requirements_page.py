@@ -11,7 +11,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "requirements.md"
-SENTENCES: dict[str, str] = tomllib.loads((ROOT / "tests" / "requirements.toml").read_text(encoding="utf-8"))
+_READ = tomllib.loads((ROOT / "tests" / "requirements.toml").read_text(encoding="utf-8"))
+WITHOUT_TEST: dict[str, str] = _READ.pop("without_test")
+"""Why no test shows an id."""
+SENTENCES: dict[str, str] = _READ
 
 ID = re.compile(r"\b(?:M|C|SYS|U)-\d{2,3}\b")
 SPAN = re.compile(r"\b(M|C|SYS|U)-(\d{2,3})(?:…| to )\1-(\d{2,3})\b")
@@ -27,8 +30,8 @@ HEAD = """\
 # Requirements
 
 The tests name requirements by id. This page lists each id, what it requires, and the test files that name it. It is generated
-by `tests/architecture/requirements_page.py` from `tests/requirements.toml` and the tests; a test keeps it up to date. "None yet"
-means that no test names the id; a test may still cover it.
+by `tests/architecture/requirements_page.py` from `tests/requirements.toml` and the tests; a test keeps it up to date, and fails when an
+id has neither a test nor the reason why there can be none.
 """
 
 
@@ -57,7 +60,7 @@ def page() -> str:
     parts = [HEAD]
     for kind, (title, introduction) in SECTIONS.items():
         rows = [
-            f"| {each} | {sentence.replace('|', chr(92) + '|')} | {_shown(tests.get(each, []))} |"
+            f"| {each} | {sentence.replace('|', chr(92) + '|')} | {_shown(each, tests)} |"
             for each, sentence in SENTENCES.items()
             if each.startswith(f"{kind}-")
         ]
@@ -67,8 +70,8 @@ def page() -> str:
     return "".join(parts)
 
 
-def _shown(paths: list[str]) -> str:
-    return ", ".join(f"`{path}`" for path in paths) or "none yet"
+def _shown(each: str, tests: dict[str, list[str]]) -> str:
+    return ", ".join(f"`{path}`" for path in tests.get(each, [])) or WITHOUT_TEST[each]
 
 
 if __name__ == "__main__":

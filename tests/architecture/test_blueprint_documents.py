@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from flujo_client.blueprint import agents, keys
-from flujo_client.blueprint.kind import EVERY, KINDS, words
+from flujo_client.blueprint.branches import BRANCHES
+from flujo_client.blueprint.kind import BODY, EVERY, KINDS, MODE, STEP, words
 from flujo_client.blueprint.kinds.loop import LOOP
 from flujo_client.blueprint.kinds.map import MAP
 from flujo_client.blueprint.kinds.router import ROUTER
@@ -16,7 +18,6 @@ from flujo_client.blueprint.value_types import Model
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/blueprints.md").read_text()
 INSIDE = ("loop", "map", "router", "config")
-COMMON = {*EVERY}
 TABLES = {
     "The document": keys.DOCUMENT.keys,
     "Agents": agents.AGENT.keys,
@@ -36,31 +37,67 @@ TABLES = {
 }
 
 
+SHORT = [
+    (re.escape(agents.HERE.description), "an agent"),
+    (re.escape(agents.AGENT.description), "an agent's keys"),
+    (re.escape(agents.PROCESSING.description), "an AROS block"),
+    (re.escape(BODY.description), "steps"),
+    (re.escape(STEP.description), "a step"),
+    (r" \| ", ", "),
+    (r",? as (package\.module:attribute|a mapping)", ""),
+    (r"a reference to an? [\w' ]+", "a reference"),
+    (r"(a template|an expression), such as [^;]*", r"\1"),
+    (r"a list; each is a (text|reference|mapping)", r"\1s"),
+    (r"a mapping; each (.*)'s value is (.*)", r"\2, by \1"),
+    (r"a whole number from (\d)", r"\1 or more"),
+    (r"true or false", "true, false"),
+    (r"; or ", " or "),
+]
+"""The page's words for shapes that occur often; it says what they mean."""
+
+
 def takes(shape):
     if isinstance(shape, Table | Model):
         return "a mapping"
-    return shape.description.replace(" | ", ", ").replace(", as package.module:attribute", "")
+    description = shape.description
+    for pattern, word in SHORT:
+        description = re.sub(pattern, word, description)
+    return description
 
 
 def row(name, key):
-    if key.instead is not None:
-        return f"| `{name}` | *refused* | {key.what} Instead: {key.instead}. |"
     return f"| `{name}` | {takes(key.shape)} | {key.what}{' Needed.' if key.required else ''} |"
 
 
+def is_described_once(title, name, key):
+    """Keys that mean the same everywhere are described under "Every step", those of branches under "Kind parallel"."""
+    if title in ("The document", "Every step", "Agents"):
+        return False
+    return name in EVERY or key is MODE or (BRANCHES.get(name) is key and title != "Kind parallel")
+
+
 def rows(title):
-    hidden = set() if title == "Every step" else COMMON
-    return [row(name, key) for name, key in TABLES[title].items() if title == "The document" or name not in hidden]
+    return [row(name, key) for name, key in TABLES[title].items() if not is_described_once(title, name, key)]
+
+
+def section(title):
+    return PAGE.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
 
 
 def listed(title):
-    section = PAGE.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
-    return [line for line in section.splitlines() if line.startswith("| `")]
+    return [line for line in section(title).splitlines() if line.startswith("| `")]
 
 
 @pytest.mark.parametrize("title", TABLES)
 def test_every_key_is_listed_as_it_is(title):
     assert listed(title) == rows(title)
+
+
+@pytest.mark.parametrize("title", ["Kind map", "Kind dynamic_router"])
+def test_every_key_of_a_parallel_is_named_where_it_is_taken(title):
+    shared = {name for name, key in TABLES[title].items() if BRANCHES.get(name) is key}
+    assert shared
+    assert [name for name in shared if f"`{name}`" not in section(title)] == []
 
 
 def test_every_kind_is_told():

@@ -1,4 +1,4 @@
-"""`docs/how-to/come-from-flujo.md` names every public name of the original, and says of each what the code has (M-032).
+"""`docs/how-to/migrate-from-flujo.md` names every public name of the original, and says of each what the code has (M-032).
 
 Both ways: what the page says is so is so, and what the classes have that the page compares is on the page.
 """
@@ -14,6 +14,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from for_each import for_each
 from pydantic import BaseModel
 
 import flujo_worker
@@ -23,19 +24,27 @@ from flujo_client.cli import run
 from flujo_client.pipeline.container import Container
 from flujo_client.pipeline.step import Step
 
-PAGE = (Path(__file__).parents[2] / "docs/how-to/come-from-flujo.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs/how-to/migrate-from-flujo.md").read_text(encoding="utf-8")
 NO_DEFAULT = object()
 NAMES, _, OPTIONS = PAGE.partition("\n## Options of `flujo run`\n")
 TITLES = re.findall(r"^### (.+)$", NAMES, re.MULTILINE)
 PARTS = dict(zip(TITLES, re.split(r"^### .+$", NAMES, flags=re.MULTILINE)[1:], strict=True))
-ROWS = {
-    title: [
-        tuple(cell.strip() for cell in line.strip("|").split("|"))
-        for line in part.splitlines()
-        if line.startswith("| ") and not line.startswith("| `flujo` |")
-    ]
-    for title, part in PARTS.items()
-}
+NAME = re.compile(r"`[^`]+`")
+
+
+def rows(part):
+    """Return a part's names, one in a row: the list of those that are the same, and the table of those that differ."""
+    same = re.search(r"^Same: (.+?)\.$", part, re.MULTILINE | re.DOTALL)
+    yield from ((" ".join(name.split()), "same", "") for name in NAME.findall(same[1] if same else ""))
+    for line in part.splitlines():
+        if line.startswith("| ") and not line.startswith("| `flujo` |"):
+            original, here, note = (cell.strip() for cell in line.strip("|").split("|"))
+            yield from ((name, here, note) for name in NAME.findall(original))
+            if not original:
+                yield from (("", name, note) for name in NAME.findall(here))
+
+
+ROWS = {title: [*rows(part)] for title, part in PARTS.items()}
 CASES = [(title, *row) for title, rows in ROWS.items() for row in rows]
 
 # What a table is about; the other tables are about names of modules.
@@ -153,7 +162,7 @@ def check(title, cell):
         check_signature(title, name, rest)
 
 
-@pytest.mark.parametrize(("title", "original", "here", "note"), CASES)
+@for_each({f"{title}, {original or here}": (title, original, here, note) for title, original, here, note in CASES})
 def test_what_the_page_says_of_a_name_is_so(title, original, here, note):
     """M-032: the same, by another name or not here; what is not here says what to use."""
     if here == "no":
@@ -211,13 +220,9 @@ def test_every_exception_of_ours_is_in_the_reference_and_every_one_of_theirs_her
 
 def test_the_options_of_run_are_as_the_page_says():
     """§2.8, both ways."""
-    rows = [
-        [cell.strip(" `") for cell in line.strip("|").split("|")]
-        for line in OPTIONS.splitlines()
-        if "--" in line and line[0] == "|"
-    ]
+    listed = [[cell.strip("`") for cell in row] for row in rows(OPTIONS)]
     has = {name for each in run.command.params for name in [*each.opts, *each.secondary_opts] if name.startswith("--")}
-    assert {original for original, here, _ in rows if here == "same"} <= has
-    assert {original for original, here, _ in rows if here == "no"} & has == set()
-    assert {name for row in rows for name in row[:2] if name.startswith("--")} >= has
-    assert [row for row in rows if row[1] == "no" and not row[2]] == []
+    assert {original for original, here, _ in listed if here == "same"} <= has
+    assert {original for original, here, _ in listed if here == "no"} & has == set()
+    assert {name for row in listed for name in row[:2] if name.startswith("--")} >= has
+    assert [row for row in listed if row[1] == "no" and not row[2]] == []

@@ -1,4 +1,4 @@
-"""The Procfile, the compose file and the image name every process type, alike (M-003)."""
+"""The Procfile, the compose file and the image name every process type, alike (M-003, SYS-01)."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 
 import click
-import pytest
+from for_each import for_each
 
 import flujo_client
 from flujo_client import errors
@@ -25,8 +25,6 @@ from flujo_worker.domain import transitions
 ROOT = Path(__file__).parents[2]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "changes").glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
-"""Written with the first measurements, and linked already."""
-
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 CODE = re.compile(r"`((?:flujo_client|flujo_worker|tests|docs|examples|deploy|changes)/[\w./-]*)`")
 MODULE = re.compile(r"`(flujo_(?:client|worker)(?:\.\w+)+)[`(]")
@@ -34,7 +32,7 @@ PYTHON = re.compile(r"^```python\n# (examples/\S+)\n(.*?)^```", re.MULTILINE | r
 TOML = re.compile(r"^```toml\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SQL_EVENT = re.compile(r"'((?:run|step|attempt|outcome|join|background|flujo\.budget)\.[a-z_]+)'")
 
-each_page = pytest.mark.parametrize("page", PAGES, ids=NAMES)
+each_page = for_each({name: (page,) for name, page in zip(NAMES, PAGES, strict=True)})
 
 
 @cache
@@ -72,6 +70,16 @@ def test_every_link_leads_somewhere(page):
         assert not anchor or anchor in anchors(there), link
 
 
+def test_every_test_that_shows_a_protection_exists():
+    """And every protection names one."""
+    rows = table("SECURITY.md", columns=2)[1:]
+    assert rows
+    for protection, shown_by in rows:
+        named = re.findall(r"\[`(test_\w+)`\]\(([^)]+)\)", shown_by)
+        assert named, protection
+        assert [each for each, path in named if f"def {each}(" not in text(path)] == [], protection
+
+
 @each_page
 def test_every_path_and_module_that_is_named_exists(page):
     assert [path for path in CODE.findall(text(page)) if not (ROOT / path).exists()] == []
@@ -95,12 +103,12 @@ def test_what_is_shown_of_an_example_stands_in_it(page):
         assert shown in text(path), f"{path} does not hold:\n{shown}"
 
 
-@each_page
-def test_every_piece_of_toml_is_read_as_settings(page, tmp_path):
+def test_every_piece_of_toml_is_read_as_settings(tmp_path):
     """M-151: by the reader that reads yours."""
-    for number, piece in enumerate(TOML.findall(text(page))):
-        (file := tmp_path / f"{number}.toml").write_text(piece)
-        assert ConfigManager(file, environ={}).settings()
+    for page in PAGES:
+        for piece in TOML.findall(text(page)):
+            (file := tmp_path / "flujo.toml").write_text(piece)
+            assert ConfigManager(file, environ={}).settings(), page
 
 
 @each_page
@@ -130,10 +138,12 @@ def test_the_site_shows_every_page_and_describes_every_public_name():
 
 
 def test_every_decision_is_in_the_index_under_its_title_status_and_date():
-    """House §9: numbered without a gap, with a status and the dates of what was decided."""
+    """House §9: with a status and the dates of what was decided; a number without a record names the one that superseded it."""
     listed = {link: each for link, *each in index_of_decisions()}
     files = sorted((ROOT / "docs/adr").glob("[0-9]*.md"))
-    assert [int(file.name[:4]) for file in files] == list(range(1, len(files) + 1))
+    superseded = [int(number) for number, _ in table("docs/adr/README.md", columns=2) if number.isdecimal()]
+    numbers = sorted([*superseded, *(int(file.name[:4]) for file in files)])
+    assert numbers == list(range(1, len(numbers) + 1))
     assert list(listed) == [file.name for file in files]
     for file in files:
         title, status, date = listed[file.name]
@@ -147,7 +157,7 @@ def index_of_decisions():
             yield link[1], title, status, date
 
 
-@pytest.mark.parametrize("file", sorted((ROOT / "docs/adr").glob("[0-9]*.md")), ids=lambda file: file.name[:4])
+@for_each({file.name[:4]: (file,) for file in (ROOT / "docs/adr").glob("[0-9]*.md")})
 def test_a_decision_has_its_four_parts(file):
     assert re.findall(r"^## (.+)$", text(file), re.MULTILINE) == ["Context", "Decision", "Consequences", "Alternatives"]
 
@@ -328,7 +338,7 @@ def test_the_map_of_the_code_names_every_folder_and_the_number_of_test_processes
     folders = [f"tests/{each.name}/" for each in (ROOT / "tests").iterdir() if list(each.glob("test_*.py"))]
     assert [name for name in [*modules, *folders] if f"`{name}`" not in page] == []
     assert re.search(r"^TEST_PROCESSES \?= 4$", text("Makefile"), re.MULTILINE)
-    assert "runs all tests in four processes" in page
+    assert "runs the tests in four processes" in page
 
 
 def test_every_table_that_grows_is_named_with_what_removes_its_rows():

@@ -6,6 +6,7 @@ import ast
 from pathlib import Path
 
 import pytest
+from for_each import for_each
 
 from flujo_client.config.manager import _FOREIGN
 
@@ -31,6 +32,8 @@ ALLOWED = {
     "flujo_client/embedded/local.py": {"subprocess with env"},
     "flujo_worker/import_trials.py": {"subprocess with env"},
     "flujo_worker/quarantine.py": {"subprocess with env"},
+    # `flujo dev env` starts its user's command with two variables more.
+    "flujo_client/cli/env.py": {"environ"},
     # `flujo run --watch` starts the command that its user started, as it was started; the demo says where that stands on PATH.
     "flujo_client/cli/watching.py": {"subprocess"},
     "flujo_worker/cli/demo.py": {"which"},
@@ -70,7 +73,7 @@ def near_call(call):
         yield "which"
 
 
-@pytest.mark.parametrize("module", MODULES)
+@for_each({module: (module,) for module in MODULES})
 def test_nothing_else_reads_the_environment(module):
     assert readings(MODULES[module]) == ALLOWED.get(module, set()), f"{module}: ask ConfigManager instead"
 

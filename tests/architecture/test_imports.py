@@ -137,6 +137,7 @@ def _is_listed(module: str, name: str, only_typed: set[str]) -> bool:
 
 @pytest.mark.parametrize("library", DOORS)
 def test_each_library_has_its_doors(library):
+    """M-046, M-053: only `flujo_worker.agents` makes agents and knows their library; policies know neither it nor a provider's."""
     users = {module for module in FILES if any(name.split(".")[0] == library for name in imported(module))}
     doors = {door: {user for user in users if f"{user}.".startswith(f"{door}.")} for door in DOORS[library]}
     assert not users - set().union(*doors.values()), f"{library} is imported outside of {list(doors)}"

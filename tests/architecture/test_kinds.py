@@ -34,6 +34,7 @@ FILES = [path for package in ("flujo_client", "flujo_worker") for path in (ROOT 
 
 @pytest.mark.parametrize("spec", [each for each in KINDS.values() if not each.is_composed], ids=lambda each: each.name)
 def test_a_worker_knows_what_every_kind_does(spec):
+    """M-404: no kind lacks its handler."""
     assert IN_WORKERS[spec.name].enter.__module__.startswith("flujo_worker.domain")
     assert (ROOT / f"flujo_worker/domain/{spec.name}.py").exists()
 
@@ -112,6 +113,7 @@ def offences(source):
 
 
 def test_no_other_module_lists_kinds_or_compares_with_their_names():
+    """M-041, C-18: the dispatcher only looks up."""
     found = {str(path.relative_to(ROOT)): list(offences(path.read_text(encoding="utf-8"))) for path in FILES}
     assert {path: each for path, each in found.items() if each} == {}
 

@@ -57,6 +57,7 @@ CLIENT = [
     "HumanInteraction",
     "ImportStep",
     "InMemoryCache",
+    "Limit",
     "LoopStep",
     "MapStep",
     "MergeStrategy",
@@ -79,6 +80,7 @@ CLIENT = [
     "RefinementCheck",
     "RunAgentCommand",
     "RunHandle",
+    "RunLimit",
     "RunRequest",
     "Settings",
     "StateMachineStep",
@@ -87,6 +89,7 @@ CLIENT = [
     "StepResult",
     "Success",
     "TaskClient",
+    "Throttle",
     "TraceNode",
     "Transition",
     "TreeSearchResult",
@@ -132,7 +135,7 @@ WORKER = {
     "flujo_worker.agents.prompts": ["render_template", "render_text"],
     "flujo_worker.agents.scripted": ["scripted_model"],
     "flujo_worker.app": ["FlujoWorker"],
-    "flujo_worker.testing": ["LocalEngine"],
+    "flujo_worker.testing": ["Cassette", "Faults", "LocalEngine", "RecordedRun"],
 }
 """The worker's doors that the documents name."""
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from requirements_page import PAGE, SENTENCES, files_by_id, named_in, page
+from requirements_page import PAGE, SENTENCES, WITHOUT_TEST, files_by_id, named_in, page
 
 
 def test_ids_in_tests_are_known():
     assert {each: paths for each, paths in files_by_id().items() if each not in SENTENCES} == {}
+
+
+def test_every_id_has_a_test_or_the_reason_why_not():
+    assert set(SENTENCES) == set(files_by_id()) | set(WITHOUT_TEST)
+    assert set(files_by_id()).isdisjoint(WITHOUT_TEST)
 
 
 def test_products_name_no_ids():

@@ -7,7 +7,10 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
 from packaging.requirements import Requirement
+
+pytestmark = pytest.mark.installation
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -33,7 +36,7 @@ def test_every_test_can_be_collected_without_the_optional_decoders():
 
 
 def test_what_reads_and_types_outputs_passes_without_them():
-    """M-105: the fast path is passed by, and nothing else changes."""
+    """M-105, C-42: the fast path by `msgspec` is passed by, `TypeAdapter` stays, and nothing else changes."""
     told = pytest_without(MODULES, "tests/unit/worker/test_typed.py", "tests/aros/test_aros_decode.py")
     assert told.returncode == 0, told.stdout[-3000:]
     assert "passed" in told.stdout

@@ -1,18 +1,12 @@
 """Hard input, as a table: an answer among a hundred thousand characters or tens of thousands of candidates, unions that overlap, brackets.
 
-The cases have the corpus' format, and a class. They are made here because their texts are long. Run it for the table of
-`docs/reference/aros.md`: recall, wrong values and processor time of each class: `python -m tests.aros.hard_cases`.
+The cases have the corpus' format, and a class. They are made here because their texts are long. `python -m tests.bench.aros_hard` measures
+recall, wrong values and processor time of each class.
 """
 
 from __future__ import annotations
 
 import json
-import sys
-import time
-from collections import defaultdict
-
-from flujo_worker.aros import prepare
-from flujo_worker.aros.decode import same
 
 LONG = 100_000
 MANY = 50_000
@@ -325,38 +319,3 @@ def cases():
                 "raw": raw,
                 **(expected if isinstance(want, str) else {"value": want}),
             }
-
-
-def measured():
-    """Give what came of each class: cases, those to be read and how many were, wrong values, milliseconds per megabyte at most."""
-    figures = defaultdict(lambda: {"cases": 0, "readable": 0, "read": 0, "wrong": 0, "most_ms": 0.0, "ms_per_mb": 0.0})
-    for case in cases():
-        parser = prepare(case["schema"], case["settings"])
-        took_s = []
-        for _ in range(3):
-            start = time.thread_time()
-            outcome = parser(case["raw"])
-            took_s.append(time.thread_time() - start)
-        row = figures[case["class"]]
-        is_right = outcome.ok and "value" in case and same(outcome.value, case["value"])
-        row["cases"] += 1
-        row["readable"] += "value" in case
-        row["read"] += is_right
-        row["wrong"] += outcome.ok and not is_right
-        row["most_ms"] = max(row["most_ms"], 1000 * min(took_s))
-        if len(case["raw"]) >= LONG:
-            row["ms_per_mb"] = max(row["ms_per_mb"], 1e9 * min(took_s) / len(case["raw"]))
-        if "-v" in sys.argv and not (is_right or ("refuse" in case and not outcome.ok)):
-            said = str(outcome.value)[:60] if outcome.ok else outcome.feedback[:100]
-            print(f"{case['id']}: {case['why'][:70]}: {said}", file=sys.stderr)
-    return figures
-
-
-if __name__ == "__main__":
-    print(
-        "| class | cases | to be read | read | wrong values | ms at most | ms per MB at most |\n|---|---|---|---|---|---|---|"
-    )
-    for name, row in measured().items():
-        per_mb = f"{row['ms_per_mb']:.0f}" if row["ms_per_mb"] else ""
-        figures = [name, row["cases"], row["readable"], row["read"], row["wrong"], f"{row['most_ms']:.0f}", per_mb]
-        print(f"| {' | '.join(map(str, figures))} |")

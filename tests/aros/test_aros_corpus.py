@@ -1,4 +1,6 @@
-"""The corpus: what models really write, after public fault reports, half of which must be refused (SYS-23, M-081 to M-098, C-06).
+"""The corpus: what models really write, after public fault reports, half of which must be refused.
+
+SYS-23, M-081 to M-098, M-192, M-193, C-06, U-09, U-11.
 
 Each case names where its pattern was reported. No case is known to the parser.
 """

@@ -111,6 +111,7 @@ def test_correct_text_comes_out_as_decoded_at_every_setting(value, chosen, inden
 @law
 @given(records, st.sampled_from(EVERY))
 def test_what_satisfies_the_schema_is_not_touched(value, chosen):
+    """M-206: coercion is contained; what is right stays as it came."""
     outcome = parse(json.dumps(value), SCHEMA, chosen)
 
     assert (outcome.ok, outcome.transforms) == (True, ())

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from tests.bench import aros_cost, aros_decoders, aros_hostile, aros_rivals
+from tests.bench import aros_cost, aros_decoders, aros_hard, aros_hostile, aros_rivals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,6 +35,8 @@ PARTS: dict[str, tuple[str, Callable[[], list[Row]]]] = {
     "decoders": ("decoders (M-203)", aros_decoders.decoders),
     "typed": ("into the agent's type: the fast path (M-106)", aros_decoders.typed),
     "hostile": ("hostile texts and schemas, everything on, 2 GB of memory each", aros_hostile.hostile),
+    "hard": ("hard cases, by class", aros_hard.classes),
+    "dense": ("text dense with brackets: milliseconds per MB at 0.25, 1 and 4 MB", aros_hard.sizes),
     "rivals": (f"beside others, the same strict check after each. {OURS}", aros_rivals.rivals),
     "rivals_without_settings": (
         f"the same without the cases that only a step's settings refuse. {OURS}",

@@ -14,6 +14,7 @@ import psutil
 import psycopg
 
 from flujo_client import FlujoClient, Settings
+from flujo_client.config.models import Retention
 from flujo_client.embedded import Embedded
 from flujo_client.embedded.local import Fleet, migrate
 from tests.bench.meter import Processor
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 ENDED: Final = 1_000_000
 STEPS: Final = 100_000
 ROUNDS: Final = 15
+SETTLED_S, IDLE_S = 5, 20
 PIPELINES: Final = "tests.bench.pipelines"
 DONE: Final = "SELECT count(*) FROM flujo_attempts WHERE ended_at IS NOT NULL"
 LIVE: Final = "SELECT EXISTS (SELECT FROM flujo_runs WHERE ended_at IS NULL)"
@@ -63,6 +65,12 @@ class Running:
         """Milliseconds of processor time so far."""
         return self._processor.read()
 
+    @contextmanager
+    def without_workers(self) -> Iterator[None]:
+        self._fleet.stop()
+        yield
+        self._fleet.start()
+
     def held(self) -> tuple[float, int]:
         """The memory of all workers in MB, and their threads."""
         each = [psutil.Process(process.pid) for process in self._fleet.processes]
@@ -70,10 +78,10 @@ class Running:
 
 
 @contextmanager
-def running(processes: int) -> Iterator[Running]:
-    """Start services and workers, and warm them up."""
+def running(processes: int, **sections: object) -> Iterator[Running]:
+    """Start services and workers, these with sections of settings of their own, and warm them up."""
     with Embedded(passable_folder() / "bench") as embedded:
-        settings = Settings().with_services(embedded.database_url, embedded.broker_url)
+        settings = Settings().with_services(embedded.database_url, embedded.broker_url).model_copy(update=sections)
         migrate(settings)
         with (
             FlujoClient(settings) as client,
@@ -162,13 +170,35 @@ def ended(options: argparse.Namespace) -> None:
         before_and_after(flujo.url, options.ended, ROUNDS, work)
 
 
-PARTS: Final = {each.__name__: each for each in (ended, loop, fans, snapshot, memory)}
+def idle(_: argparse.Namespace) -> None:
+    """Processor time of worker processes that have nothing to do, for each second."""
+    for processes in (1, 6):
+        with running(processes) as flujo:
+            time.sleep(SETTLED_S)
+            before = flujo.used()
+            time.sleep(IDLE_S)
+            after = flujo.used()
+        each = ", ".join(f"{name} {(after[name] - before[name]) / IDLE_S:.1f}" for name in before)
+        print(f"{processes} idle processes: processor ms a second: {each}", flush=True)
+
+
+def retention(options: argparse.Namespace) -> None:
+    """Runs that end and are deleted after their time: the size, and every statement, soon after the beginning and at the end."""
+    from tests.bench.growth_retention import come_and_go
+
+    days = Retention(succeeded_days=1, runs_per_minute=10 * options.runs)
+    with running(2, retention=days) as flujo:
+        come_and_go(flujo, options.runs, ROUNDS)
+
+
+PARTS: Final = {each.__name__: each for each in (ended, loop, fans, snapshot, memory, idle, retention)}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench-growth", description=__doc__)
     parser.add_argument("--only", choices=sorted(PARTS), action="append", help="measure this part alone")
     parser.add_argument("--ended", type=int, default=ENDED, help="ended runs")
+    parser.add_argument("--runs", type=int, default=ENDED, help="runs that end and are deleted")
     parser.add_argument("--steps", type=int, default=STEPS, help="steps of one worker process")
     options = parser.parse_args()
     for name in options.only or PARTS:

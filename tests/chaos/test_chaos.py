@@ -1,4 +1,4 @@
-"""Chaos: many runs, three workers, and a fault every second. Everything runnable finishes, and each step is merged exactly once."""
+"""Chaos: many runs, three workers, and a fault every second. Everything runnable finishes, each step is merged once (SYS-32)."""
 
 from __future__ import annotations
 

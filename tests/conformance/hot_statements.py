@@ -16,7 +16,7 @@ from worlds import LEASE_S, MAX_LOST, Postgres, World
 
 from flujo_client.config.models import Health
 from flujo_client.contract.outcome import Usage
-from flujo_client.gateway import health, requests
+from flujo_client.gateway import guards, health, requests
 from flujo_client.gateway.stats import stats
 from flujo_client.health.facts import HealthQuery
 from flujo_worker.domain.budget import Amount, Reservation
@@ -43,9 +43,9 @@ HOT: Final = frozenset(
         "conclude conclude_many settle settle_many hold_budgets release",  # merges
         "scope children envelopes aborted_among signal_join live_join mark_sent",  # what merges ask, and publishing
         "renew release_unowned neighbours",  # leases
-        "begin_sweep runs_to_stop orphaned_children poisoned aborted missed_joins stranded parked expire_questions queues due",
-        "begin_pruning hold_aged_runs prune_runs prune_budgets begin_marking marked_to mark_blobs sweep_blobs",  # retention
-        "record record_many run runs statuses attempts backlog approvals budgets_in_use stats machine",  # clients
+        "begin_sweep runs_to_stop orphaned_children poisoned aborted missed_joins stranded parked expire_questions offer_permits queues due",
+        "begin_pruning hold_aged_runs prune_runs prune_budgets prune_summaries begin_marking marked_to mark_blobs sweep_blobs",  # retention
+        "record record_many run runs statuses attempts backlog approvals budgets_in_use limits_in_use open_breakers stats machine",  # clients
     )
     for name in names.split()
 )
@@ -263,11 +263,13 @@ def _lease_and_sweep(world: World) -> None:
     store.parked_for_code(200)
     store.missed_joins(200, 2.0)
     store.expire_questions(200)
+    store.offer_permits()
     heads = dict.fromkeys(store.queues())
     store.due(BrokerSnapshot(store.epoch_start("e"), heads), may_judge=True, max_lost=MAX_LOST, limit=200)
     assert world.commit(decided(new, succeeded(), fence=fence)) == "merged"
     assert store.begin_pruning(0.0)
     assert len(store.prune_runs([KeepRule("succeeded", 3_600.0)], 5)) == 5
+    store.prune_summaries(3_600.0, 5)
     store.store_blobs([packed("unused")])
     while store.sweep_blobs(200, every_s=0.0, unused_s=0.0):
         pass
@@ -286,6 +288,8 @@ def _read(world: World) -> None:
         requests.backlog(),
         requests.approvals(),
         requests.budgets_in_use(),
+        guards.limits_in_use(),
+        guards.open_breakers(),
         requests.mark_sent({new.first.key: 0.0}),
         stats(hours=1.0, pipeline=None, timeout_s=30),
         health.machine(HealthQuery(since_hours=24), Health()),

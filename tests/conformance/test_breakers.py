@@ -17,7 +17,7 @@ from flujo_client.config.manager import Settings
 from flujo_worker.domain.breaker import BreakerReport, Counts, Permit, Rules
 from flujo_worker.guards.breakers import BreakerAnswer, BreakerRequest, BreakerTransition, breakers_of
 from flujo_worker.guards.breakers import Breakers as Shared
-from flujo_worker.guards.cells import KEY, MemoryCells, RedisCells
+from flujo_worker.guards.cells import BREAKERS, MemoryCells, RedisCells
 
 RULES = Rules(failures=3, recovery_s=30.0, half_open_calls=2)
 MODEL = "acme:large"
@@ -44,7 +44,7 @@ class Memory:
 
     def __init__(self):
         self.now = 1000.0
-        self.cells = MemoryCells(lambda: self.now)
+        self.cells = MemoryCells(BREAKERS, lambda: self.now)
         self.another = lambda: self.cells
 
     def pass_time(self, seconds):
@@ -56,11 +56,11 @@ class Redis:
 
     def __init__(self, url):
         self._url = url
-        self.cells = RedisCells(settings_of(url))
+        self.cells = RedisCells(BREAKERS, settings_of(url))
 
     def another(self):
         """What another process has."""
-        return RedisCells(settings_of(self._url))
+        return RedisCells(BREAKERS, settings_of(self._url))
 
     def pass_time(self, seconds):
         changed = self.cells.change(MODEL, lambda breaker, _: (older(breaker, seconds), None))
@@ -204,7 +204,7 @@ def test_as_many_of_a_group_probe_as_may(world, breakers):
 
 
 def test_a_group_changes_each_breaker_once(monkeypatch):
-    cells, changed = MemoryCells(lambda: 1000.0), []
+    cells, changed = MemoryCells(BREAKERS, lambda: 1000.0), []
     change = cells.change
     monkeypatch.setattr(cells, "change", lambda name, act: changed.append(name) or change(name, act))
 
@@ -219,26 +219,26 @@ def test_a_group_changes_each_breaker_once(monkeypatch):
 
 @pytest.mark.services
 def test_keys_have_our_prefix_and_an_end(redis_url):
-    cells = RedisCells(settings_of(redis_url, broker_key_prefix="shop:"))
+    cells = RedisCells(BREAKERS, settings_of(redis_url, broker_key_prefix="shop:"))
     Breakers(cells, RULES).report(MODEL, BreakerReport(BAD, asked_s=600.0))
     with redis.Redis.from_url(redis_url) as client:
-        assert 4100 < client.ttl(f"shop:{KEY}{MODEL}") <= 4200
+        assert 4100 < client.ttl(f"shop:{BREAKERS.key}{MODEL}") <= 4200
 
 
 @pytest.mark.services
 def test_asking_a_closed_breaker_writes_nothing(redis_url):
     with redis.Redis.from_url(redis_url) as client:
         client.flushdb()
-        Breakers(RedisCells(settings_of(redis_url)), RULES).request_permit(MODEL)
-        assert client.keys(f"{KEY}*") == []
+        Breakers(RedisCells(BREAKERS, settings_of(redis_url)), RULES).request_permit(MODEL)
+        assert client.keys(f"{BREAKERS.key}*") == []
 
 
 @pytest.mark.services
 @pytest.mark.parametrize("kept", [b"", b"no breaker", b"[]", b'{"state": "ajar"}', b'{"until": "soon"}', b"\xff"])
 def test_what_is_no_breaker_counts_as_closed_and_is_overwritten(redis_url, kept):
     with redis.Redis.from_url(redis_url) as client:
-        client.set(f"{KEY}{MODEL}", kept)
-    breakers = Breakers(RedisCells(settings_of(redis_url)), RULES)
+        client.set(f"{BREAKERS.key}{MODEL}", kept)
+    breakers = Breakers(RedisCells(BREAKERS, settings_of(redis_url)), RULES)
 
     assert breakers.request_permit(MODEL)[0] == Permit(turn=0)
     assert states(fail(breakers, 3))[-1] == "opened"
@@ -246,7 +246,9 @@ def test_what_is_no_breaker_counts_as_closed_and_is_overwritten(redis_url, kept)
 
 def test_without_redis_every_breaker_is_closed_and_nobody_waits_for_it():
     """An attempt is never held back, failed or slowed down because Redis is away."""
-    breakers = breakers_of(settings_of("redis://127.0.0.1:1/0"), RedisCells(settings_of("redis://127.0.0.1:1/0")))
+    breakers = breakers_of(
+        settings_of("redis://127.0.0.1:1/0"), RedisCells(BREAKERS, settings_of("redis://127.0.0.1:1/0"))
+    )
     began = time.monotonic()
     for _ in range(100):
         assert (
@@ -257,7 +259,7 @@ def test_without_redis_every_breaker_is_closed_and_nobody_waits_for_it():
 
 @pytest.mark.services
 def test_it_is_asked_again_once_redis_is_back(redis_url, monkeypatch):
-    cells = RedisCells(settings_of(redis_url))
+    cells = RedisCells(BREAKERS, settings_of(redis_url))
     monkeypatch.setattr("flujo_worker.guards.cells.AWAY_S", 0.0)
     monkeypatch.setattr(cells, "_read", lost)
     assert cells.change(MODEL, lambda breaker, _: (breaker, None)) is None
@@ -271,4 +273,4 @@ def lost(key):
 
 def test_turned_off_there_are_none():
     settings = settings_of("redis://127.0.0.1:1/0", breakers={"enabled": False})
-    assert breakers_of(settings, MemoryCells(lambda: 0.0)).for_run(settings.breakers) is None
+    assert breakers_of(settings, MemoryCells(BREAKERS, lambda: 0.0)).for_run(settings.breakers) is None

@@ -76,6 +76,19 @@ def test_what_was_planned_when_all_tables_were_empty_looks_up_too(database_url, 
     assert plan.read_whole() | plan.walked() <= {"flujo_workers"}
 
 
+@pytest.mark.parametrize("name", ["release_places", "hold_gates", "waiting_runs", "admit_runs"])
+def test_an_admission_looks_up_the_runs_that_it_admits(database_url, name):
+    plan = planned_on_empty_tables(database_url, name)
+    assert plan.read_whole() | plan.walked() == set()
+
+
+@pytest.mark.parametrize("name", ["first_waiting", "leave_windows", "release_stale_places"])
+def test_an_admission_reads_no_more_than_waits_or_is_asked(database_url, name):
+    plan = planned_on_empty_tables(database_url, name)
+    assert plan.walked() <= {"flujo_waiting_runs", "flujo_attempts"}  # the first of each queue; open questions
+    assert plan.read_whole() <= {"flujo_gate_places"}
+
+
 @pytest.mark.parametrize("name", ["due", "poisoned", "expire_questions", "signal_join", "missed_joins", "aborted"])
 def test_a_sweep_reads_the_runs_of_what_it_finds_alone(database_url, name):
     assert not {"flujo_runs"} & planned_on_empty_tables(database_url, name).walked()

@@ -7,6 +7,7 @@ from builders import decided, enqueued, pipeline_of, succeeded
 from worlds import MAX_LOST, ROUNDS, World, run_of
 
 from flujo_client.contract.envelope import CONTROL_QUEUE
+from flujo_client.contract.plan_difference import differences
 from flujo_client.pipeline.compile import compile_plan
 from flujo_worker.domain.carry_on import move
 from flujo_worker.ports import PlanName
@@ -24,7 +25,8 @@ def world(postgres, no_deadlock):
 
 
 def mover(world, new, plan=PLAN):
-    planned = move(new.plan, plan, world.store.run_state(run_of(new)), control_queue=CONTROL_QUEUE)
+    state = world.store.run_state(run_of(new))
+    planned = move(new.plan, plan, state, differences(new.plan, plan), control_queue=CONTROL_QUEUE)
     return lambda: world.store.carry_on(REFERENCE, planned)
 
 

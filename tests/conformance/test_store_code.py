@@ -46,6 +46,31 @@ def test_names_in_a_version_may_be_any_text(world):
     assert len(world.store.code([hostile.digest])[hostile.digest].parts) == 2
 
 
+def test_code_on_record_is_that_of_the_run_and_of_two_plans(world, new):
+    """M-428: the steps of the run, then what workers last had for its plan, and for another one."""
+    store = world.store
+    store.store_code([OLD])
+    readable = CodeVersion(OLD.parts, {"tool app:rate": "a text"})
+    store.store_code_of_steps(new.plan.fingerprint, {"a": readable, "b": readable})
+    store.store_code_of_steps(new.plan.fingerprint, {"b": NEW})
+    store.store_code_of_steps("other", {"a": NEW})
+    assert store.code_on_record(run_of(new), "other").run == ()
+    world.conclude(new, succeeded(code=CodeMark(OLD.digest)), fence=world.claim(new))
+
+    found = store.code_on_record(run_of(new), "other")
+    assert [(each.address, each.step, each.version) for each in found.run] == [("", "a", OLD)]
+    assert (found.old, found.new) == ({"a": OLD, "b": NEW}, {"a": NEW})
+    assert found.old["a"].texts == {"tool app:rate": "a text"}
+
+
+def test_a_text_is_added_to_a_version_that_was_stored_without(world, new):
+    """Code from before stored none."""
+    world.store.store_code([OLD])
+    world.store.store_code_of_steps(new.plan.fingerprint, {"a": CodeVersion(OLD.parts, {"tool app:rate": "a text"})})
+
+    assert world.store.code_on_record(run_of(new), "none").old["a"].texts == {"tool app:rate": "a text"}
+
+
 @pytest.fixture
 def talking(world, new):
     """An attempt in a loop whose conversation was held with `OLD`."""

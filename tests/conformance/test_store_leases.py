@@ -182,7 +182,8 @@ def test_what_a_worker_hands_back_goes_out_at_once_and_is_not_lost(world, new):
         assert world.conclude(new, succeeded(), fence=fence) == "stale"
 
     told = [event for event in world.setting.read_events(new.first.ticket.run) if event.name == "attempt.handed_back"]
-    assert [event.data for event in told] == [{"worker": "w1"}] * (3 * MAX_LOST)
+    assert [event.data for event in told] == [{"worker": "w1", "times": times + 1} for times in range(3 * MAX_LOST)]
+    assert [event.level for event in told] == ["info", "info", *["warning"] * (3 * MAX_LOST - 2)]
     assert world.conclude(new, succeeded(), fence=world.claim(new)) == "merged"
 
 

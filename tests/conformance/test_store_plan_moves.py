@@ -8,6 +8,7 @@ from trees import fanned_out
 from worlds import MAX_LOST
 
 from flujo_client.contract.envelope import CONTROL_QUEUE
+from flujo_client.contract.plan_difference import differences
 from flujo_client.pipeline.compile import compile_plan
 from flujo_worker.domain.carry_on import PlanMove, move
 from flujo_worker.ports import PlanName
@@ -21,7 +22,7 @@ def plan_of(*names, **rest):
 
 def move_to(world, new, plan, **rest):
     state = world.store.run_state(new.first.ticket.run)
-    return move(new.plan, plan, state, control_queue=CONTROL_QUEUE, **rest)
+    return move(new.plan, plan, state, differences(new.plan, plan), control_queue=CONTROL_QUEUE, **rest)
 
 
 def carry_on(world, new, plan, **rest):
@@ -132,7 +133,10 @@ def test_a_step_that_was_tried_before_goes_on_with_the_next_number(world, new):
     carry_on(world, new, plan)
     assert open_attempts(world, new) == [(":x:1", "ready")]
     state = world.store.run_state(new.first.ticket.run)
-    assert world.store.carry_on(REFERENCE, move(plan, back, state, control_queue=CONTROL_QUEUE)) == "moved"
+    assert (
+        world.store.carry_on(REFERENCE, move(plan, back, state, differences(plan, back), control_queue=CONTROL_QUEUE))
+        == "moved"
+    )
     assert open_attempts(world, new) == [(":a:2", "ready")]
 
 
@@ -158,12 +162,12 @@ def test_a_worker_that_was_started_before_the_plan_was_known_does_not_move_its_r
     assert carry_on(world, new, plan, worker="young") == "moved"
 
     state = world.store.run_state(run)
-    back = move(plan, new.plan, state, control_queue=CONTROL_QUEUE, worker="w1")
+    back = move(plan, new.plan, state, differences(plan, new.plan), control_queue=CONTROL_QUEUE, worker="w1")
     assert world.store.carry_on(REFERENCE, back) == "older"
 
     world.setting.pass_time(5.0)
     world.register_worker("youngest")
-    back = move(plan, new.plan, state, control_queue=CONTROL_QUEUE, worker="youngest")
+    back = move(plan, new.plan, state, differences(plan, new.plan), control_queue=CONTROL_QUEUE, worker="youngest")
     assert world.store.carry_on(REFERENCE, back) == "moved"
 
 

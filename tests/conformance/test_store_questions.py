@@ -7,23 +7,12 @@ from functools import partial
 
 import pytest
 from builders import enqueued, envelopes, packed, pipeline_of
-from trees import FAN, closing, concluded, fanned_out, moved, signal_join
+from trees import ASKED, FAN, asking, closing, concluded, fanned_out, moved, signal_join
 from worlds import ROUNDS, Postgres, World, key_of, run_of
 
 from flujo_client.contract.outcome import Fault
 from flujo_client.transport.chords import NO_LANE
 from flujo_worker.domain.values import EndRun, NextAttempt, SlotReleased
-
-ASKED = {"message": "go?", "schema": {"type": "string"}, "expires_s": None}
-
-
-def asking(at, *, fence=1, expires_s=0.0, **rest):
-    """An attempt ends at a question in its own scope."""
-    given = {"input": at.input, "context": at.context, "version": at.version, "lanes": dict(at.lanes)}
-    question = NextAttempt(
-        at.address, "ask", 1, "flujo.attempts", kind="resume", question=ASKED, delay_s=expires_s, **given
-    )
-    return concluded(at, moved(at), fence=fence, next=(question,), **rest)
 
 
 def asked(world, **rest):

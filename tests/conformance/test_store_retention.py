@@ -11,7 +11,7 @@ from builders import enqueued, failed, pipeline_of, succeeded
 from test_store_background import again, end, first_of, launching
 from worlds import Postgres, World, run_of
 
-from flujo_client.contract.outcome import Event
+from flujo_client.contract.outcome import Event, Usage
 from flujo_client.errors import RunNotFound
 from flujo_worker.domain.budget import Amount, Reservation
 from flujo_worker.domain.retention import KeepRule
@@ -123,6 +123,34 @@ def test_a_family_is_never_cut_in_two_by_the_limit(world):
     world.pass_time(8 * DAY_S)
     gone = [pruned(world, limit=1) for _ in range(4)]
     assert gone == [*families, set()]
+
+
+def test_a_summary_stays_of_each_run_if_asked_for(world):
+    """What it was, when, and what it spent with its child runs; until its own time is over."""
+    spent = succeeded(usage=Usage(input_tokens=30, output_tokens=12, requests=1, cost_usd=0.5))
+    run = ended(world, name="brief", outcome=spent, tenant="acme")
+    world.pass_time(60.0)
+    parent, task = launched(world)
+    end(world, task, "failed")
+    world.pass_time(8 * DAY_S)
+    untold = ended(world)
+    assert set(world.store.prune_runs(A_WEEK, 100, is_summarized=True)) == {run, parent, task.ticket.run}
+    world.pass_time(8 * DAY_S)
+    assert pruned(world) == {untold}
+    left = {each.id: each for each in world.read_deleted_runs()}
+    assert set(left) == {run, parent, task.ticket.run}
+    summary = left[run]
+    assert (summary.name, summary.tenant, summary.status, summary.parent_run) == ("brief", "acme", "succeeded", None)
+    assert (summary.tokens, summary.cost_usd) == (42, 0.5)
+    assert summary.ended_at == min(each.ended_at for each in left.values())
+    assert (left[task.ticket.run].status, left[task.ticket.run].parent_run) == ("failed", parent)
+
+    world.store.prune_summaries(17 * DAY_S, 10)
+    assert len(world.read_deleted_runs()) == 3
+    world.store.prune_summaries(7 * DAY_S, 1)
+    assert run not in {each.id for each in world.read_deleted_runs()}
+    world.store.prune_summaries(7 * DAY_S, 10)
+    assert world.read_deleted_runs() == []
 
 
 def test_a_fleet_takes_one_turn(world):
@@ -270,10 +298,14 @@ def test_runs_that_were_stopped_have_rules_of_their_own(world, status):
 
 
 def test_every_table_that_has_rows_of_a_run_is_named_where_they_are_deleted(postgres):
-    """Whoever adds a table adds it there; a cascade deletes the ledger's rows."""
+    """Whoever adds a table adds it there. A cascade deletes the ledger's rows; places and waits end with their run, or by their own time."""
     tables = columns_of(postgres, "c.column_name = 'run_id'")
     deleted = set(re.findall(r"DELETE FROM (flujo_\w+)", written("prune_runs")))
-    assert {table for table, _ in tables} - deleted == {"flujo_correction_ledger"}
+    assert {table for table, _ in tables} - deleted == {
+        "flujo_correction_ledger",
+        "flujo_gate_places",
+        "flujo_waiting_runs",
+    }
 
 
 def test_every_column_that_may_refer_to_a_large_value_is_marked(postgres):

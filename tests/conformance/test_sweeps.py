@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from trees import FAN, closing, fanned_out
 
+from flujo_client.config.models import TemplateSettings
 from flujo_client.contract.plan import Backoff
 from flujo_worker.coordinator.coordinator import Coordinator
 from flujo_worker.sweeper import JOIN_OVERDUE_S, Sweeper
@@ -28,7 +31,12 @@ class Post:
 @pytest.fixture
 def sweeper(world):
     catalog = CodeRegistry([], world.store.plan)
-    coordinator = Coordinator(world.store, lambda *_: None, Evaluator(world.store, catalog, None), backoff=Backoff())
+    coordinator = Coordinator(
+        world.store,
+        lambda *_: None,
+        Evaluator(world.store, catalog, SimpleNamespace(template=TemplateSettings())),
+        backoff=Backoff(),
+    )
     return Sweeper(world.store, Post(), coordinator, catalog, worker=lambda: "w1", may_judge=lambda: True)
 
 

@@ -1,10 +1,11 @@
-"""The worlds a store can live in: memory, and a real Postgres. Each can record a run, read it back, and let time pass."""
+"""The worlds a store can live in: memory, and a real Postgres. Each can record a run, read it back, and let time pass (M-401, C-34)."""
 
 from __future__ import annotations
 
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -15,6 +16,9 @@ from psycopg.rows import dict_row
 from flujo_client.address import new_run_id
 from flujo_client.contract.envelope import CONTROL_QUEUE
 from flujo_client.gateway import forks, requests
+from flujo_client.gateway.admission import AlreadyUnderWay, through_gates
+from flujo_client.gateway.door import _answer
+from flujo_client.gateway.effects import Query
 from flujo_client.pipeline.fork import begun_place, new_fork, place_of
 from flujo_client.pipeline.submit import Order
 from flujo_worker.ports import BrokerSnapshot
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
         NoticeRecord,
         Recording,
         RunRecord,
+        RunSummary,
         ScopeRecord,
     )
     from flujo_client.gateway.requests import Request
@@ -51,15 +56,23 @@ ROUNDS = int(os.environ.get("FLUJO_RACE_ROUNDS", "6"))
 """How often a race is run. The fixture `race` lets each act lead once, which takes as many rounds as there are acts; then it draws. `make races` looks for what is rare."""
 MAX_LOST = 2
 LEASE_S = 30.0
-_TABLES = "runs scopes attempts contexts budgets reservations spends workers events inputs blobs code context_fields broker_epochs hook_calls pipelines"
+_TABLES = "permits limits runs scopes attempts deleted_runs contexts budgets reservations spends workers events inputs blobs code context_fields gates gate_places waiting_runs broker_epochs hook_calls pipelines"
+_EMPTY = "".join(f"DELETE FROM flujo_{table};" for table in _TABLES.split()) + (
+    "UPDATE flujo_sweeps SET swept_at = '-infinity', pruned_at = '-infinity', marking_since = '-infinity', marked_to = NULL, swept_to = NULL"
+)
 _AGES = {
     "workers": "lease_until",
+    "permits": "offered_at",
     "attempts": "available_at sent_at started_at",
     "scopes": "opened_at closed_at",
     "runs": "deadline_at ended_at",
     "sweeps": "swept_at live_since looked_at pruned_at marking_since",
     "broker_epochs": "started_at",
     "blobs": "touched_at",
+    "gates": "touched_at",
+    "gate_places": "until",
+    "waiting_runs": "not_before",
+    "deleted_runs": "ended_at",
 }
 
 
@@ -84,6 +97,7 @@ class Setting(Protocol):
     def read_questions(self, run: str) -> Sequence[Approval]: ...
     def answer(self, key: str, value: Packed, *, actor: str | None = None, note: str | None = None) -> bool: ...
     def read_budgets(self) -> Mapping[str, Budget]: ...
+    def read_deleted_runs(self) -> Sequence[RunSummary]: ...
     def retryable_run(self, run_id: str) -> RetryableRun: ...
     def beginning(self, run_id: str, place: int, before: Sequence[str]) -> Beginning | None: ...
     def fork(self, new: NewFork) -> str | None: ...
@@ -105,7 +119,7 @@ class Memory:
         self.read_recording, self.read_notices = self.store.read_recording, self.store.read_notices
         self.read_corrections = self.store.read_corrections
         self.read_questions, self.answer = self.store.read_questions, self.store.answer
-        self.read_budgets = self.store.read_budgets
+        self.read_budgets, self.read_deleted_runs = self.store.read_budgets, self.store.read_deleted_runs
         self.retryable_run, self.beginning, self.fork = self.store.retryable_run, self.store.beginning, self.store.fork
 
     def now(self) -> float:
@@ -129,11 +143,7 @@ class Postgres:
 
     def empty(self) -> None:
         """Forget everything."""
-        for table in _TABLES.split():
-            self._connection.execute(f"DELETE FROM flujo_{table}")
-        self._connection.execute(
-            "UPDATE flujo_sweeps SET swept_at = '-infinity', pruned_at = '-infinity', marking_since = '-infinity', marked_to = NULL, swept_to = NULL"
-        )
+        self._connection.execute(_EMPTY)
 
     def close(self) -> None:
         self._connection.close()
@@ -142,7 +152,12 @@ class Postgres:
         return float(self.rows("SELECT extract(epoch FROM clock_timestamp())::float8 AS now")[0]["now"])
 
     def record(self, new: NewRun) -> None:
-        self.ask(requests.record(new))
+        if not new.gates:
+            self.ask(requests.record(new))
+            return
+        recording = requests.record(new)
+        with suppress(AlreadyUnderWay):
+            self.ask(through_gates(recording, [new], lambda _, entered: entered, judges=True))
 
     def request_cancel(self, run: str, reason: str | None = None) -> bool:
         return bool(self.ask(requests.cancel(run, actor=None, reason=reason)))
@@ -189,6 +204,9 @@ class Postgres:
     def answer(self, key: str, value: Packed, *, actor: str | None = None, note: str | None = None) -> bool:
         return bool(self.ask(requests.answer(key, value, actor=actor, note=note)))
 
+    def read_deleted_runs(self) -> Sequence[RunSummary]:
+        return self.ask(requests.deleted_runs())
+
     def read_budgets(self) -> Mapping[str, Budget]:
         rows = self.rows("SELECT * FROM flujo_budgets ORDER BY scope")
         return {row["scope"]: budget_of(row) for row in rows}
@@ -202,8 +220,12 @@ class Postgres:
         return found
 
     def fork(self, new: NewFork) -> str | None:
-        forked: str | None = self.ask(forks.fork(new))
-        return forked
+        if not new.gates:
+            forked: str | None = self.ask(forks.fork(new))
+            return forked
+        recording = forks.fork(new)
+        entered = self.ask(through_gates(recording, [new], lambda _, entered: entered, judges=True))
+        return next(iter(entered), None)
 
     def rows(self, sql: str, **parameters: Any) -> list[dict[str, Any]]:
         return self._connection.execute(sql, parameters).fetchall()
@@ -212,8 +234,7 @@ class Postgres:
         self._connection.execute(sql)
 
     def ask(self, request: Request[Any]) -> Any:
-        cursor = self._connection.execute(requests.statement(request.name), request.parameters)
-        return request.read(cursor.fetchall() if cursor.description else [])
+        return _answer(self._connection, Query(request))
 
 
 class World:
@@ -227,6 +248,7 @@ class World:
         self.recording, self.notices = setting.read_recording, setting.read_notices
         self.scopes, self.corrections = setting.read_scopes, setting.read_corrections
         self.questions, self.answer = setting.read_questions, setting.answer
+        self.read_deleted_runs = setting.read_deleted_runs
         self.budgets, self.forget_claim = setting.read_budgets, setting.forget_claim
         self.retryable_run, self.beginning = setting.retryable_run, setting.beginning
         self.register_worker("w1")

@@ -181,7 +181,7 @@ def test_no_key_is_without_an_example():
 
 
 def test_every_key_is_listed_with_its_default():
-    listed = {words(key)[0]: default.strip("`") for key, default, *_ in rows("The block", 4)}
+    listed = {words(key)[0]: default.strip("`") for key, default, *_ in rows("The `processing` options", 4)}
     assert listed == {key: written(default_of(key)) for key in known_keys()}
 
 
@@ -201,7 +201,7 @@ def written(default):
 
 
 def test_every_word_that_a_key_may_be_is_listed():
-    allowed = {words(key)[0]: set(words(may)) for key, _, may, _ in rows("The block", 4)}
+    allowed = {words(key)[0]: set(words(may)) for key, _, may, _ in rows("The `processing` options", 4)}
     assert allowed["structured_output"] == set(contract.STRUCTURED)
     assert allowed["aop"] == set(contract.MODES)
     assert allowed["reasoning_precheck.inject_feedback"] == set(contract.INJECTIONS)
@@ -222,7 +222,7 @@ LEVELS = {"minimal": {"aop": "minimal"}} | {
 }
 
 
-@pytest.mark.parametrize("row", rows("What is read", 5), ids=lambda row: row[0])
+@pytest.mark.parametrize("row", rows("Accepted input", 5), ids=lambda row: row[0])
 def test_each_text_is_read_or_refused_as_the_table_says(row):
     text, *cells, value = row
     for cell, settings in zip(cells, LEVELS.values(), strict=True):
@@ -232,7 +232,7 @@ def test_each_text_is_read_or_refused_as_the_table_says(row):
 
 
 def test_each_refusal_says_what_the_table_says():
-    for rule, _, text, said in rows("What is refused", 4):
+    for rule, _, text, said in rows("Rejected input", 4):
         if words(text):
             outcome = parse(words(text)[0], reading.ORDER, LEVELS["level 2"])
             assert (outcome.rule, outcome.feedback) == (words(rule)[0], said)
@@ -241,7 +241,7 @@ def test_each_refusal_says_what_the_table_says():
 
 def test_every_rule_is_listed():
     rules = {value for name, value in vars(outcomes).items() if name.isupper() and isinstance(value, str)}
-    assert {words(row[0])[0] for row in rows("What is refused", 4)} == rules
+    assert {words(row[0])[0] for row in rows("Rejected input", 4)} == rules
 
 
 @pytest.mark.parametrize("row", rows("Conversions", 4), ids=lambda row: "".join(row[:2]))

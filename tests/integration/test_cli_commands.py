@@ -21,13 +21,14 @@ from flujo_client.cli.main import cli
 from flujo_client.errors import WaitTimedOut
 from flujo_client.gateway import requests
 from flujo_client.gateway.door import SCHEMA
+from flujo_worker.testing import RecordedRun
 
 pytestmark = [pytest.mark.services, pytest.mark.acceptance]
 
 PIPELINES = """
 import asyncio
 import logging
-from flujo_client import HumanInTheLoopStep, Pipeline, Step, StepConfig
+from flujo_client import HumanInTheLoopStep, Pipeline, Step, StepConfig, ValidationResult
 from flujo_worker.agents import make_agent_async
 from pydantic import BaseModel
 
@@ -55,6 +56,10 @@ def talk(data):
 async def wait(data):
     await asyncio.sleep(60)
 
+def is_short(said):
+    return ValidationResult(is_valid=len(said) < 4, feedback=None if len(said) < 4 else f"{len(said)} letters")
+
+judged = Pipeline([Step("say", str.lower, validators=[is_short], strict_validation=False)])
 talkative = Pipeline([Step("talk", talk)])
 shout = Pipeline([Step("upper", upper), Step("measure", measure)])
 hang = Pipeline([Step("upper", upper), Step("wait", wait)])
@@ -337,6 +342,7 @@ def test_status(flujo, read):
     """Services, schema, workers, backlog and owed calls of hooks, without the password (SYS-29)."""
     state = read("status")
     assert state["owed_hooks"] == {"count": 0, "oldest_s": None}
+    assert (state["limits"], state["breakers"]) == ([], [])
     assert (state["ok"], state["schema"], len(state["workers"])) == (True, SCHEMA, 1)
     assert list(state["backlog"]) == ["ready", "queued", "running"]
     assert [line.split()[:2] for line in flujo("status").stdout.splitlines()[:1]] == [["postgres", "ok"]]
@@ -556,6 +562,22 @@ def test_lens_stats(flujo, read, failed):
     assert "check         broken" in flujo("lens", "stats").stdout
 
 
+def test_lens_evals(flujo, read, failed):
+    """Of a run with its child runs, or of the newest runs, newest first (§2.8)."""
+    runs = [read("run", "cli_pipelines:judged", "-i", text)["id"] for text in ("one", "three")]
+    first, second = (read("lens", "evals", "--run-id", run) for run in runs)
+    assert [
+        (each["run"], each["step"], each["judge"], each["score"], each["passed"]) for each in (*first, *second)
+    ] == [
+        (runs[0], "say", "is_short", 1.0, True),
+        (runs[1], "say", "is_short", 0.0, False),
+    ]
+    assert second[0]["feedback"] == "5 letters"
+    assert read("lens", "evals", "--limit", "2") == [*second, *first]
+    assert "is_short" in flujo("lens", "evals").stdout
+    assert flujo("lens", "evals", "--run-id", failed).stderr == "no judgements\n"
+
+
 def test_lens_gives_up_on_a_statement_that_does_not_end(site, flujo, failed):
     """U-22: somebody holds a lock; `show` tells it after `--timeout` seconds instead of hanging."""
     with site.connection() as connection:
@@ -731,6 +753,16 @@ def paused(site, flujo):
     run = flujo("enqueue", "cli_pipelines:asking").stdout.strip()
     wait_until(lambda: site.client.get_run(run).status() == "paused", what=site.log)
     return run
+
+
+def test_a_run_on_services_becomes_a_test_without_them(site, paused, flujo_engine, tmp_path):
+    """Its input and a person's answer are read from Postgres, and from then on from a file."""
+    run = site.client.get_run(paused)
+    run.resume(True)
+    before = run.result(timeout=60)
+    RecordedRun.read(paused, client=site.client).save(tmp_path / "run.json")
+    again = RecordedRun.load(tmp_path / "run.json").rerun(flujo_engine)
+    assert (again.run_status, again.output) == (before.run_status, before.output) == ("succeeded", {"said": True})
 
 
 def test_open_questions_are_listed(flujo, paused):

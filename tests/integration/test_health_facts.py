@@ -69,7 +69,7 @@ def report(connection):
 
 
 def test_a_trace_set_gives_this_text(report):
-    """M-172, M-173, M-176, M-179: at 80 columns and without colour."""
+    """M-172, M-173, M-176, M-179, M-170: at 80 columns and without colour."""
     assert_golden("report.txt", "\n".join(line.rstrip() for line in drawn(report).splitlines()) + "\n")
 
 
@@ -80,7 +80,7 @@ def test_a_trace_set_gives_this_json(report):
 
 
 def test_a_trace_set_gives_these_tables(report):
-    """M-184: three files; a name that a spreadsheet would take for a formula is a text."""
+    """M-184, M-187: three files; a name that a spreadsheet would take for a formula is a text."""
     files = to_csv(report, "out.csv")
     assert sorted(files) == ["out_models.csv", "out_steps.csv", "out_transforms.csv"]
     for name, text in files.items():
@@ -158,7 +158,7 @@ def test_the_window_does_not_depend_on_the_time_zone(connection):
 
 
 def test_the_parts_meet_without_a_gap(report):
-    """M-177: the buckets are equal and cover the window, and so do the halves."""
+    """M-177, M-211: the buckets are equal and cover the window, and so do the halves."""
     edges = [(each.start, each.end) for each in report.trend.buckets]
     assert [start for start, _ in edges] == [AT - timedelta(hours=hours) for hours in (24, 18, 12, 6)]
     assert [end for _, end in edges] == [*[start for start, _ in edges[1:]], AT]

@@ -148,6 +148,20 @@ def test_a_parked_run_is_told_of(connection):
     assert only(connection, "parked_runs").named == ("parked",)
 
 
+def test_runs_that_are_pinned_to_code_no_worker_has_are_a_fact_of_their_own(connection):
+    """By their plan and its build; those whose build is up are about to continue."""
+    for run in ("one", "two", "three"):
+        plant_run(connection, run, name="old" if run != "three" else "up", status="parked", made=LONG)
+    connection.execute(
+        "UPDATE flujo_pipelines SET plan = '{\"on_change\": \"pin\"}', build = name WHERE name IN ('old', 'up')"
+    )
+    connection.execute("UPDATE flujo_workers SET code_build = 'up'")
+    machine, reasons = judged(connection)
+    assert (machine.parked_runs.count, machine.pinned_runs.count, machine.pinned_runs.oldest_s) == (3, 2, 3600.0)
+    assert machine.pinned_runs.named == ("shop:old of old, build old",)
+    assert "`flujo worker --build NAME`" in reasons["pinned_runs"].message
+
+
 @pytest.mark.parametrize("worker", ["gone", "never enlisted", None])
 def test_an_attempt_whose_worker_is_gone_is_an_orphan(connection, worker):
     """Beyond the lease, and beyond what a sweep needs."""

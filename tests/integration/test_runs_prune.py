@@ -86,6 +86,32 @@ def test_prune_deletes_what_is_older(url, store, flujo):
     assert left(url) == set()
 
 
+def test_summaries_of_deleted_runs_are_listed(url, store, flujo, monkeypatch):
+    ended(url, store, days=40)
+    assert "no summaries" in flujo("lens", "list", "--deleted").stderr
+    flujo("runs", "prune", "--older-than", "30d")
+    assert json.loads(flujo("lens", "list", "--deleted", "--json").stdout) == []
+    monkeypatch.setenv("FLUJO_RETENTION_KEEP_SUMMARIES", "true")
+    old = ended(url, store, days=50, name="audit")
+    flujo("runs", "prune", "--older-than", "30d")
+    other = ended(url, store, days=40, name="brief")
+    flujo("runs", "prune", "--older-than", "30d")
+    listed = json.loads(flujo("lens", "list", "--deleted", "--json").stdout)
+    assert [(each["id"], each["name"], each["status"]) for each in listed] == [
+        (other, "brief", "succeeded"),
+        (old, "audit", "succeeded"),
+    ]
+    for filters, found in (
+        (["--pipeline", "audit"], {old}),
+        (["--status", "failed"], set()),
+        (["--limit", "1"], {other}),
+        (["--parent", old], set()),
+    ):
+        shown = flujo("lens", "list", "--deleted", *filters).output
+        assert {run for run in (old, other) if run in shown} == found
+    assert "--parent RUN" in flujo("lens", "list", "--deleted", "--background", code=2).stderr
+
+
 @pytest.mark.parametrize("age", ["30", "0d", "30m", "-1d", "1.5d", "soon"])
 def test_an_age_that_is_none_is_refused(flujo, age):
     assert "12h, 30d or 8w" in flujo("runs", "prune", f"--older-than={age}", code=2).stderr

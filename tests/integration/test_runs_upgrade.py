@@ -133,7 +133,7 @@ def test_a_pinned_run_waits_for_its_build_and_status_says_which(site, deploy, fl
     blue.kill()
     [second] = deploy("a", name="pinned")
     deploy("a", "b", name="pinned")
-    site.workers(code=f"{tmp_path}:{STEPS}", arguments=["--build", "green"])
+    green = site.workers(code=f"{tmp_path}:{STEPS}", arguments=["--build", "green"])
     wait_until(lambda: site.client.get_run(second).status() == "parked", what=site.log)
     assert "it is pinned to the code that it was started with" in site.client.get_run(second).record().reason
 
@@ -144,8 +144,16 @@ def test_a_pinned_run_waits_for_its_build_and_status_says_which(site, deploy, fl
     plan = wait_until(parked, what=site.log)
     told = {name: plan[name] for name in ("reference", "build", "runs", "is_pinned", "is_live")}
     assert told == {"reference": "upgrading:pinned", "build": "blue", "runs": 1, "is_pinned": True, "is_live": False}
-    assert "no live worker is known to have that code" in " ".join(flujo(group="status").stdout.split())
+    told = " ".join(flujo(group="status").stdout.split())
+    assert "no live worker is known to have that code → flujo worker --build blue, with that code" in told
+    [finding] = [
+        each
+        for each in json.loads(flujo("--json", group="doctor", code=1).stdout)["findings"]
+        if each["thing"] == "pipelines"
+    ]
+    assert finding["change"] == plan["change"]
 
+    green.kill()  # it would park the run again whenever it takes its message first
     site.workers(code=old, arguments=["--build", "blue"])
     assert site.client.get_run(second).result(timeout=60).output == ["a"]
 

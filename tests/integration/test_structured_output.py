@@ -1,4 +1,4 @@
-"""Structured output on the wire: the real `openai` client inside pydantic-ai, and a server that keeps every byte it is sent."""
+"""Structured output on the wire: the real `openai` client inside pydantic-ai, and a server that keeps every byte it is sent (SYS-22)."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def caller(threads, loop):
 
 
 def test_chat_completions_carries_the_type_as_response_format(server, call):
-    """M-060, M-070: the outgoing request itself is structured, under the step's name, without the output tool."""
+    """M-060, M-070, M-048: the outgoing request itself is structured, under the step's name, without the output tool."""
     call(agent(server), shaping())
     sent = server.bodies[0]["response_format"]
     assert sent["type"] == "json_schema"
@@ -148,7 +148,7 @@ def test_the_responses_api_carries_the_type_as_text_format(server, call):
 
 @pytest.mark.parametrize("mode", ["auto", "openai_json"])
 def test_what_is_told_is_what_was_sent(server, call, mode):
-    """M-066, M-067, M-068, M-155, M-156."""
+    """M-066, M-067, M-068, M-155, M-156, M-190, M-200."""
     _, told = call(agent(server), shaping(mode))
     schema_hash = digest(Fruit.model_json_schema())
     assert told == [

@@ -161,6 +161,7 @@ def test_all_who_wait_in_a_process_share_one_connection(site, no_reading_again):
 
 
 def test_the_connection_is_closed_when_nobody_waits(site):
+    """U-39: no connection lingers."""
     run = site.client.enqueue(fine, 1)
     for _ in range(2):
         with pytest.raises(WaitTimedOut, match=f"run {run.id} is still queued after 0.3 s; no worker is running"):

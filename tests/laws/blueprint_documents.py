@@ -158,7 +158,7 @@ class Maker:
         kept = {**self.plain(0), "name": "kept"}
         if kept.get("input") not in (None, "plain", "{{ previous_step }}"):  # the others read more than what comes in
             del kept["input"]
-        return {"kind": "cache", "wrapped_step": kept, **self.some(ttl_s=[0, 9.5])}
+        return {"kind": "cache", "wrapped_step": kept, **self.some(ttl_s=[0, 9.5], single_flight_s=[0, 2.5])}
 
     def machine(self, depth: int) -> dict[str, Any]:
         leads = [

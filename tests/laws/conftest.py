@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 
-@pytest.fixture(autouse=True, scope="package")
+@pytest.fixture(autouse=True, scope="module")
 def no_waiting_for_commits():
     """Claim without waiting for a sweep to commit: no other thread sweeps, so each wait would cost a real second for nothing."""
     with pytest.MonkeyPatch.context() as patch:

@@ -1,5 +1,7 @@
 """Law: whatever a step does to its context, at whatever depth, is in the context that the next step begins with; what it leaves alone stays.
 
+U-41.
+
 Each step of the run makes one change that Hypothesis draws, in place. The contexts are large enough to be carried in parts, and are compared
 with a copy that was never packed.
 """

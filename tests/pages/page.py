@@ -1,14 +1,15 @@
 """A page of the documentation as a user follows it: files to write and commands to run, from top to bottom.
 
 A block of code that begins with a comment that is a path (`# app.py`, or `{# prompt.md.j2 #}` in a template) is that file; a later block
-with the same path goes on with it.
+with the same path continues it.
 In a `console` block, lines after `$ ` are commands, and the others are what they print: `…` stands for any text in its line, and a
-line that is only `…` for any lines. A comment before a block says what is not to be seen:
+line that is only `…` for any lines. `cd` changes the folder of all that follows. A comment before a block says what is not to be seen:
 
 - `<!-- exit: 1 -->`: the exit code of the block's last command.
 - `<!-- background -->`: the command goes on beside the rest of the page; the next block waits until it has printed its lines.
 - `<!-- model: text -->`: what the model says next. It repeats its last answer. `<!-- tool: {"a": 1} -->` is a call of the first tool.
 - `<!-- input: yes -->`: a line on the standard input of the block's commands.
+- `<!-- replace -->`: the block replaces the file.
 - `<!-- not run: reason -->`: the block is not run; the reason says why it cannot be here.
 """
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _FENCE: Final = re.compile(r"^( *)(`{3,})(\w*)\n(.*?)^\1\2$", re.MULTILINE | re.DOTALL)
-_NOTE: Final = re.compile(r"<!-- (exit|background|model|tool|input|not run)(?:: (.*?))? -->", re.DOTALL)
+_NOTE: Final = re.compile(r"<!-- (exit|background|replace|model|tool|input|not run)(?:: (.*?))? -->", re.DOTALL)
 _PATH: Final = re.compile(r"(?:#|//|--|;|\{#) ([\w./-]+\.\w+|Procfile|Dockerfile|Makefile)(?: #\})?\n")
 _LANGUAGES: Final = {"python", "yaml", "toml", "json", "console", "markdown", "ini"}
 """What a reader would copy. Other blocks (`text`, `sql`) are shown."""

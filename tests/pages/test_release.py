@@ -53,7 +53,7 @@ def test_both_packages_are_whole_and_nothing_else_is_published(published):
     assert {"flujo_client/py.typed", "flujo_worker/py.typed"} <= held
     with tarfile.open(published["sdist"]) as sdist:
         held = {name.partition("/")[2] for name in sdist.getnames()}
-    assert product | {"LICENSE", "README.md", "pyproject.toml"} <= held
+    assert product | {"LICENSE", "README.md", "SECURITY.md", "pyproject.toml"} <= held
     assert not [name for name in held if name.startswith((".ci", ".flujo", "site/", "dist/"))]
 
 

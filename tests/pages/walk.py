@@ -71,13 +71,14 @@ class Walk:
         assert block.path is not None, f"line {block.line}: a block needs a path in a comment at its head"
         file = self.folder / block.path
         file.parent.mkdir(parents=True, exist_ok=True)
-        with file.open("a") as out:
+        with file.open("w" if block.noted("replace") else "a") as out:
             out.write(block.text)
 
     def _type(self, block: Block) -> None:
         commands = block.commands
         assert commands, f"line {block.line}: a console block has lines that begin with '$ '"
-        self._run |= {word for command in commands for word in command.line.split() if word.endswith(".py")}
+        words = {word for command in commands for word in command.line.split()}
+        self._run |= {word if word.endswith(".py") else f"{word}.py" for word in words}
         for command in commands[:-1]:
             self._command(command, block)
         if block.noted("background"):
@@ -86,6 +87,10 @@ class Walk:
             self._command(commands[-1], block, int((block.noted("exit") or ["0"])[0]))
 
     def _command(self, command: Command, block: Block, code: int = 0) -> None:
+        if command.line.startswith("cd "):
+            self.folder /= command.line.removeprefix("cd ")
+            return
+        began = time.monotonic()
         done = subprocess.run(
             ["bash", "-c", command.line],
             cwd=self.folder,
@@ -97,6 +102,7 @@ class Walk:
             timeout=COMMAND_S,
             check=False,
         )
+        print(f"{time.monotonic() - began:5.1f} s  {command.line}")  # `pytest -s` shows a page's times
         where = f"line {block.line}: $ {command.line}\n"
         assert done.returncode == code, f"{where}exit code {done.returncode}, not {code}:\n{done.stdout}"
         assert command.fits(done.stdout), f"{where}the page shows:\n{command.printed}\nit prints:\n{done.stdout}"

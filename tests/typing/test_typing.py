@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
+import subprocess
+import sys
 from dataclasses import fields
 from pathlib import Path
 
@@ -20,19 +23,39 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 
 
-@pytest.mark.parametrize("source", [HERE / "async_client.py", HERE / "pipelines.py"], ids=lambda source: source.stem)
-def test_a_type_checker_accepts_and_refuses_what_it_should(source):
-    """mypy reports exactly the lines that are marked as wrong."""
-    marks = {
-        (number, found[1])
+SOURCES = [HERE / "async_client.py", HERE / "pipelines.py"]
+
+
+def marks():
+    """The lines that are marked as wrong, with mypy's word for it."""
+    return {
+        (source.name, number, found[1])
+        for source in SOURCES
         for number, line in enumerate(source.read_text().splitlines(), 1)
         if (found := re.search(r"# wrong: ([a-z-]+)", line))
     }
 
-    out, err, _ = api.run(["--config-file", str(ROOT / "pyproject.toml"), str(source)])
+
+def test_a_type_checker_accepts_and_refuses_what_it_should():
+    """mypy reports exactly the lines that are marked as wrong."""
+    out, err, _ = api.run(["--config-file", str(ROOT / "pyproject.toml"), *map(str, SOURCES)])
 
     assert not err
-    assert {(int(line), code) for line, code in re.findall(r":(\d+): error: .*\[([a-z-]+)\]", out)} == marks, out
+    found = re.findall(r"([a-z_]+\.py):(\d+): error: .*\[([a-z-]+)\]", out)
+    assert {(name, int(line), code) for name, line, code in found} == marks(), out
+
+
+def test_a_checker_that_knows_no_plugins_finds_the_same():
+    """Editors do not run mypy's: pipelines, runs and results are generic for them too."""
+    options = ["--output-format=json", f"--python-interpreter-path={sys.executable}", "--search-path", str(ROOT)]
+    checked = subprocess.run(
+        [Path(sys.executable).with_name("pyrefly"), "check", *options, *SOURCES],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    errors = json.loads(checked.stdout)["errors"]
+    assert {(Path(each["path"]).name, each["line"]) for each in errors} == {each[:2] for each in marks()}, checked
 
 
 @pytest.mark.parametrize(

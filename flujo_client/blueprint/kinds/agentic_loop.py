@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.blueprint import agents
+from flujo_client.blueprint.build import Building
 from flujo_client.blueprint.keys import RegistryShape
-from flujo_client.blueprint.kind import BlueprintKind, present
+from flujo_client.blueprint.kind import BlueprintKind, Data, present
 from flujo_client.blueprint.shapes import FLAG, Key, Number, OneOf
 from flujo_client.blueprint.value_types import TEMPLATE
 from flujo_client.contract import kinds
 from flujo_client.pipeline.agentic_loop import FAILURES as AGENT_FAILURES
 from flujo_client.pipeline.agentic_loop import MAX_TURNS, PLANNER, AgenticLoopStep
 from flujo_client.pipeline.compiled_text import Templated
+from flujo_client.pipeline.step import Step
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from flujo_client.blueprint.build import Building
     from flujo_client.blueprint.document import Writing
-    from flujo_client.blueprint.kind import Data
-    from flujo_client.pipeline.step import Step
 
 
 _OWN = "max_loops", "fails_at_max", "on_agent_failure", "ask_expires_s"

@@ -9,7 +9,7 @@ from flujo_client.blueprint.rules import outputs
 from flujo_client.blueprint.shapes import Key, Number
 from flujo_client.blueprint.value_types import Reference
 from flujo_client.contract import kinds
-from flujo_client.pipeline.cache import TTL_S, CacheStep
+from flujo_client.pipeline.cache import SINGLE_FLIGHT_S, TTL_S, CacheStep
 
 if TYPE_CHECKING:
     from flujo_client.blueprint.build import Building
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def _build(build: Building, data: Data) -> Step:
-    options = present(data, "ttl_s", "cache_backend")
+    options = present(data, "ttl_s", "single_flight_s", "cache_backend")
     return CacheStep(wrapped_step=build.step(data["wrapped_step"]), **options, **build.contained(data))
 
 
@@ -27,6 +27,8 @@ def _write(writing: Writing, step: CacheStep) -> dict[str, Any]:
     found: dict[str, Any] = {"wrapped_step": writing.step(step.wrapped_step)}
     if step.cache_backend is not None:
         found["cache_backend"] = writing.named(step.cache_backend, "cache backend")
+    if step.single_flight_s != SINGLE_FLIGHT_S:
+        found["single_flight_s"] = step.single_flight_s
     return found if step.ttl_s == TTL_S else found | {"ttl_s": step.ttl_s}
 
 
@@ -36,6 +38,10 @@ KIND: Final = BlueprintKind(
     keys={
         "wrapped_step": Key(LONE_STEP, "The step whose result is cached.", required=True),
         "ttl_s": Key(Number(least=0), "How long it is cached, in seconds; 0 for ever; an hour by default."),
+        "single_flight_s": Key(
+            Number(least=0),
+            "How long equal calls wait for the one that runs the step, in seconds; 0: they do not; 60 by default.",
+        ),
         "cache_backend": Key(Reference("cache backend"), "Where it is cached; the workers' Redis by default."),
     },
     one_of=(),

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from flujo_client.blueprint.build import Building
 from flujo_client.blueprint.keys import function
-from flujo_client.blueprint.kind import BODY, BlueprintKind
+from flujo_client.blueprint.kind import BODY, BlueprintKind, Data
 from flujo_client.blueprint.rules import flows
 from flujo_client.blueprint.shapes import Key, MapOf
 from flujo_client.blueprint.value_types import EXPRESSION
 from flujo_client.contract import kinds
 from flujo_client.pipeline.compiled_text import Expressed
 from flujo_client.pipeline.conditional import ConditionalStep, plain_key
+from flujo_client.pipeline.step import Step
 
 if TYPE_CHECKING:
-    from flujo_client.blueprint.build import Building
     from flujo_client.blueprint.document import Writing
-    from flujo_client.blueprint.kind import Data
-    from flujo_client.pipeline.step import Step
 
 
 def _build(build: Building, data: Data) -> Step:

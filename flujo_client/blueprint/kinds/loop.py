@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from flujo_client.blueprint.build import Building
 from flujo_client.blueprint.changes import CHANGES_KEYS, STATE, build_changes, write_changes
 from flujo_client.blueprint.keys import function
-from flujo_client.blueprint.kind import BODY, BlueprintKind, present
+from flujo_client.blueprint.kind import BODY, BlueprintKind, Data, present
 from flujo_client.blueprint.rules import flows
 from flujo_client.blueprint.shapes import FLAG, TEXT, AnyOf, Key, ListOf, Number, OneOf, Table
 from flujo_client.blueprint.value_types import EXPRESSION, TEMPLATE, Formula, Model, Templates
@@ -15,16 +16,11 @@ from flujo_client.contract import kinds
 from flujo_client.pipeline.compiled_text import Changes, Expressed, Finished, Templated
 from flujo_client.pipeline.conversation import AI_TURN_SOURCES, OPTIONS, HistoryManagement, history_template_of
 from flujo_client.pipeline.loop import LoopStep
-from flujo_client.pipeline.pipeline import Pipeline
+from flujo_client.pipeline.pipeline import Body, Pipeline
 from flujo_client.pipeline.step import Step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from flujo_client.blueprint.build import Building
     from flujo_client.blueprint.document import Writing
-    from flujo_client.blueprint.kind import Data
-    from flujo_client.pipeline.pipeline import Body
 
 LOOP: Final = Table(
     {

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.blueprint import agents
-from flujo_client.blueprint.kind import EXECUTION_MODE, BlueprintKind
+from flujo_client.blueprint.build import Building
+from flujo_client.blueprint.kind import EXECUTION_MODE, BlueprintKind, Data
 from flujo_client.blueprint.rules import flows
+from flujo_client.blueprint.rules.document_index import DocumentIndex, StepNode
 from flujo_client.blueprint.shapes import ANY, FLAG, TEXT, AnyOf, Key, ListOf, MapOf, Null, OneOf, Table
 from flujo_client.blueprint.value_types import Named
 from flujo_client.contract import kinds
 from flujo_client.pipeline.nested import FAILURES, INPUTS, ImportStep
+from flujo_client.pipeline.step import Step
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from flujo_client.blueprint.build import Building
     from flujo_client.blueprint.document import Writing
-    from flujo_client.blueprint.kind import Data
-    from flujo_client.blueprint.rules.document_index import DocumentIndex, StepNode
-    from flujo_client.pipeline.step import Step
 
 
 def _build(build: Building, data: Data) -> Step:

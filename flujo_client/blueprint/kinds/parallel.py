@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.blueprint.branches import BRANCHES, build_branches, write_branches
-from flujo_client.blueprint.kind import BlueprintKind
+from flujo_client.blueprint.build import Building
+from flujo_client.blueprint.kind import BlueprintKind, Data
 from flujo_client.blueprint.rules import flows
 from flujo_client.contract import kinds
 from flujo_client.pipeline.parallel import ParallelStep
+from flujo_client.pipeline.step import Step
 
 if TYPE_CHECKING:
-    from flujo_client.blueprint.build import Building
     from flujo_client.blueprint.document import Writing
-    from flujo_client.blueprint.kind import Data
-    from flujo_client.pipeline.step import Step
 
 
 def _build(build: Building, data: Data) -> Step:

@@ -6,18 +6,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.blueprint import agents
 from flujo_client.blueprint.branches import BRANCHES, build_branches, write_branches
+from flujo_client.blueprint.build import Building
 from flujo_client.blueprint.keys import WORK
-from flujo_client.blueprint.kind import BlueprintKind
+from flujo_client.blueprint.kind import BlueprintKind, Data
 from flujo_client.blueprint.rules import flows
 from flujo_client.blueprint.shapes import Key, Table
 from flujo_client.contract import kinds
 from flujo_client.pipeline.router import DynamicParallelRouterStep
+from flujo_client.pipeline.step import Step
 
 if TYPE_CHECKING:
-    from flujo_client.blueprint.build import Building
     from flujo_client.blueprint.document import Writing
-    from flujo_client.blueprint.kind import Data
-    from flujo_client.pipeline.step import Step
 
 ROUTER: Final = Table(
     {"router_agent": Key(agents.HERE, "The agent that answers with the names of branches.", required=True), **BRANCHES},

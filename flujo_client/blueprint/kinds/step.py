@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.blueprint import agents
+from flujo_client.blueprint.build import Building
 from flujo_client.blueprint.keys import WORK
-from flujo_client.blueprint.kind import BlueprintKind, present
+from flujo_client.blueprint.kind import BlueprintKind, Data, present
 from flujo_client.blueprint.rules import outputs
 from flujo_client.blueprint.shapes import FLAG, TEXT, Key
 from flujo_client.blueprint.value_types import JsonSchema, Named
@@ -18,9 +19,7 @@ from flujo_client.pipeline.schema_validator import Fits
 from flujo_client.pipeline.step import Step
 
 if TYPE_CHECKING:
-    from flujo_client.blueprint.build import Building
     from flujo_client.blueprint.document import Writing
-    from flujo_client.blueprint.kind import Data
 
 
 _OWN = "updates_context", "sink_to", "validate_fields", "strict_validation"

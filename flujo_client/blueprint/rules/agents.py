@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from typing import Any, Final
 
-from flujo_client.blueprint.finding import shown
-from flujo_client.blueprint.rules.document_index import agents_of, texts_in
+from flujo_client.blueprint.finding import Path, shown
+from flujo_client.blueprint.rules.document_index import Data, DocumentIndex, StepNode, agents_of, texts_in
 from flujo_client.blueprint.rules.outputs import is_background
 from flujo_client.blueprint.rules.table import RuleFinding
 from flujo_client.contract.kinds import STEP
+from flujo_client.contract.providers import missing_for
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from flujo_client.blueprint.finding import Path
-    from flujo_client.blueprint.rules.document_index import Data, DocumentIndex, StepNode
-
+NO_PACKAGE: Final = "V-A9"
 _MODEL: Final = re.compile(r"[\w.-]+:\S.*|test\Z")
 _PROVIDERS: Final = {"gpt": "openai", "o1": "openai", "o3": "openai", "claude": "anthropic", "gemini": "google"}
 _MOST: Final = {"timeout": 86_400, "timeout_s": 86_400, "max_retries": 20, "temperature": 2}
@@ -30,10 +27,10 @@ _MEANT: Final = {
 
 
 def rules(doc: DocumentIndex) -> Iterator[RuleFinding]:
-    """Ask about every agent of a document, and every step that has one."""
+    """Check every agent of a document, and every step that has one."""
     yield from _unused(doc)
     for path, agent in agents_of(doc):
-        yield from _model(agent, path)
+        yield from wrong_model(agent.get("model"), (*path, "model"))
         yield from _bounds(agent, path)
         yield from _bounds(agent.get("model_settings"), (*path, "model_settings"))
         yield from _tools(agent, path)
@@ -51,13 +48,18 @@ def _unused(doc: DocumentIndex) -> Iterator[RuleFinding]:
             yield RuleFinding("V-A4", (*doc.path, "agents", name), f"'{shown(name)}' is not used by any step")
 
 
-def _model(agent: Data, path: Path) -> Iterator[RuleFinding]:
-    model = agent.get("model")
-    if isinstance(model, str) and model.strip() and not _MODEL.match(model):
+def wrong_model(model: Any, path: Path) -> Iterator[RuleFinding]:
+    """Find what a model's name lacks: a provider, or the package that this environment needs for it."""
+    if not isinstance(model, str) or not model.strip():
+        return
+    if not _MODEL.match(model):
         provider = next((each for begins, each in _PROVIDERS.items() if model.startswith(begins)), None)
         message = f"model '{shown(model)}' does not name a provider"
         near = f"{provider}:{shown(model)}" if provider else None
-        yield RuleFinding("V-A6", (*path, "model"), message, "write provider:model, such as openai:gpt-5", near)
+        yield RuleFinding("V-A6", path, message, "write provider:model, such as openai:gpt-5", near)
+    elif needed := missing_for(model):
+        message = f"'{shown(model)}' needs the package '{needed.module}', which is not installed here"
+        yield RuleFinding(NO_PACKAGE, path, message, f"where workers run: {needed.install}")
 
 
 def _bounds(given: Any, path: Path) -> Iterator[RuleFinding]:
@@ -104,7 +106,7 @@ def _lost(doc: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
     } & before.data.keys() or before.name in doc.read_by_name:
         return
     if any(each.table("loop").get("conversation") is True for each in step.around()):
-        return  # it is told as a turn
+        return  # the conversation has it as a turn
     message = f"no step gets the answer of '{shown(before.name)}': the next step's `input` leaves it out"
     yield RuleFinding("V-A5", before.path, message, "read it as {{ previous_step }}, or store it with sink_to")
 

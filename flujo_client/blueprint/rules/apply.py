@@ -1,4 +1,4 @@
-"""Asks every rule about a document, and about those that are written out in it. Pure, but for the imports that references name.
+"""Apply every rule to a document, and to those that are written out in it. Pure, but for the imports that references name.
 
 It must not read files. In: a source and its document, with everything in it that it names by file; out: findings with their places.
 """
@@ -14,7 +14,7 @@ from flujo_client.blueprint.rules.model import fields_of
 from flujo_client.blueprint.rules.table import RULES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from flujo_client.blueprint.finding import Path
     from flujo_client.blueprint.read import Source
@@ -24,31 +24,37 @@ _MODULES: Final = (agents, schemas, texts, flows, contexts, imports)
 
 
 def apply_rules(source: Source, document: Any, *, allowed: Sequence[str], is_part: bool = False) -> Iterator[Finding]:
-    """Find all that the rules have to say.
+    """Yield the findings of all rules.
 
     Args:
         source: gives findings their places.
-        document: what is asked about.
+        document: what is checked.
         allowed: import prefixes that a context's model may be under.
-        is_part: it is imported, so that its context may come from elsewhere.
+        is_part: it is imported, so that its context may come from the importing blueprint.
     """
     for doc in _documents(document, (), source.data, tuple(allowed), is_part=is_part):
-        for module in _MODULES:
-            for each in module.rules(doc):
-                yield source.finding(
-                    each.rule,
-                    each.path,
-                    each.message,
-                    severity=each.severity or RULES[each.rule].severity,
-                    allowed=each.allowed,
-                    nearest=each.nearest,
-                )
+        found = (each for module in _MODULES for each in module.rules(doc))
+        for each in (*found, *texts.disabled_filters(doc, _enabled_filters)):
+            yield source.finding(
+                each.rule,
+                each.path,
+                each.message,
+                severity=each.severity or RULES[each.rule].severity,
+                allowed=each.allowed,
+                nearest=each.nearest,
+            )
+
+
+def _enabled_filters() -> Collection[str]:
+    from flujo_client.config.manager import ConfigManager
+
+    return ConfigManager().settings().validation.enabled_template_filters
 
 
 def _documents(
     document: Any, path: Path, written: Any, allowed: tuple[str, ...], *, is_part: bool
 ) -> Iterator[DocumentIndex]:
-    """Return a document and those written out under its `imports`; what an import brings from a file is asked about there."""
+    """Return a document and those written out under its `imports`; what an import reads from a file is checked there."""
     if not isinstance(document, Mapping) or not isinstance(written, Mapping):
         return
     yield DocumentIndex(document, path, fields_of(document, allowed), is_part)

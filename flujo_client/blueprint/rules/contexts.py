@@ -1,26 +1,21 @@
-"""V-C, CTX-OUTPUT-KEYS: what steps put into the context, held against its model. Pure."""
+"""V-C, CTX-OUTPUT-KEYS: what steps put into the context, compared with its model. Pure."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
-from flujo_client.blueprint.finding import nearest, shown
-from flujo_client.blueprint.rules.model import UNKNOWN
+from flujo_client.blueprint.finding import Path, nearest, shown
+from flujo_client.blueprint.rules.document_index import DocumentIndex, StepNode
+from flujo_client.blueprint.rules.model import UNKNOWN, Fields
 from flujo_client.blueprint.rules.outputs import changed, properties, schema_of, type_of
 from flujo_client.blueprint.rules.table import RuleFinding
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from flujo_client.blueprint.finding import Path
-    from flujo_client.blueprint.rules.document_index import DocumentIndex, StepNode
-    from flujo_client.blueprint.rules.model import Fields
 
 _ALIKE = {("integer", "number"), ("array", "object")}
 
 
 def rules(doc: DocumentIndex) -> Iterator[RuleFinding]:
-    """Ask about every step that writes the context; that there is one, the pipeline's check has asked."""
+    """Check every step that writes the context; the pipeline's check reports a missing context."""
     for step in doc.steps:
         context = doc.context_at(step)
         if context is not None:
@@ -59,7 +54,7 @@ def _received(doc: DocumentIndex, step: StepNode, context: Fields) -> Iterator[R
 
 
 def _is_held_to(step: StepNode, context: Fields) -> bool:
-    """Tell whether a step may put nothing beside the fields of the context's model."""
+    """Return whether a step may put nothing beside the fields of the context's model."""
     return not context.is_open or (step.data.get("validate_fields") is True and context is not UNKNOWN)
 
 

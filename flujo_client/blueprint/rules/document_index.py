@@ -1,6 +1,6 @@
 """A document as the rules see it: its steps, each with its place in the flow, and the texts that are read there. Pure.
 
-It must not find anything wrong, nor trip over anything that is: what has not the right shape is not there for it. In: a document;
+It must not report faults, nor fail on them: what has the wrong shape is left out. In: a document;
 out: a `DocumentIndex`.
 """
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from flujo_client.blueprint.agents import AGENT
 from flujo_client.blueprint.kind import EVERY_KEY_PATH, KINDS, BodyShape, StepShape, kind_word
 from flujo_client.blueprint.rules.model import UNKNOWN
-from flujo_client.blueprint.rules.reads import is_read, names_read
+from flujo_client.blueprint.rules.reads import is_read, reads_of
 from flujo_client.contract.kinds import KindSpec
 
 if TYPE_CHECKING:
@@ -54,13 +54,13 @@ class StepNode:
 
     @property
     def kind(self) -> BlueprintKind | None:
-        """Its kind; None if there is none of that name."""
+        """Return its kind; None if there is none of that name."""
         word = kind_word(self.data)
         return KINDS.get(word) if isinstance(word, str) else None
 
     @property
     def key_paths(self) -> tuple[KeyPath, ...]:
-        """The paths of the keys that it may have."""
+        """Return the paths of the keys that it may have."""
         return EVERY_KEY_PATH if self.kind is None else self.kind.key_paths
 
     @property
@@ -87,6 +87,7 @@ class TextNode:
     Attributes:
         at: the step it is read at; `after` says whether what is in the step has run by then.
         names: the paths that it reads, as `Expression.names`.
+        filters: those that it uses, as `Expression.filters`.
     """
 
     at: StepNode
@@ -94,6 +95,7 @@ class TextNode:
     text: str
     after: bool
     names: frozenset[tuple[str, ...]]
+    filters: frozenset[str]
 
 
 def reach(value: Any, pattern: tuple[str, ...], path: Path = ()) -> Iterator[tuple[Path, Any]]:
@@ -144,13 +146,13 @@ def _items(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class DocumentIndex:
-    """A document to ask rules about.
+    """A document to apply rules to.
 
     Attributes:
         document: with everything in it that it names by file.
         path: where it is in its file: nowhere deeper, unless it is written out under `imports`.
         context: the fields of its context; None: it has no context.
-        is_part: whether it is imported, so that its context may come from elsewhere.
+        is_part: whether it is imported, so that its context may come from the importing blueprint.
     """
 
     document: Data
@@ -164,12 +166,12 @@ class DocumentIndex:
 
     @cached_property
     def steps(self) -> tuple[StepNode, ...]:
-        """Every step, a container before what it holds."""
+        """Return every step, a container before what it holds."""
         return tuple(_steps(self.document.get("steps"), (*self.path, "steps"), None, "row"))
 
     @cached_property
     def texts(self) -> tuple[TextNode, ...]:
-        """Every expression and template."""
+        """Return every expression and template."""
         return tuple(text for step in self.steps for text in self._texts(step))
 
     @cached_property
@@ -181,7 +183,7 @@ class DocumentIndex:
 
     @cached_property
     def texts_by_step(self) -> Mapping[Path, list[TextNode]]:
-        """The texts of each step itself, by its path."""
+        """Return the texts of each step itself, by its path."""
         found: dict[Path, list[TextNode]] = {}
         for text in self.texts:
             found.setdefault(text.at.path, []).append(text)
@@ -192,7 +194,7 @@ class DocumentIndex:
 
     @cached_property
     def read_by_name(self) -> frozenset[str]:
-        """The steps whose outputs are read by name; a bare `steps` reads all."""
+        """Return the steps whose outputs are read by name; a bare `steps` reads all."""
         paths = [names for text in self.texts for names in text.names if names[0] == "steps"]
         return frozenset(self.by_name if ("steps",) in paths else (names[1] for names in paths))
 
@@ -239,9 +241,9 @@ class DocumentIndex:
         for key in (each for each in step.key_paths if is_read(each.shape)):
             values = (each for each in reach(step.data, key.path, step.path) if key.shape.fits(each[1]))
             for path, text in (each for top, value in values for each in texts_in(value, top)):
-                names = names_read(key.shape, text)
-                if names is not None:
-                    yield TextNode(step, path, text, key.after, names)
+                reads = reads_of(key.shape, text)
+                if reads is not None:
+                    yield TextNode(step, path, text, key.after, reads.names, reads.filters)
 
 
 def search_of(step: StepNode) -> StepNode | None:
@@ -267,7 +269,7 @@ def agents_of(doc: DocumentIndex) -> Iterator[tuple[Path, Data]]:
 
 
 def is_before(step: StepNode, text: TextNode) -> bool:
-    """Tell whether a step may have run when a text is read."""
+    """Return whether a step may have run when a text is read."""
     line = [*reversed([*step.around()])]
     reader = [*reversed([*text.at.around()])]
     for index, (one, other) in enumerate(zip(line, reader, strict=False)):

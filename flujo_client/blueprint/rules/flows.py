@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
-from flujo_client.blueprint.finding import nearest, shown
+from flujo_client.blueprint.finding import Path, nearest, shown
 from flujo_client.blueprint.kind import KINDS
-from flujo_client.blueprint.rules.document_index import search_of
+from flujo_client.blueprint.rules.document_index import DocumentIndex, StepNode, TextNode, search_of
 from flujo_client.blueprint.rules.outputs import properties, schema_of, writes
 from flujo_client.blueprint.rules.table import RuleFinding
 from flujo_client.contract.kinds import PARALLEL
@@ -14,24 +15,18 @@ from flujo_client.errors import BlueprintTextError
 from flujo_client.expressions.nodes import Comparison, Not
 from flujo_client.pipeline.compiled_text import expression_of
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from flujo_client.blueprint.finding import Path
-    from flujo_client.blueprint.rules.document_index import DocumentIndex, StepNode, TextNode
-
 NO_ANSWER: Final = object()
 
 
 def rules(doc: DocumentIndex) -> Iterator[RuleFinding]:
-    """Ask about every container."""
+    """Check every container."""
     for step in doc.steps:
         if step.kind is not None:
             yield from step.kind.find(doc, step)
 
 
 def of_loop(doc: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
-    """Ask whether a loop can end."""
+    """Check whether a loop can end."""
     text = next((each for each in doc.texts_of(step) if each.path[-1] == "exit_expression"), None)
     if step.table("loop").get("stop_when") == "agent_finished":
         yield from _finishes(doc, step)
@@ -101,12 +96,12 @@ def _constant(text: TextNode) -> Any:
         return bool(expression_of(text.text).evaluate({}))
     except BlueprintTextError:
         return NO_ANSWER
-    except Exception:  # noqa: BLE001 - it fails in every run alike, which is for the run to tell
+    except Exception:  # noqa: BLE001 - it fails in every run alike, and the run reports it
         return NO_ANSWER
 
 
 def of_conditional(doc: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
-    """Ask whether the condition and the branches of a conditional meet."""
+    """Check whether the condition and the branches of a conditional match."""
     text = next(iter(doc.texts_of(step)), None)
     answers = None if text is None else _answers(doc, step, text)
     if text is None or answers is None:
@@ -131,7 +126,7 @@ def of_conditional(doc: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
 
 
 def _answers(doc: DocumentIndex, step: StepNode, text: TextNode) -> list[Any] | None:
-    """All that a condition can say, where that is known."""
+    """Return all results that a condition can have, where they are known."""
     try:
         node = expression_of(text.text).node
     except BlueprintTextError:
@@ -168,7 +163,7 @@ def _meant(answer: Any) -> set[tuple[type, Any]]:
 
 
 def of_branches(doc: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
-    """Ask what branches write and read of the context."""
+    """Check what branches write and read of the context."""
     own = () if step.kind is None or step.kind.own_table is None else (step.kind.own_table,)
     table, path = (step.table(own[0]) if own else step.data), (*step.path, *own)
     branches = table.get("branches")
@@ -219,7 +214,7 @@ def _kept_away(doc: DocumentIndex, include: list[Any], inside: Sequence[StepNode
 
 
 def of_import(doc: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
-    """Find an import that lets no question through, with a question in it."""
+    """Find an import that propagates no questions, with a question in it."""
     if step.table("config").get("propagate_hitl") is not False:
         return
     given = doc.table("imports").get(str(step.data["uses"]).partition(".")[2])

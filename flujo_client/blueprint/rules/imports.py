@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from flujo_client.blueprint.finding import shown
+from flujo_client.blueprint.finding import Path, shown
 from flujo_client.blueprint.rules.table import RuleFinding
 from flujo_client.contract.kinds import NESTED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from flujo_client.blueprint.finding import Path
     from flujo_client.blueprint.rules.document_index import DocumentIndex, StepNode
 
 
 def rules(doc: DocumentIndex) -> Iterator[RuleFinding]:
-    """Ask about every import and every step that runs one."""
+    """Check every import and every step that runs one."""
     used = {step.data["uses"].partition(".")[2] for step in doc.steps if step.spec is NESTED}
     for name in doc.table("imports"):
         if name not in used:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
-from flujo_client.blueprint.finding import nearest, shown
+from flujo_client.blueprint.finding import Path, nearest, shown
 from flujo_client.blueprint.rules.table import RuleFinding
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-
-    from flujo_client.blueprint.finding import Path
     from flujo_client.blueprint.rules.document_index import DocumentIndex, StepNode
 
 
 def of_machine(_: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
-    """Ask about a state machine."""
+    """Check a state machine."""
     states = dict.fromkeys(map(str, step.table("states")))
     ends = dict.fromkeys(each for each in _list(step, "end_states") if isinstance(each, str))
     given = step.data.get("start_state")

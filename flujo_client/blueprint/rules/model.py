@@ -1,13 +1,14 @@
-"""The fields of a context, as far as its model tells them before a run. Pure, but for the import of the model.
+"""The fields of a context, as far as its model shows them before a run. Pure, but for the import of the model.
 
 In: what a document says under `context_model`; out: `Fields`, or None for no context.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pydantic import BaseModel
 from pydantic.errors import PydanticUserError
@@ -15,9 +16,6 @@ from pydantic.errors import PydanticUserError
 from flujo_client.contract.context import PipelineContext
 from flujo_client.errors import FlujoError
 from flujo_client.pipeline.reference import load
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 
 @dataclass(frozen=True)

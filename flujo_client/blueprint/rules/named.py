@@ -1,4 +1,4 @@
-"""Under which rule a fault is told that the reader or the pipeline's check has found: they know no rules. Pure.
+"""The rules of the faults that the reader or the pipeline's check has found: these two know no rules. Pure.
 
 In: their finding; out: the same with the rule's id, and with the option's own place where the check names one.
 """
@@ -6,21 +6,18 @@ In: their finding; out: the same with the rule's id, and with the option's own p
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from flujo_client.blueprint.kind import KINDS
 from flujo_client.blueprint.rules.table import RULES
-from flujo_client.blueprint.source_map import value_at
+from flujo_client.blueprint.source_map import Places, value_at
+from flujo_client.contract.validation import Finding
+from flujo_client.pipeline.check import PipelineFinding as Check
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from flujo_client.blueprint.read import Source
-    from flujo_client.blueprint.source_map import Places
-    from flujo_client.contract.validation import Finding
-    from flujo_client.pipeline.check import PipelineFinding as Check
 
 _KEYS: Final = (
     ("Y-MISSING", r"needs one of uses, agent", r"", "V-A1"),
@@ -53,7 +50,7 @@ _OPTIONS: Final = (
 
 
 def named(finding: Finding) -> Finding:
-    """Tell a finding of the reader under its rule."""
+    """Return a finding of the reader with its rule."""
     for found_as, says, ends, rule in _KEYS:
         if re.fullmatch(found_as, finding.rule) and re.search(says, finding.message) and re.search(ends, finding.key):
             return replace(finding, rule=rule)
@@ -61,7 +58,7 @@ def named(finding: Finding) -> Finding:
 
 
 def in_place(source: Source, places: Places, found: Check) -> Finding:
-    """Tell a finding of the pipeline's check: under its rule, at the option that it is about."""
+    """Return a finding of the pipeline's check with its rule, at the option that it is about."""
     path = places.of(found.path or "")
     option = re.match(r"\w*", found.text)
     value = value_at(source.data, path)
@@ -79,12 +76,12 @@ def in_place(source: Source, places: Places, found: Check) -> Finding:
 
 
 def rule_of(sentence: str) -> str:
-    """Return the rule that a sentence of the pipeline's check is told under."""
+    """Return the rule for a sentence of the pipeline's check."""
     return next((rule for begins, rule in _OPTIONS if re.match(begins, sentence)), "Y-PIPELINE")
 
 
 def unreported(found: Sequence[Finding], reported: Sequence[Finding]) -> list[Finding]:
-    """Leave out what rules have told already, nearer to its place."""
+    """Leave out what rules have reported already, nearer to its place."""
     keys = {(each.rule, key) for each in reported for key in (each.key, each.key.rpartition(".transitions[")[0])}
     return [each for each in found if each.rule not in _REPORTED_BY_BOTH or (each.rule, each.key) not in keys]
 

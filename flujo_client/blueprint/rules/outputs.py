@@ -6,16 +6,13 @@ In: a step in its scene; out: a JSON Schema, or None where it cannot be known; p
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from flujo_client.blueprint.changes import STATE
+from flujo_client.blueprint.finding import Path
 from flujo_client.blueprint.items import field_path
 from flujo_client.blueprint.kind import INIT
-from flujo_client.blueprint.rules.document_index import reach
-
-if TYPE_CHECKING:
-    from flujo_client.blueprint.finding import Path
-    from flujo_client.blueprint.rules.document_index import Data, DocumentIndex, StepNode
+from flujo_client.blueprint.rules.document_index import Data, DocumentIndex, StepNode, reach
 
 TEXT: Final[Data] = {"type": "string"}
 
@@ -55,7 +52,7 @@ _REPLACE: Final = frozenset({"output_processors", "plugins", "fallback"})
 
 
 def is_background(step: StepNode) -> bool:
-    """Tell whether the pipeline continues without a step's output, with its input."""
+    """Return whether the pipeline continues without a step's output, with its input."""
     return step.table("config").get("execution_mode") == "background"
 
 
@@ -71,7 +68,7 @@ _OPEN: Final = ("$ref", "allOf", "anyOf", "oneOf", "patternProperties", "if", "d
 
 
 def is_closed(schema: Data) -> bool:
-    """Tell whether it has no other properties than it names."""
+    """Return whether it has no other properties than it names."""
     return schema.get("additionalProperties") is False
 
 

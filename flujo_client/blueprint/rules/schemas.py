@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from flujo_client.blueprint.finding import nearest, shown
+from flujo_client.blueprint.finding import Path, nearest, shown
 from flujo_client.blueprint.rules.table import RuleFinding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from flujo_client.blueprint.finding import Path
     from flujo_client.blueprint.rules.document_index import Data, DocumentIndex
 
 _BOUNDS: Final = (
@@ -38,7 +35,7 @@ _ARE_SCHEMAS: Final = (
 
 
 def rules(doc: DocumentIndex) -> Iterator[RuleFinding]:
-    """Ask about every schema of a document; what a model is told has to tell it something."""
+    """Check every schema of a document; one that a model receives must describe what it asks for."""
     for path, schema, is_told in _schemas(doc):
         yield from _impossible(schema, path)
         if is_told:

@@ -5,19 +5,17 @@ It must not look at a document. In: nothing; out: `RULES`, of which the referenc
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from flujo_client.blueprint.finding import Path
+from flujo_client.blueprint.finding import Path
 
 Severity: TypeAlias = Literal["error", "warning"]
 
 
 class Rule(NamedTuple):
-    """What a rule finds, and how bad that is where the finding itself does not say."""
+    """What a rule finds, and its severity by default."""
 
     what: str
     severity: Severity = "error"
@@ -37,22 +35,20 @@ class RuleFinding:
 
 READER: Final[Mapping[str, Rule]] = {
     "Y-SYNTAX": Rule("it is not UTF-8, not YAML, or YAML that blueprints do not use"),
-    "Y-LIMIT": Rule("it is too large, too deep, or has too many values, those that aliases repeat counted each time"),
+    "Y-LIMIT": Rule("it is too large, too deep, or has too many values, with aliases counted each time"),
     "Y-TAG": Rule("a tag, such as `!!python/object`: blueprints do not create objects"),
     "Y-DUPLICATE": Rule("a key is used twice in one mapping"),
     "Y-KEY": Rule("a key is not known there"),
     "Y-TYPE": Rule("a value has a type that the key does not accept"),
     "Y-VALUE": Rule("a value has the right type but is not one that the key accepts"),
     "Y-MISSING": Rule("a required key is missing"),
-    "Y-UNSUPPORTED": Rule(
-        "a key or kind of the original that this engine does not have; the message names its replacement"
-    ),
+    "Y-UNSUPPORTED": Rule("a key of the original that this engine does not have; the message names its replacement"),
     "Y-REFERENCE": Rule("a reference names nothing, lies outside the allowed imports, or names the wrong thing"),
     "Y-FILE": Rule("a file cannot be read, or is where blueprints may not read"),
     "Y-PROCESSING": Rule("a `processing` block is not valid"),
     "Y-PIPELINE": Rule("the pipeline that it makes cannot run, for a reason that has no rule of its own"),
 }
-"""What reading finds, before any rule is asked."""
+"""What reading finds, before any rule is applied."""
 
 _VALIDATION: Final[Mapping[str, Rule]] = {
     "V-A1": Rule("a step has no agent"),
@@ -66,18 +62,19 @@ _VALIDATION: Final[Mapping[str, Rule]] = {
         "warning",
     ),
     "V-A8": Rule("two tools of one agent have the same name", "warning"),
+    "V-A9": Rule("a model's provider needs a package that is not installed here", "warning"),
     "V-F1": Rule("a fallback repeats what has just failed, or leads back to its own step", "warning"),
     "V-P1": Rule("branches write the same field of the context, and the merge rejects different values", "warning"),
     "V-P2": Rule(
         "`field_mapping` or `context_include_keys` names a branch or field of the context that does not exist"
     ),
-    "V-P3": Rule("a branch reads a field that `context_include_keys` keeps from it", "warning"),
+    "V-P3": Rule("a branch reads a field that `context_include_keys` excludes", "warning"),
     "V-S1": Rule("a schema is not a JSON Schema"),
     "V-S2": Rule("a schema that no value can meet"),
     "V-S3": Rule(
         "a schema that tells the model too little: lists of anything, required keys it does not describe", "warning"
     ),
-    "V-L1": Rule("a loop's end does not depend on anything that its body changes", "warning"),
+    "V-L1": Rule("the end of a loop does not depend on anything that its body changes", "warning"),
     "V-L2": Rule("a loop's conversation settings have no effect, name a step that adds no turns, or cannot be stored"),
     "V-CF1": Rule("a branch that the condition never chooses, or a result of it that has no branch", "warning"),
     "V-EX1": Rule("an expression cannot be read"),
@@ -106,8 +103,9 @@ _VALIDATION: Final[Mapping[str, Rule]] = {
     "V-T5": Rule("`steps.x` where that step cannot have run yet", "warning"),
     "V-T6": Rule("a field of an output that its schema does not have"),
     "V-T7": Rule("`{% … %}` in a template: blocks are written `{{#if …}}` and `{{#each …}}`", "warning"),
+    "V-T8": Rule("an expression or a template uses a filter that `validation.enabled_template_filters` does not have"),
     "HITL-NESTED-001": Rule(
-        "a person is asked where an answer cannot arrive or has no effect: an import that asks nobody, a cached step"
+        "a person is asked where an answer cannot arrive or has no effect: in an import with `propagate_hitl: false`, in a cached step"
     ),
 }
 

@@ -11,7 +11,7 @@ from flujo_client.blueprint.rules.outputs import is_closed, properties, schema_o
 from flujo_client.blueprint.rules.table import RuleFinding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from flujo_client.blueprint.rules.document_index import Data, DocumentIndex, StepNode, TextNode
 
@@ -24,17 +24,28 @@ _BLOCKS = {
 }
 
 _MOST_ALIKE = 50
-"""Steps of one name that are looked at; further ones are not reported."""
+"""Steps of one name that are examined; further ones are not reported."""
 
 
 def rules(doc: DocumentIndex) -> Iterator[RuleFinding]:
-    """Ask about every path that a text reads."""
+    """Check every path that a text reads."""
     for text in doc.texts:
         if block := _JINJA_BLOCK.search(text.text):
             message = f"'{block[0]}' is plain text here and is sent unchanged"
             yield RuleFinding("V-T7", text.path, message, _BLOCKS.get(block[1], "blocks are {{#if …}} and {{#each …}}"))
         for names in sorted(text.names):
             yield from _ASKED.get(names[0], _nothing)(doc, text, names)
+
+
+def disabled_filters(doc: DocumentIndex, enabled: Callable[[], Collection[str]]) -> Iterator[RuleFinding]:
+    """Find filters that the project has not enabled; it is asked only for documents that use any."""
+    for text in doc.texts:
+        for name in sorted(text.filters):
+            if name not in (known := enabled()):
+                near = f"enabled: {', '.join(known) or 'none'}"
+                yield RuleFinding(
+                    "V-T8", text.path, f"the project's validation.enabled_template_filters does not have '{name}'", near
+                )
 
 
 def _nothing(*_: Any) -> Iterator[RuleFinding]:
@@ -137,7 +148,7 @@ def _unknown(doc: DocumentIndex, text: TextNode, name: str) -> Iterator[RuleFind
 
 
 def _field(text: TextNode, names: tuple[str, ...], at: int, step: StepNode, schema: Data) -> Iterator[RuleFinding]:
-    """Whether the field that a path reads of an output is one that its schema has."""
+    """Return whether the field that a path reads of an output is one that its schema has."""
     if len(names) <= at:
         return
     read = ".".join(names[: at + 1])

@@ -12,4 +12,4 @@ LEFT JOIN LATERAL (
     FROM flujo_reservations WHERE key = a.key
 ) b ON true
 WHERE a.run_id = %(run)s
-ORDER BY a.created_at, a.number;
+ORDER BY a.created_at, a.number, a.key COLLATE "C";  -- those of one merge have one time

@@ -1,4 +1,4 @@
--- The budgets that a run stands under, as far as one of its attempts has asked them or its tree has begun one.
+-- The budgets that apply to a run, as far as one of its attempts has asked them or its tree has begun one.
 SELECT b.scope, b.limit_usd::float8 AS limit_usd, b.limit_tokens,
        (b.settled_usd + b.overrun_usd)::float8 AS spent_usd, b.settled_tokens + b.overrun_tokens AS spent_tokens,
        b.reserved_usd::float8 AS reserved_usd, b.reserved_tokens, b.overrun_usd::float8 AS overrun_usd, b.overrun_tokens

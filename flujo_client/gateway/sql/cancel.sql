@@ -1,5 +1,5 @@
--- The request to cancel, and the flag that makes it hold from this commit on: FOR UPDATE waits for merges under way, and
--- nothing is claimed or merged after it. A worker winds the run down.
+-- The request to cancel, and the flag that makes it effective from this commit on: FOR UPDATE waits for merges under way, and
+-- nothing is claimed or merged after it. A worker ends the run.
 WITH held AS (
     SELECT id FROM flujo_runs WHERE id = %(run)s::text AND status IN ('queued', 'running', 'parked') FOR UPDATE
 ),

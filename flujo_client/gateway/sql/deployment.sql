@@ -6,16 +6,16 @@ WITH ours AS (
 denied AS (
     SELECT p.word || ' on ' || o.relname AS what FROM ours o
     CROSS JOIN (VALUES ('SELECT'), ('INSERT'), ('UPDATE'), ('DELETE')) p (word)
-    WHERE NOT has_table_privilege(o.oid, p.word)
+    WHERE NOT has_table_privilege(o.oid, p.word) AND (p.word = 'SELECT' OR o.relname <> 'flujo_schema_version')
     UNION ALL
     SELECT 'CREATE in schema ' || current_schema() WHERE NOT has_schema_privilege(current_schema(), 'CREATE')
+      AND NOT EXISTS (
+          SELECT 1 FROM pg_proc f WHERE f.oid = to_regprocedure('flujo_keep_event_partitions(int, int, int)') AND f.prosecdef
+      )
 ),
 waiting AS (
     SELECT queue, count(*) AS count FROM flujo_attempts
     WHERE ended_at IS NULL AND status IN ('ready', 'queued') AND available_at < 'infinity' GROUP BY queue
-),
-parked AS (
-    SELECT reference, max(coalesce(reason, '')) AS reason, count(*) AS count FROM flujo_runs WHERE status = 'parked' GROUP BY reference
 ),
 lately AS (
     SELECT DISTINCT fingerprint FROM (SELECT fingerprint FROM flujo_runs ORDER BY created_at DESC LIMIT 1000) r
@@ -30,5 +30,4 @@ SELECT current_setting('server_version') AS version,
        current_setting('max_connections')::int AS max_connections,
        (SELECT coalesce(jsonb_agg(what ORDER BY what), '[]') FROM denied) AS not_granted,
        (SELECT coalesce(jsonb_agg(jsonb_build_array(queue, count) ORDER BY queue), '[]') FROM waiting) AS waiting,
-       (SELECT coalesce(jsonb_agg(jsonb_build_array(reference, reason, count) ORDER BY reference), '[]') FROM parked) AS parked,
        (SELECT coalesce(jsonb_agg(model ORDER BY model), '[]') FROM models) AS models;

@@ -1,4 +1,4 @@
--- A run's story from a cursor on. Where it is to be read on from, of a live run only what nothing can come before any more: every
+-- A run's events from a cursor on. To be read further, of a live run only those before which no other can appear any more: every
 -- transaction below has ended, or this one began so long ago that none of ours is still open.
 SELECT xid::text || '-' || id AS cursor, id, at, run_id, attempt, name, level, data FROM flujo_events
 WHERE run_id = %(run)s AND (xid, id) > (%(xid)s::text::xid8, %(id)s)

@@ -1,6 +1,6 @@
--- Runs in the background that have shown no sign of life for so long are asked to stop, with the error they fail with; a worker winds them
--- down. A sign of life is work that was made, begun or ended since, a worker at it, a time it waits for, or a question to a person; in
--- the run or in a child run that it waits for. FOR UPDATE waits for merges and first claims under way, looks at
+-- Runs in the background that have shown no sign of life for so long are asked to stop, with the error they fail with; a worker ends
+-- them. A sign of life is work that was made, begun or ended since, a worker at it, a time it waits for, or a question to a person; in
+-- the run or in a child run that it waits for. FOR UPDATE waits for merges and first claims under way, reads
 -- the run again after them, and nothing is claimed or merged after it.
 WITH stale AS (
     SELECT r.id FROM flujo_runs r

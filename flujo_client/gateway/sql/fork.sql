@@ -1,6 +1,6 @@
--- A run that begins again at a step of another one, in one commit; nothing at all when its idempotency key is taken, or the other run is
--- live or gone. What the steps before gave is taken over as it was: closed rows without a spend, so nothing is charged again. What stood
--- inside their containers stays with the other run. Contexts are taken over too, so that a fork can be forked before its own beginning.
+-- A run that begins again at a step of another one, in one commit; nothing when its idempotency key is taken, or the other run is
+-- live or gone. The outputs of the steps before are copied as they were: closed rows without a spend, so nothing is charged again. Rows
+-- inside their containers stay with the other run. Contexts are copied too, so that a fork can be forked before its own beginning.
 -- A fork begins under another plan, and the other run may be live.
 WITH old AS (
     SELECT id, reference, name, input FROM flujo_runs
@@ -13,10 +13,10 @@ definition AS (
 ),
 new AS (
     INSERT INTO flujo_runs (id, fingerprint, reference, name, input, limits, tenant, queue, priority, idempotency_key, digest, metadata,
-                            trace_parent, deadline_at, aros, settings, forked_from, from_step)
+                            trace_parent, deadline_at, aros, settings, gates, forked_from, from_step)
     SELECT %(run)s::text, %(fingerprint)s::text, old.reference, old.name, old.input, %(limits)s::jsonb, %(tenant)s::text, %(run_queue)s::text,
            %(priority)s::smallint, %(idempotency_key)s::text, %(digest)s::text, %(metadata)s::jsonb, %(trace_parent)s::text,
-           to_timestamp(%(deadline)s::float8), %(aros)s::jsonb, %(settings)s::jsonb, old.id, %(step)s::text
+           to_timestamp(%(deadline)s::float8), %(aros)s::jsonb, %(settings)s::jsonb, %(gates)s::jsonb, old.id, %(step)s::text
     FROM old
     ON CONFLICT (tenant, idempotency_key) DO NOTHING
     RETURNING id, reference, forked_from

@@ -1,4 +1,4 @@
--- What a live run and the child runs it waits for stand at: each parked run with its reason, and each queue in which one of their attempts
+-- What holds a live run and the child runs it waits for: each parked run with its reason, and each queue in which one of their attempts
 -- waits, or will, for a worker.
 SELECT r.id AS run, r.reason, NULL::text AS queue
 FROM flujo_kin(%(run)s::text) k JOIN flujo_runs r ON r.id = k WHERE r.status = 'parked'

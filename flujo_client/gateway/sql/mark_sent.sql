@@ -1,6 +1,6 @@
--- Messages that are out. `age` is seconds since just before the send, so a flush in between is seen.
+-- Messages that were sent. `age` is seconds since just before the send, so a flush in between is seen.
 -- A row that was claimed since had its message, and if it is ready again, it waits for another one.
--- A mark does not wait for the disk: claims leave out rows that it holds, and one that a crash takes costs a doubled message.
+-- A mark does not wait for the disk: claims skip rows that it has locked, and a mark lost in a crash costs a duplicate message.
 WITH setting AS (SELECT set_config('synchronous_commit', 'off', true)),
 sent AS (
     SELECT a.key, m.age FROM flujo_attempts a

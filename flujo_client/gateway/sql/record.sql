@@ -1,4 +1,4 @@
--- A run, its root scope and its first attempt, in one commit; nothing at all when its id or its idempotency key is taken.
+-- A run, its root scope and its first attempt, in one commit; nothing when its id or its idempotency key is taken.
 WITH definition AS (
     INSERT INTO flujo_pipelines (fingerprint, reference, name, version, plan, hooked)
     VALUES (%(fingerprint)s::text, %(reference)s::text, %(name)s::text, %(version)s::text, %(plan)s::jsonb, %(hooked)s::bool)
@@ -6,10 +6,10 @@ WITH definition AS (
 ),
 new AS (
     INSERT INTO flujo_runs (id, fingerprint, reference, name, input, limits, tenant, queue, priority, idempotency_key, digest,
-                            metadata, trace_parent, deadline_at, aros, settings)
+                            metadata, trace_parent, deadline_at, aros, settings, gates)
     VALUES (%(run)s::text, %(fingerprint)s::text, %(reference)s::text, %(name)s::text, %(input)s::bytea, %(limits)s::jsonb,
             %(tenant)s::text, %(run_queue)s::text, %(priority)s::smallint, %(idempotency_key)s::text, %(digest)s::text,
-            %(metadata)s::jsonb, %(trace_parent)s::text, to_timestamp(%(deadline)s::float8), %(aros)s::jsonb, %(settings)s::jsonb)
+            %(metadata)s::jsonb, %(trace_parent)s::text, to_timestamp(%(deadline)s::float8), %(aros)s::jsonb, %(settings)s::jsonb, %(gates)s::jsonb)
     ON CONFLICT DO NOTHING
     RETURNING id
 ),

@@ -1,4 +1,4 @@
--- Where a run stands, as far as it decides whether it may go on under another plan; workers ask the same.
+-- A run's state, as far as it decides whether it may continue under another plan; workers read the same.
 SELECT r.reference, r.fingerprint, r.status, r.root, r.queue,
        (SELECT coalesce(jsonb_agg(jsonb_build_array(s.address, s.kind, s.status, s.cursor, s.version) ORDER BY s.address COLLATE "C"), '[]')
         FROM flujo_scopes s WHERE s.run_id = r.id) AS scopes,

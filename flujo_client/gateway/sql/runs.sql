@@ -1,4 +1,4 @@
--- Runs, newest first, without their values; each filter is off when null. Totals as in run.sql, of what is listed alone.
+-- Runs, newest first, without their values; each filter is off when null. Totals as in run.sql, only of the listed runs.
 WITH page AS MATERIALIZED (
     SELECT r.id, r.reference, r.fingerprint, r.name, v.status, r.reason, r.error, r.tenant, r.metadata, r.created_at, r.started_at, r.ended_at,
            r.deadline_at, r.cancel_requested_at, r.parent_run, r.limits -> 'limits' AS limits,
@@ -20,14 +20,14 @@ WITH page AS MATERIALIZED (
     ORDER BY r.created_at DESC, r.id DESC
     LIMIT %(limit)s::int OFFSET %(offset)s::int
 )
-SELECT page.*, p.version, NULL::bytea AS input, NULL::bytea AS output, NULL::bytea AS context,
+SELECT page.*, CASE WHEN page.status = 'queued' THEN flujo_waits_for(page.id) END AS waits_for, p.version, NULL::bytea AS input, NULL::bytea AS output, NULL::bytea AS context,
        coalesce(t.tokens, 0)::bigint AS tokens, coalesce(t.cost_usd, 0)::float8 AS cost_usd
 FROM page
 JOIN flujo_pipelines p ON p.fingerprint = page.fingerprint
 CROSS JOIN LATERAL (
     SELECT sum(x.tokens) AS tokens, sum(x.cost_usd) AS cost_usd
     FROM flujo_kin(page.id) k
-    -- Summed run by run, which leaves no plan but the index on the run.
+    -- Summed run by run, so that the planner can only use the index on the run.
     CROSS JOIN LATERAL (
         SELECT sum(s.input_tokens + s.output_tokens) AS tokens, sum(s.cost_usd) AS cost_usd FROM flujo_spends s WHERE s.run_id = k
     ) x

@@ -1,4 +1,4 @@
--- A run's scopes, those that have closed with the contexts they left; where a child run was begun, with what that and its own child runs have spent.
+-- A run's scopes, closed ones with their contexts; where a child run was begun, with what it and its own child runs have spent.
 WITH RECURSIVE kin (at, id) AS (
     SELECT parent_address, id FROM flujo_runs WHERE parent_run = %(run)s AND parent_address IS NOT NULL
     UNION ALL SELECT kin.at, c.id FROM kin JOIN flujo_runs c ON c.parent_run = kin.id AND c.parent_address IS NOT NULL

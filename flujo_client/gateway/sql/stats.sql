@@ -1,8 +1,8 @@
--- What became of the runs that were enqueued within the window, by the index on that time. A run is seen as paused as in runs.sql.
+-- The outcomes of the runs that were enqueued within the window, by the index on that time. A run counts as paused as in runs.sql.
 WITH RECURSIVE span AS (
     SELECT now() AS until, now() - make_interval(secs => %(hours)s::float8 * 3600) AS since
 ),
--- Runs with a question open, and those that wait for them: only of these it has to be asked whether they are paused.
+-- Runs with a question open, and those that wait for them: only these have to be checked for being paused.
 asked (id) AS (
     SELECT a.run_id FROM flujo_attempts a WHERE a.question IS NOT NULL AND a.ended_at IS NULL AND a.status = 'paused'
     UNION SELECT c.parent_run FROM asked JOIN flujo_runs c ON c.id = asked.id WHERE c.parent_run IS NOT NULL AND c.parent_address IS NOT NULL

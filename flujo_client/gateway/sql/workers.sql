@@ -1,6 +1,6 @@
--- The worker processes of the last day. Which queues a process consumes is in its first event; each later incarnation has that one's id
+-- The worker processes of the last day. Which queues a process consumes is in its first event; each later incarnation has the same id
 -- before the `~`.
-SELECT w.id, w.host, w.pid, w.build, w.slots, w.started_at, w.lease_until > now() AS is_live, e.queues
+SELECT w.id, w.host, w.pid, w.build, w.slots, w.started_at, w.lease_until > now() AS is_live, w.stop_requested_at IS NOT NULL AS is_stopping, e.queues
 FROM flujo_workers w
 LEFT JOIN (
     SELECT DISTINCT ON (data ->> 'worker') data ->> 'worker' AS worker, data -> 'queues' AS queues FROM flujo_events

@@ -1,5 +1,5 @@
--- The runs looked at, and what AROS counted in their attempts, by where and when. The newest are taken first when a limit is set.
--- The window and its parts are closed on the left: what lies on an edge belongs to the later part, and the window's own end to the last.
+-- The runs examined, and what AROS counted in their attempts, by place and time. The newest come first when a limit is set.
+-- The window and its parts are closed on the left: what is on an edge belongs to the later part, and the window's own end to the last.
 WITH span AS (
     SELECT now() AS at, now() - make_interval(secs => %(hours)s::float8 * 3600) AS since
 ),
@@ -19,7 +19,7 @@ placed AS MATERIALIZED (
            END AS bucket
     FROM looked l, span s
 ),
--- Attempts of a step are much alike, so their counters are read once for each kind.
+-- Many attempts of a step are equal, so their counters are read once for each kind.
 kinds AS MATERIALIZED (
     SELECT p.name, p.half, p.bucket, a.step, a.metadata, count(*) AS times
     FROM placed p JOIN flujo_attempts a ON a.run_id = p.id

@@ -1,9 +1,9 @@
--- What is wrong with the machine, on what Postgres holds alone, each with how many there are, the age of the oldest, and some by name.
+-- What is wrong with the machine, from Postgres alone, each with how many there are, the age of the oldest, and some by name.
 WITH stuck AS (
     SELECT r.id AS name, extract(epoch FROM now() - m.since)::float8 AS age_s
     FROM flujo_runs r
     CROSS JOIN LATERAL (
-        -- Told to stop and not stopped; or nothing to do, nothing to wait for, and nobody asked.
+        -- Asked to stop and not stopped; or nothing to do, nothing to wait for, and no person asked.
         SELECT least(r.cancel_requested_at, r.deadline_at) AS since
         WHERE least(r.cancel_requested_at, r.deadline_at) <= now()
         UNION ALL
@@ -23,7 +23,15 @@ parked AS (
     SELECT r.id AS name, extract(epoch FROM now() - r.created_at)::float8 AS age_s
     FROM flujo_runs r WHERE r.status = 'parked'
 ),
--- A worker that is gone, and that its own lease and the sweeps after it should have told of.
+-- Those of them that only the code of their plan may continue, by that plan; no live worker is known to have it.
+pinned AS (
+    SELECT p.reference || ' ' || left(p.fingerprint, 12) || coalesce(', build ' || p.build, '') AS name,
+           extract(epoch FROM now() - r.created_at)::float8 AS age_s
+    FROM flujo_runs r JOIN flujo_pipelines p ON p.fingerprint = r.fingerprint
+    WHERE r.status = 'parked' AND coalesce(p.plan ->> 'on_change', %(on_change)s::text) = 'pin'
+      AND NOT EXISTS (SELECT 1 FROM flujo_workers w WHERE w.code_build = p.build AND w.lease_until > now() AND w.ended_at IS NULL)
+),
+-- A worker that is gone, which its lease and the sweeps after it should have reported.
 orphaned AS (
     SELECT a.key AS name, extract(epoch FROM now() - coalesce(w.lease_until, a.started_at))::float8 AS age_s
     FROM flujo_attempts a LEFT JOIN flujo_workers w ON w.id = a.worker
@@ -43,7 +51,7 @@ dead AS (
     WHERE w.ended_at IS NULL AND w.lease_until < now() - make_interval(secs => %(orphan_s)s::float8)
       AND w.lease_until > now() - make_interval(secs => %(dead_s)s::float8)
 ),
--- A reservation goes back with the attempt's end; that of one that was lost or cancelled, with the run's. A budget holds their sum.
+-- A reservation is released at the attempt's end; that of a lost or cancelled attempt, at the run's. A budget holds their sum.
 leaked AS (
     SELECT h.key || ' of ' || h.scope AS name, extract(epoch FROM now() - coalesce(a.ended_at, r.ended_at))::float8 AS age_s
     FROM flujo_reservations h
@@ -62,13 +70,14 @@ leaked AS (
     LEFT JOIN (SELECT scope, sum(usd) AS usd, sum(tokens) AS tokens FROM flujo_reservations WHERE held GROUP BY scope) h ON h.scope = b.scope
     WHERE (b.reserved_usd, b.reserved_tokens::numeric) <> (coalesce(h.usd, 0), coalesce(h.tokens, 0))
 ),
--- What hooks are to be told and were not yet: nobody has their code, or they hang and take their workers with them (ADR 22).
+-- Hook calls that are due and not made yet: no worker has their code, or they hang and take their workers with them (ADR 22).
 owed AS (
     SELECT c.run_id || ' ' || c.payload AS name, extract(epoch FROM now() - c.created_at)::float8 AS age_s FROM flujo_hook_calls c
 ),
 found AS (
     SELECT 'stuck_runs' AS what, name, age_s FROM stuck
     UNION ALL SELECT 'parked_runs', name, age_s FROM parked
+    UNION ALL SELECT 'pinned_runs', name, age_s FROM pinned
     UNION ALL SELECT 'orphans', name, age_s FROM orphaned
     UNION ALL SELECT 'waiting', name, age_s FROM waiting
     UNION ALL SELECT 'dead_workers', name, age_s FROM dead
@@ -80,13 +89,13 @@ alive AS (
 )
 SELECT (SELECT coalesce(jsonb_object_agg(g.what, jsonb_build_object('count', g.count, 'oldest_s', g.oldest_s, 'named', g.named)), '{}')
         FROM (
-            SELECT what, count(*) AS count, max(age_s) AS oldest_s, (array_agg(name ORDER BY age_s DESC NULLS LAST, name))[:%(named)s::int] AS named
-            FROM found GROUP BY what
+            SELECT what, sum(count) AS count, max(age_s) AS oldest_s, (array_agg(name ORDER BY age_s DESC NULLS LAST, name))[:%(named)s::int] AS named
+            FROM (SELECT what, name, count(*) AS count, max(age_s) AS age_s FROM found GROUP BY what, name) n GROUP BY what
         ) g) AS found,
        (SELECT coalesce(jsonb_object_agg(g.queue, g.count), '{}')
         FROM (SELECT queue, count(*) AS count FROM waiting GROUP BY queue) g) AS queues,
        (SELECT extract(epoch FROM now() - nullif(swept_at, '-infinity'))::float8 FROM flujo_sweeps) AS sweep_age_s,
-       -- Nobody sweeps before there is a worker: that time is not the sweeper's.
+       -- Nothing sweeps before there is a worker: that time does not count.
        (SELECT extract(epoch FROM now() - greatest(w.swept_at, l.since))::float8 FROM flujo_sweeps w WHERE l.workers > 0) AS sweep_lag_s,
        l.workers AS live_workers,
        (SELECT coalesce(sum(CASE WHEN jsonb_typeof(e.data -> 'count') = 'number' THEN (e.data ->> 'count')::numeric ELSE 1 END), 0)::bigint

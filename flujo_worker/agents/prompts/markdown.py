@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 EMPTY: Final = "*(empty)*"
 
@@ -52,7 +49,7 @@ def nested_markdown(value: Any) -> str:
     """Write plain data as a nested list.
 
     A mapping's entries are `- **key**: value`; entries that hold others indent them by two spaces; an item of a list that holds others is
-    `- [0]:`. A text of several lines, or that would begin a list or a heading of its own, stands as JSON.
+    `- [0]:`. A text of several lines, or that would begin a list or a heading of its own, is written as JSON.
     """
     return "\n".join(_bullets(value, 0)) if _is_nested(value) or not isinstance(value, dict | list) else EMPTY
 

@@ -6,20 +6,17 @@ Must not know of templates. In: what is about to be done. Out: nothing, or `Exha
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 MOST_STEPS = 200_000
 """Passes of loops and calls of macros, filters and methods, together."""
 
 
 class Exhausted(Exception):
-    """A rendering that would do more than it may; the message says of what."""
+    """A rendering that would exceed a limit; the message names it."""
 
 
 @dataclass(slots=True)
@@ -64,7 +61,7 @@ def spend(chars: int = 0) -> None:
 
 
 def note_missing(name: str) -> None:
-    """Note a name that the rendering that this is part of has used, and that is not there."""
+    """Record a missing name that the current rendering has used."""
     _meter.get().missing[name] = None
 
 

@@ -7,26 +7,22 @@ any of them. In: a template's name, or its text, and variables. Out: text, or a 
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+import jinja2
 from jinja2 import BaseLoader, ChainableUndefined, FileSystemLoader, StrictUndefined
 from jinja2.exceptions import TemplateNotFound, TemplateSyntaxError, UndefinedError
 
+from flujo_client.config.models import TemplateSettings
 from flujo_client.errors import TemplateError
 from flujo_client.serial import safe_serialize
 from flujo_worker.agents.prompts.meter import Exhausted, metered, note_missing
 from flujo_worker.agents.prompts.sandbox import MOST_SOURCE, Sandbox
 from flujo_worker.observe.log import emit
 from flujo_worker.runtime.attempt_run import current_settings
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    import jinja2
-
-    from flujo_client.config.models import TemplateSettings
 
 SHIPPED: Final = Path(__file__).parent / "templates"
 
@@ -120,7 +116,7 @@ def _bounded(source: str) -> str:
 
 
 class _ReportedUndefined(ChainableUndefined):
-    """Renders as nothing, and is told at the end."""
+    """Renders as nothing, and is reported at the end."""
 
     __slots__ = ()
 

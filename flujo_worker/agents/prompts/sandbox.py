@@ -1,4 +1,4 @@
-"""Jinja2 as prompts need it: plain data in, text out, and no template that runs for ever or fills the memory.
+"""Jinja2 as prompts need it: plain data in, text out, and no template that runs forever or fills the memory.
 
 Jinja2's sandbox keeps a template from reaching Python; it has no bounds. Ours come from three places. What can repeat (loops, macros,
 blocks, included templates) begins each pass with a step of the meter, put there when the template is compiled. What can grow a value
@@ -8,27 +8,21 @@ blocks, included templates) begins each pass with a step of the meter, put there
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 
-from jinja2 import Undefined, nodes, pass_context
-from jinja2.compiler import CodeGenerator
+from jinja2 import BaseLoader, Undefined, nodes, pass_context
+from jinja2.compiler import CodeGenerator, Frame
 from jinja2.exceptions import SecurityError
 from jinja2.ext import loopcontrols
 from jinja2.filters import FILTERS
-from jinja2.runtime import BlockReference, LoopContext, Macro
+from jinja2.runtime import BlockReference, Context, LoopContext, Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 from jinja2.visitor import NodeTransformer
 
 from flujo_worker.agents.prompts.markdown import as_json, line, nested_markdown, prose
 from flujo_worker.agents.prompts.meter import Exhausted, spend
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from jinja2 import BaseLoader
-    from jinja2.compiler import Frame
-    from jinja2.runtime import Context
 
 MOST_BITS: Final = 4096
 """Of a whole number that a template computes."""
@@ -81,7 +75,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     Args:
         loader: finds templates by name.
-        undefined: what stands for a variable that is not there.
+        undefined: what replaces a missing variable.
     """
 
     intercepted_binops = frozenset(["*", "**", "+", "%"])
@@ -163,7 +157,7 @@ def _made(value: Any) -> Any:
 
 @pass_context
 def _printed(_: Context, value: Any) -> Any:
-    """Pay for what is printed, wherever it goes: a block or a macro may keep it and print it again."""
+    """Pay for what is printed, wherever it goes: a block or a macro may store it and print it again."""
     text = str(value)
     spend(len(text))
     return text

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from flujo_worker.domain.budget import Amount, Budget, breach, refusal
-from flujo_worker.store.memory.rows import StoredReservation
+from flujo_client.contract.outcome import Fault, Usage
+from flujo_worker.domain.budget import Amount, Budget, Reservation, breach, refusal
+from flujo_worker.store.memory.rows import ClaimId, StoredReservation
 from flujo_worker.store.memory.tree import TreeInMemory
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from flujo_client.contract.outcome import Fault, Usage
-    from flujo_worker.domain.budget import Reservation
-    from flujo_worker.store.memory.rows import ClaimId
 
 
 class BudgetsInMemory(TreeInMemory):
@@ -78,12 +72,12 @@ class BudgetsInMemory(TreeInMemory):
         self._add_event(row.ticket.run, key, "flujo.budget.violation", "error", dict(violation))
 
     def _release(self, run: str) -> None:
-        """Give back what a run that has ended still holds."""
+        """Release what a run that has ended still holds."""
         for row in self._attempts_of(run):
             self._unreserve(str(row.key))
 
     def _unreserve(self, key: str) -> None:
-        """Give back what an attempt still holds."""
+        """Release what an attempt still holds."""
         for scope, held in self._reservations.get(key, {}).items():
             if held.is_held:
                 held.is_held = False

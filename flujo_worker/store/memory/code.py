@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from flujo_client.contract.code_difference import CodeOnRecord, StepVersion, without_numbers
 from flujo_worker.store.memory.tables import Tables
 from flujo_worker.store.shared_rules import MAX_FORKS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from flujo_client.contract.code import CodeVersion
     from flujo_worker.domain.context_change import Fields
@@ -38,7 +40,29 @@ class CodeInMemory(Tables):
 
     def store_code(self, versions: Sequence[CodeVersion]) -> None:
         with self._lock:
-            self._code |= {each.digest: each for each in versions}
+            for each in versions:
+                if each.texts or each.digest not in self._code:
+                    self._code[each.digest] = each
+
+    def store_code_of_steps(self, fingerprint: str, steps: Mapping[str, CodeVersion]) -> None:
+        with self._lock:
+            self.store_code(list(steps.values()))
+            self._step_code.setdefault(fingerprint, {}).update({path: each.digest for path, each in steps.items()})
+
+    def code_on_record(self, run: str, fingerprint: str) -> CodeOnRecord:
+        with self._lock:
+            ended = [each for each in self._attempts_of(run) if each.ended_at is not None]
+            run_code = {
+                (without_numbers(each.key.address), each.key.step): self._code[each.code]
+                for each in sorted(ended, key=attrgetter("ended_at"))
+                if each.code is not None
+            }
+            steps = tuple(StepVersion(*place, version) for place, version in run_code.items())
+            own = self._runs[run].ticket.fingerprint
+            return CodeOnRecord(steps, self._code_of(own), self._code_of(fingerprint))
+
+    def _code_of(self, fingerprint: str) -> dict[str, CodeVersion]:
+        return {path: self._code[digest] for path, digest in self._step_code.get(fingerprint, {}).items()}
 
     def code(self, digests: Collection[str]) -> dict[str, CodeVersion]:
         with self._lock:

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from flujo_client.address import ROOT, AttemptKey
 from flujo_client.contract.records import LIVE_RUN
 from flujo_client.pipeline.fork import Beginning, NewFork, RetryableRun
+from flujo_client.serial import Packed
+from flujo_worker.store.memory.admission import AdmissionInMemory
 from flujo_worker.store.memory.ledger import LedgerInMemory
 from flujo_worker.store.memory.rows import StoredAttempt, StoredRun, StoredScope
 from flujo_worker.store.shared_rules import GRACE_S
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
-    from flujo_client.serial import Packed
-
-
-class ForksInMemory(LedgerInMemory):
+class ForksInMemory(LedgerInMemory, AdmissionInMemory):
     """What a client does to retry."""
 
     def retryable_run(self, run_id: str) -> RetryableRun:
@@ -28,10 +25,10 @@ class ForksInMemory(LedgerInMemory):
             deadline = run.ticket.deadline
             patience_s = None if deadline is None else deadline - run.created_at
             is_child = run.parent is not None
-            return RetryableRun(run.ticket, run.plan, run.status, cursor, is_child, run.metadata, patience_s)
+            return RetryableRun(run.ticket, run.plan, run.status, cursor, is_child, run.metadata, patience_s, run.gates)
 
     def beginning(self, run_id: str, place: int, before: Sequence[str]) -> Beginning | None:
-        """Read what the top-level step at a place began with; None when that was not kept."""
+        """Read what the top-level step at a place began with; None if that was not stored."""
         with self._lock:
             for at in range(place, -1, -1):
                 if (run_id, at) not in self._contexts:
@@ -45,7 +42,7 @@ class ForksInMemory(LedgerInMemory):
         """Record a run that begins again at a step of another; None when that one is gone, or live for a retry, or the key is taken.
 
         Raises:
-            IdempotencyConflict: the key stands for other work.
+            IdempotencyConflict: the key is in use for other work.
         """
         with self._lock:
             ticket, now, old = new.first.ticket, self._clock(), self._runs.get(new.forked_from)
@@ -65,11 +62,14 @@ class ForksInMemory(LedgerInMemory):
                 new.idempotency_key,
                 old.name,
                 forked=(old.ticket.run, step),
+                gates=new.gates,
             )
             self._add_scope(ticket.run, StoredScope(ROOT, new.first.input, new.first.context, now, cursor=new.place))
             self._take_over(new, ticket.run)
             key = AttemptKey.parse(new.first.key)
-            self._add_attempt(StoredAttempt(key, new.first.kind, new.first.queue, now + GRACE_S, now))
+            first = StoredAttempt(key, new.first.kind, new.first.queue, now + GRACE_S, now)
+            self._add_attempt(first)
+            self._enter(self._runs[ticket.run], first)
             self._add_event(ticket.run, None, "run.forked", "info", {"from_run": old.ticket.run, "from_step": step})
             self._add_event(old.ticket.run, None, "run.forked", "info", {"to_run": ticket.run, "from_step": step})
             return ticket.run

@@ -1,17 +1,12 @@
-"""What hooks are told after a commit, in memory."""
+"""The hook calls after a commit, in memory."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from flujo_worker.ports import PendingHookCall
+from flujo_client.contract.outcome import Event, Fault
+from flujo_worker.ports import PendingHookCall, Room
 from flujo_worker.store.memory.rows import Taken
 from flujo_worker.store.memory.tables import Tables
 from flujo_worker.store.shared_rules import fairly
-
-if TYPE_CHECKING:
-    from flujo_client.contract.outcome import Event, Fault
-    from flujo_worker.ports import Room
 
 
 class HookCallsInMemory(Tables):

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from math import inf
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from flujo_client.address import AttemptKey
-from flujo_client.contract.outcome import NO_USAGE
+from flujo_client.contract.code import AwaitedCode
+from flujo_client.contract.outcome import NO_USAGE, Event, Fault, Usage
+from flujo_client.contract.plan import Plan
 from flujo_client.contract.records import CorrectionRecord
+from flujo_client.serial import Packed
 from flujo_client.transport.chords import NO_LANE
+from flujo_worker.domain.budget import Reservation
 from flujo_worker.domain.transitions import ATTEMPT, RUN, SCOPE, require
+from flujo_worker.domain.values import AttemptReport, BranchClosed, ChildRun, Decision, SlotReleased, UpdateScope
 from flujo_worker.ports import Claim, Committed, PlanName, Refusal, Reply, Room, Verdict
 from flujo_worker.store.memory.budgets import BudgetsInMemory
 from flujo_worker.store.memory.rows import ClaimId, StoredAttempt, StoredScope, when
 from flujo_worker.store.shared_rules import SUSPECT_AFTER, given_lanes, grace_s, held_branches, published
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from flujo_client.contract.code import AwaitedCode
-    from flujo_client.contract.outcome import Event, Fault, Usage
-    from flujo_client.contract.plan import Plan
-    from flujo_client.serial import Packed
-    from flujo_worker.domain.budget import Reservation
-    from flujo_worker.domain.values import AttemptReport, BranchClosed, ChildRun, Decision, SlotReleased, UpdateScope
 
 
 class LedgerInMemory(BudgetsInMemory):

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
+from flujo_client.contract.envelope import AttemptKind
+from flujo_client.contract.plan import Plan
 from flujo_client.contract.run_state import AttemptPlace, RunState, ScopePlace
+from flujo_worker.domain.carry_on import PlanMove
+from flujo_worker.ports import MoveVerdict
+from flujo_worker.store.memory.rows import StoredAttempt
 from flujo_worker.store.memory.tables import Tables
 from flujo_worker.store.shared_rules import story_of
-
-if TYPE_CHECKING:
-    from flujo_client.contract.envelope import AttemptKind
-    from flujo_client.contract.plan import Plan
-    from flujo_worker.domain.carry_on import PlanMove
-    from flujo_worker.ports import MoveVerdict
-    from flujo_worker.store.memory.rows import StoredAttempt
 
 
 class PlanMovesInMemory(Tables):

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from flujo_client.address import AttemptKey
-from flujo_worker.domain.retention import older_s
+from flujo_client.contract.records import RunSummary
+from flujo_client.serial import Packed
+from flujo_worker.domain.retention import KeepRule, older_s
+from flujo_worker.store.memory.rows import StoredRun, when, when_or_none
 from flujo_worker.store.memory.tables import Tables
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from flujo_client.serial import Packed
-    from flujo_worker.domain.retention import KeepRule
-    from flujo_worker.store.memory.rows import StoredRun
 
 _TENANT_DAY: Final = re.compile(r"tenant:.*:\d{4}-\d\d-\d\d")
 
@@ -30,7 +27,7 @@ class RetentionInMemory(Tables):
                 self._pruned_at = self._clock()
             return is_due
 
-    def prune_runs(self, rules: Sequence[KeepRule], limit: int) -> list[str]:
+    def prune_runs(self, rules: Sequence[KeepRule], limit: int, *, is_summarized: bool = False) -> list[str]:
         with self._lock:
             gone: list[str] = []
             roots = [run for run in self._runs.values() if run.parent is None]
@@ -38,8 +35,24 @@ class RetentionInMemory(Tables):
                 family = self._family_from(root)
                 if len(gone) < limit and self._is_aged(root, family, rules):
                     gone += [run.ticket.run for run in family]
+            if is_summarized:
+                self._summaries |= {run: self._summary(self._runs[run]) for run in gone}
             self._forget(set(gone))
             return gone
+
+    def prune_summaries(self, older_s: float, limit: int) -> None:
+        with self._lock:
+            since = when(self._clock() - older_s)
+            aged = sorted(
+                (each for each in self._summaries.values() if each.ended_at < since), key=lambda each: each.ended_at
+            )
+            for summary in aged[:limit]:
+                del self._summaries[summary.id]
+
+    def read_deleted_runs(self) -> list[RunSummary]:
+        """Return what stays of deleted runs, those that ended last first."""
+        with self._lock:
+            return sorted(self._summaries.values(), key=lambda each: (each.ended_at, each.id), reverse=True)
 
     def sweep_blobs(self, limit: int, *, every_s: float, unused_s: float) -> bool:  # noqa: ARG002 - one step does it all
         with self._lock:
@@ -69,6 +82,21 @@ class RetentionInMemory(Tables):
                 del self._budgets[scope]
             return len(workers) + len(epochs) + len(budgets)
 
+    def _summary(self, run: StoredRun) -> RunSummary:
+        spent = self._spent_by(run.ticket.run)
+        return RunSummary(
+            id=run.ticket.run,
+            name=run.name,
+            tenant=run.ticket.tenant,
+            status=run.status,
+            created_at=when(run.created_at),
+            started_at=when_or_none(run.started_at),
+            ended_at=when(run.ended_at or 0.0),
+            parent_run=None if run.parent is None else run.parent[0],
+            tokens=sum(usage.input_tokens + usage.output_tokens for usage in spent),
+            cost_usd=sum(usage.cost_usd for usage in spent),
+        )
+
     def _values(self) -> Iterator[Packed | None]:
         for run in self._runs.values():
             yield from (run.input, run.output, run.launched_with)
@@ -93,6 +121,7 @@ class RetentionInMemory(Tables):
         for attempt in [key for key, row in self._attempts.items() if row.key.run in runs]:
             del self._attempts[attempt]
             self._reservations.pop(attempt, None)
+            self._permits.pop(attempt, None)
         for place in [place for place in self._scopes if place[0] in runs]:
             del self._scopes[place]
             self._rows_at.pop(place, None)

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from decimal import Decimal
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from flujo_client.address import AttemptKey
+from flujo_client.contract.admission import Gate
 from flujo_client.contract.approval import Approval, state_of
+from flujo_client.contract.code import AwaitedCode
+from flujo_client.contract.envelope import AttemptKind, RunHeader
+from flujo_client.contract.outcome import Fault, Usage
+from flujo_client.contract.plan import Plan
 from flujo_client.contract.records import (
     LIVE_RUN,
     OPEN_ATTEMPT,
@@ -17,22 +25,11 @@ from flujo_client.contract.records import (
     ScopeRecord,
     without_code,
 )
+from flujo_client.serial import Packed
+from flujo_worker.domain.budget import Amount
 from flujo_worker.domain.transitions import ATTEMPT, RUN, SCOPE, require
-from flujo_worker.domain.values import ChildRunRow, ScopeRow
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-    from decimal import Decimal
-
-    from flujo_client.address import AttemptKey
-    from flujo_client.contract.code import AwaitedCode
-    from flujo_client.contract.envelope import AttemptKind, RunHeader
-    from flujo_client.contract.outcome import Fault, Usage
-    from flujo_client.contract.plan import Plan
-    from flujo_client.serial import Packed
-    from flujo_worker.domain.budget import Amount
-    from flujo_worker.domain.values import ChildRun, CreateScope, EndRun, ScopeStatus, UpdateScope
-    from flujo_worker.ports import HumanAnswer
+from flujo_worker.domain.values import ChildRun, ChildRunRow, CreateScope, EndRun, ScopeRow, ScopeStatus, UpdateScope
+from flujo_worker.ports import HumanAnswer
 
 
 @dataclass
@@ -63,6 +60,7 @@ class StoredRun:
     ended_by: str | None = None
     forked: tuple[str, str] | None = None
     awaited: AwaitedCode | None = None
+    gates: tuple[Gate, ...] = ()
 
     def child(self, begun: ChildRun, now: float) -> StoredRun:
         """Make the run that begins as a step of this one."""
@@ -73,12 +71,12 @@ class StoredRun:
 
     @property
     def is_background(self) -> bool:
-        """Tell whether it is a child run that no place in its parent waits for."""
+        """Return whether it is a child run that no place in its parent waits for."""
         return self.parent is not None and self.parent[1] is None
 
     @property
     def is_live(self) -> bool:
-        """Tell whether the run can still move."""
+        """Return whether the run can still move."""
         return self.status in LIVE_RUN
 
     def move(self, status: str) -> None:
@@ -184,11 +182,11 @@ class StoredScope:
 
     @property
     def is_open(self) -> bool:
-        """Tell whether the scope can still move."""
+        """Return whether the scope can still move."""
         return self.status == "open"
 
     def move(self, move: UpdateScope, by: str, now: float) -> None:
-        """Go on as decided."""
+        """Apply the decided move."""
         self.cursor, self.version = move.cursor, self.version + move.merges
         self.output, self.patch = move.output or self.output, move.patch or self.patch
         self.context = None if move.drops_context else move.context or self.context
@@ -202,7 +200,7 @@ class StoredScope:
         self.status, self.closed_by, self.closed_at = status, by, now
 
     def wind_down(self, by: str, now: float) -> None:
-        """Close the scope from outside. Only the root keeps its context."""
+        """Close the scope from outside. Only the root retains its context."""
         self.close("cancelled", by, now)
         self.context = self.context if self.parent is None else None
 
@@ -250,7 +248,7 @@ class StoredScope:
 
 
 class ClaimId(NamedTuple):
-    """One claim of an attempt, for which what it spent is kept once."""
+    """One claim of an attempt, for which what it spent is recorded once."""
 
     key: str
     fence: int
@@ -289,17 +287,17 @@ class StoredAttempt:
 
     @property
     def is_live(self) -> bool:
-        """Tell whether the attempt has not ended."""
+        """Return whether the attempt has not ended."""
         return self.status in OPEN_ATTEMPT
 
     @property
     def claimed_at(self) -> int | None:
-        """When the last claim was made, in microseconds."""
+        """Return when the last claim was made, in microseconds."""
         return None if self.started_at is None else round(self.started_at * 1_000_000)
 
     @property
     def is_held(self) -> bool:
-        """Tell whether the attempt waits for a lane."""
+        """Return whether the attempt waits for a lane."""
         return self.status == "ready" and self.available_at == inf
 
     def move(self, status: str) -> None:
@@ -309,7 +307,7 @@ class StoredAttempt:
 
     @property
     def is_own_loss(self) -> bool:
-        """Tell whether losing it now is its own fault: it ran alone, or a living process disowned it."""
+        """Return whether losing it now is its own fault: it ran alone, or a living process disowned it."""
         return self.worker is None or self.alone
 
     def lose(self) -> None:
@@ -317,7 +315,7 @@ class StoredAttempt:
         self.losses, self.losses_alone = self.losses + 1, self.losses_alone + self.is_own_loss
 
     def is_poison(self, max_lost: int) -> bool:
-        """Tell whether losing it now is one loss more than is allowed."""
+        """Return whether losing it now is one loss more than is allowed."""
         return self.is_own_loss and self.losses_alone >= max_lost
 
     def cancel(self, reason: str, now: float) -> None:
@@ -406,9 +404,19 @@ class StoredReservation:
     is_held: bool = True
 
 
+@dataclass(slots=True)
+class StoredPermit:
+    """An attempt that has asked for a permit: under `fence` it was let through, without one it waits."""
+
+    name: str
+    turn: int
+    fence: int | None = None
+    offered_at: float = -inf
+
+
 @dataclass
 class Taken:
-    """One row of the calls that hooks are owed: who has taken it, whether with nothing beside it, and how often it was lost."""
+    """One row of the pending hook calls: who has taken it, whether with nothing beside it, and how often it was lost."""
 
     worker: str | None = None
     is_alone: bool = False

@@ -6,13 +6,28 @@ For tests and the in-process engine. One lock makes each act one commit. Its clo
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from math import inf
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from flujo_client.address import AttemptKey
-from flujo_client.contract.records import Recording
+from flujo_client.contract.approval import Approval
+from flujo_client.contract.code import AwaitedCode
+from flujo_client.contract.envelope import Envelope
+from flujo_client.contract.outcome import Usage
+from flujo_client.contract.records import (
+    AttemptRecord,
+    CorrectionRecord,
+    EventRecord,
+    NewRun,
+    NoticeRecord,
+    Recording,
+    RunRecord,
+    ScopeRecord,
+)
+from flujo_client.serial import Packed
 from flujo_worker.ports import (
     BrokerSnapshot,
     Damaged,
@@ -28,34 +43,19 @@ from flujo_worker.ports import (
 from flujo_worker.store.memory.code import CodeInMemory
 from flujo_worker.store.memory.forks import ForksInMemory
 from flujo_worker.store.memory.hook_calls import HookCallsInMemory
+from flujo_worker.store.memory.permits import PermitsInMemory
 from flujo_worker.store.memory.plan_moves import PlanMovesInMemory
 from flujo_worker.store.memory.retention import RetentionInMemory
 from flujo_worker.store.memory.rows import StoredAttempt, StoredRun, StoredScope
-from flujo_worker.store.shared_rules import GRACE_S, fairly
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
-    from flujo_client.contract.approval import Approval
-    from flujo_client.contract.code import AwaitedCode
-    from flujo_client.contract.envelope import Envelope
-    from flujo_client.contract.outcome import Usage
-    from flujo_client.contract.records import (
-        AttemptRecord,
-        CorrectionRecord,
-        EventRecord,
-        NewRun,
-        NoticeRecord,
-        RunRecord,
-        ScopeRecord,
-    )
-    from flujo_client.serial import Packed
+from flujo_worker.store.shared_rules import GRACE_S, HANDED_BACK_OFTEN, fairly
 
 GONE_AFTER_S = 5.0
 MAX_DOUBLINGS = 5
 
 
-class MemoryStore(ForksInMemory, HookCallsInMemory, PlanMovesInMemory, CodeInMemory, RetentionInMemory):
+class MemoryStore(
+    ForksInMemory, HookCallsInMemory, PlanMovesInMemory, CodeInMemory, RetentionInMemory, PermitsInMemory
+):
     """Everything Postgres would remember, in dictionaries.
 
     Args:
@@ -65,10 +65,11 @@ class MemoryStore(ForksInMemory, HookCallsInMemory, PlanMovesInMemory, CodeInMem
     # what the client does
 
     def record(self, new: NewRun) -> str:
-        """Record a run, or find the one that was recorded under its id or its idempotency key.
+        """Record a run, or find the one that was recorded under its id or its idempotency key, or that its singleton has under way.
 
         Raises:
-            IdempotencyConflict: the id or the key stands for other work.
+            IdempotencyConflict: the id or the key is in use for other work.
+            AdmissionRefused: a gate without room refuses what comes beyond it.
         """
         with self._lock:
             found = self._named(new.first.ticket, new.digest) or self._under(
@@ -76,6 +77,9 @@ class MemoryStore(ForksInMemory, HookCallsInMemory, PlanMovesInMemory, CodeInMem
             )
             if found is not None:
                 return found
+            holder = self._live_holder(new.gates)
+            if holder is not None:
+                return holder
             ticket, now = new.first.ticket, self._clock()
             self._keep(new.blobs)
             self._plans[new.plan.fingerprint] = new.plan
@@ -83,14 +87,17 @@ class MemoryStore(ForksInMemory, HookCallsInMemory, PlanMovesInMemory, CodeInMem
             self._runs[ticket.run] = StoredRun(
                 ticket, new.plan, new.first.input, new.digest, new.metadata, now, new.idempotency_key, new.plan.name
             )
+            self._runs[ticket.run].gates = new.gates
             self._add_scope(ticket.run, StoredScope(new.first.address, new.first.input, new.first.context, now))
             self._contexts[ticket.run, 0] = new.first.context
             key = AttemptKey.parse(new.first.key)
-            self._add_attempt(StoredAttempt(key, new.first.kind, new.first.queue, now + GRACE_S, now))
+            first = StoredAttempt(key, new.first.kind, new.first.queue, now + GRACE_S, now)
+            self._add_attempt(first)
+            self._enter(self._runs[ticket.run], first)
             return ticket.run
 
     def request_cancel(self, run_id: str, reason: str | None = None) -> bool:
-        """Ask for a cancel, and say why; from now on nothing of the run is claimed or merged. False: it had ended."""
+        """Request a cancel, with a reason; from now on nothing of the run is claimed or merged. False: it had ended."""
         with self._lock:
             run = self._run(run_id)
             if not run.is_live:
@@ -103,7 +110,10 @@ class MemoryStore(ForksInMemory, HookCallsInMemory, PlanMovesInMemory, CodeInMem
         with self._lock:
             run = self._run(run_id)
             record = run.record(self._scopes[run_id, run.ticket.root].context, self._spent_by(run_id))
-            return replace(record, status=self.status(run_id))
+            waits = self._waiting_runs.get(run_id)
+            return replace(
+                record, status=self.status(run_id), waits_for=None if waits is None else self._waits_for(waits)
+            )
 
     def read_attempts(self, run_id: str) -> list[AttemptRecord]:
         """Read a run's attempts in the order they were made."""
@@ -166,7 +176,7 @@ class MemoryStore(ForksInMemory, HookCallsInMemory, PlanMovesInMemory, CodeInMem
             return "paused" if is_paused and status in ("queued", "running") else status
 
     def read_events(self, run_id: str) -> list[EventRecord]:
-        """Read a run's story."""
+        """Read a run's events."""
         with self._lock:
             return [event for event in self._events if event.run_id == run_id]
 
@@ -189,7 +199,7 @@ class MemoryStore(ForksInMemory, HookCallsInMemory, PlanMovesInMemory, CodeInMem
             )
 
     def read_notices(self, run_id: str) -> list[NoticeRecord]:
-        """Read what a run's coordinators were told, in the order of their commits."""
+        """Read the outcomes that a run's coordinators received, in the order of their commits."""
         with self._lock:
             concluded = [row for row in self._attempts_of(run_id) if "taken_over_from" not in row.metadata]
             rows = sorted(concluded, key=lambda row: inf if row.ended_at is None else row.ended_at)
@@ -197,20 +207,36 @@ class MemoryStore(ForksInMemory, HookCallsInMemory, PlanMovesInMemory, CodeInMem
             return [row.notice(made[str(row.key)]) for row in rows]
 
     def read_system_events(self) -> list[EventRecord]:
-        """Read what is told of workers."""
+        """Read the events of workers."""
         with self._lock:
             return [event for event in self._events if event.run_id is None]
 
     def read_corrections(self, run_id: str) -> list[CorrectionRecord]:
-        """Read what the correction ledger keeps of a run."""
+        """Read a run's entries in the correction ledger."""
         with self._lock:
             return [each for each in self._corrections if each.run_id == run_id]
 
     def waiting(self) -> list[float]:
-        """When the rows that wait to be published become due, in unix seconds."""
+        """Return when the rows that wait to be published become due, in unix seconds."""
         with self._lock:
-            rows = [row for row in self._attempts.values() if row.status == "ready" and row.available_at < inf]
-            return [row.available_at for row in rows if self._may_run(self._runs[row.key.run])]
+            ready = [row for row in self._attempts.values() if row.status == "ready" and row.available_at < inf]
+            rows = [row for row in ready if row.key.run not in self._waiting_runs]
+            due = [row.available_at for row in rows if self._may_run(self._runs[row.key.run])]
+            return due + self._admissible_at()
+
+    def ends(self) -> list[float]:
+        """Return when open questions expire and live runs pass their deadline, in unix seconds."""
+        with self._lock:
+            live = [run for run in self._runs.values() if self._may_merge(run)]
+            asked = [row for row in self._attempts.values() if row.status == "paused" and row.available_at < inf]
+            expiries = [row.available_at for row in asked if self._may_merge(self._runs[row.key.run])]
+            return expiries + [run.ticket.deadline for run in live if run.ticket.deadline is not None]
+
+    def gone_at(self) -> list[float]:
+        """Return when messages that are out are taken for lost if no queue holds them, in unix seconds."""
+        with self._lock:
+            queued = [row for row in self._attempts.values() if row.status == "queued"]
+            return [row.sent_at + _patience_s(row) for row in queued if self._may_run(self._runs[row.key.run])]
 
     # leases
 
@@ -224,7 +250,9 @@ class MemoryStore(ForksInMemory, HookCallsInMemory, PlanMovesInMemory, CodeInMem
             if old is not None:
                 self._leases.pop(old, None)
             rows = [self._attempts[key] for key in held if key in self._attempts]
-            adopted = [row for row in rows if row.status == "running" and row.worker in (old, member.id)]
+            running = [row for row in rows if row.status == "running" and row.worker in (old, member.id)]
+            crowded = self._without_place({str(row.key) for row in running})
+            adopted = [row for row in running if str(row.key) not in crowded]
             for row in adopted:
                 row.worker = member.id
             return {str(row.key) for row in adopted}
@@ -259,10 +287,16 @@ class MemoryStore(ForksInMemory, HookCallsInMemory, PlanMovesInMemory, CodeInMem
             mine = [row for row in rows if row.status == "queued" or (row.status, row.worker) == ("running", worker)]
             for row in mine:
                 if row.status == "running":
-                    self._add_event(row.key.run, str(row.key), "attempt.handed_back", "info", {"worker": worker})
+                    self._tell_handed_back(row, worker)
                 row.move("ready")
                 row.worker, row.available_at, row.sends = None, self._clock(), 0
             return {str(row.key) for row in mine}
+
+    def _tell_handed_back(self, row: StoredAttempt, worker: str) -> None:
+        name, key = "attempt.handed_back", str(row.key)
+        times = 1 + sum((each.attempt, each.name) == (key, name) for each in self._events)
+        level = "info" if times < HANDED_BACK_OFTEN else "warning"
+        self._add_event(row.key.run, key, name, level, {"worker": worker, "times": times})
 
     def deregister_worker(self, worker: str) -> None:
         with self._lock:
@@ -355,8 +389,7 @@ class MemoryStore(ForksInMemory, HookCallsInMemory, PlanMovesInMemory, CodeInMem
             return None
         if row.sent_at < broker.epoch_start:
             return "epoch"
-        patience = GONE_AFTER_S * 2 ** (min(row.sends, MAX_DOUBLINGS + 1) - 1)
-        if row.queue not in broker.heads or row.sent_at >= now - patience:
+        if row.queue not in broker.heads or row.sent_at >= now - _patience_s(row):
             return None
         head = broker.heads[row.queue]
         return "gone" if head is None or head > row.sent_at else None
@@ -429,3 +462,8 @@ class MemoryStore(ForksInMemory, HookCallsInMemory, PlanMovesInMemory, CodeInMem
             row.reason = row.awaited = None
             self._add_event(run, None, "run.unparked", "info", {})
             return True
+
+
+def _patience_s(row: StoredAttempt) -> float:
+    """Return the seconds after which a message is taken for lost."""
+    return float(GONE_AFTER_S * 2 ** (min(row.sends, MAX_DOUBLINGS + 1) - 1))

@@ -4,33 +4,31 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from flujo_client.address import AttemptKey
+from flujo_client.contract.approval import Approval
+from flujo_client.contract.code import CodeVersion
 from flujo_client.contract.envelope import Envelope, RunHeader
-from flujo_client.contract.records import CODE, CorrectionRecord, EventRecord
+from flujo_client.contract.outcome import Usage
+from flujo_client.contract.plan import Plan
+from flujo_client.contract.records import CODE, CorrectionRecord, EventRecord, RunSummary
 from flujo_client.errors import IdempotencyConflict, RunNotFound
+from flujo_client.serial import Packed
+from flujo_worker.domain.budget import Budget
+from flujo_worker.domain.context_change import Fields
+from flujo_worker.ports import Member
 from flujo_worker.store.memory.rows import (
     ClaimId,
     StoredAttempt,
+    StoredPermit,
     StoredReservation,
     StoredRun,
     StoredScope,
     Taken,
     when,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from flujo_client.contract.approval import Approval
-    from flujo_client.contract.code import CodeVersion
-    from flujo_client.contract.outcome import Usage
-    from flujo_client.contract.plan import Plan
-    from flujo_client.serial import Packed
-    from flujo_worker.domain.budget import Budget
-    from flujo_worker.domain.context_change import Fields
-    from flujo_worker.ports import Member
 
 
 class Tables:
@@ -58,13 +56,18 @@ class Tables:
         self._since: dict[str, float] = {}
         self._started: dict[str, float] = {}
         self._code: dict[str, CodeVersion] = {}
+        self._step_code: dict[str, dict[str, str]] = {}
         self._context_fields: dict[str, dict[str, Fields]] = {}
         self._epochs: dict[str, float] = {}
+        self._summaries: dict[str, RunSummary] = {}
         self._spends: dict[ClaimId, Usage] = {}
         self._budgets: dict[str, Budget] = {}
         self._reservations: dict[str, dict[str, StoredReservation]] = {}
         self._events: list[EventRecord] = []
         self._last_event = 0
+        self._limits: dict[str, int] = {}
+        self._permits: dict[str, StoredPermit] = {}
+        self._last_turn = 0
         self._corrections: list[CorrectionRecord] = []
         self._owed: dict[tuple[str, str, str], Taken] = {}
         self._swept_at = self._pruned_at = self._marked_at = float("-inf")
@@ -86,7 +89,7 @@ class Tables:
             self._owe(row.key.run, "on_pause_requested", str(row.key))
 
     def _owe(self, run: str, payload: str, attempt: str = "") -> None:
-        """Hooks are to be told, in a pipeline that has any."""
+        """Record a hook call to be made, in a pipeline that has any hooks."""
         if self._runs[run].plan.hooks:
             self._owed.setdefault((run, payload, attempt), Taken())
 

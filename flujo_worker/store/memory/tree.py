@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Collection, Iterator
+from typing import Final
 
 from flujo_client.address import AttemptKey
-from flujo_worker.store.memory.rows import StoredAttempt
+from flujo_client.contract.envelope import Envelope
+from flujo_worker.domain.values import ChildRunRow, ScopeRow
+from flujo_worker.ports import FanOutPlace
+from flujo_worker.store.memory.rows import StoredAttempt, StoredRun, StoredScope
 from flujo_worker.store.memory.tables import Tables
 from flujo_worker.store.shared_rules import grace_s
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-
-    from flujo_client.contract.envelope import Envelope
-    from flujo_worker.domain.values import ChildRunRow, ScopeRow
-    from flujo_worker.ports import FanOutPlace
-    from flujo_worker.store.memory.rows import StoredRun, StoredScope
 
 JOIN: Final = "join"
 
@@ -141,7 +137,7 @@ class TreeInMemory(Tables):
         return max(closed or ended, default=scope.opened_at)
 
     def _take(self, run: str, fan_out: str, lane: int) -> str | None:
-        """Return the lane to the next branch that is held; tell its first attempt's key."""
+        """Pass the lane to the next branch that is held; return its first attempt's key."""
         for scope in self._children_of(run, fan_out):
             held = next((row for row in self._rows_at[run, scope.address] if row.is_held), None)
             if scope.is_open and held is not None:

@@ -25,6 +25,7 @@ from flujo_worker.store.postgres.entities import (
     ScopeUpdate,
 )
 from flujo_worker.store.postgres.make_entities import (
+    as_text,
     checkpoint,
     correction,
     ended_attempt,
@@ -34,6 +35,7 @@ from flujo_worker.store.postgres.make_entities import (
     new_child_run,
     new_scope,
     scope_update,
+    shown,
 )
 from flujo_worker.store.shared_rules import grace_s, held_branches, published
 
@@ -44,6 +46,18 @@ if TYPE_CHECKING:
 
     from flujo_client.contract.outcome import Event, Usage
     from flujo_worker.domain.values import AttemptReport, BranchClosed, Decision, SlotReleased
+
+
+def bind_deferral(key: str, fence: int, delay_s: float, event: Event | None) -> dict[str, Any]:
+    """Return the parameters of `defer.sql`."""
+    return {
+        "key": key,
+        "fence": fence,
+        "delay_s": delay_s,
+        "name": event and as_text(event.name),
+        "level": event and event.level,
+        "data": event and shown(event.data),
+    }
 
 
 def bind_decision(decision: Decision) -> dict[str, Any]:
@@ -84,7 +98,7 @@ def bind_corrections(notices: Sequence[AttemptReport]) -> dict[str, Any]:
 
 
 def bind_settlement(notice: AttemptReport) -> dict[str, Any]:
-    """Return the parameters of `settle.sql` for an outcome that is merged. A lost attempt may have spent, and keeps what it holds."""
+    """Return the parameters of `settle.sql` for an outcome that is merged. A lost attempt may have spent, and retains its reservation."""
     envelope, outcome = notice.envelope, notice.outcome
     return {
         **bind_spend(envelope.ticket.run, envelope.key, notice.fence, outcome.usage, notice.claimed_at),
@@ -111,7 +125,7 @@ def bind_usage(usage: Usage) -> dict[str, Any]:
 
 
 def told(decision: Decision) -> Sequence[Event]:
-    """Return the lines that a decision adds to the story."""
+    """Return the events that a decision adds."""
     return (*decision.notice.outcome.events, *decision.events)
 
 

@@ -1,4 +1,4 @@
-"""Large values in Postgres: each under its digest, those in parts as manifests beside the parts that they share (ADR 6)."""
+"""Large values in Postgres: each under its digest, those in parts as manifests beside the parts that they share (ADR 5)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Recent:
     as one of them is. Safe for several threads.
 
     Args:
-        most: bytes that may be kept.
+        most: bytes that may be stored.
     """
 
     def __init__(self, most: int = MOST_BYTES) -> None:
@@ -112,7 +112,7 @@ class Blobs:
         self._recent.add(blobs)
 
     def _missing(self, bodies: dict[str, bytes], shared: set[str]) -> set[str]:
-        """Store bodies, or tell what is missing of what they share."""
+        """Store bodies, or return which shared ones are missing."""
         parameters = {"digests": list(bodies), "bodies": list(bodies.values()), "shared": list(shared)}
         return {row["digest"] for row in self._rows("store_blobs", parameters)}
 

@@ -47,7 +47,7 @@ def bind_reservations(to_reserve: Sequence[Reservation]) -> dict[str, Any]:
 def claim_limited(
     connection: psycopg.Connection[dict[str, Any]], parameters: Mapping[str, Any]
 ) -> dict[str, Any] | None:
-    """Claim and reserve, in a transaction of its own: first all locks, then what is judged by them.
+    """Claim and reserve, in a separate transaction: first all locks, then what is decided under them.
 
     Raises:
         BudgetNotOpened: a budget has no row, so there was nothing to hold.
@@ -59,7 +59,7 @@ def claim_limited(
 
 
 def over(row: Mapping[str, Any], to_reserve: Sequence[Reservation]) -> Fault | None:
-    """Why a claim was not granted what it asked for, from a row of `claim_limited.sql`."""
+    """Return why a claim was not granted what it asked for, from a row of `claim_limited.sql`."""
     if row["is_granted"]:
         return None
     requested = {each.scope: each.requested for each in to_reserve}

@@ -79,14 +79,14 @@ def read_claims(requests: Sequence[ClaimRequest], answers: Sequence[Sequence[Row
 
 
 def is_groupable(decision: Decision) -> bool:
-    """Tell whether a decision may be merged in a group: it moves its own scope alone, and touches no other branch."""
+    """Return whether a decision may be merged in a group: it moves its own scope alone, and touches no other branch."""
     end = decision.branch_end
     spreads = len(decision.moves) > 1 or decision.opens or decision.child_run or decision.fan_out or decision.lane_left
     return not (spreads or decision.answers or (end is not None and end.aborts))
 
 
 def is_mergeable_alone(decision: Decision) -> bool:
-    """Tell whether one statement merges a decision that goes in no group."""
+    """Return whether one statement merges a decision that goes in no group."""
     return decision.notice.envelope.ticket.limits is None and decision.lane_left is None
 
 
@@ -107,7 +107,7 @@ def call_merges(decisions: Sequence[Decision]) -> list[Call]:
 
 
 def call_corrections(decisions: Sequence[Decision]) -> list[Call]:
-    """Return what keeps the corrections of a group. Who repairs nothing never touches the ledger."""
+    """Return what stores the corrections of a group. Without repairs the ledger is never touched."""
     notices = [each.notice for each in decisions]
     repairs = any(each.outcome.corrections for each in notices)
     return [("record_corrections", bind_corrections(notices))] if repairs else []
@@ -142,7 +142,7 @@ def bind_merges(decisions: Sequence[Decision]) -> dict[str, Any]:
 
 
 def read_merges(decisions: Sequence[Decision], answers: Sequence[Sequence[Row]]) -> list[Committed | None]:
-    """Tell which decisions were merged, in their order."""
+    """Return which decisions were merged, in their order."""
     if not is_groupable(decisions[0]):
         [(is_merged, taken, claimed_at)] = answers[0]
         return [_committed(claimed_at, taken) if is_merged == b"t" else None]

@@ -1,7 +1,7 @@
 """Claims and merges of many attempts with one statement: what comes while a statement is under way goes next, as one group.
 
 No timer: a request that comes alone goes at once. A group answers only for what it took or merged. `None` means no answer: ask the store alone, which
-waits for locks and for Postgres, tells why not, and knows what to make of an answer that was lost.
+waits for locks and for Postgres, reports why not, and knows what to make of an answer that was lost.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ LARGEST: Final = 64
 HEAVIEST: Final = 1_000_000
 """How many rows a group has at most, and how many bytes, unless one alone has more."""
 SUSPECT_S: Final = 60.0
-"""How long a pipeline goes without groups after one of its attempts could not be bound or was refused as an error."""
+"""How long a pipeline is excluded from groups after one of its attempts could not be bound or was refused as an error."""
 AGAIN_S: Final = (0.005, 0.02, 0.05)
 """How long a claim that was left out waits for each of its next groups: mostly its row was just being marked as sent."""
 
@@ -69,7 +69,7 @@ class GroupedLedger:
         url: a libpq connection string. It holds two connections, one for claims and one for merges, and two more once there are limits:
             who is under none never waits for a budget.
         prepare: whether statements may be prepared, on connections that have a session of their own.
-        is_alone: tells whether the caller is the only one who could ask: then it waits for no one.
+        is_alone: returns whether the caller is the only one who could ask: then it waits for no one.
     """
 
     def __init__(self, url: str, *, prepare: bool = True, is_alone: Callable[[], bool] = lambda: False) -> None:
@@ -94,13 +94,13 @@ class GroupedLedger:
         self._merges.connection.open()
 
     async def close(self) -> None:
-        """Leave what is under way without an answer."""
+        """Leave requests that are under way without an answer."""
         for connection in self.connections:
             await connection.close()
 
     @property
     def is_ready(self) -> bool:
-        """Tell whether groups are answered now."""
+        """Return whether groups are answered now."""
         return self._claims.connection.is_ready and self._merges.connection.is_ready
 
     async def claim(
@@ -161,9 +161,9 @@ class Groups(Generic[Q, A]):
 
     Args:
         connection: executes it.
-        call: gives its statements with their parameters.
-        read: gives the answer to each request, from the rows of each statement.
-        is_alone: tells whether no one else could ask now.
+        call: returns its statements with their parameters.
+        read: returns the answer to each request, from the rows of each statement.
+        is_alone: returns whether no one else could ask now.
         again_s: how many seconds a request that a group left out waits for each of its next groups, before it has no answer.
     """
 

@@ -1,4 +1,4 @@
-"""The health check's part of the store: facts out of one snapshot, and the report of each slot of time kept once.
+"""The health check's part of the store: facts out of one snapshot, and the report of each slot of time stored once.
 
 It reads what others write and locks none of it; it decides nothing.
 """
@@ -35,14 +35,14 @@ class HealthInPostgres(RetryingPool):
         every_s: float,
         keep: int,
     ) -> HealthReport | None:
-        """Read the facts, have a report made of them, and keep it; None when this slot has its report, or it is being made.
+        """Read the facts, have a report made of them, and store it; None when this slot has its report, or it is being made.
 
         Args:
             aros: the parameters of `aros.sql`.
             machine: those of `machine.sql`.
             make: makes the report; called inside the transaction.
             every_s: seconds that a slot is long.
-            keep: how many reports are kept.
+            keep: how many reports are retained.
 
         Raises:
             StoreError: a statement took longer than `LONGEST_S`.
@@ -71,7 +71,7 @@ def _bounded(
     act: Callable[[psycopg.Connection[dict[str, Any]]], HealthReport | None],
     connection: psycopg.Connection[dict[str, Any]],
 ) -> HealthReport | None:
-    """Postgres is not away when it breaks off a statement that takes too long, so that is not tried again."""
+    """Run `act` without retrying a statement that Postgres cancelled for its duration: Postgres is not away then."""
     try:
         return act(connection)
     except psycopg.errors.QueryCanceled as error:

@@ -1,4 +1,4 @@
-"""The hooks' part of the store on Postgres: calls that are owed, and a run as its result is made of it."""
+"""The hooks' part of the store on Postgres: calls that are pending, and a run as its result is made of it."""
 
 from __future__ import annotations
 

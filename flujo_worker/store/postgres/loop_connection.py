@@ -118,7 +118,7 @@ class LoopConnection:
         self._connection = connection
         pgconn = self._pgconn
         pgconn.enter_pipeline_mode()
-        self._socket = pgconn.socket  # libpq forgets it when the connection is lost, and the loop must be told
+        self._socket = pgconn.socket  # libpq forgets it when the connection is lost, and the loop must unregister it
         self._loop.add_reader(self._socket, self._readable)
         if self._prepares:
             for name in (self._settings, *self._names):
@@ -189,7 +189,7 @@ class LoopConnection:
             answered(error or self._rows[1 if self._prepares else 0 :])  # the settings' answer comes first
 
     def _drop(self, error: psycopg.Error) -> None:
-        """Give the connection up; callers that wait for an answer get this error."""
+        """Close the connection; callers that wait for an answer get this error."""
         self.is_ready = False
         connection, self._connection = self._connection, None
         if connection is not None:

@@ -171,7 +171,7 @@ def shown(tree: Any) -> str:
 
 
 def as_text(text: str) -> str:
-    """Text that a text column takes, whatever is in it."""
+    """Return text that a text column accepts, whatever is in it."""
     return storable_text(text)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from flujo_client.contract.code_difference import CodeOnRecord
 from flujo_client.contract.run_state import RunState
 from flujo_client.serial import stored
 from flujo_worker.store.postgres.make_entities import shown
@@ -33,6 +34,14 @@ class PlanMovesInPostgres(RetryingPool):
 
     def note_build(self, fingerprint: str, build: str) -> None:
         self._do("note_build", {"fingerprint": fingerprint, "build": build})
+
+    def code_on_record(self, run: str, fingerprint: str) -> CodeOnRecord:
+        parameters = {"run": run, "fingerprint": fingerprint}
+
+        def read(connection: psycopg.Connection[dict[str, Any]]) -> CodeOnRecord:
+            return CodeOnRecord.of_rows(execute(connection, "code_on_record", parameters, home=CLIENT).fetchall())
+
+        return self._with_retry(read)
 
 
 def _read(connection: psycopg.Connection[dict[str, Any]], run: str) -> RunState | None:

@@ -1,7 +1,7 @@
 """A pool of connections that is patient.
 
 What fails because Postgres is away, read-only after a failover, or chose this statement to break a deadlock is tried again until it is
-taken. So every act must be one that may be said twice.
+taken. So every operation must be safe to repeat.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class RetryingPool:
         self._pool.close(timeout=2)
 
     def _with_retry(self, act: Callable[[psycopg.Connection[dict[str, Any]]], T]) -> T:
-        """Do one act on a connection, again and again while Postgres is away."""
+        """Do one operation on a connection, retrying while Postgres is away."""
         wait, is_first = 0.02, True
         while True:
             try:

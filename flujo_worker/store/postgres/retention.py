@@ -23,7 +23,7 @@ class RetentionInPostgres(RetryingPool):
     def begin_pruning(self, every_s: float) -> bool:
         return bool(self._rows("begin_pruning", {"every_s": every_s}))
 
-    def prune_runs(self, rules: Sequence[KeepRule], limit: int) -> list[str]:
+    def prune_runs(self, rules: Sequence[KeepRule], limit: int, *, is_summarized: bool = False) -> list[str]:
         parameters = _bind(rules) | {"limit": limit}
 
         def prune(connection: psycopg.Connection[dict[str, Any]]) -> list[str]:
@@ -31,7 +31,7 @@ class RetentionInPostgres(RetryingPool):
                 held = {"runs": _ids(execute(connection, "hold_aged_runs", parameters))}
                 if not held["runs"] or _missed(execute(connection, "mark_blobs", held)):
                     return []
-                gone = _ids(execute(connection, "prune_runs", held))
+                gone = _ids(execute(connection, "prune_runs", held | {"is_summarized": is_summarized}))
                 execute(connection, "prune_budgets", {"runs": gone})
                 return gone
 
@@ -41,6 +41,9 @@ class RetentionInPostgres(RetryingPool):
         """Count the runs that `prune_runs` would delete, without their child runs: by pipeline and how they ended."""
         rows = self._rows("count_aged_runs", _bind(rules) | {"limit": MOST})
         return {(row["pipeline"], row["status"]): row["runs"] for row in rows}
+
+    def prune_summaries(self, older_s: float, limit: int) -> None:
+        self._do("prune_summaries", {"older_s": older_s, "limit": limit})
 
     def sweep_blobs(self, limit: int, *, every_s: float, unused_s: float) -> bool:
         self._do("begin_marking", {"every_s": every_s, "unused_s": unused_s})
@@ -74,5 +77,5 @@ def _ids(cursor: psycopg.Cursor[dict[str, Any]]) -> list[str]:
 
 
 def _missed(cursor: psycopg.Cursor[dict[str, Any]]) -> int:
-    """How many large values could not be marked: what a fork took over must not be unused once its first run is gone."""
+    """Return how many large values could not be marked: what a fork took over must not be unused once its first run is gone."""
     return sum(row["missed"] for row in cursor.fetchall())

@@ -4,7 +4,7 @@ In a file a parameter is written `%(name)s`, and may be there several times. Pos
 numbers too, but remembers that only for short statements, and ours that merges a tree is longer; reading it each time cost a
 millisecond.
 
-What several statements say in the same words is a file of `sql/parts/`; the line `-- include <name>` stands for it.
+Text that several statements share is a file of `sql/parts/`; the line `-- include <name>` stands for it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How an operator tells workers to stop, and sees that they have."""
+"""How an operator stops workers, and sees that they have stopped."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class StopRequests(RetryingPool):
     """Requests to stop, in the workers' rows."""
 
     def request(self, names: Collection[str]) -> list[str]:
-        """Tell the live workers that have one of these ids, or are on one of these hosts, to stop in order; return their ids."""
+        """Ask the live workers that have one of these ids, or are on one of these hosts, to stop in order; return their ids."""
         return sorted(row["id"] for row in self._rows("request_stop", {"names": list(names)}))
 
     def still_alive(self, ids: Collection[str]) -> list[str]:

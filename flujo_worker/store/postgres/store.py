@@ -36,9 +36,11 @@ from flujo_worker.ports import (
     publish_nothing,
 )
 from flujo_worker.store.migrate import migrations
+from flujo_worker.store.postgres.admission import AdmissionInPostgres
 from flujo_worker.store.postgres.bind import (
     bind_corrections,
     bind_decision,
+    bind_deferral,
     bind_lane_left,
     bind_settlement,
     bind_spend,
@@ -55,12 +57,13 @@ from flujo_worker.store.postgres.budgets import (
 from flujo_worker.store.postgres.health import HealthInPostgres
 from flujo_worker.store.postgres.hook_calls import HookCallsInPostgres
 from flujo_worker.store.postgres.make_entities import as_text, shown
+from flujo_worker.store.postgres.permits import PermitsInPostgres
 from flujo_worker.store.postgres.plan_moves import PlanMovesInPostgres
 from flujo_worker.store.postgres.retention import RetentionInPostgres
 from flujo_worker.store.postgres.statements import CLIENT, UNDONE, execute
 from flujo_worker.store.postgres.tree import TreeInPostgres, read_envelopes
 from flujo_worker.store.rows import plan_of, reply_of
-from flujo_worker.store.shared_rules import MAX_FORKS, SUSPECT_AFTER
+from flujo_worker.store.shared_rules import HANDED_BACK_OFTEN, MAX_FORKS, SUSPECT_AFTER
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -78,7 +81,15 @@ DAYS_AHEAD = 2, 7
 """The days from today on for which partitions of events are made, before they come; what falls through is in the default one."""
 
 
-class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres, PlanMovesInPostgres, RetentionInPostgres):
+class PostgresStore(
+    TreeInPostgres,
+    HealthInPostgres,
+    HookCallsInPostgres,
+    PlanMovesInPostgres,
+    AdmissionInPostgres,
+    RetentionInPostgres,
+    PermitsInPostgres,
+):
     """The worker's way to Postgres.
 
     Args:
@@ -109,7 +120,14 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres, PlanM
             "old": old,
             "keys": sorted(held),
         }
-        return {row["key"] for row in self._rows("register_worker", parameters)}
+
+        def register(connection: psycopg.Connection[dict[str, Any]]) -> set[str]:
+            with connection.transaction():
+                if held:
+                    execute(connection, "hold_limits_of", parameters)
+                return {row["key"] for row in execute(connection, "register_worker", parameters)}
+
+        return self._with_retry(register)
 
     def renew(self, worker: str, lease_s: float, held: Mapping[str, int]) -> Renewal | None:
         parameters = {"id": worker, "lease_s": lease_s, "keys": list(held), "fences": list(held.values())}
@@ -121,7 +139,12 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres, PlanM
         return {row["key"] for row in self._rows("release_unowned", parameters)}
 
     def hand_back(self, worker: str, keys: Collection[str]) -> set[str]:
-        return {row["key"] for row in self._rows("hand_back", {"worker": worker, "keys": sorted(keys)})}
+        parameters = {"worker": worker, "keys": sorted(keys), "often": HANDED_BACK_OFTEN}
+        return {row["key"] for row in self._rows("hand_back", parameters)}
+
+    def announce_stop(self, worker: str) -> None:
+        """Record that a worker takes no more work."""
+        self._do("request_stop", {"names": [worker]})
 
     def deregister_worker(self, worker: str) -> None:
         self._do("deregister_worker", {"id": worker})
@@ -232,18 +255,24 @@ class PostgresStore(TreeInPostgres, HealthInPostgres, HookCallsInPostgres, PlanM
         parts = [stored_safely(each.to_tree()) for each in versions]
         self._do("store_code", {"digests": [each.digest for each in versions], "parts": parts})
 
+    def store_code_of_steps(self, fingerprint: str, steps: Mapping[str, CodeVersion]) -> None:
+        versions = {each.digest: each for each in steps.values()}
+        parameters = {
+            "digests": list(versions),
+            "parts": [stored_safely(each.to_tree()) for each in versions.values()],
+            "texts": [stored_safely(dict(each.texts)) for each in versions.values()],
+            "fingerprint": fingerprint,
+            "paths": list(steps),
+            "versions": [each.digest for each in steps.values()],
+        }
+        self._do("store_code_of_steps", parameters)
+
     def code(self, digests: Collection[str]) -> dict[str, CodeVersion]:
         rows = self._rows("code", {"digests": list(digests)})
         return {row["digest"]: CodeVersion.from_tree(orjson.loads(row["parts"])) for row in rows}
 
     def defer(self, key: str, fence: int, delay_s: float, event: Event | None = None) -> bool:
-        parameters = {"key": key, "fence": fence, "delay_s": delay_s}
-        parameters |= {
-            "name": event and as_text(event.name),
-            "level": event and event.level,
-            "data": event and shown(event.data),
-        }
-        return bool(self._rows("defer", parameters))
+        return bool(self._rows("defer", bind_deferral(key, fence, delay_s, event)))
 
     def postpone(self, key: str, delay_s: float) -> None:
         self._do("postpone", {"key": key, "delay_s": delay_s})
@@ -386,7 +415,7 @@ class _Rest(NamedTuple):
 def _conclude(
     connection: psycopg.Connection[dict[str, Any]], parameters: Mapping[str, Any], rest: _Rest
 ) -> dict[str, Any] | None:
-    """Merge. What goes with it needs a transaction around it: it is kept with the merge or not at all."""
+    """Merge. What goes with it needs a transaction around it: it is stored with the merge or not at all."""
     with connection.transaction() if rest.also or rest.settled else nullcontext():
         row = execute(connection, "conclude", parameters).fetchone()
         merged = row if row and row["merged"] else None
@@ -424,7 +453,7 @@ def _read_claim(row: Mapping[str, Any] | None, asked: Mapping[str, Any]) -> Clai
 
 
 def _is_mine(row: Mapping[str, Any], worker: str) -> bool:
-    """Tell whether the claim had been applied and its answer was lost: the caller, who runs no second copy, may continue under that fence."""
+    """Return whether the claim had been applied and its answer was lost: the caller, who runs no second copy, may continue under that fence."""
     return bool(row["was"] == "running" and row["holder"] == worker)
 
 
@@ -443,7 +472,7 @@ def _refusal(row: Mapping[str, Any], reference: str | None) -> Refusal:
 
 
 def _read_verdict(row: Mapping[str, Any] | None, decision: Decision) -> Verdict:
-    """Why nothing was merged. The same end under the same claim is this very outcome: only its holder could close it so."""
+    """Return why nothing was merged. The same end under the same claim is this same outcome: only its holder could close it so."""
     close, notice = decision.close, decision.notice
     if row is None:
         return "stale"

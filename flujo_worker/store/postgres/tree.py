@@ -75,13 +75,13 @@ class TreeInPostgres(RetryingPool):
         return [row["id"] for row in self._rows("stranded", {"limit": limit})]
 
     def _lane(self, run: str, branch: str) -> tuple[str | None, str | None]:
-        """Who closed a branch, and the first attempt of the sibling that got its lane."""
+        """Return who closed a branch, and the first attempt of the sibling that got its lane."""
         rows = self._rows("lane", {"run": run, "branch": branch})
         return (rows[0]["closed_by"], rows[0]["taken"]) if rows else (None, None)
 
 
 def read_envelopes(rows: Iterable[Mapping[str, Any]], damaged: Damaged) -> list[tuple[Mapping[str, Any], Envelope]]:
-    """Rebuild envelopes, each with its row; `damaged` is told of those that cannot be read."""
+    """Rebuild envelopes, each with its row; `damaged` gets those that cannot be read."""
     found = []
     for row in rows:
         try:
@@ -96,7 +96,7 @@ def _log(_run: str, _key: str, _fence: int | None, error: Unreadable) -> None:
 
 
 def _signal_join(connection: psycopg.Connection[dict[str, Any]], parameters: Mapping[str, Any]) -> bool:
-    """Make the join's row, and tell whether it was made; one way to Postgres and back."""
+    """Make the join's row, and return whether it was made; one round trip to Postgres."""
     with connection.transaction(), connection.pipeline():
         execute(connection, "hold_fan_out", parameters)
         return execute(connection, "signal_join", parameters).fetchone() is not None

@@ -1,4 +1,4 @@
--- A run comes under another plan, with all that is open; its rows are locked, and stand where that was judged. Messages that are out name the
+-- A run comes under another plan, with all that is open; its rows are locked, and as they were when that was decided. Messages that are out name the
 -- old plan and claim nothing any more, so what they asked for is to be published again. Every open scope gets another version: whatever was
 -- decided under the old plan, and is not committed yet, is refused.
 WITH open AS (

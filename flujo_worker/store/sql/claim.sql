@@ -1,4 +1,4 @@
--- Take an attempt: raise its fence, or say why not. One statement, answered either way.
+-- Take an attempt: raise its fence, or return why not. One statement, with an answer in both cases.
 -- A suspect may still look like running under a dead worker: its sweep has published it and is about to commit that.
 WITH claimed AS (
 -- include claimed

@@ -1,5 +1,5 @@
--- Claims of attempts that nobody has had before or that were sent again, all that came while the last such statement was under way. The
--- conditions are those of claim.sql in a shared room; only what was taken is answered, and claim.sql tells why the rest was not.
+-- Claims of attempts that no one has had before or that were sent again, all that came while the last such statement was under way. The
+-- conditions are those of claim.sql in a shared room; only what was taken is answered, and claim.sql reports why the rest was not.
 -- Lock first, then write: see conclude_many.sql. A claim locks its run only where it begins it.
 WITH asked AS (
     SELECT unnest(%(key)s::text[]) AS key, unnest(%(worker)s::text[]) AS worker,

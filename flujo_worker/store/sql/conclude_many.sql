@@ -1,7 +1,7 @@
 -- The merges of ordinary steps, or of steps that close their branch, whose outcomes came while the last such statement was under way. What
 -- each of them promises is what conclude.sql promises.
--- Lock first, then write. Each decision gets the lock of its attempt, then of its scope, then of its run, or is left out, and nobody
--- answers for it: conclude.sql tells why, and waits for locks where this one skips them. So a group waits for nobody, cannot be part of
+-- Lock first, then write. Each decision gets the lock of its attempt, then of its scope, then of its run, or is left out, and no one
+-- answers for it: conclude.sql reports why, and waits for locks where this one skips them. So a group waits for no one, cannot be part of
 -- a deadlock, and no decision undoes another one. What has all its locks is written, and nothing after the locks asks any more
 -- whether it may be.
 -- A run that ends is locked as an UPDATE locks it. If another decision of the group belongs to the same run, that one is left out.

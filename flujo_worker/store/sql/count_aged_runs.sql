@@ -1,4 +1,4 @@
--- How many runs are kept no longer, by pipeline and how they ended; without their child runs.
+-- How many runs have passed their retention, by pipeline and how they ended; without their child runs.
 WITH
 -- include aged_runs
 

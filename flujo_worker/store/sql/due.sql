@@ -1,5 +1,5 @@
 -- Rows to publish, marked in the transaction that sends them: dying in between only doubles. No count can overflow, for one row
--- that is damaged must not keep all the others from being published.
+-- that is damaged must not prevent all the others from being published.
 --   ready   due by its own clock: a tail that died, a backoff, a timer
 --   lost    its worker's lease is over (only when the caller may judge); one that is poison is left to poisoned.sql
 --   epoch   sent before the broker's present epoch began: Redis was wiped
@@ -9,7 +9,7 @@ WITH due AS (
         CASE a.status WHEN 'ready' THEN 'ready' WHEN 'running' THEN 'lost'
             ELSE CASE WHEN a.sent_at < to_timestamp(%(epoch_start)s) THEN 'epoch' ELSE 'gone' END END AS why
     FROM flujo_attempts a JOIN flujo_runs r ON r.id = a.run_id
-    WHERE a.ended_at IS NULL AND a.available_at >= (SELECT live_since FROM flujo_sweeps)
+    WHERE a.ended_at IS NULL AND a.available_at >= (SELECT live_since FROM flujo_sweeps) AND a.available_at < now() + interval '100 years'
       AND r.ended_at IS NULL AND r.status <> 'parked' AND r.cancel_requested_at IS NULL
       AND (r.deadline_at IS NULL OR r.deadline_at > now())
       AND (
@@ -55,7 +55,7 @@ story AS (
 )
 SELECT m.why, m.key, m.address, m.step, m.number, m.kind, m.queue, m.guidance,
        s.version, s.output AS input, s.context, s.lanes::text, s.metadata ->> 'flujo.code' AS code,
-       r.id AS run, r.reference, r.fingerprint, r.queue AS run_queue, r.priority, r.tenant, r.trace_parent, r.root, r.aros::text, r.settings::text, r.limits::text,
+       r.id AS run, r.reference, r.fingerprint, r.queue AS run_queue, r.priority, r.tenant, r.trace_parent, r.root, r.aros::text, r.settings::text, r.limits::text, r.gates IS NOT NULL AS is_gated,
        extract(epoch FROM r.deadline_at)::float8 AS deadline
 FROM marked m
 LEFT JOIN flujo_scopes s ON s.run_id = m.run_id AND s.address = m.address

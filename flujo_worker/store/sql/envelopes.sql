@@ -1,7 +1,7 @@
 -- What an envelope is rebuilt from; it is never stored. JSON comes as text, so that each row is read for itself.
 SELECT a.key, a.address, a.step, a.number, a.kind, a.queue, a.guidance,
        s.version, s.output AS input, s.context, s.lanes::text, s.metadata ->> 'flujo.code' AS code,
-       r.id AS run, r.reference, r.fingerprint, r.queue AS run_queue, r.priority, r.tenant, r.trace_parent, r.root, r.aros::text, r.settings::text, r.limits::text,
+       r.id AS run, r.reference, r.fingerprint, r.queue AS run_queue, r.priority, r.tenant, r.trace_parent, r.root, r.aros::text, r.settings::text, r.limits::text, r.gates IS NOT NULL AS is_gated,
        extract(epoch FROM r.deadline_at)::float8 AS deadline
 FROM flujo_attempts a
 LEFT JOIN flujo_scopes s ON s.run_id = a.run_id AND s.address = a.address

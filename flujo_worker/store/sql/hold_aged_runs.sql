@@ -1,6 +1,6 @@
--- Ended runs that are kept no longer, each with all its child runs, held so that nobody begins another child run or a fork of one meanwhile.
+-- Ended runs that have passed their retention, each with all its child runs, held so that no one begins another child run or a fork of one meanwhile.
 -- The rule for a pipeline goes before the rule for all; a family is as old as the youngest in it, and kept as its first run says. As many
--- families as have so many runs together, and at least one. Runs that somebody else holds are left out, and with them their families.
+-- families as have so many runs together, and at least one. Runs that someone else holds are left out, and with them their families.
 WITH
 -- include aged_runs
 ,

@@ -1,4 +1,4 @@
--- What is about to be reserved or settled, held, so that the next statement sees it as it stands. A run that ends gives back all it holds.
+-- What is about to be reserved or settled, held, so that the next statement sees its current state. A run that ends gives back all it holds.
 -- Locks in the one order, whoever asks: reservations, by attempt and name → budgets, by name.
 WITH holder AS (
     SELECT r.key FROM unnest(%(ended)s::text[]) AS e (run) CROSS JOIN LATERAL (

@@ -1,4 +1,4 @@
--- What a claim under limits judges by, held, so that the next statement sees it as it stands.
+-- What a claim under limits judges by, held, so that the next statement sees its current state.
 -- Fewer rows than budgets: one has no row yet, and nothing is claimed before whoever asks has made it.
 -- Locks in the one order: attempt → its reservations → budgets, by name.
 WITH attempt AS MATERIALIZED (SELECT a.key FROM flujo_attempts a WHERE a.key = %(key)s FOR UPDATE),

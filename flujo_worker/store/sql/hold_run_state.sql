@@ -1,4 +1,4 @@
--- Locks what a run stands at, in the one order: attempts → scopes, deepest first → run. Each part waits for the one before.
+-- Locks a run's current state, in the one order: attempts → scopes, deepest first → run. Each part waits for the one before.
 WITH attempts AS (
     SELECT key FROM flujo_attempts WHERE run_id = %(run)s::text AND ended_at IS NULL ORDER BY key FOR UPDATE
 ),

@@ -1,6 +1,6 @@
 -- Touch the large values that these runs refer to, and the parts that those are put together from, while a search for unused ones has not
 -- marked all. A manifest is `p`, a checksum of 64 characters and a JSON list that names parts as {"#": digest}. Gives how many it could not touch
--- because somebody else holds them: it waits for nobody, so it is asked again.
+-- because someone else holds them: it waits for no one, so it is asked again.
 WITH search AS (SELECT marking_since AS since FROM flujo_sweeps WHERE marked_to IS NOT NULL),
 run AS MATERIALIZED (SELECT r.id FROM search CROSS JOIN unnest(%(runs)s::text[]) AS r (id)),
 value (v) AS (

@@ -1,4 +1,4 @@
--- The oldest of each pipeline first: runs whose code nobody deploys any more must not hide the others behind the limit.
+-- The oldest of each pipeline first: runs whose code no one deploys any more must not hide the others behind the limit.
 SELECT id, reference, fingerprint FROM (
     SELECT id, reference, fingerprint, created_at,
            row_number() OVER (PARTITION BY reference, fingerprint ORDER BY created_at) AS place

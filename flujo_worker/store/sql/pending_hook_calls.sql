@@ -1,4 +1,4 @@
--- What hooks are still to be told, and nobody else is telling them. The oldest of each pipeline first: calls whose code nobody deploys
+-- The hook calls that are still to be made, and that no one else is making. The oldest of each pipeline first: calls whose code no one deploys
 -- any more must not hide the others behind the limit.
 SELECT run_id, payload, attempt, reference, fingerprint, root, losses, losses_alone FROM (
     SELECT c.tries + (c.worker IS NOT NULL)::int AS losses, c.losses_alone + (c.worker IS NOT NULL AND c.alone)::int AS losses_alone,

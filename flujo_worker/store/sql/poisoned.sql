@@ -1,5 +1,5 @@
 -- Attempts that were lost alone as often as is allowed, and are lost so once more. What was lost in company is never among them.
--- The last claim is closed under a fence of our own, so that nobody else concludes it. The row goes on naming the worker that
+-- The last claim is closed under a fence of our own, so that no one else concludes it. The row continues naming the worker that
 -- was lost: if whoever took it cannot close it, or never hears this answer, the next sweep takes it again.
 WITH taken AS (
     SELECT p.key FROM flujo_attempts p JOIN flujo_runs r ON r.id = p.run_id

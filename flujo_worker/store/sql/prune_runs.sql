@@ -1,11 +1,24 @@
--- Delete families of runs that hold_aged_runs.sql holds whole, with all that is theirs but their budgets. This statement sees child runs that were
--- begun before they were held and after that statement had looked. What is lost with a crash is deleted again, so nobody waits for the disk.
+-- Delete families of runs that hold_aged_runs.sql holds whole, with all that is theirs but their budgets; what they were is
+-- left in a row if asked for, with totals as in runs.sql. This statement sees child runs that were
+-- begun before they were held and after that statement had looked. What is lost with a crash is deleted again, so no one waits for the disk.
 WITH setting AS (SELECT set_config('synchronous_commit', 'off', true)),
 gone AS MATERIALIZED (
     SELECT f.id, r.created_at
     FROM setting CROSS JOIN flujo_runs r CROSS JOIN LATERAL flujo_family(r.id) AS f (id)
     WHERE r.id = ANY(%(runs)s::text[]) AND r.parent_run IS NULL
       AND NOT EXISTS (SELECT 1 FROM flujo_family(r.id) AS k (id) WHERE k.id <> ALL(%(runs)s::text[]) OFFSET 0)
+),
+summaries AS (
+    INSERT INTO flujo_deleted_runs (id, name, tenant, status, created_at, started_at, ended_at, parent_run, tokens, cost_usd)
+    SELECT r.id, r.name, r.tenant, r.status, r.created_at, r.started_at, r.ended_at, r.parent_run, coalesce(t.tokens, 0), coalesce(t.cost_usd, 0)
+    FROM gone JOIN flujo_runs r ON r.id = gone.id CROSS JOIN LATERAL (
+        SELECT sum(x.tokens)::bigint AS tokens, sum(x.cost_usd)::float8 AS cost_usd
+        FROM flujo_kin(r.id) k CROSS JOIN LATERAL (
+            SELECT sum(s.input_tokens + s.output_tokens) AS tokens, sum(s.cost_usd) AS cost_usd FROM flujo_spends s WHERE s.run_id = k
+        ) x
+    ) t
+    WHERE %(is_summarized)s::bool
+    ON CONFLICT (id) DO NOTHING
 ),
 reservations AS (
     DELETE FROM flujo_reservations v USING gone JOIN flujo_attempts a ON a.run_id = gone.id WHERE v.key = a.key
@@ -16,6 +29,6 @@ contexts AS (DELETE FROM flujo_contexts c USING gone WHERE c.run_id = gone.id),
 spends AS (DELETE FROM flujo_spends s USING gone WHERE s.run_id = gone.id),
 inputs AS (DELETE FROM flujo_inputs i USING gone WHERE i.run_id = gone.id),
 hook_calls AS (DELETE FROM flujo_hook_calls h USING gone WHERE h.run_id = gone.id),
--- Events are told by workers' clocks; a day is more than those differ.
+-- Events have the time of workers' clocks; a day is more than those differ.
 events AS (DELETE FROM flujo_events e USING gone WHERE e.run_id = gone.id AND e.at >= gone.created_at - interval '1 day')
 DELETE FROM flujo_runs r USING gone WHERE r.id = gone.id RETURNING r.id;

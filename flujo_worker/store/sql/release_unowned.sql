@@ -1,4 +1,4 @@
--- Attempts that point to this worker and that it does not work on: their outcome was refused or could not be told. Without a
+-- Attempts that point to this worker and that it does not work on: their outcome was refused or could not be reported. Without a
 -- worker they count as lost, so a sweep sends them again, or fails them when that has happened too often.
 WITH forgotten AS (
     SELECT key FROM flujo_attempts

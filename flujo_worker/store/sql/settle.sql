@@ -1,5 +1,5 @@
 -- What an attempt under limits has spent, once for each of its claims, and its reservation back once it is over. What the limit does
--- not cover is overrun. An attempt that is not over goes on under what it holds, and so does, until its run ends, one that was lost.
+-- not cover is overrun. An attempt that is not over continues under what it holds, and so does, until its run ends, one that was lost.
 -- All it changes was held by hold_budgets.sql before: what is booked is computed, so it must not be computed of rows that still move.
 WITH spent AS (
     INSERT INTO flujo_spends (key, fence, claimed_at, run_id, input_tokens, output_tokens, requests, cost_usd)

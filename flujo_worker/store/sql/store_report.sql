@@ -1,4 +1,4 @@
--- One report for each slot, and the newest of them all. If another was kept since this transaction's snapshot, Postgres breaks it off,
+-- One report for each slot, and the newest of them all. If another was stored since this transaction's snapshot, Postgres breaks it off,
 -- and it begins anew and finds that one.
 WITH old AS (
     DELETE FROM flujo_health_reports

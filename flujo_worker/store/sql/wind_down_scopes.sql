@@ -1,4 +1,4 @@
--- Deepest first, in the order everything locks scopes in: a parent's address is always shorter. Only the root keeps its context.
+-- Deepest first, in the order everything locks scopes in: a parent's address is always shorter. Only the root retains its context.
 WITH held AS (
     SELECT address FROM flujo_scopes WHERE run_id = %(run)s AND status = 'open'
     ORDER BY length(address) DESC, address FOR UPDATE

@@ -123,7 +123,8 @@ MERGES = "a0: &a0 {x: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [{','.join([f'*a{n - 1
         ("a: " + "9" * 5000, "too large a number"),
         ("a: 0x" + "f" * 9000, "too large a number"),
         ("a: 1e999", "too large a number"),
-        ("a: \x00", "this is not YAML"),
+        ("a: \x00", "1:4: Y-SYNTAX: this is not YAML: the control character U\\+0000"),
+        (b"a: b\nc: '\x7f'", "2:5: Y-SYNTAX: this is not YAML: the control character U\\+007F"),
         ("a: b\nc: \ud800", "2:4: Y-SYNTAX: this is half of a surrogate pair"),
         ('a: "\\ud800"', "this is not YAML"),
         ("<<: 3", "must name mappings"),
@@ -139,7 +140,7 @@ MERGES = "a0: &a0 {x: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [{','.join([f'*a{n - 1
         large("a: [" + "1," * 60_000 + "]", "more than 50,000 values"),
         large("\n".join(f"k{n}: 1" for n in range(60_000)), "more than 50,000 values"),
     ],
-    ids=range(31),
+    ids=range(32),
 )
 def test_what_is_refused(text, said):
     """SYS-30: in bounded time, whatever it is."""

@@ -96,6 +96,7 @@ def test_help_tells_every_command(name):
         "lens trace",
         "lens spans",
         "lens stats",
+        "lens evals",
         "lens watch",
         "lens from-file",
         "runs list",
@@ -148,6 +149,7 @@ def test_exit_codes(error, code):
     ("arguments", "said"),
     [
         (["nonsense"], "No such command 'nonsense'"),
+        (["valdate"], "No such command 'valdate'. Did you mean 'validate'?"),
         (["enqueue"], "Missing argument 'REFERENCE'"),
         (["enqueue", "a:b", "--metadata", "x"], "'x' must be written as key=value"),
         (["enqueue", "a:b", "--metadata", "=x"], "'=x' must be written as key=value"),
@@ -303,7 +305,7 @@ def test_status_waits_no_longer_than_it_is_told():
 
 @pytest.mark.parametrize(
     "command",
-    [["list"], ["show", "x"], ["get", "x"], ["trace", "x"], ["spans", "x"], ["watch", "x"], ["stats"]],
+    [["list"], ["show", "x"], ["get", "x"], ["trace", "x"], ["spans", "x"], ["watch", "x"], ["stats"], ["evals"]],
     ids=" ".join,
 )
 def test_lens_waits_no_longer_than_it_is_told(command):

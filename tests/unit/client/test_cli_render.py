@@ -175,6 +175,8 @@ def test_waits_are_told_with_their_reasons():
         wait("answer", None),
         wait("breaker", 30.0),
         wait("breaker", None),
+        wait("rate", None),
+        wait("limit", None) | {"limit": "crm", "at_once": 5, "in_use": 5},
         wait("retry", 1.2),
     ]
     waits += [wait("worker", 0.9), wait("worker", 5.0), wait("worker", None)]
@@ -185,6 +187,8 @@ def test_waits_are_told_with_their_reasons():
         "question open since +2.00 s",
         "waited 30.00 s for its model's breaker",
         "waits for its model's breaker since +2.00 s",
+        "waits for its model's rate limit since +2.00 s",
+        "waits for crm (5 of 5 in use) since +2.00 s",
         "waited 1.20 s to be tried again",
         "",
         "waited 5.00 s for a worker",
@@ -604,14 +608,25 @@ def test_services():
         "postgres": {"ok": True, "url": "postgresql://x", "error": None},
         "redis": {"ok": False, "url": "redis://y", "error": wrong},
         "schema": 1,
-        "workers": [],
+        "workers": [{"id": "w1", "slots": 9, "is_stopping": True}],
         "other_workers": 0,
         "backlog": {"ready": {"count": 1200, "oldest_s": 99.0}, "queued": {"count": 0, "oldest_s": 0.0}},
+        "waiting_runs": {"count": 7, "oldest_s": 5.0},
         "parked": [
-            {"reference": "m:a", "fingerprint": "0a1b", "build": None, "runs": 2, "is_pinned": False, "is_live": False},
-            {"reference": "m:p", "fingerprint": "2c3d", "build": "7", "runs": 1, "is_pinned": True, "is_live": False},
+            {"reference": "m:a", "fingerprint": "0a1b", "build": None, "runs": 2, "is_pinned": False, "change": None},
+            {
+                "reference": "m:p",
+                "fingerprint": "2c3d",
+                "build": "7",
+                "runs": 1,
+                "is_pinned": True,
+                "change": "flujo worker --build 7",
+            },
+            {"reference": "m:p", "fingerprint": "4d5e", "build": "8", "runs": 1, "is_pinned": True, "change": None},
         ],
         "owed_hooks": {"count": 3, "oldest_s": 7200.0},
+        "limits": [{"name": "crm", "at_once": 5, "in_use": 5, "waiting": 1}],
+        "breakers": [{"model": "openai:gpt-5", "state": "half_open", "since_s": 99.0}],
         "budgets": [BUDGET],
         "refused": {"count": 1300, "reasons": {"foreign": 100, "malformed": 1200}, "kept": 1000, "key": "x:letters"},
     }
@@ -623,12 +638,18 @@ def test_services():
                            x:letters 0 9
     schema         1
     workers        0       no run can continue without one
+    stopping       1       take no more work: w1
     ready          1,200   oldest 1 min
     queued         0
+    not admitted   7       oldest 5 s
     hooks pending  3       oldest 2 h
     parked         2       m:a 0a1b
     parked         1       m:p 2c3d, build 7: pinned, no live worker is known to
                            have that code
+                           → flujo worker --build 7
+    parked         1       m:p 4d5e, build 8: pinned, a worker of that build is up
+    limit                  crm: 5 of 5 in use, 1 attempt waiting
+    breaker                openai:gpt-5: half open for 1 min
     budget                 run:run_1: $0.2 of $0.5 spent, $0.1 reserved; 1,200 of
                            1,000 tokens spent, 200 too much
     """)
@@ -660,7 +681,7 @@ def test_keys_of_a_run():
     assert list(run_shape(run_of())) == [
         "id", "pipeline", "version", "reference", "fingerprint", "status", "reason", "tenant", "metadata", "created_at",
         "started_at", "ended_at", "deadline_at", "cancel_requested_at", "forked_from", "from_step", "duration_s", "tokens",
-        "cost_usd", "parent", "background", "retry_of",
+        "cost_usd", "parent", "background", "retry_of", "waits_for",
     ]  # fmt: skip
     assert (run_shape(run_of())["duration_s"], run_shape(run_of(ended_at=None))["duration_s"]) == (60.0, None)
 

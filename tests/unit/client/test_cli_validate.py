@@ -15,6 +15,7 @@ from flujo_client.blueprint.rules.table import RULES
 from flujo_client.cli.main import cli
 from flujo_client.errors import PipelineError
 from flujo_client.pipeline.nested import ImportStep
+from flujo_worker import make_agent_async
 
 SOUND = "steps: [{name: a, uses: 'broken_parts:echo'}]"
 WARNED = "agents: {spare: {model: test}}\n" + SOUND
@@ -36,6 +37,42 @@ def put(tmp_path, monkeypatch):
 
 def flujo(*arguments):
     return CliRunner().invoke(cli, ["validate", *arguments])
+
+
+class Own:
+    """An agent of a user's own, whose `model` may mean anything."""
+
+    model = "claude"
+
+    async def run(self, data):
+        return data
+
+
+CLAUDE, NAMELESS = make_agent_async("anthropic:claude-sonnet-4-5"), make_agent_async("gpt-4o")
+ASKS = Pipeline([Step("plan", agent=CLAUDE), Step("own", agent=Own())], name="asks")
+NAMES_NO_PROVIDER = Pipeline([Step("plan", agent=NAMELESS)])
+
+
+def test_a_model_made_in_python_needs_a_provider(put):
+    found = flujo("test_cli_validate:NAMES_NO_PROVIDER")
+    assert found.exit_code == 4
+    assert "V-A6: plan: model 'gpt-4o' does not name a provider" in found.stdout
+    assert "did you mean 'openai:gpt-4o'?" in found.stdout
+
+
+@pytest.mark.parametrize("target", ["test_cli_validate:ASKS", "letters.yaml"])
+def test_the_package_of_a_model_made_in_python_is_missed(put, monkeypatch, target):
+    """A warning: workers may have what is missing here. Where no agent could run at all, nothing is known about workers."""
+    put("steps: [{name: plan, uses: 'test_cli_validate:CLAUDE'}]")
+    monkeypatch.setitem(sys.modules, "anthropic", None)
+    found = flujo(target)
+    assert found.exit_code == 0
+    assert found.stdout == (
+        f"{target}: V-A9 (warning): plan: 'anthropic:claude-sonnet-4-5' needs the package 'anthropic', which is not installed here "
+        "(where workers run: pip install 'pydantic-ai-slim[anthropic]')\n"
+    )
+    monkeypatch.setitem(sys.modules, "pydantic_ai", None)
+    assert flujo(target).stdout == ""
 
 
 def test_every_finding_has_its_line(put):

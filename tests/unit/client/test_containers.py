@@ -368,3 +368,12 @@ def test_the_reference_lists_every_value_of_the_strategies():
 def test_every_container_is_public():
     kinds = {kind.__name__ for kind in SECTIONS.values()} | {"DynamicParallelRouterStep", "Transition"}
     assert kinds <= set(flujo_client.__all__)
+
+
+def test_a_console_shows_what_was_given_and_no_default():
+    step = Step("greet", str.upper, config=StepConfig(max_retries=3))
+    assert repr(step) == "Step(name='greet', agent=upper, config=StepConfig(max_retries=3))"
+    secret = object()
+    assert repr(Pipeline([Step("a", str), Step.parallel("p", {"b": Step("b", str)})], name="n", resources=secret)) == (
+        "Pipeline(steps=[Step(name='a', agent=str), ParallelStep(name='p', branches={'b': Step(name='b', agent=str)})], name='n')"
+    )

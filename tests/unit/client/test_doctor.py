@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from flujo_client.config.manager import Settings
-from flujo_client.contract.deployment import BrokerFacts, DatabaseFacts, ParkedPipeline
+from flujo_client.contract.deployment import BrokerFacts, DatabaseFacts, ParkedPlan
 from flujo_client.contract.records import WorkerRecord
 from flujo_client.health.doctor import Facts, diagnose, modules_asked_about, worst
 
@@ -25,6 +25,10 @@ BROKER = BrokerFacts("8.0", NOW, "noeviction", is_kept=True)
 
 def worker(*queues, slots=500, build="1.0", name="w"):
     return WorkerRecord(name, "host", 1, build, slots, datetime(2026, 1, 1, tzinfo=UTC), True, queues or OURS)
+
+
+def parked(*, is_pinned=False, is_live=False, build=None, reason=""):
+    return ParkedPlan("shop:p", "0a1b", build, 2, is_pinned, is_live, reason)
 
 
 def facts(*, settings=None, database=None, broker=None, **rest):
@@ -72,8 +76,24 @@ CASES = {
     ),
     "versions": ({"workers": (worker(build="0.9"),)}, "warning", "workers run version 0.9, here is 1.0", "same version"),
     "parked": (
-        {"database": {"parked": (ParkedPipeline("shop:p", "no module named 'shop'", 2),)}},
+        {"database": {"parked": (parked(reason="no module named 'shop'"),)}},
         "error", "2 runs of shop:p are parked: no module named 'shop'", "the runs then continue",
+    ),
+    "pinned": (
+        {"database": {"parked": (parked(is_pinned=True, build="blue"),)}},
+        "error", "2 runs of shop:p are pinned to code that no live worker is known to have: plan 0a1b, build blue",
+        "flujo worker --build blue, with that code; or flujo runs upgrade --pipeline shop:p",
+    ),
+    "pinned to code without a name": (
+        {"database": {"parked": (parked(is_pinned=True),)}},
+        "error", "known to have: plan 0a1b", "flujo worker, with that code; or flujo runs upgrade --pipeline shop:p",
+    ),
+    "pinned to code that is up": (
+        {"database": {"parked": (parked(is_pinned=True, build="blue", is_live=True, reason="it is pinned"),)}},
+        "error", "2 runs of shop:p are parked: it is pinned", "the runs then continue",
+    ),
+    "all stop": (
+        {"workers": (replace(worker(), is_stopping=True),)}, "warning", "no worker is running", "flujo up",
     ),
     "extra": (
         {"database": {"models": ("anthropic:claude", "test:x")}, "missing": frozenset(["anthropic"])},

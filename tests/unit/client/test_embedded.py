@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -17,13 +18,15 @@ from urllib.parse import parse_qs, urlsplit
 import psycopg
 import pytest
 import redis
+from click.testing import CliRunner
 from services import passable_folder
 
+from flujo_client.cli.main import cli
 from flujo_client.embedded import Embedded
 from flujo_client.embedded.state import Ownership
 from flujo_client.errors import ConfigurationError, ServiceUnreachable
 
-pytestmark = pytest.mark.services
+pytestmark = [pytest.mark.services, pytest.mark.installation]
 
 REPORT = """
 import json, sys
@@ -155,6 +158,17 @@ def test_another_process_joins_and_leaves_them_running(services):
     other.leave()
     assert postgres_answers(services.database_url)
     assert redis_answers(services.broker_url)
+
+
+def test_env_prints_where_they_are(services, monkeypatch):
+    monkeypatch.setenv("FLUJO_EMBEDDED_DIR", str(services.directory))
+    printed = CliRunner().invoke(cli, ["dev", "env"]).stdout
+    assert shlex.split(printed) == [
+        "export",
+        f"FLUJO_DATABASE_URL={services.database_url}",
+        "export",
+        f"FLUJO_BROKER_URL={services.broker_url}",
+    ]
 
 
 def test_a_second_start_in_the_same_process_joins_too(services):

@@ -18,7 +18,7 @@ from flujo_client.config.manager import Settings
 from flujo_client.embedded import Embedded, running
 from flujo_client.embedded.local import Fleet
 
-pytestmark = pytest.mark.services
+pytestmark = [pytest.mark.services, pytest.mark.installation]
 
 OWN = 0o711 if os.geteuid() == 0 else 0o700
 START = """

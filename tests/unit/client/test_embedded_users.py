@@ -15,7 +15,11 @@ from services import passable_folder
 
 from flujo_client.embedded import Embedded
 
-pytestmark = [pytest.mark.services, pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users")]
+pytestmark = [
+    pytest.mark.services,
+    pytest.mark.installation,
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users"),
+]
 
 NOBODY = 65534
 PROGRAM = """

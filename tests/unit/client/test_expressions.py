@@ -279,6 +279,11 @@ def test_numbers_stay_of_a_size_that_can_be_written(text):
         value_of(text, context=10**4300)
 
 
+@pytest.mark.parametrize("text", ["context * 3", "context + 1", "context - 1", "-context"])
+def test_a_whole_number_may_be_larger_than_any_float(text):
+    assert value_of(text, context=10**400) == eval(text, {"context": 10**400})
+
+
 def test_numbers_of_other_classes_are_numbers():
     assert value_of("context * 2 - output", context=Decimal("1.10"), previous_step=1) == Decimal("1.20")
     with pytest.raises(TemplateResolutionError, match="is not supported here"):

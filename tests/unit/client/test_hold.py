@@ -1,5 +1,6 @@
 """What is said to hold a run, and what would move it."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -57,3 +58,9 @@ def test_a_paused_run_waits_for_a_person():
 
 def test_a_run_at_work_is_not_held():
     assert hold_of(run("running"), [], []) is None
+
+
+def test_a_run_that_was_not_admitted_says_where_it_waits():
+    waiting = replace(run(), waits_for="limit 'crm': 5 of 5 places are taken")
+    assert hold_of(waiting, [WAITS], [worker("gpu")]).why == f"it waits for its admission, at {waiting.waits_for}"
+    assert "no worker" in hold_of(waiting, [WAITS], []).why

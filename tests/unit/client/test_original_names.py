@@ -59,7 +59,7 @@ def test_options_of_the_original_with_their_defaults_are_taken(options):
     ("options", "way_out"),
     [
         ({"persist_state": False}, "LocalEngine"),
-        ({"delete_on_completion": True}, "every run is kept"),
+        ({"delete_on_completion": True}, "every run is stored"),
         ({"enable_tracing": False}, "every run has a trace"),
         ({"backend": object()}, "flujo worker"),
         ({"state_backend": object()}, "FLUJO_DATABASE_URL"),

@@ -1,4 +1,4 @@
-"""Large values in parts: the same JSON and digest as in one piece, and what did not change is the same part (ADR 6)."""
+"""Large values in parts: the same JSON and digest as in one piece, and what did not change is the same part (ADR 5)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flujo_client.errors import SerializationError
-from flujo_client.serial import Manifest, Packed, dumps, encode, loads, manifest, packed, stored_apart
+from flujo_client.serial import (
+    Manifest,
+    Packed,
+    dumps,
+    encode,
+    fragments,
+    held_at,
+    loads,
+    manifest,
+    packed,
+    stored_apart,
+)
 
 PROSE = " ".join(random.Random(1).choices(["river", "court", "because", "é", "seven", "\0", '"'], k=100_000))
 TURNS = [{"turn": number, "text": PROSE[number * 100 : number * 100 + 5_000]} for number in range(100)]
@@ -38,8 +49,9 @@ def shared(one, other):
 @contextmanager
 def everything_is_large():
     with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(fragments, "FRAGMENT_BYTES", 16)
         patched.setattr(packed, "FRAGMENT_BYTES", 16)
-        patched.setattr(packed, "_WORTH_CUTTING", 4)
+        patched.setattr(fragments, "_WORTH_CUTTING", 4)
         patched.setattr(packed, "PARTS_ABOVE", 8)
         patched.setattr(manifest, "_STORED_APART", 12)
         yield
@@ -119,6 +131,34 @@ def test_a_value_in_parts_is_measured_without_being_compressed(monkeypatch):
     assert "parts" in repr(value)
 
 
+@given(st.lists(trees, min_size=3, max_size=30), st.lists(trees, max_size=9), trees, trees)
+def test_an_outline_that_is_changed_is_the_value_that_is_changed(log, more, first, last):
+    """Law: items appended to an outline, and other fields set in it, give what the same changes of the whole tree give."""
+    with everything_is_large():
+        before = Packed.of(context(None, "", log))
+        outline = before.outline()
+        fields = outline.tree["v"]
+        fields["first"], fields["last"] = first, last
+        fields["log"] += more
+        after = Packed.of(outline.tree, like=(before,), held=outline.held)
+        whole = context(first, "", [*log, *more])
+        whole["v"]["last"] = last
+        assert (after.json(), after.digest) == (dumps(whole), plain(whole).digest)
+        again = Packed.of(whole)
+        assert [part.json() for part in after.parts] == [part.json() for part in again.parts]
+
+
+def test_the_outline_of_a_growing_list_stays_small():
+    sizes = []
+    for length in (200, 400, 800):
+        log = [{**TURNS[number % 100], "turn": number} for number in range(length)]
+        value = Packed.of(context(text="", log=log))
+        outline = value.outline()
+        assert any(held_at(each) is not None for each in outline.tree["v"]["log"])
+        sizes.append(len(dumps(outline.tree)))
+    assert max(sizes) < 3 * 16 * 1024 + 20_000
+
+
 def test_what_is_too_large_is_refused_before_it_is_put_together():
     with pytest.raises(SerializationError, match="more than the 1000 allowed"):
         Packed.of(context()).json(max_bytes=1000)
@@ -127,7 +167,7 @@ def test_what_is_too_large_is_refused_before_it_is_put_together():
 def test_a_key_that_is_none_is_refused_at_every_depth():
     for tree in ({1: PROSE}, {"a": {1: PROSE}}, {"a": {"b": {1: PROSE}}}):
         with pytest.raises(SerializationError, match="not a plain tree"):
-            packed.fragments(tree)
+            fragments.fragments(tree)
 
 
 @pytest.mark.parametrize(

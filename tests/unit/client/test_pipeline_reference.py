@@ -58,17 +58,19 @@ def test_what_is_no_pipeline_is_named():
 
 
 @pytest.mark.parametrize(
-    ("reference", "said"),
+    ("reference", "said", "way_out"),
     [
-        ("no_such.thing:x", "no module named 'no_such'"),
-        (here("nothing"), "has no 'nothing'"),
-        (here("make.x"), "'make.x'"),
+        ("no_such.thing:x", "no module named 'no_such'", "the folder that holds 'no_such'"),
+        (here("no_such:x").replace(":", ".", 1), "no module named", None),
+        (here("nothing"), "has no 'nothing'", "it has PIPELINE"),
+        (here("make.x"), "'make.x'", "it has PIPELINE"),
     ],
 )
-def test_what_is_not_there_is_named(reference, said):
+def test_what_is_not_there_is_named(reference, said, way_out):
     with pytest.raises(PipelineError, match=said) as caught:
         load_pipeline(reference, allowed=ALL)
     assert caught.value.error_code == "UNKNOWN_REFERENCE"
+    assert caught.value.suggestion is None if way_out is None else way_out in caught.value.suggestion
 
 
 @pytest.mark.parametrize("reference", ["acme/orders.py:main", "acme.orders.py:main", "acme/orders:main"])

@@ -1,4 +1,4 @@
-"""Values come back exactly as they went, or are refused by name (M-420, M-421, M-423, M-427, C-15)."""
+"""Values come back exactly as they went, or are refused by name (M-420, M-421, M-423, M-427, C-15, U-29)."""
 
 from __future__ import annotations
 

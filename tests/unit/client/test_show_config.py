@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -164,3 +167,33 @@ def test_debug_may_be_a_variable(flujo):
     """§2.7: FLUJO_DEBUG is what `--debug` is."""
     said = flujo("show-config", FLUJO_DEBUG="1", FLUJO_MODE="staging").stderr
     assert "Traceback" in said
+
+
+def test_env_prints_the_urls_for_a_shell(flujo):
+    assert flujo("env").stdout == (
+        "export FLUJO_DATABASE_URL=postgresql://app:hunter2@db/app\nexport FLUJO_BROKER_URL=redis://:hunter2@cache/0\n"
+    )
+
+
+def test_env_without_services_says_what_to_start(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(cli, ["dev", "env"])
+    assert done.exit_code == 2
+    assert "no embedded services run in .flujo" in done.stderr
+    assert "flujo up" in done.stderr
+
+
+def test_env_runs_a_command_with_the_services(tmp_path):
+    (tmp_path / "flujo.toml").write_text(TOML)
+    program = [str(Path(sys.executable).with_name("flujo")), "dev", "env"]
+    read = "import os, sys; print(sys.argv[1:], os.environ['FLUJO_BROKER_URL'])"
+    done = subprocess.run(
+        [*program, sys.executable, "-c", read, "-A", "x"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "['-A', 'x'] redis://:hunter2@cache/0\n"
+
+
+def test_env_of_a_command_that_is_not_there_says_so(flujo):
+    done = flujo("env", "no-such-program")
+    assert done.exit_code == 2
+    assert "no-such-program cannot be started: No such file" in done.stderr

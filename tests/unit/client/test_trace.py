@@ -131,6 +131,7 @@ def test_nothing_lasts_less_than_no_time():
         ({"fence": 2}, {}, None),
         ({"fence": 2}, {"flujo.breaker.waiting": 2}, ("breaker", 2.0, 3.0)),
         ({"status": "ready", "started_at": None}, {"flujo.breaker.waiting": 2}, ("breaker", 2.0, None)),
+        ({"fence": 3}, {"flujo.breaker.waiting": 2, "flujo.limit.waiting": 3}, ("limit", 3.0, 2.0)),
         ({"kind": "resume", "status": "paused", "started_at": None}, {}, ("answer", 0.0, None)),
         ({"kind": "resume"}, {}, ("answer", 0.0, 5.0)),
         ({"kind": "resume", "fence": 3}, {"run.answered": 4}, ("answer", 0.0, 4.0)),

@@ -11,6 +11,8 @@ from flujo_client.api import bulk, operations
 from flujo_client.config.manager import Settings
 from flujo_client.contract.records import EventRecord
 from flujo_client.gateway.effects import MarkSent, Publish, Query
+from flujo_client.gateway.plan_requests import StoredPlan
+from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step
 
@@ -87,6 +89,7 @@ def rows_of(recorder, events=()):
         "run": lambda _: run(ended_at=recorder.now),
         "attempts": lambda _: recorder.attempts,
         "scopes": lambda _: recorder.scopes,
+        "plans": lambda _: StoredPlan("shop:pipeline", compile_plan(plain)),
         "events": lambda asked: [each for each in events if each.id > asked["id"]][: asked["limit"]],
     }
 

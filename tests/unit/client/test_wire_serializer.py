@@ -1,4 +1,4 @@
-"""Message bodies: plain JSON only, signed when there are keys, refused as undecodable (M-014)."""
+"""Message bodies: plain JSON only, signed when there are keys, refused as undecodable (M-014, SYS-02)."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
-"""A pipeline that can stand in seven states, thirty edits of it, and what comes of a run for each edit in each state.
+"""A pipeline that can be in seven states, thirty edits of it, and what comes of a run for each edit in each state.
 
 Run it to write the table of docs/explanation/changed-code.md: `python tests/unit/worker/changing_code.py`.
 """
 
 from __future__ import annotations
 
+import sys
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -88,6 +89,40 @@ class Widened(Rounds):
     more: int = 0
 
 
+def _instead_of(old: Any, new: Any) -> Any:
+    """Give new code the name that the old has: what an edit of a file does."""
+    new.__name__, new.__qualname__ = old.__name__, old.__qualname__
+    return new
+
+
+class _More(PipelineContext):
+    rounds: int = 0
+    kept: Any = None
+    more: int = 1
+
+
+class _Fewer(PipelineContext):
+    rounds: int = 0
+
+
+class _Retyped(PipelineContext):
+    rounds: int = 0
+    kept: str = ""
+
+
+def _work(data: Any) -> Any:
+    return rework(data)
+
+
+OTHER_BODY = _instead_of(work, _work)
+MORE_FIELDS, FEWER_FIELDS, RETYPED = (_instead_of(Rounds, each) for each in (_More, _Fewer, _Retyped))
+
+
+def to_text(old: dict[str, Any]) -> dict[str, Any]:
+    """Migrate a context to the model whose field has another type."""
+    return {**old, "kept": str(old["kept"] or "")}
+
+
 @dataclass
 class Shape:
     """The parts of the pipeline, so that an edit changes one of them."""
@@ -105,7 +140,7 @@ class Shape:
     default: str = "none"
     before: list[Step] = field(default_factory=list)
     last: list[Step] = field(default_factory=lambda: [Step("last1", Typed()), Step("last2", work)])
-    context: type[Rounds] = Rounds
+    context: type[PipelineContext] = Rounds
     options: dict[str, Any] = field(default_factory=dict)
 
     def pipeline(self) -> Pipeline:
@@ -124,13 +159,16 @@ class Shape:
             child.as_step("child", own_run=True, on_failure="continue_with_default", default=self.default),
             *self.last,
         ]
-        return Pipeline(
-            [each for each in steps if each.name], name="changing", context_model=self.context, **self.options
-        )
+        options = {"version": "1", **self.options}
+        return Pipeline([each for each in steps if each.name], name="changing", context_model=self.context, **options)
 
 
 EDITS: dict[str, Callable[[], Shape]] = {
-    "nothing but a function's body": Shape,
+    "a function's body": lambda: Shape(last=[Step("last1", Typed()), Step("last2", OTHER_BODY)]),
+    "a new field of the context": lambda: Shape(context=MORE_FIELDS),
+    "a field of the context removed": lambda: Shape(context=FEWER_FIELDS),
+    "another type of a field of the context": lambda: Shape(context=RETYPED),
+    "another type of a field of the context, with a migration": lambda: Shape(context=RETYPED, options={"context_migrations": {"1": to_text}}),
     "rename the first step": lambda: Shape(first=Step("renamed", Typed())),
     "rename the last step": lambda: Shape(last=[Step("last1", Typed()), Step("renamed", work)]),
     "insert a step at the beginning": lambda: Shape(before=[Step("new", work)]),
@@ -147,11 +185,11 @@ EDITS: dict[str, Callable[[], Shape]] = {
     "a step at the end of a branch": lambda: Shape(left=[Step("l1", work), Step("l2", work), Step("l3", work)]),
     "another agent in a branch": lambda: Shape(left=[Step("l1", work), Step("l2", rework)]),
     "the prompt of the first step": lambda: Shape(first=Step("first", Typed(system_prompt="Be kind."))),
-    "the prompt of the last step but one": lambda: Shape(last=[Step("last1", Typed(system_prompt="Be kind.")), Step("last2", work)]),
+    "the prompt of the second-last step": lambda: Shape(last=[Step("last1", Typed(system_prompt="Be kind.")), Step("last2", work)]),
     "the model of the first step": lambda: Shape(first=Step("first", Typed(model="test:two"))),
     "the output type of the first step": lambda: Shape(first=Step("first", Typed(output_type=Note))),
-    "the output type of the last step but one": lambda: Shape(last=[Step("last1", Typed(output_type=Note)), Step("last2", work)]),
-    "retries of the step that is tried again": lambda: Shape(tried=Step("tried", Tried(), config=StepConfig(max_retries=5))),
+    "the output type of the second-last step": lambda: Shape(last=[Step("last1", Typed(output_type=Note)), Step("last2", work)]),
+    "retries of the step in backoff": lambda: Shape(tried=Step("tried", Tried(), config=StepConfig(max_retries=5))),
     "timeout of the first step": lambda: Shape(first=Step("first", Typed(), config=StepConfig(timeout_s=9))),
     "the sink of the first step": lambda: Shape(first=Step("first", Typed(), sink_to="kept")),
     "the sink of the last step": lambda: Shape(last=[Step("last1", Typed()), Step("last2", work, sink_to="kept")]),
@@ -192,11 +230,13 @@ def standing(state: str) -> Iterator[tuple[LocalEngine, str, Pipeline]]:
     """An engine with a run that stands in a state."""
     old = Shape().pipeline()
     with LocalEngine() as engine:
+        deploy(engine, old, old)
         run = engine.enqueue(old, "x")
         address, step, number = STATES[state]
         while not _is_at(engine, run, address, step, number):
             _go_on(engine, run)
         yield engine, run, old
+        deploy(engine, old, old)
 
 
 def _is_at(engine: LocalEngine, run: str, address: str, step: str, number: int) -> bool:
@@ -214,26 +254,38 @@ def _go_on(engine: LocalEngine, run: str) -> None:
     elif approvals := engine.approvals(run):
         engine.store.answer(approvals[0].key, Packed.of(encode("yes")))
     else:
-        assert engine._skip_wait(), "the run stands still"  # one wait at a time
+        engine.now = max(engine.now, min(engine.store.waiting()))
+        assert engine.sweep(), "the run stands still"  # one wait at a time
 
 
 def fate(state: str, edit: str) -> Fate:
     """Deploy an edit while a run stands in a state, and see it to its end, or to where it is parked."""
     with standing(state) as (engine, run, old):
         rule = _rule(engine, run, old, EDITS[edit]().pipeline())
-        engine.deploy(old, EDITS[edit]().pipeline())
-        _see_through(engine, run)
+        deploy(engine, old, EDITS[edit]().pipeline())
+        see_through(engine, run)
         record = engine.store.read_run(run)
         parked = [each for each in (record, *engine.children(run)) if each.status == "parked"]
         told = tuple(str(each.data["changes"]) for each in _events(engine, run) if each.name == "run.carried_on")
         if not parked:
-            return Fate("goes on" if told else "same plan", record.status, told)
+            return Fate("continues" if told else "same plan", record.status, told)
         reason = parked[0].reason
-        engine.deploy(old, old)
+        deploy(engine, old, old)
         for each in parked:
             engine.store.unpark(each.id)
-        _see_through(engine, run)
-        return Fate(rule or "parked", engine.store.read_run(run).status, told, reason)
+        see_through(engine, run)
+        return Fate(rule or "context fields", engine.store.read_run(run).status, told, reason)
+
+
+def deploy(engine: LocalEngine, old: Pipeline, new: Pipeline) -> None:
+    """Deploy other code: its context model is what the name of the old one means from now on, and has been in use."""
+    model, migrations = new.context_model, engine.attempts.preparation._migrations
+    assert model is not None
+    setattr(sys.modules[Rounds.__module__], model.__name__, model)
+    for resolve in (engine.attempts._outcomes._resolve, migrations._bench.resolve):
+        resolve._found.clear()
+    engine.deploy(old, new)
+    migrations.has_history(model)
 
 
 def _rule(engine: LocalEngine, run: str, old: Pipeline, new: Pipeline) -> str | None:
@@ -246,7 +298,8 @@ def _rule(engine: LocalEngine, run: str, old: Pipeline, new: Pipeline) -> str | 
     return None
 
 
-def _see_through(engine: LocalEngine, run: str) -> None:
+def see_through(engine: LocalEngine, run: str) -> None:
+    """Do all there is to do, and answer questions."""
     engine.drain()
     while approvals := engine.approvals(run):
         if engine.store.read_run(run).status == "parked":
@@ -259,11 +312,20 @@ def _events(engine: LocalEngine, run: str) -> list[Any]:
 
 
 def table() -> str:
-    """Write the table."""
-    lines = ["| edit | " + " | ".join(STATES) + " |", "|---" * (len(STATES) + 1) + "|"]
-    for edit in EDITS:
-        words = [fate(state, edit).word for state in STATES]
-        lines.append(f"| {edit} | " + " | ".join(words) + " |")
+    """Write two tables: the edits with one fate in every state, and those whose fate depends on the state."""
+    words = {edit: [fate(state, edit).word for state in STATES] for edit in EDITS}
+    same: dict[str, list[str]] = {}
+    for edit, found in words.items():
+        if len(set(found)) == 1:
+            same.setdefault(found[0], []).append(edit)
+    lines = [
+        "| in every state | edits |",
+        "|---|---|",
+        *(f"| {word} | {'; '.join(edits)} |" for word, edits in same.items()),
+        "",
+    ]
+    lines += ["| edit | " + " | ".join(STATES) + " |", "|---" * (len(STATES) + 1) + "|"]
+    lines += [f"| {edit} | {' | '.join(found)} |" for edit, found in words.items() if len(set(found)) > 1]
     return "\n".join(lines) + "\n"
 
 

@@ -71,7 +71,7 @@ def test_all_that_is_missing_is_told_in_the_schemas_order():
     ],
 )
 def test_if_nothing_is_missing_the_hint_says_what_is_wrong_and_where(change, path, says):
-    """M-308, C-32."""
+    """M-308, C-32, C-30."""
     refusal = judged({**RIGHT, "task_name": "t", **change}).refusal
     assert (refusal["path"], refusal["missing_fields"]) == (path, [])
     assert says in refusal["validation_message"]

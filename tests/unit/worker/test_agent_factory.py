@@ -219,11 +219,12 @@ def test_what_cannot_be_is_refused_when_the_agent_is_made(options, said):
         make_agent_async("test", name="clerk", **options)
 
 
-def test_a_model_that_nobody_provides_fails_at_once(engine):
-    result, _ = story(engine, make_agent_async("nobody:model"), config=StepConfig(max_retries=3))
+@pytest.mark.parametrize("model", ["nobody:model", "gpt-4o"])
+def test_a_model_that_nobody_provides_fails_at_once(engine, model):
+    result, _ = story(engine, make_agent_async(model), config=StepConfig(max_retries=3))
     [failed] = result.step_history
     assert failed.attempts == 1
-    assert "ConfigurationError: unknown model 'nobody:model'" in failed.feedback
+    assert f"ConfigurationError: unknown model '{model}'" in failed.feedback
 
 
 def test_a_variable_prompt_is_json_as_before():

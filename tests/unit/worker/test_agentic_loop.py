@@ -287,7 +287,7 @@ def test_a_question_that_nobody_answers_is_told_to_the_planner(engine):
     engine.pass_time(59)
     assert engine.result(run_id).run_status == "paused"
     engine.pass_time(1)
-    told = {"error": "nobody answered within 60 s"}
+    told = {"error": "no one answered within 60 s"}
     assert (engine.result(run_id).output, turns(engine.result(run_id))[0]) == ("without leave", (1, "ask_human", told))
     assert planner.told[1]["command_log"][0]["result"] == told
 

@@ -16,7 +16,8 @@ from flujo_worker.attempts.checks import consult_plugins, consult_validators
 from flujo_worker.runtime.attempt_run import AttemptRun
 
 CONTEXT = object()
-RUN = AttemptRun(context=CONTEXT)
+RUN = AttemptRun()
+RUN.context = CONTEXT
 
 
 def work(step, threads):

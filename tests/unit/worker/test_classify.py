@@ -331,7 +331,7 @@ def test_the_digest_names_the_place_not_the_message():
     ],
 )
 def test_the_response_follows_the_category(error, context, action):
-    """M-462: the strategy of each category."""
+    """M-462, M-287, U-17: the strategy of each category."""
     response = ErrorHandler().handle_error(error, context)
     assert response.action == action
     assert response.category is describe(error, during=context).category

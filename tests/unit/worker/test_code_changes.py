@@ -129,10 +129,11 @@ def test_a_policy_that_is_none_is_refused_where_it_is_written():
 
 def test_steps_with_the_same_code_store_it_once(engine, monkeypatch):
     """A wide fan-out of one function would write to the store for every branch otherwise."""
-    stored, store_code = [], engine.store.store_code
-    monkeypatch.setattr(engine.store, "store_code", lambda versions: (stored.extend(versions), store_code(versions)))
+    stored, store = [], engine.store.store_code_of_steps
+    monkeypatch.setattr(engine.store, "store_code_of_steps", lambda *given: (stored.append(given), store(*given)))
     engine.run(Pipeline([Step.parallel("fan", {f"b{number}": Step("same", same) for number in range(20)})]), 1)
-    assert len(stored) == len({each.digest for each in stored}) == 1
+    [(_, steps)] = stored
+    assert (len(steps), len({each.digest for each in steps.values()})) == (20, 1)
 
 
 def same(data):

@@ -63,7 +63,8 @@ def told(engine: LocalEngine, run_id: str) -> list[tuple[str, Any]]:
 
 
 def kept(engine: LocalEngine) -> dict[str, bytes]:
-    return {key: value for key, (value, _) in engine.cache._entries.items()}
+    """The results; not the leases of calls that other calls wait for."""
+    return {key: value for key, (value, _) in engine.cache._entries.items() if not key.endswith(":flight")}
 
 
 # hits

@@ -1,4 +1,4 @@
-"""Fan-outs, through the engine in one process: how many branches, what is merged and how, what a failure means, lanes."""
+"""Fan-outs, through the engine in one process: how many branches, what is merged and how, what a failure means, lanes (M-445, U-05)."""
 
 from __future__ import annotations
 
@@ -298,6 +298,7 @@ def test_a_merge_function_sees_only_branches_that_succeeded(engine):
     ],
 )
 def test_a_merge_function_that_goes_wrong_fails_the_fan_out(engine, merge, type_name, said):
+    """U-34: with its reason, which a log line alone would lose."""
     result = engine.run(of(fan(merge_strategy=merge)), "in", context={"title": "before"})
 
     assert_attributed(engine, result, "join of 'fan'", type_name, said)
@@ -343,6 +344,7 @@ def test_outputs_are_reduced(engine, word, given, made):
     [(raises, "KeyError", "a bug"), ("union", "PipelineError", "reduce 'union' needs mappings; branch 'a'")],
 )
 def test_a_reduction_that_goes_wrong_fails_the_fan_out(engine, reduce, type_name, said):
+    """U-34: the same for reducers."""
     assert_attributed(engine, engine.run(bare(fan(reduce=reduce)), "in"), "join of 'fan'", type_name, said)
 
 
@@ -432,7 +434,7 @@ def pays_and_fails(data):
 
 
 def test_only_successful_branches_count_in_the_fan_outs_figures(engine):
-    """C-11, M-432, U-14: failed ones are told beside them, and the run's totals hold everything, once."""
+    """C-11, M-432, U-14, M-434: failed ones are told beside them, and the run's totals hold everything, once."""
     failing = Pipeline([step("paid", paid), step("no", fails)])
     inner = Step.parallel("inner", {"c": step("paid", paid), "d": step("paid", paid)})
     branches = {"a": step("paid", paid), "b": failing, "deep": inner}
@@ -449,7 +451,7 @@ def test_only_successful_branches_count_in_the_fan_outs_figures(engine):
 
 @pytest.mark.parametrize("most", [1, 2, 3, 20])
 def test_no_more_branches_are_at_work_than_lanes(engine, most):
-    """SYS-13 `max_concurrency`; branches of several steps keep their lane from the first to the last."""
+    """SYS-13, U-13 `max_concurrency`; branches of several steps keep their lane from the first to the last."""
     body = Pipeline([step("x", more), step("y", more)])
     result = engine.run(bare(fan({f"b{n}": body for n in range(10)}, max_concurrency=most)), 0)
 
@@ -475,7 +477,7 @@ BRANCHES = 100
 
 
 def test_branches_share_one_snapshot(engine):
-    """C-15, issue 3: a 1 MB context is stored once, messages stay small, and nobody holds one for each branch."""
+    """C-15, U-41, issue 3: a 1 MB context is stored once, messages stay small, and nobody holds one for each branch."""
     text = Random(1).randbytes(LARGE // 2).hex()
     made = of(fan({f"b{n}": step("x") for n in range(BRANCHES)}, reduce=len), model=ByName)
     tracemalloc.start()

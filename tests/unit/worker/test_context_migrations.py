@@ -14,7 +14,7 @@ from flujo_worker.testing import LocalEngine
 SOURCE = """
 from pydantic import BaseModel, Field
 
-from flujo_client import HumanInTheLoopStep, ParallelStep, Pipeline, Step
+from flujo_client import HumanInTheLoopStep, LoopStep, ParallelStep, Pipeline, Step
 
 
 class Order(BaseModel):
@@ -89,15 +89,16 @@ def run(engine, deploy):
     return run
 
 
-def go_on(engine, run, pipeline):
-    """Deploy and answer; workers that have only the new code carry the run on."""
+def go_on(engine, run, pipeline, step=""):
+    """Deploy and answer, unless `step` is None; workers that have only the new code carry the run on."""
     reference = engine.store.read_run(run).reference
     entry = engine._local._entries[engine._local.put(pipeline)]
     assert entry.plan.fingerprint == engine.store.read_run(run).fingerprint, "the fingerprint leaves it out"
     engine._local._entries[reference] = entry
     for resolve in (engine.attempts._outcomes._resolve, engine.attempts.preparation._migrations._bench.resolve):
         resolve._found.clear()
-    engine.answer(run, "yes")
+    if step is not None:
+        engine.answer(run, "yes", step=step or engine.approvals(run)[0].step)
 
 
 def output(engine, run):
@@ -187,17 +188,190 @@ def test_a_function_for_another_version_is_not_called(engine, run, deploy):
     assert "field 'price' was removed" in parked(engine, run)
 
 
-def test_an_open_fan_out_waits_for_the_model_of_before(engine, deploy):
-    """What its branches have changed is told by fields."""
-    inside = 'ParallelStep("both", branches={"a": Pipeline([HumanInTheLoopStep("b", "And?"), Step("c", read)]), "d": Step("d", read)})'
-    old = orders("price: int = 3", steps=inside)
-    run = engine.enqueue(deploy(old), "in")
-    engine.drain()
-    engine.answer(run, "yes")
-    assert engine.store.read_run(run).status == "paused"
-    go_on(engine, run, deploy(orders("cents: int = 0", migrations=TO_CENTS, functions='{"1": to_cents}', steps=inside)))
+SPEND = """
+def spend(data, *, context):
+    CHANGES
+    return data
+"""
+IN_EURO, IN_CENTS = SPEND.replace("CHANGES", "context.price += 1"), SPEND.replace("CHANGES", "context.cents += 50")
+ASKED = 'Pipeline([HumanInTheLoopStep("b", "And?"), Step("c", spend)])'
+BOTH = f'ParallelStep("both", branches={{"a": {ASKED}, "d": Step("d", spend)}}), {READ}'
+INNER = f'ParallelStep("inner", branches={{"b1": {ASKED}, "b2": Step("e", spend)}})'
+NESTED = f'ParallelStep("both", branches={{"a": {INNER}, "d": Step("d", spend)}}), {READ}'
+ROUND = f'LoopStep("round", body={ASKED}, exit_condition_callable=lambda *_: True, max_loops=2)'
+LOOPING = f'ParallelStep("both", branches={{"a": {ROUND}, "d": Step("d", spend)}}), {READ}'
+CUSTOM = BOTH.replace('"d", spend)}', '"d", spend)}, merge_strategy=merge')
+MERGE = """
+def merge(context, branches):
+    context.cents = sum(each.cents for each in branches.values())
+"""
 
-    assert "its context model changed while a fan-out is open" in parked(engine, run)
+
+def within_fan_out(engine, deploy, fields, *, functions=IN_EURO, steps=BOTH):
+    """Begin a run of the old model, and bring it to where one branch has ended and the other waits for a person."""
+    run = engine.enqueue(deploy(orders(fields, migrations=functions, steps=steps)), "in")
+    engine.drain()
+    engine.answer(run, "yes", step="ask")
+    assert [each.step for each in engine.approvals(run)] == ["b"]
+    return run
+
+
+@pytest.mark.parametrize(
+    ("steps", "cents"),
+    [(BOTH, 450), (NESTED, 550), (LOOPING, 450), (CUSTOM, 400 + 350)],
+    ids=["both", "nested", "loop", "custom"],
+)
+def test_an_open_fan_out_is_migrated_where_its_branches_meet(engine, deploy, steps, cents):
+    """One branch ended with a euro more under the old model, the other ends with 50 cents more under the present one."""
+    run = within_fan_out(engine, deploy, "price: int = 3", functions=IN_EURO + MERGE, steps=steps)
+    functions = IN_CENTS + TO_CENTS + MERGE
+    go_on(engine, run, deploy(orders("cents: int = 0", migrations=functions, functions='{"1": to_cents}', steps=steps)))
+
+    assert output(engine, run) == {"title": "Emma", "cents": cents}
+    told = [event.data for event in engine.store.read_events(run) if event.name == "context.migrated"]
+    assert {each["migration"] for each in told} == {"1"}
+
+
+def test_a_fan_out_outlives_two_changes_of_its_model(engine, deploy):
+    """One branch ended under the first model, one under the second, and the third joins them."""
+    steps = BOTH.replace('"d": ', f'"e": {ASKED.replace("b", "f")}, "d": ')
+    run = engine.enqueue(deploy(orders("price: int = 3", migrations=IN_EURO, steps=steps)), "in")
+    engine.drain()
+    engine.answer(run, "yes", step="ask")
+    second = orders("cents: int = 0", migrations=IN_CENTS + TO_CENTS, functions='{"1": to_cents}', steps=steps)
+    go_on(engine, run, deploy(second), step="b")
+    mills = SPEND.replace("CHANGES", "context.mills += 5") + (
+        "def to_mills(old):\n"
+        "    return {'title': old['title'], 'mills': old['cents'] * 10 if 'cents' in old else old['price'] * 1000}"
+    )
+    go_on(
+        engine,
+        run,
+        deploy(orders("mills: int = 0", migrations=mills, functions='{"1": to_mills}', steps=steps)),
+        step="f",
+    )
+
+    assert output(engine, run) == {"title": "Emma", "mills": 3000 + 1000 + 500 + 5}
+
+
+def test_without_a_function_an_open_fan_out_is_parked(engine, deploy):
+    run = within_fan_out(engine, deploy, "price: int = 3")
+    go_on(engine, run, deploy(orders("cents: int = 0", migrations=IN_CENTS, steps=BOTH)))
+
+    assert "field 'price' was removed; give the pipeline a function" in parked(engine, run)
+
+
+def test_a_function_that_fails_where_branches_meet_parks_the_join_until_one_does_not(engine, deploy):
+    """The branch that waits has no surcharge yet, the one that ended has."""
+    fields = "price: int = 3\n    extra: int = 0"
+    run = within_fan_out(engine, deploy, fields, functions=SPEND.replace("CHANGES", "context.extra += 1"))
+    spend = SPEND.replace("CHANGES", "pass")
+    strict = spend + "def to_cents(old):\n    return {'cents': 100 * old['price'], 'title': {0: 'none'}[old['extra']]}"
+    go_on(engine, run, deploy(orders("cents: int = 0", migrations=strict, functions='{"1": to_cents}', steps=BOTH)))
+    assert "the migration for '1' raised KeyError 1" in parked(engine, run)
+    assert engine.store.read_attempts(run)[-1].kind == "join"
+
+    mended = strict.replace("{0: 'none'}", "{0: 'none', 1: 'some'}")
+    deployed = orders("cents: int = 0", migrations=mended, functions='{"1": to_cents}', steps=BOTH)
+    go_on(engine, run, deploy(deployed), step=None)
+    engine.store.unpark(run)
+    engine.sweep()
+    engine.drain()
+    assert output(engine, run) == {"title": "some", "cents": 300}
+
+
+@pytest.mark.parametrize(
+    ("default", "copies"),
+    [
+        ("= 1", 3),
+        ("= Field(default_factory=lambda: next(ONES))", 3),
+        ("= Field(default_factory=lambda: next(DRAWN))", None),
+    ],
+)
+def test_branches_agree_on_a_field_that_was_added_while_they_ran(engine, deploy, default, copies):
+    """One ended without the field, one counts on from its default, one leaves it; where each draws its own, the last branch's stays."""
+    steps = BOTH.replace('"d": ', f'"e": {ASKED.replace("b", "f").replace("spend", "read")}, "d": ')
+    run = engine.enqueue(deploy(orders("price: int = 3", migrations=IN_EURO, steps=steps)), "in")
+    engine.drain()
+    engine.answer(run, "yes", step="ask")
+    counted = "import itertools\nONES, DRAWN = itertools.repeat(1), itertools.count(100)"
+    counted += SPEND.replace("CHANGES", "context.copies += 2")
+    new = deploy(orders(f"price: int = 3\n    copies: int {default}", migrations=counted, steps=steps))
+    go_on(engine, run, new, step="b")
+    go_on(engine, run, new, step="f")
+
+    told = output(engine, run)
+    assert (told["title"], told["price"]) == ("Emma", 4)
+    assert told["copies"] == copies or (copies is None and told["copies"] >= 100)
+
+
+def redeployed(engine, run, entry, module, monkeypatch):
+    """Go back to workers that have loaded the old code; they know what they knew."""
+    engine._local._entries[engine.store.read_run(run).reference] = entry
+    monkeypatch.setitem(sys.modules, "orders_app", module)
+    for resolve in (engine.attempts._outcomes._resolve, engine.attempts.preparation._migrations._bench.resolve):
+        resolve._found.clear()
+
+
+AGAIN = (
+    'Pipeline([HumanInTheLoopStep("b", "And?"), Step("c", spend), HumanInTheLoopStep("f", "And?"), Step("g", spend)])'
+)
+BESIDE = f'{ASKED}, "e": HumanInTheLoopStep("f", "And?")'
+
+
+@pytest.mark.parametrize("branches", [AGAIN, BESIDE], ids=["step", "join"])
+def test_a_worker_of_the_old_code_drops_no_field_that_a_new_one_has_written(engine, deploy, monkeypatch, branches):
+    """Both are up during a rolling restart, and the old one has found its model unchanged before the new one came."""
+    steps = f'ParallelStep("both", branches={{"a": {branches}, "d": Step("d", spend)}}), {READ}'
+    run = engine.enqueue(deploy(orders("price: int = 3", migrations=IN_EURO, steps=steps)), "in")
+    engine.drain()
+    engine.answer(run, "yes", step="ask")
+    old = engine._local._entries[engine.store.read_run(run).reference], sys.modules["orders_app"]
+    counted = SPEND.replace("CHANGES", "context.copies += 2")
+    new = deploy(orders("price: int = 3\n    copies: int = 1", migrations=counted, steps=steps))
+    go_on(engine, run, new, step="b")
+    now = engine._local._entries[engine.store.read_run(run).reference], sys.modules["orders_app"]
+
+    redeployed(engine, run, *old, monkeypatch)
+    engine.answer(run, "yes", step="f")
+    assert "'copies'" in parked(engine, run)
+
+    redeployed(engine, run, *now, monkeypatch)
+    engine.store.unpark(run)
+    engine.sweep()
+    engine.drain()
+    assert output(engine, run)["copies"] >= 3
+
+
+def test_what_a_worker_of_the_old_code_keeps_as_an_extra_field_is_read_as_the_field_it_is(engine, deploy, monkeypatch):
+    """A `PipelineContext` keeps fields that it does not declare, so that the old worker need not stop at it."""
+
+    def keeping(fields, functions):
+        steps = (
+            f'{AGAIN.removeprefix("Pipeline([").removesuffix("])")}, HumanInTheLoopStep("h", "And?"), Step("i", told)'
+        )
+        told = "def told(data, *, context):\n    return {name: value for name, value in context if name in ('price', 'copies')}"
+        source = orders(fields, migrations=f"{functions}\n{told}", steps=steps)
+        return source.replace("(BaseModel)", "(PipelineContext)").replace(
+            "import Human", "import PipelineContext, Human"
+        )
+
+    run = engine.enqueue(deploy(keeping("price: int = 3", IN_EURO)), "in")
+    engine.drain()
+    engine.answer(run, "yes", step="ask")
+    old = engine._local._entries[engine.store.read_run(run).reference], sys.modules["orders_app"]
+    go_on(
+        engine,
+        run,
+        deploy(keeping("price: int = 3\n    copies: int = 1", SPEND.replace("CHANGES", "context.copies += 2"))),
+    )
+    now = engine._local._entries[engine.store.read_run(run).reference], sys.modules["orders_app"]
+    redeployed(engine, run, *old, monkeypatch)
+    engine.answer(run, "yes", step="f")
+    redeployed(engine, run, *now, monkeypatch)
+    engine.answer(run, "yes", step="h")
+
+    assert output(engine, run) == {"price": 4, "copies": 3}
 
 
 @pytest.mark.parametrize(

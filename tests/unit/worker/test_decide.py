@@ -1,4 +1,4 @@
-"""What follows from an outcome: a pure function of plan and notice."""
+"""What follows from an outcome: a pure function of plan and notice (SYS-06)."""
 
 from __future__ import annotations
 

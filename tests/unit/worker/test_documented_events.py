@@ -59,8 +59,13 @@ TOLD_BY = {
         "flujo.breaker.half_open",
         "flujo.breaker.closed",
     ],
+    "test_rates_in_engine.py::test_no_minute_has_more_requests_than_allowed_and_a_wait_is_no_attempt": [
+        "flujo.rate.waiting"
+    ],
+    "test_step_limits.py::test_what_finds_no_place_waits_and_says_for_what": ["flujo.limit.waiting"],
     "test_prompt_events.py::test_a_rendered_system_prompt_is_told_with_its_variables": ["agent.system.vars"],
     "test_prompt_events.py::test_the_calls_of_tools_are_told_with_arguments_result_and_time": ["agent.tool"],
+    "test_prompt_events.py::test_each_request_of_a_call_with_tools_has_its_tokens": ["agent.request"],
     "test_limits_in_engine.py::test_each_auxiliary_call_has_a_share_of_the_reservation_and_a_line_of_what_it_cost": [
         "agent.option.dropped",
         "aros.reasoning.precheck.pass",
@@ -93,6 +98,7 @@ TOLD_BY = {
     "test_carrying_on.py::test_a_run_waits_for_a_branch_that_runs_under_the_old_code": ["run.waits_for_old_code"],
     "test_context_migrations.py::test_it_is_migrated_once": ["context.migrated"],
     "test_code_changes.py::test_a_conversation_whose_tool_changed_is_warned_of_once": ["code.changed"],
+    "test_single_flight.py::test_one_of_equal_calls_goes_to_the_model": ["flujo.cache.waiting"],
     "test_template_events.py::test_resolved_templates_are_told_by_name": ["template.resolved"],
 }
 """Tests of this folder that tell what these scenarios do not; they are run here, and what they tell is written down."""
@@ -107,6 +113,7 @@ ELSEWHERE = {
     "outcome.refused": "test_lost_workers.py",
     "output.cut": "test_structured_output.py",
     "run.cancel_requested": "test_trace_endings.py",
+    **dict.fromkeys(["run.waiting", "run.admitted"], "test_store_admission.py"),
     "run.unreadable": "test_unreadable_rows.py",
     "template.undefined": "test_prompt_templates.py",
 }
@@ -156,6 +163,7 @@ def control_flow(engine):
         ImportStep("import", pipeline=Pipeline([Step("c", same)]), own_run=True),
         Step("later", same, config=BEHIND),
         Step("redirected", same, plugins=[SendsOn()]),
+        Step("judged", same, validators=[bool]),
         Step("shaky", break_down, config=StepConfig(max_retries=1), fallback_step=Step("rescue", same)),
     ]
     run = engine.enqueue(Pipeline(steps), "go")
@@ -241,7 +249,7 @@ def told_by_tests(tmp_path_factory):
 
 
 def test_every_documented_event_is_told(told):
-    """U-21: each has one place where it is told."""
+    """U-21, M-052: each has one place where it is told."""
     by_tests = [name for names in TOLD_BY.values() for name in names]
     assert documented() - told == {*by_tests, *ELSEWHERE}
     assert len(by_tests) == len(set(by_tests))

@@ -11,6 +11,7 @@ from celery import Celery, signals
 
 from flujo_client.config.manager import Settings
 from flujo_client.contract.join_signal import JoinSignal
+from flujo_client.errors import ServiceUnreachable
 from flujo_worker.app import FlujoWorker
 from flujo_worker.errors import WireError
 from flujo_worker.host import Host
@@ -68,3 +69,40 @@ def test_a_worker_can_send_to_our_queues_whatever_it_consumes(worker, told):
     worker.app.amqp.queues.select([told] if told else list(worker.app.amqp.queues))
     assert set(worker.queues) <= set(worker.app.amqp.queues)
     assert ("flujo.control" in worker.app.amqp.queues.consume_from) is (told is None)
+
+
+@pytest.fixture
+def unlucky(monkeypatch):
+    """Make the first start of a host fail, as it does when Postgres goes away in that moment."""
+    start, failures = Host.start, [ServiceUnreachable("Postgres is away")]
+
+    def once(host):
+        if failures:
+            raise failures.pop()
+        start(host)
+
+    monkeypatch.setattr(Host, "start", once)
+
+
+@pytest.mark.usefixtures("unlucky")
+def test_a_host_that_did_not_start_is_not_used(worker):
+    with pytest.raises(ServiceUnreachable):
+        worker.host()
+    host = worker.host()
+    try:
+        assert host.silent_s < 60
+    finally:
+        host.stop()
+
+
+@pytest.mark.usefixtures("unlucky")
+def test_a_worker_whose_host_does_not_start_ends(worker, capsys):
+    """Celery would report it as ready, and it would work on nothing."""
+
+    class Sender:
+        app, pool = worker.app, SimpleNamespace(num_processes=1)
+
+    with pytest.raises(SystemExit) as end:
+        signals.worker_ready.send(Sender())
+    assert end.value.code == 2
+    assert "Postgres is away" in capsys.readouterr().err

@@ -105,7 +105,7 @@ def test_where_every_branch_is_refused_the_run_fails_with_the_limits_own_error()
 
 
 def test_a_containers_limits_hold_for_all_that_runs_inside():
-    """Requirements §2.1: three iterations at ten tokens do not fit under 25."""
+    """Requirements §2.1: three iterations at ten tokens do not fit under 25 (M-434)."""
     body = Pipeline([Step("call", spend, config=TEN)])
     limits = UsageLimits(total_tokens_limit=25)
     limited = LoopStep(

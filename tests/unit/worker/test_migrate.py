@@ -40,7 +40,7 @@ def test_migrations_are_numbered_without_a_gap():
 @services
 def test_a_database_is_brought_up_and_then_left_alone(empty):
     assert list(migrate(empty).applied) == list(migrations())
-    assert migrate(empty) == ([], (), ())
+    assert migrate(empty) == ([], (), (), ())
     require_current(empty)
     assert versions(empty) == [each.version for each in migrations()]
 
@@ -128,12 +128,12 @@ def end_workers(url):
 def test_a_second_half_waits_for_the_end_of_older_workers(empty, next_release):
     next_release(FIRST, SECOND)
 
-    assert migrate(empty) == ([FIRST], [SECOND], [f"old-1 (0.9, schema {NEWEST})"])
+    assert migrate(empty) == ([FIRST], [SECOND], [f"old-1 (0.9, schema {NEWEST})"], ())
     assert migrate(empty).waiting == [SECOND]
     require_current(empty)
 
     end_workers(empty)
-    assert migrate(empty) == ([SECOND], (), ())
+    assert migrate(empty) == ([SECOND], (), (), ())
     assert execute(empty, "SELECT max(oldest) FROM flujo_schema_version") == [(NEWEST + 1,)]
 
 

@@ -4,20 +4,36 @@ from __future__ import annotations
 
 import pytest
 from human_parts import ask
+from pydantic import Field
 
 from flujo_client import (
+    AgenticLoopStep,
+    AgentProcessors,
     ConditionalStep,
+    DynamicParallelRouterStep,
+    HumanInTheLoopStep,
     ImportStep,
     LoopStep,
+    MapStep,
     Pipeline,
     PipelineContext,
     Step,
     StepConfig,
 )
-from flujo_client.errors import PausedException
+from flujo_client.errors import PausedException, PipelineError
 from flujo_client.pipeline.machine import StateMachineStep
 from flujo_worker.replay.replay import replay
 from flujo_worker.testing import LocalEngine
+
+ONCE = StepConfig(max_retries=0)
+
+
+def same(data):
+    return data
+
+
+def fails(_):
+    raise ValueError("no")
 
 
 class Asks:
@@ -72,6 +88,20 @@ def merge(answer, context, _contexts):
 
 class Line(PipelineContext):
     status_line: str = ""
+    items: list[str] = Field(default_factory=lambda: ["x"])
+
+
+def route(work, **options):
+    return DynamicParallelRouterStep("box", router_agent=lambda _: ["only"], branches={"only": body(work)}, **options)
+
+
+def agentic(work, **options):
+    def plan(brief):
+        if brief["turn"] == 2:
+            return {"type": "finish", "final_answer": "done"}
+        return {"type": "run_agent", "agent_name": "work", "input_data": "in"}
+
+    return AgenticLoopStep("box", planner=plan, registry={"work": work}, **options)
 
 
 def giving(asks, then):
@@ -88,10 +118,22 @@ PLACES = {
         "box", condition_callable=lambda *_: "left", branches={"left": body(work)}, branch_output_mapper=asks
     ),
     "a loop's first input": lambda work, asks: loop(work, initial_input_to_loop_body_mapper=asks),
+    "a loop's next input": lambda work, asks: loop(
+        work, exit_condition_callable=lambda *_: len(work.given) == 2, iteration_input_mapper=asks
+    ),
     "a loop's condition": lambda work, asks: loop(work, exit_condition_callable=asks),
     "a loop's output": lambda work, asks: loop(work, loop_output_mapper=asks),
     "a merge": lambda work, asks: Step.parallel("box", {"only": body(work)}, merge_strategy=giving(asks, merge)),
     "a reducer": lambda work, asks: Step.parallel("box", {"only": body(work)}, reduce=asks),
+    "a merge of a router": lambda work, asks: route(work, merge_strategy=giving(asks, merge)),
+    "a reducer of a router": lambda work, asks: route(work, reduce=asks),
+    "a map's output": lambda work, asks: MapStep(
+        "box", pipeline_to_run=body(work), iterable_input="items", finalize=asks
+    ),
+    "a map's output, in parallel": lambda work, asks: MapStep(
+        "box", pipeline_to_run=body(work), iterable_input="items", parallel=True, finalize=asks
+    ),
+    "an agentic loop's output": lambda work, asks: agentic(work, loop_output_mapper=asks),
     "a question's text": lambda _, asks: ask("box", asks),
 }
 
@@ -194,6 +236,34 @@ def test_where_nobody_may_be_asked_it_fails_with_the_question(engine, work):
     assert "left or right?" in result.error.message
 
 
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda asks: Step("x", same, processors=AgentProcessors(prompt_processors=[asks])),
+        lambda asks: Step("x", same, processors=AgentProcessors(output_processors=[asks])),
+        lambda asks: Step.from_mapper(asks, name="x"),
+    ],
+    ids=["a prompt processor", "an output processor", "a mapper as a step"],
+)
+def test_what_asks_inside_of_a_step_waits_at_that_step(engine, step):
+    """The answer is the step's output: what asked is not called again."""
+    asks, after = Asks(), Work()
+    run = engine.enqueue(Pipeline([step(asks), Step("after", after)]), "in")
+    engine.drain()
+    assert [(each.step, each.message) for each in engine.approvals(run)] == [("x", "left or right?")]
+    engine.answer(run, "left")
+    engine.drain()
+    assert (engine.result(run).output, after.given, asks.calls) == ("left", ["left"], 1)
+
+
+def test_an_invariant_that_asks_waits_at_the_step_that_it_judges(engine):
+    asks = Asks()
+    run = engine.enqueue(Pipeline([Step("x", same)], static_invariants=[asks], context_model=Line), "in")
+    engine.drain()
+    assert (engine.result(run).run_status, [each.step for each in engine.approvals(run)]) == ("paused", ["x"])
+    assert engine.answer(run, "left").run_status == "succeeded"
+
+
 def test_a_transition_that_asks_while_a_state_ends(engine, work):
     asks = Asks(lambda answer, *_: answer == "left")
     machine = StateMachineStep(
@@ -224,3 +294,40 @@ def test_a_run_that_waits_goes_on_under_changed_code(engine, work, make):
     engine.drain()
     result = engine.result(run)
     assert (result.run_status, len(after.given)) == ("succeeded", 1), result.error
+
+
+def transition(on, when):
+    """A machine whose second transition asks `when` at an ending of its first state."""
+    first = HumanInTheLoopStep("ask", message_for_user="first?") if on == "pause" else Step("fails", fails, config=ONCE)
+    return StateMachineStep(
+        "box",
+        states={"one": Pipeline([first]), "two": Pipeline([Step("work", Work())])},
+        start_state="one",
+        end_states=["two"],
+        transitions=[{"from": "one", "on": on, "to": "two", "when": when}, {"from": "one", "to": "two"}],
+    )
+
+
+def raises_a_pause(*_):
+    raise PausedException("left or right?")
+
+
+@pytest.mark.parametrize("on", ["failure", "pause"])
+def test_where_a_run_cannot_wait_a_question_fails_it_with_the_way_out(engine, on):
+    """M-042, C-23: the failure is a question's, with its text, and not a bare `PAUSED`."""
+    run = engine.enqueue(Pipeline([transition(on, raises_a_pause)]), "in")
+    engine.drain()
+    if on == "pause":
+        engine.answer(run, "first")
+    error = engine.result(run).error
+    assert (engine.result(run).run_status, error.code, error.category) == ("failed", "QUESTION_WITHOUT_PLACE", "human")
+    assert "left or right?" in error.message
+    assert "ask in a step instead" in error.message
+    assert engine.approvals(run) == []
+
+
+@pytest.mark.parametrize("on", ["failure", "pause"])
+def test_a_condition_that_would_ask_there_is_refused_before_a_run(engine, on):
+    """M-042: a function that takes a person's answer, at an ending where no one can be asked."""
+    with pytest.raises(PipelineError, match=f"transition 0: its `when` takes `resume_input`.*`on: {on}`"):
+        engine.enqueue(Pipeline([transition(on, Asks())]), "in")

@@ -26,6 +26,7 @@ from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step, StepConfig
 from flujo_client.serial import dumps, loads
 from flujo_worker.agents.answer import AgentAnswer
+from flujo_worker.attempts.perform import Attempts
 from flujo_worker.errors import WireError
 from flujo_worker.ports import Claim
 from flujo_worker.runtime.attempt_run import charge
@@ -75,6 +76,18 @@ def run_one(engine, agent, *, config=ROOMY, value="in", context=None, **rest):
 
 def categories(engine, result):
     return [each.fault.category for each in engine.history(result.run_id) if each.fault]
+
+
+def test_loading_a_pipelines_code_does_not_count_as_the_steps_time(engine, monkeypatch):
+    """The first attempt after a worker's start imports the code."""
+    load = Attempts._entry
+
+    async def slowly(attempts, envelope):
+        time.sleep(0.3)  # noqa: ASYNC251 - the engine for tests has no loop here
+        return await load(attempts, envelope)
+
+    monkeypatch.setattr(Attempts, "_entry", slowly)
+    assert run_one(engine, Agent()).step_history[0].latency_s < 0.3
 
 
 # how often an agent is called, by what went wrong

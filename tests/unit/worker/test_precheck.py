@@ -1,4 +1,4 @@
-"""The reasoning precheck of an attempt: its gates and its verdicts."""
+"""The reasoning precheck of an attempt: its gates and its verdicts (SYS-24, M-194)."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ from pydantic_ai import Agent
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.models.test import TestModel
+from pydantic_ai.usage import RequestUsage
 
 from flujo_client import Pipeline, Settings, Step, StepConfig, current_attempt
 from flujo_client.config.models import Log
@@ -233,6 +234,30 @@ def test_the_calls_of_tools_are_told_with_arguments_result_and_time(make):
     assert '"seen": "bees"' in looked["result_preview"]
     assert (fell["function"], fell["error"]) == ("fall", "ValueError")
     assert "hunter2" not in str(story)
+
+
+@pytest.mark.parametrize("make", [Agent, make_agent_async])
+def test_each_request_of_a_call_with_tools_has_its_tokens(make):
+    """They add up to those of the call; a single request has no line of its own."""
+    used = iter([RequestUsage(input_tokens=50, output_tokens=8), RequestUsage(input_tokens=70, output_tokens=3)])
+    turns = iter([[ToolCallPart("look_around", {}), ToolCallPart("look_around", {})], [TextPart("done")]])
+    model = FunctionModel(lambda *_: ModelResponse(parts=next(turns), usage=next(used)))
+    story = ran(make(model, tools=[look_around]))
+    requests = of(story, "agent.request")
+    assert [each.pop("latency_s") >= 0 for each in requests] == [True, True]
+    assert [(each["input_tokens"], each["output_tokens"], each.get("functions")) for each in requests] == [
+        (50, 8, ["look_around", "look_around"]),
+        (70, 3, None),
+    ]
+    [call] = of(story, "agent.usage")
+    assert (call["requests"], call["input_tokens"], call["output_tokens"]) == (2, 120, 11)
+    order = [name for name, _ in asked(story)]
+    assert order.index("agent.request") < order.index("agent.tool")
+    assert of(ran(make(says("fine"))), "agent.request") == []
+
+
+def look_around() -> str:
+    return "bees"
 
 
 def test_every_turn_of_a_conversation_is_told():

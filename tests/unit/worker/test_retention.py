@@ -7,10 +7,11 @@ import pytest
 from flujo_client.config.manager import ConfigManager
 from flujo_client.config.models import Retention
 from flujo_client.errors import SettingsError
-from flujo_worker.domain.retention import DAY_S, KeepRule, keep_rules, older_s
+from flujo_worker.domain.retention import DAY_S, keep_rules, older_s
 from flujo_worker.retention import LARGEST, SLOW_S, TURN_S, Pruner
 
-RULES = [KeepRule("succeeded", DAY_S)]
+A_DAY = Retention(succeeded_days=1)
+RULES = keep_rules(A_DAY)
 
 
 def read(text, tmp_path, monkeypatch):
@@ -56,18 +57,22 @@ class Shelf:
     def __init__(self, runs, *, seconds=0.0, is_turn=True):
         self.runs, self.seconds, self.is_turn = runs, seconds, is_turn
         self.now, self.limits = 0.0, []
-        self.searched, self.steps = 0, 0
+        self.searched, self.steps, self.summaries = 0, 0, []
 
     def begin_pruning(self, every_s):
         return self.is_turn
 
-    def prune_runs(self, rules, limit):
+    def prune_runs(self, rules, limit, *, is_summarized):
         assert rules == RULES
+        self.is_summarized = is_summarized
         self.now += self.seconds
         self.limits.append(limit)
         gone = min(limit, self.runs)
         self.runs -= gone
         return ["run"] * gone
+
+    def prune_summaries(self, older_s, limit):
+        self.summaries.append((older_s, limit))
 
     def sweep_blobs(self, limit, *, every_s, unused_s):
         assert (every_s, unused_s) == (DAY_S, DAY_S)
@@ -76,8 +81,9 @@ class Shelf:
         return self.searched < self.steps
 
 
-def pruner(shelf, *, per_minute=6_000, rules=RULES):
-    return Pruner(shelf, rules, per_minute=per_minute, clock=lambda: shelf.now)
+def pruner(shelf, settings=A_DAY, *, per_minute=6_000, **rest):
+    settings = settings.model_copy(update={"runs_per_minute": per_minute, **rest})
+    return Pruner(shelf, settings, clock=lambda: shelf.now)
 
 
 def test_no_more_go_in_a_minute_than_the_settings_say():
@@ -90,7 +96,7 @@ def test_no_more_go_in_a_minute_than_the_settings_say():
     assert gone == 1_200
 
 
-@pytest.mark.parametrize("nothing_to_do", [{"rules": []}, {"is_turn": False}])
+@pytest.mark.parametrize("nothing_to_do", [{"succeeded_days": 0}, {"is_turn": False}])
 def test_without_rules_or_a_turn_nothing_is_asked(nothing_to_do):
     shelf = Shelf(10, is_turn=nothing_to_do.pop("is_turn", True))
     assert pruner(shelf, **nothing_to_do).prune_in_turn() == 0
@@ -129,3 +135,17 @@ def test_a_turn_is_short_however_much_there_is_to_search():
     shelf.steps = 1_000
     pruner(shelf).prune_in_turn()
     assert shelf.now <= TURN_S / 5 + 0.3
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_summaries_stay_if_asked_for_and_for_their_own_time(keep):
+    shelf = Shelf(10)
+    pruner(shelf, per_minute=1_200, keep_summaries=keep, summary_days=100).prune_in_turn()
+    assert shelf.is_summarized is keep
+    assert shelf.summaries == [(100 * DAY_S, 200)]
+
+
+def test_summaries_stay_for_ever_without_days():
+    shelf = Shelf(10)
+    pruner(shelf, keep_summaries=True, summary_days=0).prune_in_turn()
+    assert shelf.summaries == []

@@ -1,4 +1,4 @@
-"""Whether to try again, and when (M-405, C-01, C-37)."""
+"""Whether to try again, and when (M-405, C-01, C-37, SYS-09)."""
 
 from __future__ import annotations
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from priced_model import PricedModel
 
 from flujo_client import ConditionalStep, Pipeline, PipelineContext, Step, StepConfig, UsageLimits
+from flujo_client.api.step_options import options_of_attempts
 from flujo_client.config.manager import Settings
 from flujo_client.config.models import BreakerSettings
 from flujo_client.config.run_settings import RunSettings, settings_of
+from flujo_client.contract.plan import Backoff
 from flujo_client.contract.trace import build_trace
 from flujo_worker.agents import make_agent_async
 from flujo_worker.domain.breaker import BreakerReport, Counts, Rules
 from flujo_worker.guards.breakers import BreakerRequest, Breakers
-from flujo_worker.guards.cells import MemoryCells
+from flujo_worker.guards.cells import BREAKERS, MemoryCells
 from flujo_worker.testing import LocalEngine
 
 WORKERS = {
@@ -88,7 +91,7 @@ def test_how_its_templates_are_rendered():
 
 def test_when_the_shared_breakers_open():
     """One breaker for a model, whoever asks; each by the rules of its run."""
-    breakers = Breakers(MemoryCells(lambda: 0.0), Rules())
+    breakers = Breakers(MemoryCells(BREAKERS, lambda: 0.0), Rules())
     strict = breakers.for_run(BreakerSettings(failures=1))
     failed = BreakerRequest("m", BreakerReport(Counts(1, 1, 0)))
     [answer] = strict.answer([failed])
@@ -120,3 +123,38 @@ def test_they_are_seen_in_its_trace():
         trace = build_trace(run, engine.history(run.id), engine.store.read_scopes(run.id), engine.story(run.id))
     assert trace.attributes["settings"]["retry"] == {"base_s": 3.0}
     assert trace.attributes["settings"]["aros"]["coercion_tolerant_level"] == 1
+
+
+def test_the_resolved_options_of_each_attempt_are_seen_in_its_trace():
+    """M-047: the step's own, over the project's when the run was enqueued, over what is built in."""
+    own = StepConfig(max_retries=2, timeout_s=4, temperature=0.3, backoff=Backoff(base_s=7.0))
+    steps = [
+        Step("own", lambda data: data, config=own, processing={"aop": "full", "structured_output": "off"}),
+        Step("projects", lambda data: data),
+    ]
+    settings = {"retry": {"base_s": 3.0}, "agents": {"agent_timeout_s": 9}, "aros": {"coercion_tolerant_level": 1}}
+    with LocalEngine(Settings.model_validate(settings)) as engine:
+        result = engine.run(Pipeline(steps), "in")
+        run, rows = engine.store.read_run(result.run_id), engine.history(result.run_id)
+        options = options_of_attempts(engine.store.plan(run.fingerprint), run, rows)
+        scopes, story = engine.store.read_scopes(run.id), engine.story(run.id)
+        trace = build_trace(run, rows, scopes, story, options=options)
+    first, second = (step.children[0].attributes["options"] for step in trace.children)
+    assert (first["max_attempts"], first["timeout_s"], first["temperature"]) == (3, 4, 0.3)
+    assert (first["backoff"]["base_s"], first["aros"]["aop"], first["aros"]["structured_output"]) == (
+        7.0,
+        "full",
+        "off",
+    )
+    assert (second["max_attempts"], second["timeout_s"], second["backoff"]["base_s"]) == (2, 9, 3.0)
+    assert (second["aros"]["aop"], second["aros"]["tolerant_level"]) == ("minimal", 1)
+    assert first["aros"]["tolerant_level"] == 1
+
+
+def test_options_that_only_newer_code_reads_are_left_out():
+    """M-047: a run of a newer client has a trace all the same."""
+    with LocalEngine() as engine:
+        result = engine.run(Pipeline([Step("a", lambda data: data)]), "in")
+        run, rows = engine.store.read_run(result.run_id), engine.history(result.run_id)
+        newer = replace(run, settings={"no_such_section": {"x": 1}})
+        assert options_of_attempts(engine.store.plan(run.fingerprint), newer, rows) == {}

@@ -11,13 +11,23 @@ from pydantic import BaseModel
 from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.test import TestModel
 
-from flujo_client import AgentProcessors, ImportStep, Pipeline, PluginOutcome, Step, StepConfig, ValidationResult
+from flujo_client import (
+    AgentProcessors,
+    HumanInTheLoopStep,
+    ImportStep,
+    Pipeline,
+    PluginOutcome,
+    Step,
+    StepConfig,
+    ValidationResult,
+)
 from flujo_client.attempt_info import performing
 from flujo_client.config.manager import Settings
 from flujo_client.config.models import Cost
 from flujo_client.contract.outcome import NO_USAGE, Usage
+from flujo_client.contract.trace import build_trace, spent
 from flujo_client.errors import PricingNotConfiguredError
-from flujo_worker.agents import make_agent_async
+from flujo_worker.agents import AgentTool, PlanGeneratorAgent, make_agent_async, make_repair_agent
 from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.agents.pricing import declared, require_price
 from flujo_worker.runtime.attempt_run import AttemptRun, CallSettings, charge
@@ -120,6 +130,10 @@ class Checker:
         return PluginOutcome(success=True, cost_usd=0.5, token_counts=2)
 
 
+def paid_check(data):
+    return AgentAnswer(data, Usage(1, 1, 1, 0.5))
+
+
 def spend(data):
     return AgentAnswer(data, COUNTED)
 
@@ -140,6 +154,84 @@ def test_what_judges_and_processors_spend_is_the_attempts(judged):
     """M-044: everything that spends, whatever comes of it."""
     result = run(Step("a", spend, config=ONCE, **judged))
     assert (round(result.total_cost_usd, 9), result.total_tokens) == (0.6, 12)
+
+
+def nodes_of_kind(node, kind):
+    own = [node] if node.kind == kind else []
+    return own + [found for child in node.children for found in nodes_of_kind(child, kind)]
+
+
+@pytest.mark.parametrize(
+    ("judged", "name"),
+    [
+        ({"validators": [Judge()]}, "Judge"),
+        ({"validators": [Judge(raises=True)]}, "Judge"),
+        ({"plugins": [Checker()]}, "Checker"),
+        ({"processors": AgentProcessors(output_processors=[paid_check])}, "paid_check"),
+    ],
+    ids=["validator", "raises", "plugin", "processor"],
+)
+def test_auxiliary_calls_are_spans_below_their_attempt(judged, name):
+    """M-292, M-044: with what they spent, which the attempt's figures include and the sums count once."""
+    with LocalEngine() as engine:
+        result = engine.run(Pipeline([Step("a", spend, config=ONCE, **judged)]), "x")
+        rows = engine.history(result.run_id), engine.store.read_scopes(result.run_id), engine.story(result.run_id)
+        trace = build_trace(engine.store.read_run(result.run_id), *rows)
+    (attempt,) = nodes_of_kind(trace, "attempt")
+    (call,) = nodes_of_kind(attempt, "call")
+    assert (call.name, call.attributes["tokens"], call.attributes["cost_usd"]) == (name, 2, 0.5)
+    assert (attempt.attributes["tokens"], spent(trace, "tokens")) == (12, 12)
+
+
+def traced(engine, run_id):
+    rows = engine.history(run_id), engine.store.read_scopes(run_id), engine.story(run_id)
+    return build_trace(engine.store.read_run(run_id), *rows)
+
+
+def test_a_model_that_repairs_an_output_is_a_span():
+    """M-292: the repair agent as an output processor."""
+    repair = make_repair_agent(Billed(custom_output_text="{}", model_name="m1"))
+    with LocalEngine() as engine:
+        result = engine.run(
+            Pipeline([Step("a", spend, processors=AgentProcessors(output_processors=[repair.run]))]), "x"
+        )
+        [attempt] = nodes_of_kind(traced(engine, result.run_id), "attempt")
+    [call] = nodes_of_kind(attempt, "call")
+    assert (call.name, attempt.attributes["tokens"]) == ("repair", 10 + call.attributes["tokens"])
+    assert result.total_tokens == attempt.attributes["tokens"]
+
+
+def test_a_plan_that_is_made_on_the_way_is_a_span():
+    """M-292, M-326: a plan generator that the step's agent calls as a tool."""
+    maker = PlanGeneratorAgent(Billed(custom_output_text="a plan", model_name="m1"), name="plan")
+    planner = AgentTool(maker, name="plan", description="Make a plan.")
+    agent = make_agent_async(Billed(model_name="m1"), "Plan.", tools=[planner])
+    with LocalEngine() as engine:
+        result = engine.run(Pipeline([Step("a", agent)]), "x")
+        [attempt] = nodes_of_kind(traced(engine, result.run_id), "attempt")
+    [tool] = nodes_of_kind(attempt, "tool")
+    assert (tool.name, tool.status) == ("run_plan", "succeeded")
+    assert 0 < tool.attributes["tokens"] < attempt.attributes["tokens"] == result.total_tokens
+
+
+def test_each_question_of_an_escalation_is_a_span():
+    """M-292: the question that expired, and the one to whom it was escalated, each with how it ended."""
+    asks = HumanInTheLoopStep("ask", "go?", expires_s=60, on_expiry="escalate", escalate_to="boss")
+    with LocalEngine() as engine:
+        run_id = engine.enqueue(Pipeline([asks]), "x")
+        engine.drain()
+        engine.pass_time(60)
+        engine.answer(run_id, "yes")
+        engine.drain()
+        attempts = nodes_of_kind(traced(engine, run_id), "attempt")
+    assert [each.status for each in attempts] == ["failed", "succeeded"]
+
+
+def test_a_call_that_costs_nothing_is_no_span():
+    """M-292: a validator that asks no model is not an auxiliary call."""
+    with LocalEngine() as engine:
+        result = engine.run(Pipeline([Step("a", spend, validators=[bool])]), "x")
+        assert [each.name for each in engine.story(result.run_id) if each.name == "agent.usage"] == []
 
 
 def test_a_processor_hands_on_what_cost_somebody_else():

@@ -37,7 +37,7 @@ def no_keys(monkeypatch):
     ],
 )
 def test_an_id_is_enough(model, json_schema, json_object):
-    """M-062: also for a provider whose SDK is not installed."""
+    """M-062, M-074: also for a provider whose SDK is not installed."""
     told = capability_of(model)
     assert (told.json_schema, told.json_object) == (json_schema, json_object)
 

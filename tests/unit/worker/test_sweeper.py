@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import sys
 import threading
+from types import SimpleNamespace
 
 import pytest
 from builders import enqueued, member
 
+from flujo_client.config.models import TemplateSettings
 from flujo_client.contract.plan import Backoff
 from flujo_worker.coordinator.coordinator import Coordinator
 from flujo_worker.store.memory.store import MemoryStore
 from flujo_worker.sweeper import JOIN_OVERDUE_BEHIND_S, JOIN_OVERDUE_S, Sweeper
 from flujo_worker.user_code.code_registry import CodeRegistry
 from flujo_worker.user_code.evaluator import Evaluator
+
+NO_CODE = SimpleNamespace(template=TemplateSettings())
+"""Where user code would run: none does here."""
 
 
 class Post:
@@ -45,7 +50,7 @@ def test_code_that_cannot_be_loaded_is_tried_once_in_a_sweep(tmp_path, monkeypat
     sweeper = Sweeper(
         store,
         Post(),
-        Coordinator(store, lambda *_: None, Evaluator(store, catalog, None), backoff=Backoff()),
+        Coordinator(store, lambda *_: None, Evaluator(store, catalog, NO_CODE), backoff=Backoff()),
         catalog,
         worker=lambda: "w",
         may_judge=lambda: True,
@@ -72,7 +77,7 @@ def test_a_bell_that_may_wait_in_its_queue_is_given_longer():
             return super().missed_joins(limit, older_s)
 
     store, post, catalog = Store(lambda: 1_800_000_000.0), Backed(), CodeRegistry([], lambda _: None)
-    coordinator = Coordinator(store, lambda *_: None, Evaluator(store, catalog, None), backoff=Backoff())
+    coordinator = Coordinator(store, lambda *_: None, Evaluator(store, catalog, NO_CODE), backoff=Backoff())
     sweeper = Sweeper(store, post, coordinator, catalog, worker=lambda: "w", may_judge=lambda: True)
     sweeper.sweep()
     post.head = 0.0
@@ -95,7 +100,7 @@ def test_one_who_may_not_judge_leaves_the_turn_to_those_who_may(may_judge, sweep
     store, catalog = Store(lambda: now), CodeRegistry([], lambda _: None)
     MemoryStore.begin_sweep(store, "another", 0.0)
     now += 0.015
-    coordinator = Coordinator(store, lambda *_: None, Evaluator(store, catalog, None), backoff=Backoff())
+    coordinator = Coordinator(store, lambda *_: None, Evaluator(store, catalog, NO_CODE), backoff=Backoff())
     sweeper = Sweeper(
         store, Post(), coordinator, catalog, worker=lambda: "w", may_judge=lambda: may_judge, every_s=0.01
     )

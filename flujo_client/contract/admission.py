@@ -1,0 +1,139 @@
+"""Admission: the gates that a run passes before its first message is published, and what users write about them.
+
+A run holds a place in each of its gates from its admission to its end, and waits in a row of Postgres until all have room (ADR 43).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Literal, get_args
+
+from flujo_client.errors import ConfigurationError
+
+LimitScope = Literal["global", "pipeline", "tenant"]
+OnFull = Literal["queue", "drop", "cancel_oldest"]
+Singleton = Literal["return", "queue", "replace"]
+Policy = Literal["queue", "drop", "cancel_oldest", "return"]
+WAITING_S: Final = 200 * 366 * 86_400.0
+"""When a waiting run's first attempt is due, in seconds from its recording: so late that no sweep publishes it."""
+LONGEST_S: Final = 366 * 86_400.0
+"""The longest period of a throttle, and the longest debounce; seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """A place that runs pass one by one, known by its name to all of them.
+
+    Attributes:
+        name: how people are shown it: `limit 'crm'`.
+        most: how many runs hold a place in it at once; None: any number, and runs only wait here.
+        period_s: how long a place is held after the admission, in seconds; None: until the run's end.
+        flow: which of the gate's queues a run waits in; the queues take turns.
+        weight: the turns of that queue in comparison with others.
+        policy: what happens to a new run when the gate has no room. Where that is decided as the run is recorded, the run holds its place
+            from then on, also while it waits at another gate.
+        wait_s: how long a run waits here in any case, in seconds.
+        is_window: a run that waits for a person gives its place back.
+    """
+
+    name: str
+    most: int | None
+    period_s: float | None = None
+    flow: str = ""
+    weight: float = 1.0
+    policy: Policy = "queue"
+    wait_s: float = 0.0
+    is_window: bool = False
+
+    @property
+    def decides_at_once(self) -> bool:
+        """Return whether a run is refused, replaced or returned here as it is recorded."""
+        return self.policy != "queue"
+
+    def to_tree(self) -> dict[str, Any]:
+        """Return the gate as plain data, as a run's row stores it."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class RunLimit:
+    """How many runs with the same key may be under way at once.
+
+    Args:
+        key: a name, or a template over `input` and `tenant`: `crm:{{ input.account }}`.
+        most: that many runs; at least 1.
+        scope: which runs share the key: those of the whole project, of one pipeline, or of one tenant.
+        on_full: what happens to another run: it waits (`queue`), it is refused with AdmissionRefused (`drop`), or the oldest run under
+            the key is cancelled and the new one begins when that has ended (`cancel_oldest`).
+
+    Raises:
+        ConfigurationError: an argument is not what it should be.
+    """
+
+    key: str
+    most: int
+    scope: LimitScope = "global"
+    on_full: OnFull = "queue"
+
+    def __post_init__(self) -> None:
+        check_key("key", self.key)
+        check_count("most", self.most)
+        check_choice("scope", self.scope, get_args(LimitScope))
+        check_choice("on_full", self.on_full, get_args(OnFull))
+
+
+@dataclass(frozen=True, slots=True)
+class Throttle:
+    """How many runs with the same key may begin in a period.
+
+    Args:
+        most: that many runs; at least 1.
+        period_s: seconds, from each run's admission.
+        key: as a `RunLimit`'s; all runs of the pipeline share the empty one.
+        on_full: another run waits (`queue`), or is refused with AdmissionRefused (`drop`).
+
+    Raises:
+        ConfigurationError: an argument is not what it should be.
+    """
+
+    most: int
+    period_s: float
+    key: str = ""
+    on_full: Literal["queue", "drop"] = "queue"
+
+    def __post_init__(self) -> None:
+        check_count("most", self.most)
+        check_seconds("period_s", self.period_s)
+        if self.key:
+            check_key("key", self.key)
+        check_choice("on_full", self.on_full, ("queue", "drop"))
+
+
+def waits_for(gate: str, most: int | None, taken: int) -> str:
+    """Say what a run waits for that was not admitted yet."""
+    return gate if most is None else f"{gate}: {taken} of {most} places are taken"
+
+
+def check_key(name: str, given: Any) -> None:
+    """Refuse what is not a text that is not empty; raises ConfigurationError."""
+    if not isinstance(given, str) or not given:
+        raise ConfigurationError(f"`{name}` must be a text that is not empty, got {str(given)[:40]!r}")
+
+
+def check_count(name: str, given: Any) -> None:
+    """Refuse what is not a whole number from 1 on; raises ConfigurationError."""
+    if isinstance(given, bool) or not isinstance(given, int) or not 1 <= given < 2**31:
+        raise ConfigurationError(f"`{name}` must be a whole number from 1 on, got {str(given)[:40]!r}")
+
+
+def check_seconds(name: str, given: Any) -> None:
+    """Refuse what is not seconds, more than 0 and at most a year; raises ConfigurationError."""
+    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 < given <= LONGEST_S:
+        raise ConfigurationError(f"`{name}` must be seconds, more than 0 and at most a year, got {str(given)[:40]!r}")
+
+
+def check_choice(name: str, given: Any, choices: Sequence[str]) -> None:
+    """Refuse what is not one of the choices; raises ConfigurationError."""
+    if given not in choices:
+        raise ConfigurationError(f"`{name}` must be one of {', '.join(map(repr, choices))}, got {str(given)[:40]!r}")

@@ -1,0 +1,64 @@
+"""What models need that is not installed with Flujo: each provider's package, and the extra of pydantic-ai that brings it."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+
+class Provider(NamedTuple):
+    """The module that a provider's models import, and the extra of pydantic-ai-slim that installs it."""
+
+    module: str
+    extra: str
+
+    @property
+    def install(self) -> str:
+        """Return the command that installs it."""
+        return f"pip install 'pydantic-ai-slim[{self.extra}]'"
+
+
+_OPENAI, _GOOGLE = Provider("openai", "openai"), Provider("google.genai", "google")
+_THROUGH_OPENAI: Final = (
+    "alibaba azure azure-responses deepseek fireworks github heroku litellm meta moonshotai nebius ollama openai openai-chat "
+    "openai-decisions openai-responses openrouter ovhcloud sambanova together vercel vllm"
+)
+PROVIDERS: Final[Mapping[str, Provider]] = {
+    **dict.fromkeys(_THROUGH_OPENAI.split(), _OPENAI),
+    **dict.fromkeys(("google", "google-cloud", "google-decisions"), _GOOGLE),
+    "anthropic": Provider("anthropic", "anthropic"),
+    "bedrock": Provider("boto3", "bedrock"),
+    "bedrock-mantle": Provider("openai", "bedrock-mantle"),
+    "cerebras": Provider("openai", "cerebras"),
+    "cohere": Provider("cohere", "cohere"),
+    "crusoe": Provider("openai", "crusoe"),
+    "groq": Provider("groq", "groq"),
+    "huggingface": Provider("huggingface_hub", "huggingface"),
+    "mistral": Provider("mistralai", "mistral"),
+    "snowflake": Provider("openai", "snowflake"),
+    "typesafe": Provider("typesafe", "typesafe"),
+    "xai": Provider("xai_sdk", "xai"),
+    "zai": Provider("openai", "zai"),
+}
+AGENTS: Final = "pydantic_ai"
+"""The module without which no agent runs: where it is missing, nothing is known about the packages of workers."""
+
+
+def provider_of(model: str) -> Provider | None:
+    """Return what a model such as `openai:gpt-5` needs; None for one whose provider is not in the table."""
+    return PROVIDERS.get(model.partition(":")[0].removeprefix("gateway/"))
+
+
+def missing_for(model: str) -> Provider | None:
+    """Return what a model needs and this environment lacks; None where no agent could run here anyway."""
+    provider = provider_of(model)
+    return provider if provider and is_installed(AGENTS) and not is_installed(provider.module) else None
+
+
+def is_installed(module: str) -> bool:
+    """Return whether a module can be found here, without importing it."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ModuleNotFoundError, ValueError):  # the package above it is missing; it is half imported
+        return False

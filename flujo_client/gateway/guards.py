@@ -1,0 +1,38 @@
+"""What holds attempts back: concurrency limits, and circuit breakers that are open."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flujo_client.gateway.requests import Request
+
+MOST = 20
+
+
+@dataclass(frozen=True, slots=True)
+class LimitRecord:
+    """A concurrency limit: how many attempts may run at once, how many do, and how many wait."""
+
+    name: str
+    at_once: int
+    in_use: int
+    waiting: int
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerRecord:
+    """A model whose circuit breaker is not closed: `opened` or `half_open`, for so many seconds."""
+
+    model: str
+    state: str
+    since_s: float
+
+
+def limits_in_use() -> Request[list[LimitRecord]]:
+    """List the concurrency limits at which attempts run or wait."""
+    return Request("limits_in_use", {"limit": MOST}, lambda rows: [LimitRecord(**row) for row in rows])
+
+
+def open_breakers() -> Request[list[BreakerRecord]]:
+    """List the circuit breakers that were last seen open or half open."""
+    return Request("open_breakers", {"limit": MOST}, lambda rows: [BreakerRecord(**row) for row in rows])

@@ -1,0 +1,117 @@
+"""Requests to models with a rate limit: each one waits for its turn, and what it used is reported.
+
+A capability, one for each run of an agent in an attempt whose project limits models. It must not change a request. In: what the library is
+about to send. Out: the response, later.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic_ai.capabilities import AbstractCapability
+
+from flujo_worker.agents.models import each_of
+from flujo_worker.agents.previews import text_of
+from flujo_worker.agents.rate_headers import left_of, reset_wait
+from flujo_worker.domain.budget import BYTES_PER_TOKEN
+from flujo_worker.runtime.attempt_run import ModelPace, current_settings
+from flujo_worker.runtime.faults import is_rate_refusal, requested_wait
+
+if TYPE_CHECKING:
+    from pydantic_ai import RunContext
+    from pydantic_ai.messages import ModelResponse
+    from pydantic_ai.models import Model, ModelRequestContext
+
+
+LONGEST_RESET_S: Final = 60.0
+"""Seconds that a reset counts for: it tells when a limit is whole again, and calls may be made before."""
+
+
+class Paced(AbstractCapability[Any]):
+    """Paces an agent's requests.
+
+    Args:
+        pace: the running attempt's.
+    """
+
+    def __init__(self, pace: ModelPace) -> None:
+        self._pace = pace
+
+    async def wrap_model_request(
+        self,
+        ctx: RunContext[Any],  # noqa: ARG002 - the library passes it by name
+        *,
+        request_context: ModelRequestContext,
+        handler: Callable[[ModelRequestContext], Awaitable[ModelResponse]],
+    ) -> ModelResponse:
+        """Send the request when its model's limit allows it."""
+        limit = self._pace.limit_of(_name_of(request_context.model))
+        if limit is None:
+            return await handler(request_context)
+        grant = await self._pace.begin(limit, _expected_tokens(request_context))
+        try:
+            with _hearing(request_context.model) as headers:
+                response = await handler(request_context)
+        except Exception as error:
+            if is_rate_refusal(error):
+                await self._pace.refused(limit, grant, _asked_wait(error))
+            raise
+        await self._pace.end(limit, grant, response.usage.total_tokens, left_of(headers))
+        return response
+
+
+_headers: ContextVar[dict[str, str] | None] = ContextVar("headers", default=None)
+
+
+@contextmanager
+def _hearing(model: Model[Any]) -> Iterator[Mapping[str, str]]:
+    """Return what collects the headers of the responses that the model's HTTP client gets inside, if it shows them."""
+    heard: dict[str, str] = {}
+    http = getattr(getattr(each_of(model)[0], "client", None), "_client", None)
+    hooks = getattr(http, "event_hooks", None)
+    if isinstance(hooks, dict) and _collect not in hooks.setdefault("response", []):
+        hooks["response"].append(_collect)
+    token = _headers.set(heard)
+    try:
+        yield heard
+    finally:
+        _headers.reset(token)
+
+
+async def _collect(response: Any) -> None:
+    heard = _headers.get()
+    if heard is not None:
+        heard.update({name.lower(): value for name, value in response.headers.items()})
+
+
+def _asked_wait(error: Exception) -> float:
+    """Return how many seconds a provider asks to wait that has refused a call: by `Retry-After`, else until its limit is whole again."""
+    asked = requested_wait(error)
+    headers = getattr(error, "headers", None)
+    if asked is not None or not isinstance(headers, Mapping):
+        return asked or 0.0
+    return min(reset_wait(headers, datetime.now(UTC)), LONGEST_RESET_S)
+
+
+def _name_of(model: Model[Any]) -> str:
+    """Return the provider and the name of a model; of several that it may ask, those of the first."""
+    first = each_of(model)[0]
+    return f"{first.system}:{first.model_name}"
+
+
+def _expected_tokens(request: ModelRequestContext) -> int:
+    settings: Any = request.model_settings or {}
+    read = sum(
+        len(text_of(part.content).encode())
+        for each in request.messages
+        for part in each.parts
+        if hasattr(part, "content")
+    )
+    read += sum(len((getattr(each, "instructions", None) or "").encode()) for each in request.messages)
+    written = settings.get("max_tokens") or current_settings().cost.default_output_tokens
+    return math.ceil(read / BYTES_PER_TOKEN) + int(written)

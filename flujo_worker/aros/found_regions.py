@@ -1,0 +1,120 @@
+"""The regions of a text that a scan has found so far, and what continues them.
+
+It must not find any. In: regions and surplus closing brackets, in the order of the text; out: those that may be the value.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from flujo_worker.aros.outcome import LIMIT, StageRefused
+from flujo_worker.aros.region_patterns import (
+    CONTINUED,
+    MEMBER,
+    MORE,
+    MORE_LISTED,
+    NO_MORE,
+    REGION,
+    TORN,
+    RegionPatterns,
+)
+
+MOST_REGIONS: Final = 10_000
+"""Regions, those in long runs aside, that may be found outside of all brackets."""
+FAR: Final = 1024
+"""Characters after a region beyond which nothing continues it."""
+
+Region = tuple[int, int]
+
+
+class FoundRegions(list[Region]):
+    """Regions as (start, end), none inside of another one; some of them are runs of many that cannot be the value.
+
+    Attributes:
+        text: the text.
+        patterns: what the scan sees at once.
+        runs: the regions that are runs.
+        settled: how many of them no later bracket continues.
+    """
+
+    def __init__(self, text: str, patterns: RegionPatterns) -> None:
+        super().__init__()
+        self.text, self.patterns = text, patterns
+        self.runs: set[Region] = set()
+        self.settled = 0
+
+    def candidates(self) -> list[Region]:
+        """Return those that may be the value, at the text's end."""
+        self._join_what_goes_on()
+        return [region for region in self if region not in self.runs] if self.runs else list(self)
+
+    def append_run(self, region: Region) -> None:
+        self.append(region)
+        self.runs.add(region)
+
+    def check_number(self) -> None:
+        """Refuse too many."""
+        if len(self) > MOST_REGIONS:
+            message = (
+                f"more than {MOST_REGIONS} bracketed parts in the text, and too few of them can be left out at a glance"
+            )
+            raise StageRefused(LIMIT, message, stage="extract")
+
+    def enclose(self, start: int, end: int) -> None:
+        """Add a region that encloses those from `start` on."""
+        while self and self[-1][0] >= start:
+            self.pop()
+        self.append((start, end))
+        self.settled = min(self.settled, len(self))
+
+    def are_far_from(self, place: int) -> bool:
+        """Return whether nothing at a place can continue a region; if so, they are settled."""
+        if self and place - self[-1][1] <= FAR:
+            return False
+        self.settled = len(self)
+        return True
+
+    def meet_stray(self, place: int) -> None:
+        """Handle a surplus closing bracket outside of all brackets. If JSON, not prose, leads up to it from a region, that region ended too early."""
+        first, after = None, place
+        index, settled = len(self), max(self.settled - 1, 0)
+        while index > settled:
+            if self[index - 1] in self.runs:
+                index += self._unfold(index - 1)
+                continue
+            index -= 1
+            start, end = self[index]
+            if self._goes_on(start, end, place + 1):
+                first = start
+            elif NO_MORE.fullmatch(self.text, end, after) is None:
+                break
+            after = start
+        if first is not None:
+            self.enclose(first, place + 1)
+        self.settled = len(self)
+
+    def _unfold(self, index: int) -> int:
+        """Put its regions in the place of a run; return how many more there are."""
+        run = self[index]
+        found = self.patterns.outside.finditer(self.text, *run)
+        self[index : index + 1] = parts = [each.span(REGION) for each in found if each.lastindex == REGION]
+        self.runs.remove(run)
+        return len(parts) - 1
+
+    def _goes_on(self, start: int, end: int, stop: int) -> bool:
+        """Return whether another value, or the rest of one, follows a region directly; the stray closer ends at `stop`."""
+        if MORE.match(self.text, end, stop):
+            return True
+        lists = self.text[start] == "[" and self.text[stop - 1] == "]"
+        torn = TORN.search(self.text, max(start, end - 66), end) is not None
+        return (lists or torn) and MORE_LISTED.match(self.text, end, stop) is not None
+
+    def _join_what_goes_on(self) -> None:
+        """Join regions that ended too early, because another member follows: together they are one candidate, which does not decode."""
+        if CONTINUED.search(self.text) is None:
+            return
+        text, follows = self.text, MEMBER.match
+        for index, (start, end) in enumerate(self):
+            if follows(text, end):
+                self[index:] = [(start, len(self.text))]
+                return

@@ -1,0 +1,121 @@
+"""The patterns by which `extract` finds regions: brackets, what is between them, and what continues a region.
+
+Every pattern is linear: no two parts of one can match the same characters, and repetitions are possessive.
+"""
+
+# ruff: noqa: RUF001 - typographic quotes are what is spoken of
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+from typing import Final
+
+FENCE: Final = r"```+|~~~+"
+TOKENS: Final = (
+    re.compile(rf"[\"{{}}\[\]]|{FENCE}"),
+    re.compile(rf"[\"'{{}}\[\]]|{FENCE}|//|/\*"),
+    re.compile(rf"\"\"\"|'''|[\"'“„‘{{}}\[\]]|{FENCE}|//|/\*|\#++"),
+)
+MARKS: Final = tuple(re.compile(f"{tokens.pattern}|[(),]") for tokens in TOKENS)
+OWN_MARKS: Final = (None, re.compile(r"'|//|/\*"), re.compile(r"[\"'“„‘\#]|//|/\*"))
+"""What a level reads otherwise than level 0: a text without them has the same regions at both."""
+OPENER: Final = re.compile(r"[{\[]")
+REGION: Final = 1
+"""The group of a region that is seen whole, in the patterns that find other brackets too."""
+SINGLE: Final = 2
+"""The group of a single bracket."""
+CLOSERS: Final = 3
+"""The group of surplus closers."""
+_NESTED: Final = 3
+"""Levels of brackets that are seen in one."""
+_LONGEST: Final = 500
+"""Parts of a region that is seen whole: looking for the end of one that nothing closes costs no more."""
+_STRING: Final = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_BEFORE_CLOSER: Final = r"[}\]](?=[\s,}\]])"
+_FENCE_NOT: Final = r"`(?!``)|~(?!~~)"
+
+
+class RegionPatterns:
+    """What one level sees at once. Each pattern is compiled when it is first needed, which takes some milliseconds.
+
+    Args:
+        first: a string that is a key or an element.
+        value: a string after a colon.
+        plain: what else may be between brackets, but commas and colons.
+        marks: characters that may begin a string or a comment.
+    """
+
+    def __init__(self, first: str, value: str, plain: str, marks: str) -> None:
+        self._prose = rf"(?!\s*+[,:}}\]])[^{{}}\[\]{marks}`~]*+"
+        self._first = rf'(?:{first}|(?!"))'
+        self._plain = rf'{plain}|,\s*+{self._first}|:\s*+(?:{value}|(?!"))|{_FENCE_NOT}'
+
+    @cached_property
+    def outside(self) -> re.Pattern[str]:
+        """Match prose, and then a region that is seen whole, an opener, or closers, all in one that only blanks part."""
+        return self._compiled(rf"[^{{}}\[\]]*+(?:({self._whole})|([{{\[])|([}}\]][\s}}\]]*+)|\Z)")
+
+    @cached_property
+    def inside(self) -> re.Pattern[str]:
+        """Match what is between brackets, and then a region that is seen whole, or a bracket."""
+        string = rf"(?:(?<=[{{\[])\s*+{self._first})?+"
+        return self._compiled(rf"{string}(?:{self._plain})*+(?:({self._whole})|([{{}}\[\]]))?+")
+
+    @cached_property
+    def run(self) -> re.Pattern[str]:
+        """Match many regions with only prose between them, but the last, which something may continue."""
+        return self._compiled(rf"(?:{self._prose}(?:{self._whole})){{8,}}(?={self._prose}[{{\[])")
+
+    @cached_property
+    def repeated(self) -> re.Pattern[str]:
+        """Match many equal regions with only prose between them, but the last."""
+        return self._compiled(rf"{self._prose}({self._whole})(?:{self._prose}\1){{8,}}(?={self._prose}\1)")
+
+    @property
+    def _whole(self) -> str:
+        return self._regions(_NESTED)
+
+    def _regions(self, levels: int) -> str:
+        inner = f"|{self._regions(levels - 1)}" if levels else ""
+        body = rf"\s*+{self._first}(?:{self._plain}{inner}){{0,{_LONGEST}}}+"
+        return rf"\{{{body}\}}|\[{body}\]"
+
+    @staticmethod
+    def _compiled(pattern: str) -> re.Pattern[str]:
+        return re.compile(pattern, re.DOTALL)
+
+
+_MARKS: Final = "\"'“„‘#/"
+_STRICT: Final = RegionPatterns(_STRING, _STRING, r'[^{}\[\]"`~,:]++|(?<![{\[,:\s])"', '"')
+_TOLERANT: Final = RegionPatterns(
+    rf"{_STRING}(?=\s*+(?:[,:]|{_BEFORE_CLOSER}))",
+    rf"{_STRING}(?=\s*+(?:,|{_BEFORE_CLOSER}))",
+    rf"[^{{}}\[\]{_MARKS}`~,:]++",
+    _MARKS,
+)
+"""Only what is read alike at levels 0 to 2: no comments, no other quotes, and strings that end at their first quote."""
+PATTERNS: Final = (_STRICT, _TOLERANT, _TOLERANT)
+OPENERS: Final = re.compile(rf"(?:[^{{}}\[\]{_MARKS}`~]*+[{{\[]){{8,1000}}+")
+"""Many openers with only prose between them."""
+_BEGINS: Final = re.compile(
+    r"\{\s*+(?:[\"'“„‘}\#]|/[/*]|[\w$][\w$.-]{0,200}+\s*+:)"
+    r"|\[\s*+(?:[\"'“„‘{\[\]\-+.\dtfnTFN\#]|/[/*]|\w[\w .-]{0,200}+,)"
+)
+BEGINS: Final = (re.compile(r'\{\s*+["}]|\[\s*+["{\[\]\-\dtfnTFN]'), _BEGINS, _BEGINS)
+"""An opener after which a value may begin, for each level."""
+TOO_DEEP: Final = re.compile(r'(?:[\[{]\s*+(?:"[^"\\]*+"\s*+:\s*+)?+){1001}')
+"""Openers one in the other, deeper than any value that is decoded."""
+_AFTER: Final = r"\s{0,64}+(?:[,:}\]])"
+_SCALAR: Final = (
+    rf"(?:[\"'][^\"'\n]{{0,200}}+[\"']{_AFTER}|-?\d[\d.eE+-]{{0,64}}+{_AFTER}"
+    rf"|(?:true|false|null|True|False|None){_AFTER}|\w[\w ]{{0,200}}+[\"']{_AFTER})"
+)
+MORE: Final = re.compile(
+    rf"[\s}}\]]{{0,64}}+(?:[,:]\s{{0,64}}+(?:{_SCALAR}|\w{{1,200}}+\s{{0,64}}+:|[{{\[])|{_SCALAR})"
+)
+MORE_LISTED: Final = re.compile(r"[\s}\]]{0,64}+[{\[]")
+TORN: Final = re.compile(r"[,:]\s{0,64}+[}\]]\Z")
+NO_MORE: Final = re.compile(r"[\s}\]]{0,64}+")
+CONTINUED: Final = re.compile(r",\s{0,64}+[\"'][^\"'\n]{0,200}+[\"']\s{0,64}+:")
+MEMBER: Final = re.compile(rf"[\s}}\]]{{0,64}}+{CONTINUED.pattern}")

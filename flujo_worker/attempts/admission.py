@@ -1,0 +1,112 @@
+"""Whether a claimed attempt may begin now: its step's concurrency limit, its model's circuit breaker, then its rate limit.
+
+What is not admitted is returned to its row with its number, to be published again; it has made no call. It must not decide when a breaker
+turns or who has a permit. In: a claimed attempt and its pipeline. Out: whether it may begin; after it, reports and permits that are free.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.serial import Resolver
+from flujo_worker.attempts.claim import BreakerGate, performs_step
+from flujo_worker.attempts.permit import PermitGate
+from flujo_worker.attempts.rate import FirstCall, RateGate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from flujo_client.config.manager import Settings
+    from flujo_client.config.run_settings import RunSettings
+    from flujo_client.pipeline.step import Step
+    from flujo_worker.attempts.outcome import Claimed
+    from flujo_worker.coordinator.coordinator import Coordinator
+    from flujo_worker.guards.breakers import Breakers
+    from flujo_worker.guards.pacing import Pacing
+    from flujo_worker.guards.rates import RateLimiter
+    from flujo_worker.ports import Store
+    from flujo_worker.runtime.attempt_run import ModelCall
+    from flujo_worker.user_code.code_registry import CodeRegistry, LoadedPipeline
+
+
+class Admission:
+    """One attempt at the gates that it has to pass."""
+
+    def __init__(self, permit: PermitGate, breaker: BreakerGate, rate: RateGate | None) -> None:
+        self._permit, self._breaker, self._rate = permit, breaker, rate
+
+    @property
+    def pace(self) -> Pacing | None:
+        """Return what paces the attempt's calls of models."""
+        return None if self._rate is None else self._rate.pacing
+
+    async def holds_back(self, fence: int) -> bool:
+        """Ask; what has to wait is returned to its row. Raises UnnamedLimit."""
+        if await self._permit.holds_back(fence) or await self._breaker.holds_back(fence):
+            return True
+        return self._rate is not None and await self._rate.holds_back(fence)
+
+    async def report(self, calls: Sequence[ModelCall]) -> None:
+        """Report the attempt's calls to the breakers."""
+        await self._breaker.report(calls)
+
+    async def release(self) -> None:
+        """Let others take the attempt's place."""
+        if self._rate is not None:
+            await self._rate.release()
+        await self._permit.release()
+
+
+class Admissions:
+    """Admits the attempts of this process.
+
+    Args:
+        store: where permits are counted, and waits recorded.
+        coordinator: publishes the attempts that take free places.
+        breakers: of the models that attempts call; None where the project has none.
+        rates: the limits of these models; None where the project has none.
+        catalog: the live agents of this process.
+        settings: the project's.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        coordinator: Coordinator,
+        breakers: Breakers | None,
+        rates: RateLimiter | None,
+        catalog: CodeRegistry,
+        settings: Settings,
+    ) -> None:
+        self._store, self._breakers, self._catalog, self._effects = store, breakers, catalog, coordinator.effects
+        self._rates, self._release = rates, coordinator.release_permit
+        self._resolve = Resolver(settings.allowed_imports)
+
+    def of(self, claimed: Claimed, entry: LoadedPipeline, own: RunSettings) -> Admission:
+        """Return the gates of an attempt under its run's own settings."""
+        envelope = claimed.envelope
+        step = _step_of(claimed, entry)
+        limit = None if step is None else step.limit
+        permit = PermitGate(self._store, self._release, self._effects, self._resolve, envelope, limit)
+        breakers = None if self._breakers is None else self._breakers.for_run(own.breakers)
+        is_asked = step is not None and not (breakers is None and self._rates is None)
+        agent = self._agent(step) if step is not None and is_asked else None
+        breaker = BreakerGate(breakers, self._store, envelope, agent, self._effects)
+        if self._rates is None or step is None:
+            return Admission(permit, breaker, None)
+        first = FirstCall(step, agent, own.cost)
+        return Admission(permit, breaker, RateGate(self._rates, self._store, self._effects, envelope, first))
+
+    def _agent(self, step: Step) -> Any:
+        with suppress(Exception):  # an agent that is not found shows when the attempt needs it
+            return self._catalog.agent(step.agent)
+        return None
+
+
+def _step_of(claimed: Claimed, entry: LoadedPipeline) -> Step | None:
+    """Return the step that an attempt performs, if any. Rows that do not match the plan fail the attempt when it is performed."""
+    if performs_step(claimed.envelope, claimed.reply):
+        with suppress(KeyError):
+            return entry.steps[entry.node_of(claimed.envelope).path]
+    return None

@@ -1,0 +1,29 @@
+"""Permits of concurrency limits: who asks for one, and what is recorded of one that waits. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from flujo_client.contract.outcome import Event
+
+PATIENCE_S: Final = 10.0
+"""How long a free place is left to the attempt that was sent to take it."""
+ASK_AGAIN_S: Final = 600.0
+"""After how long a waiting attempt asks by itself. A free place is offered at once, and by each sweep."""
+
+
+@dataclass(frozen=True, slots=True)
+class PermitRequest:
+    """An attempt that asks, under the fence of its claim, to run as one of `at_once` under a name."""
+
+    key: str
+    fence: int
+    step: str
+    name: str
+    at_once: int
+
+    def waiting(self, in_use: int) -> Event:
+        """Return the event of an attempt that has to wait."""
+        data = {"step": self.step, "limit": self.name, "at_once": self.at_once, "in_use": in_use}
+        return Event("flujo.limit.waiting", data)

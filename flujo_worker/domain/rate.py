@@ -1,0 +1,205 @@
+"""A model's rate limit: when its next call may begin, so that no window, a minute, has more requests or tokens than allowed. Pure: now is given.
+
+Requests and tokens have a bucket each, stored as the time at which what was let through is paid for. A bucket fills at `1 - BURST` of the limit and
+holds `BURST` of it, so any window stays within the limit. A call larger than the bucket waits until it is full and leaves it in debt, and
+until the window before has room for it, for which the tokens of each second are counted.
+
+Calls that wait for long ask again when their time has come. There are two lines, each stored as the time until which it is promised: one of
+calls that asked for the first time, which go behind all that wait, and one of calls that came back and found too little. If a full bucket
+shows that those who wait do not come, both are forgotten.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Final
+
+BURST: Final = 0.05
+"""The share of a window's limit that may be used at once."""
+SHORT_S: Final = 1.0
+"""A call that may begin sooner than this is let through, to be made then."""
+LONGEST_S: Final = 3600.0
+"""After so many seconds whoever waits asks again."""
+COLD: Final = 0.25
+"""The share of its speed that a bucket of which nothing is known begins with. It begins empty."""
+SLOWEST: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class RateRules:
+    """How many requests and tokens a window may have; None: any number. Full speed is reached after `slow_start_s` seconds."""
+
+    requests: int | None = None
+    tokens: int | None = None
+    slow_start_s: float = 30.0
+    window_s: float = 60.0
+
+    @property
+    def full_s(self) -> float:
+        """Return the seconds in which an empty bucket becomes full, at full speed."""
+        return self.window_s * BURST / (1 - BURST)
+
+    def cost(self, amount: int, limit: int | None, pace: float = 1.0) -> float:
+        """Return the seconds that pay for an amount."""
+        return 0.0 if limit is None else amount * self.window_s / (limit * (1 - BURST) * pace)
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """What was let through, in seconds of the clock that is asked with.
+
+    Attributes:
+        requests_at: when the requests that were let through are paid for.
+        tokens_at: the same of their tokens.
+        promised_until: until when the time is promised to calls that wait.
+        returning_until: the same for calls that have come back, and wait again.
+        blocked_until: before this the provider does not want to be called.
+        full_speed_at: when calls are let through at full speed; before, the more slowly the farther that is.
+        spent: tokens of each second of the latest window.
+        is_known: whether it was ever asked.
+    """
+
+    requests_at: float = 0.0
+    tokens_at: float = 0.0
+    promised_until: float = 0.0
+    returning_until: float = 0.0
+    blocked_until: float = 0.0
+    full_speed_at: float = 0.0
+    spent: tuple[tuple[int, int], ...] = ()
+    is_known: bool = False
+
+    def pace(self, rules: RateRules, now: float) -> float:
+        """Return the present share of full speed."""
+        left = self.full_speed_at - now
+        return 1.0 if left <= 0 or not rules.slow_start_s else max(SLOWEST, 1.0 - left / rules.slow_start_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A call that was let through: the tokens set aside for it, and when it begins."""
+
+    tokens: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What the provider says is left of its limits; None: it does not say."""
+
+    requests: int | None = None
+    tokens: int | None = None
+
+
+NOT_SAID: Final = Left()
+
+
+@dataclass(frozen=True, slots=True)
+class RateAnswer:
+    """The answer to a call: seconds to wait, then to be made where it was granted, else to ask again."""
+
+    wait_s: float = 0.0
+    grant: Grant | None = None
+
+
+def reserve(
+    bucket: Bucket, rules: RateRules, now: float, tokens: int, *, has_waited: bool = False
+) -> tuple[Bucket, RateAnswer]:
+    """Set a call aside, or say when to ask again. `has_waited`: it has asked before, and comes at the time it was given."""
+    bucket = bucket if bucket.is_known else _cold(rules, now)
+    tokens = tokens if rules.tokens is None else min(tokens, rules.tokens)
+    pace = bucket.pace(rules, max(now, bucket.blocked_until))
+    requests_cost, tokens_cost = rules.cost(1, rules.requests, pace), rules.cost(tokens, rules.tokens, pace)
+    if max(bucket.requests_at, bucket.tokens_at, bucket.blocked_until) <= now:
+        bucket = replace(bucket, promised_until=now, returning_until=now)
+    start = max(
+        now,
+        bucket.blocked_until,
+        bucket.requests_at - max(0.0, rules.full_s - requests_cost),
+        bucket.tokens_at - max(0.0, rules.full_s - tokens_cost),
+        _room_at(bucket, rules, tokens),
+    )
+    begins = start if has_waited else max(start, bucket.promised_until, bucket.returning_until)
+    if begins - now >= SHORT_S:
+        return _in_line(bucket, now, begins, max(requests_cost, tokens_cost), has_waited=has_waited)
+    granted = replace(
+        bucket,
+        requests_at=max(bucket.requests_at, begins) + requests_cost,
+        tokens_at=max(bucket.tokens_at, begins) + tokens_cost,
+        spent=_counted(bucket, rules, now, begins, tokens),
+    )
+    return granted, RateAnswer(begins - now, Grant(tokens, begins))
+
+
+def settle(bucket: Bucket, rules: RateRules, now: float, grant: Grant, tokens: int) -> Bucket:
+    """Return the bucket once the call's real tokens are known."""
+    more = tokens - grant.tokens
+    at = bucket.tokens_at + rules.cost(more, rules.tokens)
+    return replace(bucket, tokens_at=at, spent=_counted(bucket, rules, now, grant.at, more))
+
+
+def observe(bucket: Bucket, rules: RateRules, now: float, left: Left) -> Bucket:
+    """Return the bucket with no more in it than the provider says is left: others may use the same limit."""
+
+    def lowered(at: float, limit: int | None, amount: int | None) -> float:
+        return at if amount is None or limit is None else max(at, now + rules.full_s - rules.cost(amount, limit))
+
+    return replace(
+        bucket,
+        requests_at=lowered(bucket.requests_at, rules.requests, left.requests),
+        tokens_at=lowered(bucket.tokens_at, rules.tokens, left.tokens),
+    )
+
+
+def refused(bucket: Bucket, rules: RateRules, now: float, asked_s: float) -> Bucket:
+    """Return the bucket after the provider refused a call: nothing before the time that it asked for, then slowly, from an empty bucket."""
+    restart = max(now + min(asked_s, LONGEST_S), bucket.blocked_until)
+    slow = restart + rules.slow_start_s * (1.0 - bucket.pace(rules, now) / 2)
+    return replace(
+        bucket,
+        requests_at=max(bucket.requests_at, restart + rules.full_s),
+        tokens_at=max(bucket.tokens_at, restart + rules.full_s),
+        promised_until=max(bucket.promised_until, restart),
+        blocked_until=restart,
+        full_speed_at=max(bucket.full_speed_at, slow),
+        is_known=True,
+    )
+
+
+def _in_line(
+    bucket: Bucket, now: float, begins: float, cost_s: float, *, has_waited: bool
+) -> tuple[Bucket, RateAnswer]:
+    """Promise a call the next time of its line."""
+    begins = max(begins, bucket.returning_until) if has_waited else begins
+    until = begins + cost_s
+    longer = replace(bucket, returning_until=until) if has_waited else replace(bucket, promised_until=until)
+    return longer, RateAnswer(min(begins - now, LONGEST_S))
+
+
+def _cold(rules: RateRules, now: float) -> Bucket:
+    """Return a bucket of which nothing is known: it may be forgotten, with calls under way that were let through to begin soon."""
+    empty = now + rules.full_s + SHORT_S
+    slow = now + rules.slow_start_s * (1.0 - COLD)
+    return Bucket(requests_at=empty, tokens_at=empty, full_speed_at=slow, is_known=True)
+
+
+def _room_at(bucket: Bucket, rules: RateRules, tokens: int) -> float:
+    """Return when the window before has room for a call that is larger than the bucket."""
+    if rules.tokens is None or tokens <= rules.tokens * BURST:
+        return -inf
+    spent = sorted(bucket.spent)
+    total, room = sum(amount for _, amount in spent), -inf
+    for second, amount in spent:
+        if total + tokens <= rules.tokens:
+            break
+        total, room = total - amount, second + 1 + rules.window_s
+    return room
+
+
+def _counted(bucket: Bucket, rules: RateRules, now: float, at: float, tokens: int) -> tuple[tuple[int, int], ...]:
+    if rules.tokens is None:
+        return ()
+    oldest = int(now - rules.window_s) - 1
+    spent = {second: amount for second, amount in bucket.spent if second >= oldest}
+    spent[int(at)] = max(0, spent.get(int(at), 0) + tokens)
+    return tuple(spent.items())

@@ -1,0 +1,81 @@
+"""One attempt's calls of models with a rate limit: each waits for its turn, and reports what it has used.
+
+It must not decide when a call may begin. In: a model's name, the tokens that a call may need, then those that it used. Out: waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from flujo_worker.domain.rate import NOT_SAID, Left
+from flujo_worker.guards.rates import LimitedModel, RateLimiter, RateRequest
+from flujo_worker.runtime.attempt_run import in_thread
+
+if TYPE_CHECKING:
+    from flujo_worker.domain.rate import Grant, RateAnswer
+
+ROUGH: Final = 1.25
+"""A call that needs so many times the tokens that were set aside for it asks anew."""
+
+
+class Pacing:
+    """Paces an attempt's calls.
+
+    Args:
+        limiter: the limits that all workers share.
+        tenant: the run's.
+    """
+
+    def __init__(self, limiter: RateLimiter, tenant: str) -> None:
+        self._limiter, self._tenant = limiter, tenant
+        self._first: tuple[LimitedModel, Grant, float] | None = None
+
+    @property
+    def has_unused(self) -> bool:
+        """Return whether something is set aside for a call that was not made."""
+        return self._first is not None
+
+    def put(self, limit: LimitedModel, answer: RateAnswer) -> None:
+        """Store what was set aside for the attempt's first call before it began."""
+        if answer.grant is not None:
+            self._first = limit, answer.grant, time.monotonic() + answer.wait_s
+
+    def limit_of(self, model: str) -> LimitedModel | None:
+        """Return the limit of a model, if it has one."""
+        return self._limiter.limit_of(model, self._tenant)
+
+    async def begin(self, limit: LimitedModel, tokens: int) -> Grant:
+        """Wait until a call may begin; return what is set aside for it. The attempt's time goes on meanwhile."""
+        if self._first is not None and self._first[0] == limit:
+            (_, grant, at), self._first = self._first, None
+            if tokens <= grant.tokens * ROUGH:
+                await asyncio.sleep(max(0.0, at - time.monotonic()))
+                return grant
+            await self.end(limit, grant, 0)
+        return await self._ask(limit, tokens)
+
+    async def end(self, limit: LimitedModel, grant: Grant, tokens: int, left: Left = NOT_SAID) -> None:
+        """Report the tokens that a call has used, and what the provider says is left."""
+        await in_thread(partial(self._limiter.settle, limit, grant, tokens, left))
+
+    async def refused(self, limit: LimitedModel, grant: Grant, asked_s: float) -> None:
+        """Report that the provider refused a call, and how many seconds it asked to wait."""
+        await in_thread(partial(self._limiter.refused, limit, grant, asked_s))
+
+    def return_unused(self) -> None:
+        """Give back what was set aside for a call that was not made."""
+        if self._first is not None:
+            self._limiter.settle(self._first[0], self._first[1], 0)
+            self._first = None
+
+    async def _ask(self, limit: LimitedModel, tokens: int) -> Grant:
+        has_waited = False
+        while True:
+            [answer] = await in_thread(partial(self._limiter.answer, [RateRequest(limit, tokens, has_waited)]))
+            await asyncio.sleep(answer.wait_s)
+            if answer.grant is not None:
+                return answer.grant
+            has_waited = True

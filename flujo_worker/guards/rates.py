@@ -1,0 +1,100 @@
+"""The rate limits of all models, as attempts ask them. The decisions are in `domain/rate.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, NamedTuple
+
+from flujo_worker.domain import rate as machine
+from flujo_worker.domain.rate import NOT_SAID, Bucket, Grant, Left, RateAnswer, RateRules
+
+if TYPE_CHECKING:
+    from flujo_client.config.models import ModelRate, RateLimitSettings
+    from flujo_worker.guards.cells import Cells
+
+
+@dataclass(frozen=True, slots=True)
+class LimitedModel:
+    """A model's limit: what its bucket is stored under, and its rules."""
+
+    name: str
+    rules: RateRules
+
+
+class RateRequest(NamedTuple):
+    """Asks to make a call of that many tokens. `has_waited`: it was sent away before."""
+
+    limit: LimitedModel
+    tokens: int
+    has_waited: bool = False
+
+
+class RateLimiter:
+    """One bucket for each limit.
+
+    Args:
+        cells: where they are stored.
+        settings: the limits, by names and patterns of models.
+    """
+
+    def __init__(self, cells: Cells[Bucket], settings: RateLimitSettings) -> None:
+        self._cells, self._settings = cells, settings
+
+    def limit_of(self, model: str, tenant: str) -> LimitedModel | None:
+        """Find the limit of a model by its own name, else by the first pattern that fits; None if it has none."""
+        models = self._settings.models
+        pattern = model if model in models else next((each for each in models if fnmatchcase(model, each)), None)
+        if pattern is None:
+            return None
+        own = models[pattern]
+        rules = RateRules(own.requests_per_minute, own.tokens_per_minute, self._settings.slow_start_s)
+        return LimitedModel(_bucket(own, pattern, model, tenant), rules)
+
+    def answer(self, requests: Sequence[RateRequest]) -> list[RateAnswer]:
+        """Answer requests as if each came after the one before it. All of one limit change its bucket at once."""
+        limits = {each.limit.name: each.limit for each in requests}
+        answers = {name: iter(self._answer(limit, requests)) for name, limit in limits.items()}
+        return [next(answers[each.limit.name]) for each in requests]
+
+    def _answer(self, limit: LimitedModel, requests: Sequence[RateRequest]) -> list[RateAnswer]:
+        own = [each for each in requests if each.limit.name == limit.name]
+
+        def act(bucket: Bucket, now: float) -> tuple[Bucket, list[RateAnswer]]:
+            answers = []
+            for each in own:
+                bucket, answer = machine.reserve(bucket, limit.rules, now, each.tokens, has_waited=each.has_waited)
+                answers.append(answer)
+            return bucket, answers
+
+        changed = self._cells.change(limit.name, act)
+        free = [RateAnswer(grant=Grant(each.tokens, 0.0)) for each in own]
+        return free if changed is None else changed.answer
+
+    def settle(self, limit: LimitedModel, grant: Grant, tokens: int, left: Left = NOT_SAID) -> None:
+        """Replace the tokens that were set aside for a call by those that it has used; `left` is what the provider then reported."""
+
+        def act(bucket: Bucket, now: float) -> Bucket:
+            settled = machine.settle(bucket, limit.rules, now, grant, tokens)
+            return machine.observe(settled, limit.rules, now, left)
+
+        self._change(limit, act)
+
+    def refused(self, limit: LimitedModel, grant: Grant, asked_s: float) -> None:
+        """Hold all calls back as long as the provider asked for when it refused one, and slow down."""
+
+        def act(bucket: Bucket, now: float) -> Bucket:
+            returned = machine.settle(bucket, limit.rules, now, grant, 0)
+            return machine.refused(returned, limit.rules, now, asked_s)
+
+        self._change(limit, act)
+
+    def _change(self, limit: LimitedModel, act: Callable[[Bucket, float], Bucket]) -> None:
+        self._cells.change(limit.name, lambda bucket, now: (act(bucket, now), None))
+
+
+def _bucket(own: ModelRate, pattern: str, model: str, tenant: str) -> str:
+    """Return what a bucket is stored under: its calls share one limit."""
+    name = model if "model" in own.per else pattern
+    return f"{name}@{tenant}" if "tenant" in own.per else name

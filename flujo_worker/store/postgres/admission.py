@@ -1,0 +1,92 @@
+"""Admission's part of the store on Postgres: locks gates, reads who waits, writes what was decided."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from flujo_client.contract.admission import Gate
+from flujo_worker.domain.admission import GateState, WaitingRun, admit
+from flujo_worker.ports import Admitted
+from flujo_worker.store.postgres.pool import RetryingPool
+from flujo_worker.store.postgres.statements import execute
+from flujo_worker.store.shared_rules import ADMITTED_AT_ONCE, grace_s
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    import psycopg
+
+    Row = Mapping[str, Any]
+
+EACH: Final = 50
+"""How many runs of one queue are looked at together."""
+
+
+class AdmissionInPostgres(RetryingPool):
+    """The port `RunAdmissions`."""
+
+    def admit(self, ended: Collection[str] | None = None, *, again: Collection[str] = ()) -> Admitted:
+        gates: set[str] | None = None
+        if ended is not None:
+            released = self._rows("release_places", {"runs": sorted(ended)}) if ended else []
+            gates = {row["gate"] for row in released if row["is_waited_at"]}.union(again)
+            if not gates:
+                return Admitted()
+        return self._with_retry(lambda connection: _admit(connection, gates))
+
+    def prune_gates(self) -> None:
+        self._do("prune_gates", {})
+
+
+def _admit(connection: psycopg.Connection[dict[str, Any]], gates: Collection[str] | None) -> Admitted:
+    """Let runs pass these gates, or any: all places that no one holds any more are released then."""
+    with connection.transaction():
+        if gates is None:
+            execute(connection, "release_stale_places", {})
+            execute(connection, "leave_windows", {})
+        parameters = {"gates": None if gates is None else sorted(gates), "each": EACH, "limit": ADMITTED_AT_ONCE}
+        first = execute(connection, "first_waiting", parameters).fetchall()
+        if not first:
+            return Admitted()
+        wanted = sorted({row["gate"] for row in first} | {gate.name for row in first for gate in _gates(row)})
+        execute(connection, "open_gates", {"gates": wanted})
+        turns = {
+            row["name"]: orjson.loads(row["turns"]) for row in execute(connection, "hold_gates", {"gates": wanted})
+        }
+        known = {"runs": [row["run_id"] for row in first], "gates": list(turns)}
+        rows = execute(connection, "waiting_runs", known).fetchall()
+        taken = orjson.loads(rows[0]["taken"] or "{}") if rows else {}
+        states = {name: GateState.of(taken[name], turns[name]) for name in turns}
+        waiting = [_waiting_run(row) for row in rows if row["may_run"]]
+        decision = admit(waiting, states)
+        turned = {name: state for name, state in decision.states.items() if state.turns != states[name].turns}
+        written = {
+            "admitted": list(decision.admitted),
+            "gone": [row["run_id"] for row in rows if not row["may_run"] and row["gate"] in turns],
+            "moved": [run for run, _ in decision.moved],
+            "to_gate": [gate.name for _, gate in decision.moved],
+            "to_flow": [gate.flow for _, gate in decision.moved],
+            "to_most": [gate.most for _, gate in decision.moved],
+            "kept": [run for run, _ in decision.kept],
+            "kept_gate": [gate.name for _, gate in decision.kept],
+            "turned": list(turned),
+            "turns": [orjson.dumps(state.to_tree()).decode() for state in turned.values()],
+            "grace_s": grace_s(len(decision.admitted)),
+        }
+        keys = [row["key"] for row in execute(connection, "admit_runs", written)]
+        is_behind = (
+            len(wanted) > len(turns) or bool(decision.moved or written["gone"]) or len(first) >= ADMITTED_AT_ONCE
+        )
+        return Admitted(keys, {row["gate"] for row in first} if is_behind else ())
+
+
+def _waiting_run(row: Row) -> WaitingRun:
+    return WaitingRun(
+        row["run_id"], row["gate"], row["flow"], row["priority"], row["arrived"], _gates(row), frozenset(row["held"])
+    )
+
+
+def _gates(row: Row) -> tuple[Gate, ...]:
+    return tuple(Gate(**gate) for gate in orjson.loads(row["gates"] or "[]"))

@@ -1,0 +1,42 @@
+"""The permits of concurrency limits on Postgres."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flujo_worker.domain.permit import ASK_AGAIN_S, PATIENCE_S, PermitRequest
+from flujo_worker.store.postgres.bind import bind_deferral
+from flujo_worker.store.postgres.pool import RetryingPool
+from flujo_worker.store.postgres.statements import execute
+
+if TYPE_CHECKING:
+    import psycopg
+
+
+class PermitsInPostgres(RetryingPool):
+    """The port `Permits`."""
+
+    def request_permit(self, request: PermitRequest) -> bool:
+        parameters = {"name": request.name, "at_once": request.at_once, "key": request.key, "fence": request.fence}
+
+        def ask(connection: psycopg.Connection[dict[str, Any]]) -> bool:
+            with connection.transaction():
+                execute(connection, "hold_limit", parameters)
+                row = execute(connection, "request_permit", parameters).fetchone()
+                if row is None or row["is_granted"]:
+                    return True
+                waiting = request.waiting(row["in_use"])
+                execute(connection, "defer", bind_deferral(request.key, request.fence, ASK_AGAIN_S, waiting))
+                return False
+
+        return self._with_retry(ask)
+
+    def release_permit(self, key: str, name: str) -> list[str]:
+        return self._offer(key, name)
+
+    def offer_permits(self) -> list[str]:
+        return self._offer(None, None)
+
+    def _offer(self, key: str | None, name: str | None) -> list[str]:
+        parameters = {"key": key, "name": name, "patience_s": PATIENCE_S}
+        return [row["key"] for row in self._rows("offer_permits", parameters)]

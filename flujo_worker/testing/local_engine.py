@@ -1,0 +1,449 @@
+"""The whole engine in one process, every boundary serialised: for your tests and ours.
+
+    engine = LocalEngine()
+    result = engine.run(pipeline, "input", context={"topic": "bees"})
+
+Each attempt is an envelope that is turned into bytes and back before it is performed; the store is in memory and keeps the same
+promises as Postgres. Its clock does not run: waits pass at once, in the order in which they end. What a step raised is the `__cause__`
+of what `raise_for_status` raises.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import fields, replace
+from math import inf
+from typing import Any, Self
+
+from pydantic import BaseModel
+
+from flujo_client.address import new_run_id
+from flujo_client.api.retry import order_of
+from flujo_client.config.manager import Settings
+from flujo_client.config.run_settings import RunSettings
+from flujo_client.contract.approval import OPEN, Approval, check_answer, choose, closed
+from flujo_client.contract.envelope import CONTROL_QUEUE, TASK_JOIN, Envelope
+from flujo_client.contract.join_signal import JoinSignal
+from flujo_client.contract.plan import Backoff
+from flujo_client.contract.read import read_result
+from flujo_client.contract.records import AttemptRecord, EventRecord, RunRecord
+from flujo_client.contract.results import PipelineResult
+from flujo_client.pipeline.admission import AdmissionOptions, gates_of
+from flujo_client.pipeline.backend import InMemoryCache
+from flujo_client.pipeline.check import check
+from flujo_client.pipeline.compile import compile_plan
+from flujo_client.pipeline.fork import begun_place, new_fork, place_of
+from flujo_client.pipeline.limits import in_force
+from flujo_client.pipeline.pipeline import Pipeline, walk
+from flujo_client.pipeline.reference import reference_to
+from flujo_client.pipeline.step import Step
+from flujo_client.pipeline.submit import Order, ValueLimits, new_run
+from flujo_client.serial import Packed, Resolver, dumps, encode, loads
+from flujo_worker.attempts.lease import Lease
+from flujo_worker.attempts.perform import Attempts
+from flujo_worker.coordinator.code_changes import CodeChanges
+from flujo_worker.coordinator.coordinator import Coordinator
+from flujo_worker.domain.values import FanOut
+from flujo_worker.event_loop import Loop
+from flujo_worker.guards.breakers import breakers_of
+from flujo_worker.guards.cells import BREAKERS, RATES, MemoryCells
+from flujo_worker.guards.rates import RateLimiter
+from flujo_worker.hook_delivery import HookDelivery
+from flujo_worker.liveness.watchdog import Steps, Watchdog
+from flujo_worker.ports import BrokerSnapshot, Member
+from flujo_worker.runtime.faults import keeping_errors
+from flujo_worker.store.memory.store import MemoryStore
+from flujo_worker.testing.faults import Faults, FaultyDelivery
+from flujo_worker.threads import Threads
+from flujo_worker.user_code.code_registry import CodeRegistry, LoadedPipeline
+from flujo_worker.user_code.evaluator import Evaluator, user_code_runtime
+from flujo_worker.user_code.hooks import HookCaller
+
+LEASE_S = 3600.0
+JOIN_OVERDUE_S = 2.0
+_BEYOND_S = 0.001
+StandIn = Callable[[Step, Any], Step]
+
+
+class LocalEngine:
+    """Runs pipelines to their end, or to a question to a person, here and now. A context manager; `close` it otherwise.
+
+    Args:
+        settings: limits, timeouts and allowed imports; the development defaults when None.
+        faults: what goes wrong with messages; nothing when None.
+    """
+
+    def __init__(self, settings: Settings | None = None, *, faults: Faults | None = None) -> None:
+        self.settings = settings or Settings()
+        self.now = 1_700_000_000.0
+        self.store = MemoryStore(lambda: self.now)
+        self.bus: deque[bytes] = deque()
+        self._faulty = None if faults is None else FaultyDelivery(faults)
+        self.cache = InMemoryCache(clock=lambda: self.now)
+        self._loop, self._threads = Loop(), Threads("flujo-user")
+        self.watchdog_steps = Steps()
+        self._watchdog = Watchdog(self._loop, self._threads, self.settings, self.watchdog_steps)
+        self._watchdog.start()
+        self._local = _LocalCatalog(self.settings.allowed_imports, self.store.plan)
+        self._chords = _Chords()
+        bench = user_code_runtime(self.settings, self._loop, self._threads, self.cache)
+        hooks = HookCaller(self._local, bench, strict=self.settings.hooks.strict)
+        self.coordinator = Coordinator(
+            self.store,
+            self._send,
+            Evaluator(self.store, self._local, bench),
+            backoff=Backoff(**self.settings.retry.model_dump()),
+            inline=self.settings.limits.snapshot_inline_bytes,
+        )
+        member = Member("local", "localhost", 1, "test", 1)
+        self.lease = Lease(self.store, member, lease_s=LEASE_S, renew_s=LEASE_S / 3)
+        self.store.register_worker(member, 10 * 365 * 86_400.0)
+        self.changes = CodeChanges(
+            self.store,
+            self._send,
+            on_change=self.settings.runs.on_change,
+            control_queue=CONTROL_QUEUE,
+            worker=lambda: self.lease.worker,
+            record=lambda reference: self.attempts.preparation.record(reference),  # noqa: PLW0108 - it is made later
+        )
+        self.attempts = Attempts(
+            self.store,
+            self.coordinator,
+            self.lease,
+            self._loop,
+            self._threads,
+            hooks,
+            self.settings,
+            changes=self.changes,
+            breakers=breakers_of(self.settings, MemoryCells(BREAKERS, lambda: self.now)),
+            rates=self._rate_limiter(),
+        )
+
+        self.hook_calls = HookDelivery(
+            self.store,
+            hooks,
+            self.coordinator,
+            bench.resolve,
+            worker=lambda: member.id,
+            may_judge=lambda: True,
+            isolation=self.attempts.isolation,
+            max_lost=self.settings.worker.max_lost,
+        )
+
+    def _rate_limiter(self) -> RateLimiter | None:
+        if not self.settings.rate_limits.models:
+            return None
+        return RateLimiter(MemoryCells(RATES, lambda: self.now), self.settings.rate_limits)
+
+    def close(self) -> None:
+        """Release the event loop and the threads."""
+        self._watchdog.stop()
+        self._loop.close()
+        self._threads.shutdown()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def left_behind(self) -> int:
+        """Return how many calls continue though their time and their grace are over."""
+        return self._watchdog.left_behind
+
+    def run(self, pipeline: Pipeline, value: Any = None, **options: Any) -> PipelineResult:
+        """Enqueue and run to the end. Takes the options of `enqueue`."""
+        run_id = self.enqueue(pipeline, value, **options)
+        self.drain()
+        return self.result(run_id)
+
+    def enqueue(
+        self,
+        pipeline: Pipeline,
+        value: Any = None,
+        *,
+        context: Mapping[str, Any] | BaseModel | None = None,
+        **options: Any,
+    ) -> str:
+        """Check and record a run, and put its first message on the bus; return the run's id."""
+        has_context = context is not None or pipeline.context_model is not None
+        check(pipeline, allowed=self.settings.allowed_imports, has_context=has_context)
+        plan = compile_plan(pipeline)
+        reference = self._local.put(pipeline)
+        options = {
+            "context": context,
+            "context_model": pipeline.context_model,
+            "aros": self.settings.aros.table(),
+            "settings": RunSettings.of(self.settings).table(),
+            **options,
+        }
+        run, tenant = options.pop("run_id", None) or new_run_id(self.now), options.get("tenant", "")
+        options["limits"] = in_force(
+            self.settings.budgets,
+            plan,
+            options.get("limits"),
+            run=run,
+            tenant=tenant,
+            background=self.settings.background_tasks.limits(),
+        )
+        words = [each.name for each in fields(AdmissionOptions)]
+        admission = AdmissionOptions(**{name: options.pop(name) for name in words if name in options})
+        gates = gates_of(self.settings.admission, admission, pipeline=plan.name, tenant=tenant, value=value)
+        order = Order(run, gates=gates, **options)
+        size = ValueLimits(self.settings.limits.snapshot_inline_bytes, self.settings.limits.snapshot_max_bytes)
+        new = new_run(plan, reference, value, order, size=size, allowed=self.settings.allowed_imports)
+        run_id = self.store.record(new)
+        if run_id == order.run_id and not self.store.is_waiting(run_id):
+            self._send([new.first])
+        return run_id
+
+    def answer(
+        self,
+        run_id: str,
+        value: Any,
+        *,
+        step: str | None = None,
+        address: str | None = None,
+        actor: str | None = None,
+        note: str | None = None,
+    ) -> PipelineResult:
+        """Answer a run's open question as `RunHandle.resume` does, and run on to the end or to the next question."""
+        status = self.store.read_run(run_id).status
+        meant = choose(run_id, status, self.store.read_questions(run_id), step=step, address=address)
+        check_answer(meant, value)
+        if not self.store.answer(meant.key, Packed.of(encode(value, path="answer")), actor=actor, note=note):
+            raise closed(next(each for each in self.store.read_questions(run_id) if each.key == meant.key))
+        self.drain()
+        return self.result(run_id)
+
+    def retry(self, run_id: str, from_step: str | None = None, **options: Any) -> PipelineResult:
+        """Fork a run from one that has ended, as `RunHandle.retry` does and with its options, and run it to the end."""
+        forked = self.fork(run_id, from_step, **options)
+        self.drain()
+        return self.result(forked)
+
+    def fork(self, run_id: str, from_step: str | None = None, *, onto: Pipeline | None = None, **options: Any) -> str:
+        """Fork a run, and put its first message on the bus; return the new run's id.
+
+        Args:
+            run_id: a run that has ended, or with `onto` any.
+            from_step: the step to begin at, as for `RunHandle.retry`.
+            onto: the present code, as for `RunHandle.fork`; the run's own plan when None.
+            options: those of `RunHandle.retry`.
+        """
+        retryable_run = self.store.retryable_run(run_id)
+        place = place_of(retryable_run, from_step) if onto is None else begun_place(retryable_run, from_step or "")
+        if onto is not None:
+            ticket = replace(retryable_run.ticket, reference=self._local.put(onto))
+            retryable_run = replace(retryable_run, ticket=ticket)
+        plan = None if onto is None else compile_plan(onto)
+        found = self.store.beginning(run_id, place, retryable_run.names[:place])
+        assert found is not None, "every run of this engine stores the starting state of its steps"
+        if found.context is not None and found.context.is_reference:
+            found = replace(found, context=self.store.fetch([found.context.digest])[found.context.digest])
+        order = order_of(self.settings, retryable_run, now=self.now, **options)
+        inline = self.settings.limits.snapshot_inline_bytes
+        new = new_fork(retryable_run, place, found, order, inline=inline, control_queue=CONTROL_QUEUE, onto=plan)
+        forked = self.store.fork(new)
+        assert forked is not None, "this store has one process only"
+        if forked == order.run_id and not self.store.is_waiting(forked):
+            self._send([new.first])
+        return forked
+
+    def approvals(self, run_id: str) -> list[Approval]:
+        """List a run's open questions."""
+        return [each for each in self.store.read_questions(run_id) if each.state == OPEN]
+
+    def deploy(self, old: Pipeline, new: Pipeline) -> None:
+        """Deploy other code of a pipeline: from now on the runs of `old` meet `new`, on a worker that was started just now."""
+        self._local.put(new, reference=self._local.put(old))
+        member = Member("local", "localhost", 1, "test", 1)
+        self.store.deregister_worker(member.id)
+        self.store.register_worker(member, 10 * 365 * 86_400.0)
+
+    @contextmanager
+    def standing_in(self, stand_in: StandIn) -> Iterator[None]:
+        """Let pipelines that are enqueued inside run what `stand_in(step, its live agent)` gives in place of each step; plans stay."""
+        self._local.stand_in = stand_in
+        try:
+            yield
+        finally:
+            self._local.stand_in = None
+
+    def pass_time(self, seconds: float | None = None) -> None:
+        """Let time pass, at once: what becomes due meanwhile happens in the order of its time, with the clock at that time.
+
+        Args:
+            seconds: how long; then the clock is that much later. None: until nothing waits for a time any more, no question
+                that expires and no deadline either.
+        """
+        until = inf if seconds is None else self.now + seconds
+        self._do_what_is_due()
+        while inf > (due := self._next([*self._waits(), *self.store.ends()])) <= until:
+            self.now = due
+            self._do_what_is_due()
+        if seconds is not None:
+            self.now = until
+
+    def drain(self) -> None:
+        """Deliver every message, and skip the waits, until nothing is left to do.
+
+        Open questions are no waits: they and their runs' deadlines pass only as far as another wait moves the clock.
+        """
+        self._do_what_is_due()
+        while (due := self._next(self._waits())) < inf:
+            self.now = min(due, self._next(self.store.ends()))
+            self._do_what_is_due()
+
+    def _next(self, times: Iterable[float]) -> float:
+        """Return the first of the times that is still to come; what has passed and did not move will not move by waiting."""
+        return min((at for at in times if at > self.now), default=inf)
+
+    def _do_what_is_due(self) -> None:
+        while True:
+            self._wind_down()
+            while self.bus:
+                for message in (self.bus.popleft(),) if self._faulty is None else self._faulty.take(self.bus):
+                    self.deliver(message)
+            self._wind_down()
+            self.store.expire_questions(1000)
+            if not self._publish_due() and not self._admit() and not self._deliver_hooks():
+                return
+
+    def _waits(self) -> list[float]:
+        """Return when waits end; with faults also when lost messages are found."""
+        if self._faulty is None:
+            return self.store.waiting()
+        overdue = [at + _BEYOND_S for at in self.store.gone_at()]
+        missed = [self.now + JOIN_OVERDUE_S + _BEYOND_S] if self.store.missed_joins(1, -JOIN_OVERDUE_S) else []
+        return [*self.store.waiting(), *overdue, *missed]
+
+    def _publish_due(self) -> bool:
+        """Publish the attempts whose wait is over, and what was lost; return whether there were any."""
+        if self._faulty is not None:
+            self.recover()
+        return bool(self.bus) or (min(self._waits(), default=inf) <= self.now and self.sweep() > 0)
+
+    def _admit(self) -> bool:
+        """Let waiting runs begin; return whether any does."""
+        self.coordinator.admit()
+        return bool(self.bus)
+
+    def _deliver_hooks(self) -> bool:
+        """Make the pending hook calls; return whether there were any."""
+        carried_out = [self.hook_calls.carry_out(call) for call in self.hook_calls.due()]
+        return any(carried_out)
+
+    def _wind_down(self) -> None:
+        for run, status in self.store.runs_to_stop(1000):
+            self.coordinator.stop(run, status, status)
+        self._stop_orphans()
+
+    def _stop_orphans(self) -> None:
+        while orphans := self.store.orphaned_children(1000):
+            for run in orphans:
+                self.coordinator.stop(run, "cancelled", "parent ended")
+
+    def deliver(self, message: bytes) -> str:
+        """Deliver one message, and return the result."""
+        wire = loads(message)
+        if wire["task"] == TASK_JOIN:
+            join_signal = JoinSignal.from_wire(wire)
+            envelope = self.coordinator.join_if_due(join_signal.run, join_signal.address)
+            if envelope is None:
+                return "unknown"
+        else:
+            envelope = Envelope.from_wire(wire)
+        with keeping_errors():
+            delivered = self.attempts.perform(envelope)
+        if delivered.counts:
+            self._send_join_signal(self._chords.part(envelope))
+        return delivered.disposition
+
+    def result(self, run_id: str) -> PipelineResult:
+        """Read the result of a run."""
+        resolve = Resolver(self.settings.allowed_imports)
+        run, scopes = self.store.read_run(run_id), self.store.read_scopes(run_id)
+        approvals = self.approvals(run_id)
+        return read_result(
+            run, self.history(run_id), scopes, resolve=resolve, fetch=self.store.fetch, questions=approvals
+        )
+
+    def children(self, run_id: str) -> Sequence[RunRecord]:
+        """Read a run's child runs."""
+        return self.store.read_children(run_id)
+
+    def history(self, run_id: str) -> Sequence[AttemptRecord]:
+        """Read a run's attempts."""
+        return self.store.read_attempts(run_id)
+
+    def story(self, run_id: str) -> Sequence[EventRecord]:
+        """Read a run's events."""
+        return self.store.read_events(run_id)
+
+    def sweep(self, *, may_judge: bool = False) -> int:
+        """Publish again what is due; return how many messages that were."""
+        broker = BrokerSnapshot(epoch_start=0.0, heads=dict.fromkeys(self.store.queues()))
+        due = self.store.due(broker, may_judge=may_judge, max_lost=self.settings.worker.max_lost, limit=1000)
+        self._send([each.envelope for each in due])
+        return len(due)
+
+    def recover(self) -> None:
+        """Do what a sweep does for waiting runs: wind down runs that must stop, signal joins whose signal was lost."""
+        self._stop_orphans()
+        for run, fan_out in self.store.aborted(1000):
+            self.coordinator.wind_down(run, fan_out, by="sweeper")
+        for run, fan_out in self.store.missed_joins(1000, JOIN_OVERDUE_S):
+            self.coordinator.signal_join(run, fan_out, by="sweeper")
+
+    def _send(self, envelopes: Sequence[Envelope], fan_out: FanOut | None = None) -> None:
+        if fan_out is not None:
+            self._chords.open(envelopes[0].ticket.run, fan_out)
+        for envelope in envelopes:
+            if envelope.kind == "join":
+                self._send_join_signal(JoinSignal(envelope.ticket.run, envelope.address))
+            else:
+                self.bus.append(dumps(envelope.to_wire()))
+
+    def _send_join_signal(self, join_signal: JoinSignal | None) -> None:
+        if join_signal is not None:
+            self.bus.append(dumps(join_signal.to_wire()))
+
+
+class _Chords:
+    """What Redis counts for Celery: the parts of each chord, each lane's once."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[tuple[str, str], int] = {}
+        self._parts: dict[tuple[str, str], set[tuple[str, int]]] = {}
+
+    def open(self, run: str, fan_out: FanOut) -> None:
+        self._sizes[run, fan_out.address] = fan_out.lanes
+
+    def part(self, envelope: Envelope) -> JoinSignal | None:
+        """Count a part; the last one sends the join signal."""
+        if not envelope.lanes:
+            return None
+        place = envelope.ticket.run, max(envelope.lanes, key=len)
+        parts = self._parts.setdefault(place, set())
+        parts.add((envelope.key, envelope.lanes[place[1]]))
+        return JoinSignal(*place) if len(parts) == self._sizes.get(place) else None
+
+
+class _LocalCatalog(CodeRegistry):
+    """Also knows pipelines that no module holds, by a reference that it makes itself."""
+
+    stand_in: StandIn | None = None
+
+    def put(self, pipeline: Pipeline, *, reference: str | None = None) -> str:
+        if reference is None and pipeline.blueprint is not None and self.stand_in is None:
+            return reference_to(pipeline)
+        reference = reference or f"local:{id(pipeline)}"
+        steps = dict(walk(pipeline))
+        if self.stand_in is not None:
+            steps = {path: self.stand_in(step, self.agent(step.agent)) for path, step in steps.items()}
+        self._entries[reference] = LoadedPipeline(pipeline, compile_plan(pipeline), steps)
+        return reference

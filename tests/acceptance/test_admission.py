@@ -1,0 +1,60 @@
+"""Waiting runs in real processes: another tenant's run is not held up, and a worker that dies between an end and an admission costs no run."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from fleet import BRISK, Site, wait_until
+
+from flujo_client import RunLimit
+
+pytestmark = pytest.mark.acceptance
+
+WINDOW = 5
+OVERLAPS = """
+SELECT a.id, b.id FROM flujo_runs a JOIN flujo_runs b ON a.id < b.id AND a.metadata = b.metadata
+WHERE a.metadata @> '{"limit": true}' AND a.started_at < b.ended_at AND b.started_at < a.ended_at
+"""
+
+
+@pytest.fixture(scope="module")
+def site(services, tmp_path_factory):
+    admission = {"tenant_window": WINDOW, "tenant": {"": {"max_running": 1000}}}
+    with Site(services, tmp_path_factory.mktemp("site"), worker=BRISK, admission=admission) as site:
+        yield site
+
+
+def test_a_tenants_run_does_not_wait_for_another_tenants_many(site):
+    """SYS-19: 300 runs of A are enqueued before one of B; when B's has ended, all but a few of A's are still to begin."""
+    many = site.client.enqueue_many("acceptance_pipelines:three", [[]] * 300, context={}, tenant="A")
+    site.workers(2)
+    one = site.enqueue("three", [], context={}, tenant="B")
+    one.result(timeout=60)
+    ended = site.rows("SELECT ended_at FROM flujo_runs WHERE id = %(run)s", run=one.id)[0]["ended_at"]
+    for run in many:
+        run.result(timeout=120)
+    rows = site.rows("SELECT started_at, ended_at FROM flujo_runs WHERE tenant = 'A'")
+    created = site.rows("SELECT started_at FROM flujo_runs WHERE id = %(run)s", run=one.id)[0]["started_at"]
+    begun_meanwhile = sum(created < row["started_at"] < ended for row in rows)
+    under_way = max(sum(row["started_at"] <= each["started_at"] < row["ended_at"] for row in rows) for each in rows)
+    assert under_way <= WINDOW
+    assert begun_meanwhile <= 4 * 3 * WINDOW
+    assert Counter(run.status() for run in many) == {"succeeded": 300}
+    wait_until(lambda: not site.rows("SELECT 1 FROM flujo_gate_places"), what="no place is held")
+
+
+def test_a_worker_that_dies_as_it_admits_costs_no_run_and_breaks_no_limit(site):
+    """M-001: kill -9 after an admission is committed and before its message is sent."""
+    site.workers()
+    marker = site.folder / "runs_admitted"
+    armed = site.workers(failpoints=f"runs_admitted:kill:{marker}")
+    limit, runs = RunLimit("{{ tenant }} crm", 1), []
+    while not marker.exists():
+        assert len(runs) < 200
+        runs += [site.enqueue("three", [], context={}, run_limits=[limit], metadata={"limit": True}) for _ in range(5)]
+        runs[-5].result(timeout=60)
+    for run in runs:
+        assert run.result(timeout=120).run_status == "succeeded"
+    wait_until(lambda: not armed.pids, what="the armed process has died")
+    assert site.rows(OVERLAPS) == []

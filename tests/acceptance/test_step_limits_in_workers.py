@@ -1,0 +1,42 @@
+"""A concurrency limit over real processes: a killed worker's place is free again, and no two are ever taken (U-13)."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from fleet import assert_merged_once, one_process, wait_until
+
+from flujo_client.gateway import guards
+
+pytestmark = [pytest.mark.acceptance, one_process]
+
+
+def enqueue(site):
+    return site.client.enqueue("limit_pipelines:limited", [])
+
+
+def test_the_place_of_a_killed_worker_is_free_again(site):
+    """U-13, M-013: kill -9 of the one that has the only place; the others run one after another, in their first attempts."""
+    fleet, first = site.workers(), enqueue(site)
+    site.wait_for_execution(first.id, "gate")
+    others = [enqueue(site) for _ in range(3)]
+    wait_until(lambda: all(site.told(run.id, "flujo.limit.waiting") for run in others), what=site.log)
+    assert [len(site.executions(run.id)) for run in others] == [0, 0, 0]
+    [limit] = site.client.ask(guards.limits_in_use())
+    assert (limit.name, limit.at_once, limit.in_use, limit.waiting) == ("gate", 1, 1, 3)
+    site.workers()
+    fleet.kill()
+    runs = [first, *others]
+    for run in runs:
+        site.open_gate(run.id)
+    for run in runs:
+        assert_merged_once(site, run, ["gate"])
+    rows = [row for run in runs for row in site.attempts(run.id)]
+    assert [row["number"] for row in rows] == [1, 1, 1, 1]
+    assert all(before["ended_at"] <= after["started_at"] for before, after in pairwise(sorted(rows, key=_started)))
+    assert site.rows("SELECT key FROM flujo_permits WHERE fence IS NULL") == []
+
+
+def _started(row):
+    return row["started_at"]

@@ -1,0 +1,93 @@
+"""What must never be in the product's code, and what it must depend on."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parents[2]
+SOURCES = sorted([*ROOT.glob("flujo_client/**/*.py"), *ROOT.glob("flujo_worker/**/*.py")])
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PROJECT = PYPROJECT["project"]
+TEST_LIBRARIES = {"pytest", "unittest", "mock", "hypothesis", "fakeredis"}
+SUITES = {
+    "core execution": "unit/worker/test_containers_contract.py",
+    "context": "unit/worker/test_merge_contexts.py",
+    "serialization": "unit/client/test_serial_strict.py",
+    "usage": "unit/worker/test_limits_in_engine.py",
+    "integration": "integration/test_enqueue.py",
+    "performance": "unit/worker/test_merge_bounds.py",
+}
+
+
+def imported(source: str) -> set[str]:
+    """Return the libraries that a source imports, at any place."""
+    names = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module.partition(".")[0])
+    return names
+
+
+def environment(source: str) -> set[str]:
+    """Return the strings of a source that may name a variable which only tests set."""
+    strings = [node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant)]
+    return {each for each in strings if isinstance(each, str) and each.isupper() and "TEST" in each}
+
+
+def names_of(requirements: list[str]) -> set[str]:
+    return {Requirement(each).name for each in requirements}
+
+
+def test_no_product_code_imports_what_tests_are_made_of():
+    """U-28: a mock is known by its module's name alone. Embedded Redis may be fakeredis, a program there; users' tests get fixtures."""
+    found = {path.relative_to(ROOT).as_posix(): imported(path.read_text(encoding="utf-8")) for path in SOURCES}
+
+    assert {path: names & TEST_LIBRARIES for path, names in found.items() if names & TEST_LIBRARIES} == {
+        "flujo_client/embedded/fake_redis.py": {"fakeredis"},
+        "flujo_worker/pytest_plugin.py": {"pytest"},
+    }
+    assert imported("def f():\n    from unittest.mock import Mock") & TEST_LIBRARIES
+
+
+def test_no_product_code_asks_whether_it_is_tested():
+    """U-27: `FLUJO_TEST_MODE` is known only to be refused."""
+    found = {path.relative_to(ROOT).as_posix(): environment(path.read_text(encoding="utf-8")) for path in SOURCES}
+
+    assert {path: names for path, names in found.items() if names} == {
+        "flujo_client/config/errors.py": {"FLUJO_TEST_MODE"}
+    }
+    assert environment('if os.environ.get("PYTEST_CURRENT_TEST"): ...')
+
+
+def test_decoders_repairs_schemas_templates_and_yaml_come_from_libraries():
+    """C-29, C-39: orjson and json-repair always, JSON5 as an extra; no engine of our own for the rest."""
+    extras = PROJECT["optional-dependencies"]
+
+    assert {"orjson", "pyyaml"} <= names_of(PROJECT["dependencies"])
+    assert {"json-repair", "jsonschema-rs", "jinja2"} <= names_of(extras["worker"])
+    assert "pyjson5" in names_of(extras["aop-extra"])
+    assert "pyjson5" not in names_of([*PROJECT["dependencies"], *extras["worker"]])
+
+
+def test_blanket_handlers_are_seen_by_the_linter():
+    """U-34: each one says why it is right; the linter's rules against them are on for product code."""
+    lint = PYPROJECT["tool"]["ruff"]["lint"]
+    product = [rules for paths, rules in lint["per-file-ignores"].items() if "tests" not in paths]
+
+    assert "ALL" in lint["select"]
+    assert not {"BLE", "BLE001", "S110", "S112", "TRY"} & {
+        rule for rules in [lint["ignore"], *product] for rule in rules
+    }
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_each_category_has_its_suite(suite):
+    """M-464."""
+    assert "def test_" in (ROOT / "tests" / SUITES[suite]).read_text(encoding="utf-8")

@@ -1,0 +1,149 @@
+"""Concurrency limits: at most so many attempts run under a name, in every store, whoever dies (U-13)."""
+
+from __future__ import annotations
+
+import pytest
+from builders import enqueued, pipeline_of, succeeded
+from worlds import LEASE_S, ROUNDS, World, member
+
+from flujo_worker.domain.permit import PATIENCE_S, PermitRequest
+
+
+@pytest.fixture
+def recorded(world):
+    """Returns a function that records runs of one step each."""
+    return lambda count: [world.record(enqueued(pipeline_of("a"), run_id=f"run_{index}")) for index in range(count)]
+
+
+def ask(world, new, *, name="crm", at_once=2, worker="w1"):
+    """Claim an attempt and ask for its permit."""
+    fence = world.claim(new, worker)
+    assert fence is not None
+    return world.store.request_permit(PermitRequest(new.first.key, fence, "a", name, at_once))
+
+
+def end(world, new):
+    """Conclude an attempt that runs and release its permit; return which attempts are to begin."""
+    [row] = world.attempts(new.first.ticket.run)
+    assert world.conclude(new, succeeded(), fence=row.fence) == "merged"
+    return world.store.release_permit(new.first.key, "crm")
+
+
+def keys(*runs):
+    return [new.first.key for new in runs]
+
+
+def test_no_more_than_its_number_run(world, recorded):
+    """U-13: the others return to their rows, and say what they wait for."""
+    runs = recorded(4)
+    assert [ask(world, new) for new in runs] == [True, True, False, False]
+    assert [world.status(new) for new in runs] == ["running", "running", "ready", "ready"]
+    [told] = [event for event in world.events("run_2") if event.name == "flujo.limit.waiting"]
+    assert told.data == {"step": "a", "limit": "crm", "at_once": 2, "in_use": 2}
+
+
+def test_names_do_not_share_places(world, recorded):
+    first, second = recorded(2)
+    assert ask(world, first, name="crm:1", at_once=1)
+    assert ask(world, second, name="crm:2", at_once=1)
+
+
+def test_places_are_offered_in_the_order_of_asking(world, recorded):
+    """First come, first served: also against one that asks for the first time while a place is free."""
+    runs = recorded(5)
+    for new in runs[:4]:
+        ask(world, new)
+    assert end(world, runs[0]) == keys(runs[2])
+    assert not ask(world, runs[4])
+    assert ask(world, runs[2])
+    assert end(world, runs[1]) == keys(runs[3])
+    assert end(world, runs[2]) == keys(runs[4])
+    assert ask(world, runs[3])
+    assert ask(world, runs[4])
+
+
+def test_a_place_is_offered_once(world, recorded):
+    runs = recorded(4)
+    for new in runs:
+        ask(world, new)
+    assert end(world, runs[0]) == keys(runs[2])
+    assert world.store.offer_permits() == []
+
+
+def test_one_that_does_not_come_goes_to_the_end_of_the_line(world, recorded):
+    """Its queue may have no worker: the others must not wait for it for ever."""
+    runs = recorded(4)
+    for new in runs:
+        ask(world, new, at_once=1)
+    assert end(world, runs[0]) == keys(runs[1])
+    offered = []
+    for _ in range(4):
+        world.pass_time(PATIENCE_S + 1)
+        offered += world.store.offer_permits()
+    assert offered == keys(runs[2], runs[3], runs[1], runs[2])
+
+
+def test_a_permit_lasts_as_long_as_the_lease_of_its_worker(world, recorded):
+    """A killed worker releases nothing; its place is free when its lease is over."""
+    world.register_worker("w2")
+    held, waiting = recorded(2)
+    assert ask(world, held, at_once=1)
+    assert not ask(world, waiting, at_once=1, worker="w2")
+    assert world.store.offer_permits() == []
+    world.pass_time(LEASE_S + 1)
+    world.register_worker("w2")
+    assert world.store.offer_permits() == keys(waiting)
+    assert ask(world, waiting, at_once=1, worker="w2")
+
+
+def test_a_stopped_run_leaves_the_line(world, recorded):
+    first, stopped, third = recorded(3)
+    for new in (first, stopped, third):
+        ask(world, new, at_once=1)
+    assert world.store.stop("run_1", "cancelled", "asked")
+    assert end(world, first) == keys(third)
+
+
+def test_a_higher_number_holds_from_the_next_request_on(world, recorded):
+    runs = recorded(4)
+    for new in runs[:3]:
+        ask(world, new, at_once=1)
+    assert not ask(world, runs[3], at_once=3)
+    assert world.store.offer_permits() == keys(runs[1], runs[2])
+
+
+@pytest.mark.services
+def test_those_who_ask_at_the_same_instant_are_counted_together(postgres, race, no_deadlock):
+    """U-13: 4 attempts, 2 places; never 3 are let through."""
+    for number in range(ROUNDS):
+        postgres.empty()
+        world = World(postgres)
+        runs = [world.record(enqueued(pipeline_of("a"), run_id=f"race_{number}_{index}")) for index in range(4)]
+        requests = [PermitRequest(new.first.key, world.claim(new), "a", "crm", 2) for new in runs]
+        granted = race(*(lambda request=request: postgres.store.request_permit(request) for request in requests))
+        assert sum(granted) == 2
+
+
+def adopted(world, *runs):
+    """Which of these attempts a new incarnation of `w1`, whose lease was over, may continue."""
+    return world.store.register_worker(member("w1~2"), LEASE_S, old="w1", held=keys(*runs))
+
+
+def test_an_incarnation_whose_place_others_have_by_now_does_not_continue(world, recorded):
+    """While a lease is over its places are free, and who was let through meanwhile has them."""
+    first, second, other = recorded(3)
+    assert ask(world, first)
+    assert ask(world, second)
+    world.pass_time(LEASE_S + 1)
+    world.register_worker("w2")
+    assert ask(world, other, worker="w2")
+    assert adopted(world, first, second) == set(keys(first))
+    assert adopted(world, first, second) == set(keys(first))  # the answer was lost
+
+
+def test_an_incarnation_continues_what_still_has_its_place(world, recorded):
+    first, second = recorded(2)
+    assert ask(world, first)
+    assert ask(world, second)
+    world.pass_time(LEASE_S + 1)
+    assert adopted(world, first, second) == set(keys(first, second))

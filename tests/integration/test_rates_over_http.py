@@ -1,0 +1,75 @@
+"""Callers of several workers, a provider with limits over real HTTP, and Redis between them (SYS-19, U-13)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+import rate_callers
+from openai_server import OpenAIServer, Said
+from pydantic_ai.exceptions import ModelHTTPError
+
+from flujo_client.config.manager import Settings
+from flujo_worker.agents.paced import Paced
+from flujo_worker.domain.rate import Left, RateRules
+
+DATABASE = "postgresql://localhost/none"
+
+
+@pytest.mark.services
+def test_a_fleet_stays_below_a_strict_providers_limits(redis_url):
+    """U-13: eight workers' callers; requests and tokens of any window are below the limit, and next to no call is refused.
+
+    `make bench-rates` measures the same over longer, with the share of the limit that is used.
+    """
+    rules = RateRules(requests=60, tokens=9_000, slow_start_s=0.0, window_s=3.0)
+    settings = Settings.model_validate({"database_url": DATABASE, "broker_url": redis_url})
+    provider = rate_callers.run(4.0, rules, settings, workers=8, callers=3)
+    assert provider.refused <= 0.01 * provider.calls
+    assert provider.most <= 1.0
+    assert provider.requests > 20
+
+
+class Recorder:
+    """Paces nothing, and records what it is told."""
+
+    def __init__(self):
+        self.names, self.ended, self.asked = [], [], []
+
+    def limit_of(self, model):
+        self.names.append(model)
+        return "limit"
+
+    async def begin(self, limit, tokens):
+        return "grant"
+
+    async def end(self, limit, grant, tokens, left):
+        self.ended.append((tokens, left))
+
+    async def refused(self, limit, grant, asked_s):
+        self.asked.append(asked_s)
+
+
+def test_headers_of_answers_and_refusals_are_heard():
+    """SYS-19: with the provider's own client: what is left, and without Retry-After the reset of what is used up."""
+    few = (("x-ratelimit-remaining-requests", "2"), ("x-ratelimit-remaining-tokens", "70"))
+    none = (("x-ratelimit-remaining-requests", "0"), ("x-ratelimit-reset-requests", "1.5s"))
+    answers = [
+        Said("well", usage=(10, 5), headers=few),
+        Said("slow down", status=429, headers=none),
+        Said("slow down", status=429, headers=(*none, ("retry-after", "7"))),
+    ]
+    pace = Recorder()
+
+    async def call(server):
+        async with rate_callers.asking(server) as agent:
+            await agent.run("hello", capabilities=[Paced(pace)])
+            for _ in range(2):
+                with pytest.raises(ModelHTTPError):
+                    await agent.run("hello", capabilities=[Paced(pace)])
+
+    with OpenAIServer(answers) as server:
+        asyncio.run(call(server))
+    assert set(pace.names) == {"openai:limited"}
+    assert pace.ended == [(15, Left(2, 70))]
+    assert pace.asked == [1.5, 7.0]

@@ -1,0 +1,147 @@
+"""The laws that a simulation is held to: some at every moment, the rest at its end."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from simulated_runs import family
+
+from flujo_client.contract.outcome import Usage
+from flujo_worker.domain.budget import Amount
+from flujo_worker.errors import DispatchError, StoreError, Unreadable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from simulated_runs import Case
+    from simulated_world import Broker
+
+    from flujo_worker.domain.values import AttemptReport
+    from flujo_worker.store.memory.rows import StoredAttempt
+    from flujo_worker.store.memory.store import MemoryStore
+
+
+class LawBroken(AssertionError):
+    """The engine broke a law."""
+
+
+class Watch:
+    """Looks at every statement of every worker. What it finds is raised by `look`, for the engine handles what its statements raise.
+
+    Attributes:
+        merged: how often the outcome of each attempt was merged.
+    """
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store, self._found = store, list[str]()
+        self.merged = Counter[str]()
+        self._permitted: dict[str, tuple[str, int]] = {}
+
+    def look(self) -> None:
+        """Raise LawBroken if a statement has broken a law."""
+        if self._found:
+            raise LawBroken(self._found[0])
+
+    def statement(self, name: str, act: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Carry out a statement, and look at what it did."""
+        at_work = name == "claim" and self._is_at_work(self._store._attempts.get(args[0]), args[1])
+        holds = name == "commit" and self._holds(args[0].notice)
+        try:
+            answer = act(*args, **kwargs)
+        except (StoreError, DispatchError, Unreadable):
+            raise
+        except Exception as error:
+            self._found.append(f"{name} raised {type(error).__name__}: {error}")
+            raise
+        if name == "release_permit":  # its process is done with it, even where its outcome could not be merged
+            self._permitted.pop(args[0], None)
+        elif name == "claim" and answer.fence is not None:
+            if at_work:
+                self._found.append(f"{args[0]} was claimed while a living worker had it")
+            self._count_runs(args[0])
+        elif name == "commit" and answer.verdict == "merged":
+            self._count_merge(args[0].notice.envelope.key, holds)
+        elif name == "request_permit" and answer:
+            self._permitted[args[0].key] = (args[0].name, args[0].fence)
+            self._count_permits(args[0].name, args[0].at_once)
+        return answer
+
+    def _is_at_work(self, row: StoredAttempt | None, worker: str) -> bool:
+        return (
+            row is not None and row.status == "running" and row.worker != worker and self._store._is_leased(row.worker)
+        )
+
+    def _holds(self, notice: AttemptReport) -> bool:
+        row = self._store._attempts[notice.envelope.key]
+        return (row.status, row.fence) == ("running", notice.fence)
+
+    def _count_merge(self, key: str, holds: bool) -> None:
+        if not holds:
+            self._found.append(f"{key} was merged by a worker that no longer had it")
+        self.merged[key] += 1
+        if self.merged[key] > 1:
+            self._found.append(f"{key} was merged twice")
+
+    def _count_permits(self, name: str, at_once: int) -> None:
+        """Count the attempts that were let through and still run, by what the rows say of them and not by the permits."""
+        running = [key for key, (of, fence) in self._permitted.items() if of == name and self._runs(key, fence)]
+        if len(running) > at_once:
+            self._found.append(f"{running} run under limit {name} of {at_once}")
+
+    def _runs(self, key: str, fence: int) -> bool:
+        row = self._store._attempts[key]
+        return (row.status, row.fence) == ("running", fence) and self._store._is_leased(row.worker)
+
+    def _count_runs(self, key: str) -> None:
+        """Count the runs that have begun and have not ended, at each gate of the one that was claimed just now."""
+        run = self._store._runs[self._store._attempts[key].key.run]
+        begun = [each for each in self._store._runs.values() if each.is_live and each.started_at is not None]
+        for gate in run.gates:
+            at_gate = [each.ticket.run for each in begun if any(other.name == gate.name for other in each.gates)]
+            if gate.most is not None and len(at_gate) > gate.most:
+                self._found.append(f"{at_gate} are under way at {gate.name} of {gate.most}")
+
+
+def laws_at_the_end(store: MemoryStore, broker: Broker, watch: Watch, cases: Sequence[Case]) -> None:
+    """Raise LawBroken unless every run has ended as it should, and nothing is left over."""
+    watch.look()
+    left = [key for key, row in store._attempts.items() if row.is_live]
+    left += [f"scope {place}" for place, scope in store._scopes.items() if scope.is_open]
+    left += [f"run {run}" for run, row in store._runs.items() if row.is_live]
+    left += [f"waiting run {run}" for run in store._waiting_runs]
+    left += [f"place of {run} at {gate}" for gate, places in store._places.items() for run in places]
+    left += [f"permit of {key}" for key, permit in store._permits.items() if store._uses_permit(key, permit)]
+    left += [
+        f"reservation of {key}" for key, rows in store._reservations.items() if any(r.is_held for r in rows.values())
+    ]
+    _require(not left and not broker.messages, f"left over: {left}, {len(broker.messages)} messages")
+    for case in cases:
+        _judge(store, watch, case)
+
+
+def _judge(store: MemoryStore, watch: Watch, case: Case) -> None:
+    root = store._runs[case.run]
+    if root.asked:
+        _require(root.status == "cancelled", f"{case.run} ({case.name}) was cancelled and is {root.status}")
+    else:
+        difference = case.difference(store)
+        _require(not difference, f"{case.name} ended otherwise than where nothing goes wrong: {difference}")
+    spent = Usage()
+    for run in family(store, case.run):
+        for row in store._attempts_of(run.ticket.run):
+            key, merges = str(row.key), watch.merged[str(row.key)]
+            was_merged = row.status == "succeeded"
+            _require(merges == 1 or not was_merged, f"{key} succeeded and was merged {merges} times")
+        spent = sum(
+            (usage for (key, _, _), usage in store._spends.items() if key.startswith(f"{run.ticket.run}:")), spent
+        )
+    budget = store._budgets.get(f"run:{case.run}")
+    if budget is not None:
+        _require(budget.reserved == Amount(), f"{case.run} still reserves {budget.reserved}")
+        _require(budget.spent == Amount.of(spent), f"{case.run} has spent {spent}, and {budget.spent} is booked")
+
+
+def _require(holds: bool, what: str) -> None:
+    if not holds:
+        raise LawBroken(what)
