@@ -194,8 +194,8 @@ class Claims:
             ticket, call = envelope.ticket, self._effects.call
             with suppress(CodeMismatch):
                 await call(self._catalog.entry, ticket.reference, ticket.fingerprint)
+            held.fence = None  # first: a renewal that sees it released would take the work for lost
             await call(self._ledger.defer, envelope.key, claim.fence, 0.0)
-            held.fence = None
         return claim
 
     def reply(self, envelope: Envelope) -> Reply | None:

@@ -53,3 +53,21 @@ def test_a_known_step_is_claimed_without_a_thread(monkeypatch):
         for _ in range(3):
             assert engine.run(pipeline, "in", limits=LIMITS).success
     assert len(asked) == 1
+
+
+def test_a_renewal_while_the_import_s_claim_is_released_cancels_nothing(monkeypatch):
+    """ADR 13: the attempt's second claim would be left without anyone who works on it, until the lease of its worker ends."""
+    pipeline = Pipeline([Step("a", answer, config=StepConfig(expected_tokens=7))])
+    with LocalEngine(Settings()) as engine:
+        catalog, defer = engine.attempts.catalog, engine.store.defer
+        known, has = iter([False]), catalog.has
+        monkeypatch.setattr(catalog, "has", lambda reference: next(known, has(reference)))
+
+        def defer_and_renew(*given):
+            moved = defer(*given)
+            engine.lease._renew()
+            return moved
+
+        monkeypatch.setattr(engine.store, "defer", defer_and_renew)
+        assert engine.run(pipeline, "in", limits=LIMITS).success
+        assert next(known, None) is None
