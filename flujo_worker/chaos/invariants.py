@@ -18,7 +18,7 @@ PROMISES: Final = {
     "merged_once": "No result is merged twice: each merge has one event, and a run merges as often as it does without faults.",
     "merges_have_effects": "Every merged attempt has the effect of the claim under which it was merged.",
     "effects_explained": "A claim acts at most once. An effect without a merge belongs to a claim that was lost, failed or cancelled.",
-    "spends_once": "Every merge has one spend, with its cost, and no claim has two.",
+    "spends_once": "Every merge has one spend, with its cost. No claim that did nothing has one.",
     "budgets_settled": "A run's budget has booked what its attempts spent.",
     "nothing_reserved": "No reservation is held, and no run waits for or holds a place.",
     "scopes_closed": "No scope is open.",

@@ -35,9 +35,10 @@ def sql(name: str) -> str:
     return written(name, HOME)
 
 
-def record(info: AttemptInfo, fence: int) -> None:
+def record(info: AttemptInfo, claim: tuple[int, int]) -> None:
     """Write the effect of a step that acts now. Asked again after a lost answer, it is still one effect."""
-    effect = {"id": uuid.uuid4(), "run": info.run_id, "key": info.key, "fence": fence, "step": info.step}
+    fence, claimed_at = claim
+    effect = {"id": uuid.uuid4(), "run": info.run_id, "key": info.key, "fence": fence, "claimed_at": claimed_at}
 
     def write() -> None:
         with psycopg.connect(_url(), autocommit=True, **options(_url())) as connection:

@@ -57,7 +57,7 @@ def act(_before: Any, *, context: Trail) -> Done:
     assert run is not None
     assert run.info is not None
     _pause()
-    ledger.record(run.info, run.fence)
+    ledger.record(run.info, run.claim)
     _pause()
     context.merged.append(run.info.key)
     return Done()

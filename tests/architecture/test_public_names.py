@@ -135,7 +135,7 @@ WORKER = {
     "flujo_worker.agents.prompts": ["render_template", "render_text"],
     "flujo_worker.agents.scripted": ["scripted_model"],
     "flujo_worker.app": ["FlujoWorker"],
-    "flujo_worker.testing": ["Cassette", "Faults", "LocalEngine", "RecordedRun"],
+    "flujo_worker.testing": ["Cassette", "DatabaseClock", "Faults", "LocalEngine", "RecordedRun"],
 }
 """The worker's doors that the documents name."""
 

@@ -10,8 +10,8 @@ from flujo_worker.chaos.pipelines import SHAPES
 
 CHAIN = "(SELECT id FROM flujo_runs WHERE metadata ->> 'shape' = 'chain')"
 MERGED = f"(SELECT key FROM flujo_attempts WHERE run_id = {CHAIN} AND step = 'step1')"
-ONE_EFFECT = f"SELECT gen_random_uuid(), run_id, key, %s, step FROM flujo_chaos_effects WHERE key = {MERGED}"
-EFFECT = "INSERT INTO flujo_chaos_effects (id, run_id, key, fence, step)"
+ONE_EFFECT = f"SELECT gen_random_uuid(), run_id, key, fence, claimed_at FROM flujo_chaos_effects WHERE key = {MERGED}"
+EFFECT = "INSERT INTO flujo_chaos_effects (id, run_id, key, fence, claimed_at)"
 EVENT = "INSERT INTO flujo_events (run_id, attempt, fence, name, data)"
 SPEND = "INSERT INTO flujo_spends (key, fence, run_id, claimed_at)"
 
@@ -39,23 +39,26 @@ PLANTED = {
     "a merge without its effect": ("merges_have_effects", f"DELETE FROM flujo_chaos_effects WHERE key = {MERGED}"),
     "a merge with an effect of another claim": (
         "merges_have_effects",
-        f"UPDATE flujo_chaos_effects SET fence = 0 WHERE key = {MERGED}",
+        f"UPDATE flujo_chaos_effects SET fence = fence + 1 WHERE key = {MERGED}",
     ),
-    "a claim that acted twice": ("effects_explained", f"{EFFECT} {ONE_EFFECT % 'fence'}"),
-    "an effect of a claim that was not made": ("effects_explained", f"{EFFECT} {ONE_EFFECT % 'fence + 1'}"),
+    "a merge with an effect of a claim that a crash took": (
+        "merges_have_effects",
+        f"UPDATE flujo_chaos_effects SET claimed_at = claimed_at - 1 WHERE key = {MERGED}",
+    ),
+    "a claim that acted twice": ("effects_explained", f"{EFFECT} {ONE_EFFECT}"),
+    "an effect of a claim that has not ended": (
+        "effects_explained",
+        f"UPDATE flujo_attempts SET status = 'running', ended_at = NULL WHERE key = {MERGED}",
+    ),
     "an effect of no attempt": (
         "effects_explained",
         f"UPDATE flujo_chaos_effects SET key = 'other' WHERE key = {MERGED}",
     ),
     "a spend of another amount": ("spends_once", f"UPDATE flujo_spends SET cost_usd = 1 WHERE key = {MERGED}"),
     "a merge without a spend": ("spends_once", f"DELETE FROM flujo_spends WHERE key = {MERGED}"),
-    "a claim with two spends": (
+    "a second spend of a claim": (
         "spends_once",
         f"{SPEND} SELECT key, fence, run_id, 1 FROM flujo_spends WHERE key = {MERGED}",
-    ),
-    "a spend of a claim that did nothing": (
-        "spends_once",
-        f"{SPEND} SELECT key, fence + 1, run_id, 1 FROM flujo_spends WHERE key = {MERGED}",
     ),
     "a budget with too much money": (
         "budgets_settled",
