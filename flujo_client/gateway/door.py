@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
-SCHEMA = 35
+SCHEMA = 36
 """The schema this code reads and writes: the number of the newest migration that does not wait for the end of older workers."""
 
 VERSION = Query(schema_version())
