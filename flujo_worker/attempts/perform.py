@@ -320,7 +320,9 @@ class Attempts:
             return await self._park_late(notice, finding)
         except Exception as error:
             logger.exception("the bare failure of %s could not be merged either", notice.envelope.key)
-            raise Unreadable(f"no outcome of {notice.envelope.key} can be merged: {error}", cause=error) from error
+            raise Unreadable(
+                f"attempt {notice.envelope.key} cannot be closed, not even as failed: {error}", cause=error
+            ) from error
         return _delivered(notice, concluded)
 
 
