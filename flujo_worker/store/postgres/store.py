@@ -72,9 +72,9 @@ if TYPE_CHECKING:
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.outcome import Event
     from flujo_client.contract.plan import Plan
+    from flujo_client.pipeline.context_fields import Fields
     from flujo_client.serial import Packed
     from flujo_worker.domain.budget import Reservation
-    from flujo_worker.domain.context_change import Fields
     from flujo_worker.domain.values import Decision
 
 DAYS_AHEAD = 2, 7
@@ -246,6 +246,9 @@ class PostgresStore(
     def context_fields(self, model: str, digest: str, fields: Fields) -> list[Fields]:
         parameters = {"model": model, "digest": digest, "fields": stored_safely(dict(fields))}
         return [orjson.loads(row["fields"]) for row in self._rows("context_fields", parameters)]
+
+    def former_models(self, fingerprint: str) -> frozenset[str]:
+        return frozenset(row["model"] for row in self._rows("former_models", {"fingerprint": fingerprint}))
 
     def plans_of_run(self, run: str) -> list[tuple[str, str]]:
         return [
