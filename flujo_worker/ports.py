@@ -213,7 +213,7 @@ class Leases(Protocol):
     def hand_back(self, worker: str, keys: Collection[str]) -> set[str]:
         """Release those of the attempts that this worker works on, or has a message of; return them, to be published at once.
 
-        They keep their numbers, and none of them was lost.
+        They keep their numbers, and none of them was lost; but one that was handed back very often is left to a sweep, which counts a loss.
         """
 
     def deregister_worker(self, worker: str) -> None:

@@ -63,7 +63,7 @@ from flujo_worker.store.postgres.retention import RetentionInPostgres
 from flujo_worker.store.postgres.statements import CLIENT, UNDONE, execute
 from flujo_worker.store.postgres.tree import TreeInPostgres, read_envelopes
 from flujo_worker.store.rows import plan_of, reply_of
-from flujo_worker.store.shared_rules import HANDED_BACK_OFTEN, MAX_FORKS, SUSPECT_AFTER
+from flujo_worker.store.shared_rules import HANDED_BACK_MOST, HANDED_BACK_OFTEN, MAX_FORKS, SUSPECT_AFTER
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -140,7 +140,7 @@ class PostgresStore(
         return {row["key"] for row in self._rows("release_unowned", parameters)}
 
     def hand_back(self, worker: str, keys: Collection[str]) -> set[str]:
-        parameters = {"worker": worker, "keys": sorted(keys), "often": HANDED_BACK_OFTEN}
+        parameters = {"worker": worker, "keys": sorted(keys), "often": HANDED_BACK_OFTEN, "most": HANDED_BACK_MOST}
         return {row["key"] for row in self._rows("hand_back", parameters)}
 
     def announce_stop(self, worker: str) -> None:
