@@ -229,6 +229,7 @@ class Attempts:
         run = AttemptRun(
             _info(envelope),
             CallSettings(own.cost, own.template, self._prompts, own.agents.agent_timeout_s),
+            claim=(held.fence or 0, held.claimed_at or 0),
             pace=admission.pace,
         )
         with collecting_events(envelope, worker=self._lease.worker) as story, performing(run):
@@ -322,7 +323,9 @@ class Attempts:
             return await self._park_late(notice, finding)
         except Exception as error:
             logger.exception("the bare failure of %s could not be merged either", notice.envelope.key)
-            raise Unreadable(f"no outcome of {notice.envelope.key} can be merged: {error}", cause=error) from error
+            raise Unreadable(
+                f"attempt {notice.envelope.key} cannot be closed, not even as failed: {error}", cause=error
+            ) from error
         return _delivered(notice, concluded)
 
 
