@@ -138,8 +138,9 @@ races: $(STAMP) ## every race between two statements, 120 times each
 fuzz: $(STAMP) ## mutated messages, values, blueprints, expressions, templates and answers, a minute each; FUZZ="--seconds 600 --seed 7 --only aros" chooses
 	@$(ALONE) PYTHONPATH=tests:tests/fuzz $(BIN)/python -m fuzz_run $(FUZZ)
 
-chaos: $(STAMP) ## kill, flush and double at random for a while
+chaos: $(STAMP) ## the longest tests, then flujo chaos: break services and workers at random; CHAOS="--seed 7 --duration 600" chooses
 	@$(ALONE) $(BIN)/python -m pytest -q -m chaos
+	@$(ALONE) $(BIN)/flujo chaos $(CHAOS)
 
 clean: ## remove what the targets made
 	@rm -rf $(VENV) .flujo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .cache .coverage* htmlcov site

@@ -1,4 +1,4 @@
-"""The place where a process sets how packed values are encrypted, if it does (ADR 49). It must not encrypt itself: keys and chance are above.
+"""The place where a process sets how packed values are encrypted, if it does (ADR 48). It must not encrypt itself: keys and chance are above.
 
 An encrypted value is `e`, the length of the key's id in one byte, the id, and what the cipher made of the stored form.
 """

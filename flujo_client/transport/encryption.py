@@ -1,4 +1,4 @@
-"""Encryption of values by AES-256-GCM (ADR 49): in Postgres and in messages, if `value_keys` are set.
+"""Encryption of values by AES-256-GCM (ADR 48): in Postgres and in messages, if `value_keys` are set.
 
 Each value has a key of its own, derived from the secret and 24 random bytes, so that no number of values wears a secret out.
 """

@@ -1,4 +1,4 @@
-"""Encrypt stored values with the first of `value_keys` (ADR 49): those from before there were keys, and those of earlier keys.
+"""Encrypt stored values with the first of `value_keys` (ADR 48): those from before there were keys, and those of earlier keys.
 
 It looks at every value block by block and changes each row by itself, so it may run under workers, and be interrupted and repeated.
 """
