@@ -13,11 +13,11 @@ from flujo_client.sizes import MAX_QUESTION
 
 
 class RunAgentCommand(BaseModel):
-    """Have an agent of the registry do something.
+    """Run an agent of the registry.
 
     Attributes:
         agent_name: its name in the registry.
-        input_data: what it gets.
+        input_data: its input.
     """
 
     type: Literal["run_agent"] = "run_agent"
@@ -26,10 +26,10 @@ class RunAgentCommand(BaseModel):
 
 
 class AskHumanCommand(BaseModel):
-    """Ask a person; the run waits for the answer and holds no worker.
+    """Ask a person; the run waits for the answer without a worker.
 
     Attributes:
-        question: what the person reads.
+        question: the question.
     """
 
     type: Literal["ask_human"] = "ask_human"

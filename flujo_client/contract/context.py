@@ -18,7 +18,7 @@ TASK_FIELDS = ("is_background_task", "task_id", "parent_run_id", "background_err
 
 
 class ContextState(Enum):
-    """How far a context's run has come."""
+    """The status of a context's run."""
 
     RUNNING = "running"
     PAUSED = "paused"

@@ -17,7 +17,7 @@ CHARACTERS_OF_A_TOKEN = 4
 
 
 class ProposerInput(BaseModel):
-    """What a proposer is given.
+    """The input of a proposer.
 
     Attributes:
         goal: what the search is for: the step's input.
@@ -31,7 +31,7 @@ class ProposerInput(BaseModel):
 
 
 class EvaluatorInput(BaseModel):
-    """What an evaluator is given: the candidate, and the path that leads to it."""
+    """The input of an evaluator: a candidate, and the path that leads to it."""
 
     goal: Any = None
     path: list[Any] = []
