@@ -244,37 +244,37 @@ class FlujoClient:
         return self._door.perform(approvals.answer(self.settings, token, value, actor=actor, note=note))
 
     def get_failed_background_tasks(self, parent_run_id: str | None = None, hours_back: float = 24) -> list[RunRecord]:
-        """List the runs of background steps that failed in the last hours and have not been started again, newest first.
+        """List the background runs that failed in the last hours and have not been started again, newest first.
 
         Args:
             parent_run_id: only those that this run launched.
-            hours_back: how long ago they may have failed.
+            hours_back: the number of hours.
         """
         return self.ask(background_runs.failed(parent_run_id, hours_back))
 
     def resume_background_task(self, task_id: str, new_data: Any = None) -> RunHandle:
-        """Go on with a background step's run: answer its open question, or start it again when it did not succeed.
+        """Continue the run of a background step: answer its open question, or start it again if it did not succeed.
 
-        Started again it is a run of its own, which names this one, with the input and the context that this one was launched with.
+        Starting again makes a new run, which names this one, with the input and the context that this one was launched with.
 
         Args:
             task_id: the run's id.
-            new_data: the answer; or another input to start again with.
+            new_data: the answer, or another input to start again with.
 
         Returns:
             the run that continues: the same one after an answer, else the new one.
 
         Raises:
             RunNotFound: there is no such run.
-            ResumeError: it does not belong to a background step, has succeeded, was started again before (`STARTED_AGAIN`), or continues by itself.
-            FeatureDisabled: `[background_tasks]` says that nothing is resumed.
+            ResumeError: it is not a background run, has succeeded, was already started again (`STARTED_AGAIN`), or continues by itself.
+            FeatureDisabled: `[background_tasks]` turns resuming off.
         """
         return RunHandle(self, self._door.perform(background_runs.resume(self.settings, task_id, new_data)))
 
     def retry_failed_background_tasks(self, parent_run_id: str, max_retries: int = 3) -> list[RunHandle]:
-        """Start again all failed background steps of a run, as `resume_background_task` does, and give the new runs.
+        """Start all failed background steps of a run again, as `resume_background_task` does, and return the new runs.
 
-        It waits for nothing: a new run begins 1 s later, its own retry 2 s, that one's 4 s, and so on. A second call starts nothing twice.
+        It does not wait: a new run begins after 1 s, its retry after 2 s, the next after 4 s, and so on. A second call starts nothing twice.
 
         Args:
             parent_run_id: the run that launched them.
@@ -282,18 +282,18 @@ class FlujoClient:
 
         Raises:
             RunNotFound: there is no such run.
-            FeatureDisabled: `[background_tasks]` says that nothing is resumed.
+            FeatureDisabled: `[background_tasks]` turns resuming off.
         """
         begun = self._door.perform(background_runs.retry_failed(self.settings, parent_run_id, max_retries))
         return [RunHandle(self, each) for each in begun]
 
     def cleanup_stale_background_tasks(self, stale_hours: float | None = None) -> list[str]:
-        """Fail the queued and running background steps without a sign of life, with the code `BACKGROUND_STALE`, and return their ids.
+        """Fail the queued and running background steps without activity, with the code `BACKGROUND_STALE`, and return their ids.
 
-        One that a worker is at, that waits for a time or a person, or whose work was made, begun or ended since, is left alone.
+        Steps that a worker performs, or that wait for a time or a person, are not stale.
 
         Args:
-            stale_hours: for how long; the project's `[background_tasks]` setting when None, 24 unless it says otherwise.
+            stale_hours: how long; the project's `[background_tasks]` setting when None, by default 24.
         """
         return self._door.perform(background_runs.fail_stale(self.settings, stale_hours))
 

@@ -59,10 +59,10 @@ class ExecutedCommandLog(BaseModel):
 
     Attributes:
         turn: counted from 1.
-        command: the planner's.
-        result: of the command: the agent's output, the person's answer, the final answer; for an agent that there is not, or that
-            failed, a mapping with `error`.
-        loop: the loop's address, which no other loop of the run has.
+        command: the planner's command.
+        result: its result: the agent's output, the person's answer, the final answer; for an agent that is unknown or failed, a mapping
+            with `error`.
+        loop: the loop's address, unique in the run.
     """
 
     turn: int

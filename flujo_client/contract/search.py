@@ -21,8 +21,8 @@ class ProposerInput(BaseModel):
 
     Attributes:
         goal: what the search is for: the step's input.
-        path: the candidates that lead here, the first one first; empty at the beginning.
-        branching_factor: how many candidates are taken of its answer, at most.
+        path: the candidates that lead here, in order; empty at the beginning.
+        branching_factor: maximum candidates of its answer.
     """
 
     goal: Any = None
@@ -62,12 +62,12 @@ class ScoredPath(BaseModel):
 
 
 class TreeSearchResult(ScoredPath):
-    """What a search found: the best path of all it visited, the first of several.
+    """The result of a search: the best path, or the first of several.
 
     Attributes:
-        goal_reached: whether its score is at the threshold or above.
-        visited: how many candidates were evaluated.
-        left_out: what was left out, and why: proposers that failed, candidates that could not be evaluated.
+        goal_reached: whether its score reaches the threshold.
+        visited: the number of evaluated candidates.
+        left_out: the proposer calls and candidates that failed, and why.
     """
 
     goal_reached: bool
