@@ -19,6 +19,7 @@ from flujo_client.contract.outcome import Event
 from flujo_client.contract.plan import Backoff
 from flujo_client.errors import SerializationError
 from flujo_client.redact import hide_fields
+from flujo_client.transport.encryption import encrypt_values
 from flujo_worker.admission import AdmissionThread
 from flujo_worker.attempts.isolation import DeliveryResult
 from flujo_worker.attempts.lease import Lease
@@ -93,6 +94,7 @@ class Host:
     ) -> None:
         database = settings.database()
         require_current(database)
+        encrypt_values(settings)
         own, place = settings.worker, "" if is_child else machine()
         self._stopping, self._handing_back = threading.Event(), threading.Lock()
         self._store = PostgresStore(

@@ -227,6 +227,7 @@ class Attempts:
         run = AttemptRun(
             _info(envelope),
             CallSettings(own.cost, own.template, self._prompts, own.agents.agent_timeout_s),
+            claim=(held.fence or 0, held.claimed_at or 0),
             pace=admission.pace,
         )
         with collecting_events(envelope, worker=self._lease.worker) as story, performing(run):

@@ -347,7 +347,7 @@ def waits(url: str, act: Callable[[], Any]) -> Future[Any]:
     started = threads.submit(act)
     threads.shutdown(wait=False)
     waiting = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     with psycopg.connect(url, autocommit=True) as onlooker:
         while not (started.done() or onlooker.execute(waiting).fetchone()) and time.monotonic() < deadline:
             time.sleep(0.005)
