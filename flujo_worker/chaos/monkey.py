@@ -20,7 +20,7 @@ GAP_S: Final = (0.5, 2.0)
 LOOK_EVERY_S: Final = 0.1
 
 
-def rage(
+def run_chaos(
     site: Site, *, seed: int, seconds: float, quiet_s: float = 300.0, watch: Callable[[str], None] = lambda _: None
 ) -> Report:
     """Let the monkey loose on a site, and judge what is left.

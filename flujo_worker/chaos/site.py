@@ -37,7 +37,7 @@ START_S: Final = 120.0
 LOG: Final = "chaos-workers.log"
 
 
-class Where(NamedTuple):
+class SiteOptions(NamedTuple):
     """What a site of any kind needs to know.
 
     Attributes:
@@ -56,16 +56,18 @@ class Site:
 
     Args:
         settings: the project's, with database and broker set.
-        where: its monkey, workers and folder.
+        site_options: its monkey, workers and folder.
         services: the embedded services, which may be broken; None for services of others.
     """
 
-    def __init__(self, settings: Settings, where: Where, services: Embedded | None = None) -> None:
-        self.settings, self.monkey, self.services = settings, where.monkey, services
-        self.log = where.folder / LOG
+    def __init__(self, settings: Settings, site_options: SiteOptions, services: Embedded | None = None) -> None:
+        self.settings, self.monkey, self.services = settings, site_options.monkey, services
+        self.log = site_options.folder / LOG
         self.client = FlujoClient(settings)
         self.broker = Broker(settings)
-        self.fleet = Fleet(settings, processes=where.workers, log=self.log, arguments=["--queues", ",".join(QUEUES)])
+        self.fleet = Fleet(
+            settings, processes=site_options.workers, log=self.log, arguments=["--queues", ",".join(QUEUES)]
+        )
         [clock] = self.rows("now")
         self._ahead_s: float = clock["now"] - time.time()
 
@@ -113,24 +115,24 @@ class Site:
 
 
 @contextmanager
-def embedded_site(settings: Settings, where: Where) -> Iterator[Site]:
+def embedded_site(settings: Settings, site_options: SiteOptions) -> Iterator[Site]:
     """Yield a site with services of its own, started in the folder and stopped at the end."""
     unset = settings.model_copy(update=dict.fromkeys(("database_url", "broker_url", "result_backend_url")))
-    with Embedded(where.folder / "services") as services:
+    with Embedded(site_options.folder / "services") as services:
         own = with_own_queues(unset.with_services(services.database_url, services.broker_url))
         migrate(own)
-        yield from _open(Site(own, where, services))
+        yield from _open(Site(own, site_options, services))
 
 
 @contextmanager
-def staging_site(settings: Settings, where: Where) -> Iterator[Site]:
+def staging_site(settings: Settings, site_options: SiteOptions) -> Iterator[Site]:
     """Yield a site on services of others.
 
     Raises:
         ConfigurationError: its schema is not current, or there are live runs of others.
     """
     require_current(settings.database())
-    site = Site(with_own_queues(settings), where)
+    site = Site(with_own_queues(settings), site_options)
     [live] = site.rows("foreign_runs")
     if live["runs"]:
         site.close()

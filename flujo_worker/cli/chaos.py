@@ -10,9 +10,9 @@ import click
 
 from flujo_client.cli.output import RUNTIME, say, show, show_json
 from flujo_client.config.manager import ConfigManager
-from flujo_worker.chaos.monkey import rage
+from flujo_worker.chaos.monkey import run_chaos
 from flujo_worker.chaos.report import recovery_table, summary, verdict_table, violations_text
-from flujo_worker.chaos.site import Where, embedded_site, own_folder, staging_site
+from flujo_worker.chaos.site import SiteOptions, embedded_site, own_folder, staging_site
 
 MOST_SECONDS = 86_400
 WARNING = (
@@ -66,15 +66,15 @@ def command(  # noqa: PLR0913 - one for each option
     say(f"seed {seed}: starting {workers} workers" + ("" if url else ", Postgres and Redis"))
     with ExitStack() as stack:
         folder = stack.enter_context(own_folder(is_kept=is_kept))
-        where = Where(f"{seed}-{secrets.token_hex(4)}", workers, folder)
+        options = SiteOptions(f"{seed}-{secrets.token_hex(4)}", workers, folder)
         if url is not None and broker is not None:
-            site = stack.enter_context(staging_site(settings.with_services(url, broker), where))
+            site = stack.enter_context(staging_site(settings.with_services(url, broker), options))
         else:
-            site = stack.enter_context(embedded_site(settings, where))
-        is_kept.append(True)
-        report = rage(site, seed=seed, seconds=duration, quiet_s=quiet, watch=say)
-        if not report.violations:
-            is_kept.clear()
+            site = stack.enter_context(embedded_site(settings, options))
+        report = run_chaos(site, seed=seed, seconds=duration, quiet_s=quiet, watch=say)
+        if report.violations:
+            is_kept.append(True)
+        else:
             site.rows("drop_ledger")
     if as_json:
         show_json(report.tree())

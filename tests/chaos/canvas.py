@@ -21,7 +21,7 @@ from flujo_client.config.manager import ConfigManager
 from flujo_client.embedded.local import Fleet
 from flujo_worker.chaos.faults import Faults
 from flujo_worker.chaos.ledger import patiently
-from flujo_worker.chaos.site import Where, embedded_site, own_folder
+from flujo_worker.chaos.site import SiteOptions, embedded_site, own_folder
 
 HERE = Path(__file__).parent
 SHAPES = ("chain", "chord")
@@ -88,7 +88,7 @@ def reached(url, query):
 def main(seed, seconds, workers):
     with (
         own_folder(is_kept=[]) as folder,
-        embedded_site(ConfigManager().settings(), Where(f"{seed}", workers, folder)) as site,
+        embedded_site(ConfigManager().settings(), SiteOptions(f"{seed}", workers, folder)) as site,
     ):
         url = site.services.database_url
         os.environ |= {"CANVAS_BROKER": site.services.broker_url, "CANVAS_DATABASE": url}

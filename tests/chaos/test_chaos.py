@@ -15,7 +15,7 @@ from flujo_client import FlujoClient, Settings
 from flujo_client.errors import ConfigurationError
 from flujo_worker.chaos.faults import Faults
 from flujo_worker.chaos.pipelines import Done, Trail
-from flujo_worker.chaos.site import Where, staging_site
+from flujo_worker.chaos.site import SiteOptions, staging_site
 
 pytestmark = [pytest.mark.services, pytest.mark.acceptance, pytest.mark.installation]
 
@@ -62,7 +62,7 @@ def test_a_database_with_live_runs_of_others_is_refused(services, redis_url, tmp
         client.enqueue("flujo_worker.chaos.pipelines:chain", Done(), context=Trail())
     with (
         pytest.raises(ConfigurationError, match="1 runs of others are live"),
-        staging_site(settings, Where("m", 1, tmp_path)),
+        staging_site(settings, SiteOptions("m", 1, tmp_path)),
     ):
         pytest.fail("the monkey was let loose")
 
