@@ -187,6 +187,11 @@ def test_workers_of_two_versions_leave_runs_to_each_other(site, deploy, versions
         assert site.client.get_run(run).result(timeout=60).output == list(steps), site.log()
     assert [run for run in runs if site.told(run, "run.parked", "run.carried_on")] == []
     assert any(site.told(run, "run.waits_for_old_code") for run in runs), "no worker of another version met one"
+    [claims] = site.rows(
+        "SELECT avg(fence)::float8 AS mean, max(fence) AS most FROM flujo_attempts WHERE run_id = ANY(%(runs)s)",
+        runs=list(runs),
+    )
+    print(f"claims of an attempt, with one old worker and two new ones: {claims['mean']:.1f}, at most {claims['most']}")
 
 
 def test_a_build_s_name_is_checked(flujo):
