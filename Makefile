@@ -35,7 +35,7 @@ $(STAMP): pyproject.toml requirements.lock
 	@touch $@
 
 lock: ## write requirements.lock anew from pyproject.toml (needs uv)
-	uv pip compile pyproject.toml --extra worker --extra aop-extra --extra embedded --group dev --universal --generate-hashes \
+	uv pip compile pyproject.toml --extra worker --extra aop-extra --extra embedded --extra encryption --group dev --universal --generate-hashes \
 		--no-emit-index-url --no-header --no-annotate --quiet --upgrade --output-file requirements.lock
 
 demo: $(STAMP) ## audit the licence of every installed distribution: the main job, for real
@@ -138,8 +138,9 @@ races: $(STAMP) ## every race between two statements, 120 times each
 fuzz: $(STAMP) ## mutated messages, values, blueprints, expressions, templates and answers, a minute each; FUZZ="--seconds 600 --seed 7 --only aros" chooses
 	@$(ALONE) PYTHONPATH=tests:tests/fuzz $(BIN)/python -m fuzz_run $(FUZZ)
 
-chaos: $(STAMP) ## kill, flush and double at random for a while
+chaos: $(STAMP) ## the longest tests, then flujo chaos: break services and workers at random; CHAOS="--seed 7 --duration 600" chooses
 	@$(ALONE) $(BIN)/python -m pytest -q -m chaos
+	@$(ALONE) $(BIN)/flujo chaos $(CHAOS)
 
 clean: ## remove what the targets made
 	@rm -rf $(VENV) .flujo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .cache .coverage* htmlcov site

@@ -104,7 +104,7 @@ def test_a_cancel_against_parking_and_unparking_leaves_nothing_alive(world, race
         fence = world.claim(new)
         *_, stopped = race(
             lambda new=new, fence=fence: world.store.park(new.first.key, fence, "no such code"),
-            lambda new=new: world.store.unpark(run_of(new)),
+            lambda new=new: world.store.unpark(run_of(new), "w"),
             lambda new=new: world.store.stop(run_of(new), "cancelled", "enough"),
         )
         assert stopped

@@ -138,7 +138,7 @@ class Postgres:
     """A real one. Its clock cannot be moved, so time passes by making everything older."""
 
     def __init__(self, store: PostgresStore, url: str) -> None:
-        self.store = store
+        self.store, self.url = store, url
         self._connection = psycopg.connect(url, autocommit=True, row_factory=dict_row)
 
     def empty(self) -> None:

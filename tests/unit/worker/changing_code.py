@@ -272,7 +272,7 @@ def fate(state: str, edit: str) -> Fate:
         reason = parked[0].reason
         deploy(engine, old, old)
         for each in parked:
-            engine.store.unpark(each.id)
+            engine.store.unpark(each.id, "w")
         see_through(engine, run)
         return Fate(rule or "context fields", engine.store.read_run(run).status, told, reason)
 
