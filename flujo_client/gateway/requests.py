@@ -419,7 +419,10 @@ def only(rows: Sequence[Row], run_id: str) -> Row:
 
 def not_found(run_id: str) -> RunNotFound:
     """Make the error about a run that does not exist."""
-    return RunNotFound(f"no run '{run_id}'", suggestion="`flujo lens list` lists the runs")
+    return RunNotFound(
+        f"no run '{run_id}'",
+        suggestion="`flujo lens list` lists the runs; one that is enqueued in a transaction exists once that commits",
+    )
 
 
 def bind_first(first: Envelope, blobs: Sequence[Packed]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ characters of a pattern. Openers, and then closers, with only prose between them
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from itertools import islice
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
 MANY: Final = 64
 """Regions from which on the scan looks for long runs of them."""
+_ASKS: Final = 64
+"""Openers that begin no value for the decoder, after which it is not asked about others."""
+_decoded_from: Final = json.JSONDecoder().raw_decode
 _IN_A_ROW: Final = 1000
 """Brackets that are passed before the budget is asked."""
 
@@ -100,6 +104,7 @@ class _Scanner:
         self.patterns = PATTERNS[level]
         self.regions, self.open = FoundRegions(text, self.patterns), list[Open]()
         self.opened = OpenBrackets(text)
+        self.asks_left = _ASKS
         self.quoted = QuotedParts(text, level)
 
     def run(self) -> Scan:
@@ -121,11 +126,11 @@ class _Scanner:
 
     def _outside(self, position: int) -> int:
         """Move to the next opener of a region that no pattern sees whole."""
-        self.regions.check_number()
         if not self.regions:
             position = _found(OPENER, self.text, position)
         place: int | None = None
         while place is None:
+            self.regions.check_number()
             known = len(self.regions)
             place, position = self._past_regions(position)
             self.budget.search(max(0, len(self.regions) - known))
@@ -144,11 +149,27 @@ class _Scanner:
                     return None, _found(OPENER, self.text, position)
                 self.budget.search()
                 regions.meet_stray(place)  # only the first of several can be where a region continues to
+            elif mark.lastindex == SINGLE:
+                place = position - 1
+                end = self._end_of_json(place)
+                if end is None:
+                    return place, place
+                add((place, end))
+                return None, self._past_run_at_times(end)
             else:
-                place = position - (mark.lastindex == SINGLE)
-                return place, place
-        regions.check_number()
+                return position, position
         return None, self._past_run(position)
+
+    def _end_of_json(self, place: int) -> int | None:
+        """Ask the decoder where a value ends, which it finds at any depth; not again after many that are none."""
+        if not self.asks_left:
+            return None
+        try:
+            end: int = _decoded_from(self.text, place)[1]
+        except (ValueError, RecursionError):
+            self.asks_left -= 1
+            return None
+        return end if not self.level or self.text[end : end + 1].strip() in {"", *",}]"} else None
 
     def _inside(self, position: int) -> int:
         """Move on inside of brackets: past strings, regions that are seen whole, and brackets; to a fence, or a quote in prose."""
@@ -194,7 +215,6 @@ class _Scanner:
         """Pass openers from a place on, and then closers, as far as only prose is between them."""
         if self.text[place] in "{[":
             self.opened.open(place)
-            self.opened.check_depth()
             place = self._past_openers(place + 1)
         return self._past_closers(place)
 

@@ -38,19 +38,24 @@ class OpenBrackets:
     def __init__(self, text: str) -> None:
         self.text = text
         self.braces, self.lists = list[int](), list[int]()
-        self._row = _NONE
+        self._row, self._in_row = _NONE, 0
         self._not_too_deep = -1
 
     def __bool__(self) -> bool:
         return bool(self.braces or self.lists)
 
     def __len__(self) -> int:
-        return len(self.braces) + len(self.lists) + self._number(*self._row)
+        return len(self.braces) + len(self.lists) + self._in_row
 
     def open(self, place: int) -> None:
-        """Add one opener."""
+        """Add one opener.
+
+        Raises:
+            StageRefused: at too many.
+        """
         self.unpack()
         (self.braces if self.text[place] == "{" else self.lists).append(place)
+        self._check_depth()
 
     def open_row(self, start: int, stop: int) -> int:
         """Add the openers between two places, where there are no closers and no strings, after another one; return how many.
@@ -58,18 +63,20 @@ class OpenBrackets:
         Raises:
             StageRefused: at too many.
         """
+        number = self.text.count("{", start, stop) + self.text.count("[", start, stop)
         if self._row[1] == start:
             self._row = (self._row[0], stop)
+            self._in_row += number
         else:
             self.unpack()
-            self._row = (start, stop)
-        self.check_depth()
-        return self._number(start, stop)
+            self._row, self._in_row = (start, stop), number
+        self._check_depth()
+        return number
 
     def unpack(self) -> None:
         """Add the openers of the last row to the others: only these can be closed."""
         if self._row != _NONE:
-            row, self._row = self._row, _NONE
+            row, self._row, self._in_row = self._row, _NONE, 0
             self.braces += [mark.start() for mark in _BRACE.finditer(self.text, *row)]
             self.lists += [mark.start() for mark in _LIST.finditer(self.text, *row)]
 
@@ -82,20 +89,6 @@ class OpenBrackets:
         start = own[-number]
         del own[-number:]
         return start
-
-    def check_depth(self) -> None:
-        """Refuse too many open brackets, and more in one another than any value has.
-
-        Raises:
-            StageRefused: for these.
-        """
-        opened = len(self)
-        if opened > MOST_OPEN:
-            raise StageRefused(LIMIT, f"more than {MOST_OPEN} brackets are open", stage="extract")
-        if opened > _DEEP and (first := min(self.braces[:1] + self.lists[:1])) != self._not_too_deep:
-            if TOO_DEEP.match(self.text, first):
-                raise StageRefused(LIMIT, f"brackets nested deeper than {_DEEP}", stage="extract")
-            self._not_too_deep = first
 
     def worth_reading(self) -> tuple[int, ...]:
         """Return the places where a value may begin, outermost first: of many, not those in prose, which are seen at a glance."""
@@ -118,7 +111,14 @@ class OpenBrackets:
     def clear(self) -> None:
         self.braces.clear()
         self.lists.clear()
-        self._row = _NONE
+        self._row, self._in_row = _NONE, 0
 
-    def _number(self, start: int, stop: int) -> int:
-        return self.text.count("{", start, stop) + self.text.count("[", start, stop)
+    def _check_depth(self) -> None:
+        """Refuse too many open brackets, and more in one another than any value has."""
+        opened = len(self)
+        if opened > MOST_OPEN:
+            raise StageRefused(LIMIT, f"more than {MOST_OPEN} brackets are open", stage="extract")
+        if opened > _DEEP and (first := min(self.braces[:1] + self.lists[:1])) != self._not_too_deep:
+            if TOO_DEEP.match(self.text, first):
+                raise StageRefused(LIMIT, f"brackets nested deeper than {_DEEP}", stage="extract")
+            self._not_too_deep = first

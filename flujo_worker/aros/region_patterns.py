@@ -42,13 +42,15 @@ class RegionPatterns:
         value: a string after a colon.
         plain: what else may be between brackets, but commas and colons.
         marks: characters that may begin a string or a comment.
+        no_mark: such a character where it begins neither.
     """
 
-    def __init__(self, first: str, value: str, plain: str, marks: str) -> None:
+    def __init__(self, first: str, value: str, plain: str, marks: str, no_mark: str) -> None:
         self._marks = rf"{{}}\[\]{marks}`~"
-        self._prose = rf"(?!\s*+[,:}}\]])[^{self._marks}]*+"
+        self._text = rf"[^{self._marks}]*+(?:(?:{no_mark}|{_FENCE_NOT})[^{self._marks}]*+)*+"
+        self._prose = rf"(?!\s*+[,:}}\]]){self._text}"
         self._first = rf'(?:{first}|(?!"))'
-        self._plain = rf'{plain}|,\s*+{self._first}|:\s*+(?:{value}|(?!"))|{_FENCE_NOT}'
+        self._plain = rf'{plain}|{no_mark}|,\s*+{self._first}|:\s*+(?:{value}|(?!"))|{_FENCE_NOT}'
 
     @cached_property
     def outside(self) -> re.Pattern[str]:
@@ -79,12 +81,12 @@ class RegionPatterns:
     @cached_property
     def openers(self) -> re.Pattern[str]:
         """Match openers with only prose between them, but none before a string, which begins a region that may be seen whole."""
-        return self._compiled(rf'(?:[^{self._marks}]*+[{{\[](?!\s*+")){{1,1000}}+')
+        return self._compiled(rf'(?:{self._text}[{{\[](?!\s*+")){{1,1000}}+')
 
     @cached_property
     def closers(self) -> re.Pattern[str]:
         """Match many closers of one kind with only prose between them."""
-        return self._compiled("|".join(rf"(?:[^{self._marks}]*+{closer}){{8,}}+" for closer in (r"\]", r"\}")))
+        return self._compiled("|".join(rf"(?:{self._text}{closer}){{8,}}+" for closer in (r"\]", r"\}")))
 
     @property
     def _whole(self) -> str:
@@ -101,22 +103,24 @@ class RegionPatterns:
 
 
 _MARKS: Final = "\"'“„‘#/"
-_STRICT: Final = RegionPatterns(_STRING, _STRING, r'[^{}\[\]"`~,:]++|(?<![{\[,:\s])"', '"')
+_NO_MARK: Final = r"(?<=\w)(?!\"\"\"|''')[\"'“„‘]|/(?![/*])"
+_STRICT: Final = RegionPatterns(_STRING, _STRING, r'[^{}\[\]"`~,:]++', '"', r'(?<![{\[,:\s])"')
 _TOLERANT: Final = RegionPatterns(
     rf"{_STRING}(?=\s*+(?:[,:]|{_BEFORE_CLOSER}))",
     rf"{_STRING}(?=\s*+(?:,|{_BEFORE_CLOSER}))",
     rf"[^{{}}\[\]{_MARKS}`~,:]++",
     _MARKS,
+    _NO_MARK,
 )
 """Only what is read alike at levels 0 to 2: no comments, no other quotes, and strings that end at their first quote."""
 PATTERNS: Final = (_STRICT, _TOLERANT, _TOLERANT)
 _BARE_STRING: Final = r'"[^"\\{}\[\]]*+(?:\\[^{}\[\]][^"\\{}\[\]]*+)*+"'
 ALIKE: Final = {
     2: (
-        re.compile(rf"(?:[^{_MARKS}]++|/(?![/*]))*+"),
+        re.compile(rf"(?:[^{_MARKS}]++|{_NO_MARK})*+"),
         re.compile(
             rf"(?:[^{_MARKS}{{\[,:]++|[{{\[,]\s*+(?:{_BARE_STRING}(?=\s*+(?:[,:]|{_BEFORE_CLOSER}))|(?!\"))"
-            rf"|:\s*+(?:{_BARE_STRING}(?=\s*+(?:,|{_BEFORE_CLOSER}))|(?!\"))|/(?![/*]))*+",
+            rf"|:\s*+(?:{_BARE_STRING}(?=\s*+(?:,|{_BEFORE_CLOSER}))|(?!\"))|{_NO_MARK})*+",
             re.DOTALL,
         ),
     ),

@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from flujo_client import AsyncFlujoClient, Pipeline, Step
-from flujo_client.errors import ClientError, SchemaVersionError
+from flujo_client.errors import ClientError, RunNotFound, SchemaVersionError
 
 pytestmark = pytest.mark.services
 
@@ -211,3 +211,12 @@ def test_a_transaction_without_our_tables_is_told(site, engine):
         with pytest.raises(SchemaVersionError, match="without flujo tables") as wrong:
             site.client.enqueue(fine, 1, connection=session)
     assert "search_path" in str(wrong.value)
+
+
+def test_the_handle_of_a_run_that_was_rolled_back_says_why_there_is_no_run(site, engine):
+    with Session(engine) as session:
+        run = site.client.enqueue(fine, 1, connection=session)
+        session.rollback()
+
+    with pytest.raises(RunNotFound, match="exists once that commits"):
+        run.result(timeout=5)
