@@ -131,7 +131,10 @@ class Records:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One worker process in one incarnation: `build` is Flujo's version, `code_build` the user's name for the code that it has."""
+    """One worker process in one incarnation.
+
+    `build` is Flujo's version, `code_build` the user's name for the code that it has; `queues` are those that it consumes, None if that is not known.
+    """
 
     id: str
     host: str
@@ -139,6 +142,7 @@ class Member:
     build: str
     slots: int
     code_build: str | None = None
+    queues: tuple[str, ...] | None = None
 
 
 class Renewal(NamedTuple):
@@ -407,8 +411,8 @@ class Backlog(Protocol):
     def parked_for_code(self, limit: int) -> list[tuple[str, str, str, AwaitedCode]]:
         """Return runs that are parked for bodies of functions: id, reference, fingerprint and what they wait for; in the order of `parked`."""
 
-    def unpark(self, run: str) -> bool:
-        """Let a parked run continue."""
+    def unpark(self, run: str, worker: str) -> bool:
+        """Let a parked run continue, which this worker can perform."""
 
 
 class PlanMoves(Protocol):
@@ -427,8 +431,14 @@ class PlanMoves(Protocol):
     def adopt_plan(self, reference: str, plan: Plan, worker: str | None) -> None:
         """Store a plan whose code a worker has, though no run uses it yet."""
 
-    def note_build(self, fingerprint: str, build: str) -> None:
-        """Record which build of the user's code a plan belongs to; the last record counts."""
+    def note_plan(self, worker: str, fingerprint: str, build: str | None) -> None:
+        """Record that a worker has the code of a plan, and to which build of the user's code that belongs; the last build counts."""
+
+    def has_able_worker(self, run: str, fingerprint: str | None, queue: str, *, but: str) -> bool:
+        """Return whether a live worker other than `but` can take a run: it has the code of that plan, or was the last to let the run continue.
+
+        A worker that stops, or does not consume the queue, takes nothing.
+        """
 
     def code_on_record(self, run: str, fingerprint: str) -> CodeOnRecord:
         """Read which code a run's steps were performed with, and which one workers last had for its plan and for the plan of a fingerprint."""
@@ -531,8 +541,8 @@ class Store(Leases, Ledger, Tree, Backlog, PlanMoves, PendingHookCalls, RunAdmis
 class Publisher(Protocol):
     """The way out to the broker."""
 
-    def send(self, envelopes: Sequence[Envelope]) -> None:
-        """Publish each envelope as one message; raises DispatchError when the broker does not take them.
+    def send(self, envelopes: Sequence[Envelope], *, first: bool = False) -> None:
+        """Publish each envelope as one message, with `first` before all that waits; raises DispatchError when the broker does not take them.
 
         What is in a fan-out is a member of its chord, whoever publishes it.
         """

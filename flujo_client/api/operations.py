@@ -185,7 +185,7 @@ def new_run_of(
         context=options.get("context"),
         context_model=found.context_model,
         idempotency_key=options.get("idempotency_key"),
-        queue=options.get("queue"),
+        queue=options.get("queue") or settings.worker.attempts_queue,
         priority=options.get("priority"),
         tenant=tenant,
         deadline=None if deadline_s is None else time.time() + deadline_s,

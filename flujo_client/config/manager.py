@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 import pydantic
 from pydantic import BeforeValidator, Field, SecretStr, model_validator
 
-from flujo_client.config.errors import Origins, legacy_variable, nearest, settings_error
+from flujo_client.config.errors import KEYRINGS, Origins, legacy_variable, nearest, settings_error
 from flujo_client.config.models import (
     AdmissionSettings,
     Agents,
@@ -46,6 +46,7 @@ from flujo_client.config.models import (
     SizeLimits,
     TemplateSettings,
     Validation,
+    ValueKeys,
     Variable,
     Worker,
     listed,
@@ -103,6 +104,7 @@ class Settings(Section):
         default_factory=_imports_by_mode
     )
     signing_keys: SigningKeys = Field(default_factory=dict)
+    value_keys: ValueKeys = Field(default_factory=dict)
     failpoints: str = ""
     demo_model: str | None = None
     limits: SizeLimits = SizeLimits()
@@ -145,7 +147,11 @@ class Settings(Section):
 
     def keys(self) -> tuple[tuple[str, bytes], ...]:
         """Return the signing keys with their **secrets**: the first signs, all verify."""
-        return tuple((name, secret.get_secret_value().encode()) for name, secret in self.signing_keys.items())
+        return _pairs(self.signing_keys)
+
+    def encryption_keys(self) -> tuple[tuple[str, bytes], ...]:
+        """Return the keys of values with their **secrets**: the first encrypts, all decrypt."""
+        return _pairs(self.value_keys)
 
     def with_services(self, database_url: str, broker_url: str) -> Settings:
         """Return a copy that uses these services; a result backend of its own stays. Raises SettingsError."""
@@ -187,6 +193,10 @@ class Settings(Section):
             if self.cassettes != Cassettes():
                 raise ValueError('mode = "production" uses no cassettes: remove `cassettes.mode`')
         return self
+
+
+def _pairs(keys: Mapping[str, SecretStr]) -> tuple[tuple[str, bytes], ...]:
+    return tuple((name, secret.get_secret_value().encode()) for name, secret in keys.items())
 
 
 def _flat(tree: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -264,7 +274,7 @@ class ConfigManager:
         return [
             Setting(
                 name,
-                dict.fromkeys(value, "***") if name == "signing_keys" else value,
+                dict.fromkeys(value, "***") if name in KEYRINGS else value,
                 sources.get(name, "built-in"),
                 origins.of(tuple(name.split("."))) if name in sources else None,
             )

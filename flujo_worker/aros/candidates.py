@@ -15,7 +15,7 @@ from flujo_worker.aros.decode import ERRORS, decode
 from flujo_worker.aros.extract import MANY, Open, Scan, same_as_strict, scan
 from flujo_worker.aros.outcome import CUT, LIMIT, StageRefused
 from flujo_worker.aros.reader import CLOSER, Reader
-from flujo_worker.aros.region_patterns import BEGINS
+from flujo_worker.aros.region_patterns import BEGINS_STRICT
 from flujo_worker.aros.scalars import REPAIR, ParseBudget
 from flujo_worker.aros.unwrap import layers, without_reasoning
 
@@ -237,15 +237,9 @@ def _opened(text: str, open_: Open, level: int, budget: ParseBudget) -> TextCand
 
 def _beginnings(text: str, starts: Sequence[int], level: int) -> Iterator[int]:
     """Yield the open brackets that may begin a value; of many, not those in prose, which are seen at a glance."""
-    if len(starts) <= 2 * MANY:
-        yield from starts
-        return
     yield from starts[:MANY]
-    between = set(starts[MANY:-MANY])
-    yield from (
-        at for mark in BEGINS[level].finditer(text, starts[MANY], starts[-MANY]) if (at := mark.start()) in between
-    )
-    yield from starts[-MANY:]
+    yield from (start for start in starts[MANY:-MANY] if level or BEGINS_STRICT.match(text, start))
+    yield from starts[max(MANY, len(starts) - MANY) :]
 
 
 def _value_follows(reader: Reader) -> bool:

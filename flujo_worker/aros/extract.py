@@ -2,24 +2,25 @@
 
 It must not decode or judge. In: a text and a level; out: the maximal balanced regions, and the brackets that nothing closed. Linear in
 the text; stops at a depth and a number of tokens. Whatever one pattern can see whole, it does: a step of Python costs as much as thirty
-characters of a pattern.
+characters of a pattern. Openers, and then closers, with only prose between them are passed in the tightest loops.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from flujo_worker.aros.found_regions import FoundRegions
+from flujo_worker.aros.found_regions import FoundRegions, Region
 from flujo_worker.aros.outcome import LIMIT, StageRefused
 from flujo_worker.aros.quoted import QuotedParts
 from flujo_worker.aros.region_patterns import (
+    ALIKE,
+    BEGINS,
     CLOSERS,
     MARKS,
     OPENER,
-    OPENERS,
-    OWN_MARKS,
     PATTERNS,
     REGION,
     SINGLE,
@@ -35,7 +36,8 @@ MOST_OPEN: Final = 100_000
 MANY: Final = 64
 """Regions, or open brackets, from which on the scan looks for long runs of them."""
 _DEEP: Final = 1000
-_CLOSES: Final = {"}": "{", "]": "["}
+_IN_A_ROW: Final = 1000
+"""Brackets that are passed before the budget is asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ class Open:
     """Brackets that nothing closed, outermost first, up to where the text, or the fence around them, ends.
 
     Attributes:
-        starts: their positions.
+        starts: their positions; of many, those where a value may begin, and some at both ends.
         stop: the end of what may belong to them.
         finished: a fence was closed there: the model had finished.
     """
@@ -78,8 +80,8 @@ def scan(text: str, level: int, budget: ParseBudget, needed: re.Pattern[str] | N
 
 def same_as_strict(text: str, level: int) -> bool:
     """Return whether a text has the same regions at a level as at level 0."""
-    own = OWN_MARKS[level]
-    return own is None or own.search(text) is None
+    alike = ALIKE[level]
+    return alike is None or alike.fullmatch(text) is not None
 
 
 def marks(text: str, level: int, budget: ParseBudget) -> list[tuple[int, str]]:
@@ -103,18 +105,18 @@ class _Scanner:
         self.needed, self.needed_at = needed, 0
         self.patterns = PATTERNS[level]
         self.regions, self.open = FoundRegions(text, self.patterns), list[Open]()
-        self.stack: list[int] = []
-        self.count = {"{": 0, "[": 0}
+        self.braces, self.lists = list[int](), list[int]()  # where open brackets are, by kind
+        self.not_too_deep = -1
         self.quoted = QuotedParts(text, level)
 
     def run(self) -> Scan:
         position, pattern = 0, TOKENS[self.level]
         while True:
-            if not self.stack:
+            if self._is_outside():
                 position = self._outside(position)
             else:
                 position = self._inside(position)
-                if not self.stack:
+                if self._is_outside():
                     continue
             mark = pattern.search(self.text, position)
             if mark is None:
@@ -124,8 +126,12 @@ class _Scanner:
         self._end(len(self.text), finished=False)
         return Scan(self.regions.candidates(), self.open)
 
+    def _is_outside(self) -> bool:
+        return not (self.braces or self.lists)
+
     def _outside(self, position: int) -> int:
         """Move to the next opener of a region that no pattern sees whole."""
+        self.regions.check_number()
         if not self.regions:
             position = _found(OPENER, self.text, position)
         place: int | None = None
@@ -157,36 +163,32 @@ class _Scanner:
 
     def _inside(self, position: int) -> int:
         """Move on inside of brackets: past strings, regions that are seen whole, and brackets; to a fence, or a quote in prose."""
-        text, stack, steps = self.text, self.stack, 0
-        while stack and (steps := steps + 1) % MANY:
-            mark = self.patterns.inside.match(text, position)
+        while not self._is_outside():
+            mark = self.patterns.inside.match(self.text, position)
             if mark is None:
                 break
+            self.budget.search()
             position = mark.end()
             if mark.lastindex is None:
                 break
             if mark.lastindex == REGION:
                 self.regions.append(mark.span(REGION))
-                if not len(self.regions) % MANY:
-                    position = self._past_run(position)
-            elif (sign := text[position - 1]) in "}]":
-                self._close(sign, position - 1)
+                position = self._past_run(position)
             else:
-                self._open(sign, position - 1)
-                if len(stack) > MANY:
-                    position = self._past_openers(position)
-        self.budget.search(steps)
+                position = self._past_brackets(position - 1)
         return position
 
     def _past_run(self, position: int) -> int:
-        """Pass many regions at once if they are equal, or if none of them can be the value.
+        """Pass many regions at once if they are equal, or if none of them can be the value; looks for them from time to time.
 
         Together they count as one region, which others enclose or continue; of equal ones, the first is a candidate.
         """
-        repeated = self.patterns.repeated.match(self.text, position)
-        if repeated is not None:
-            self.regions.append(repeated.span(REGION))
-            return self._passed(repeated.end(REGION), repeated.end())
+        if len(self.regions) % MANY:
+            return position
+        part = self.regions.twice()
+        equal = self.patterns.repeated(part).match(self.text, position) if part else None
+        if equal is not None:
+            return self._passed(position, equal.end(), part)
         if self.needed is None:
             return position
         if self.needed_at < position:
@@ -194,63 +196,115 @@ class _Scanner:
         run = self.patterns.run.match(self.text, position, self.needed_at)
         return position if run is None else self._passed(position, run.end())
 
-    def _passed(self, position: int, end: int) -> int:
-        self.regions.append_run((_found(OPENER, self.text, position), end))
+    def _passed(self, position: int, end: int, part: str | None = None) -> int:
+        self.regions.append_run((_found(OPENER, self.text, position), end), part)
         return end
 
+    def _past_brackets(self, place: int) -> int:
+        """Pass openers from a place on, and then closers, as far as only prose is between them."""
+        if self.text[place] in "{[":
+            self._open(place)
+            place = self._past_openers(place + 1)
+            self._check_depth()
+        return self._past_closers(place)
+
+    def _open(self, place: int) -> None:
+        (self.braces if self.text[place] == "{" else self.lists).append(place)
+
     def _past_openers(self, position: int) -> int:
-        """Open many brackets at once, when nothing closes between them."""
-        run = OPENERS.match(self.text, position)
-        if run is None:
+        text, braces, lists = self.text, self.braces, self.lists
+        steps = 0
+        for steps, mark in enumerate(islice(self.patterns.brackets.finditer(text, position), _IN_A_ROW)):
+            place = mark.start()
+            sign = text[place]
+            if sign == "[":
+                lists.append(place)
+            elif sign == "{":
+                braces.append(place)
+            else:
+                break
+            position = place + 1
+        self.budget.search(steps)
+        return position
+
+    def _past_closers(self, position: int) -> int:
+        """Close what is open; an opener that a closer encloses was a stray, or is for `brackets` to settle."""
+        text, braces, lists = self.text, self.braces, self.lists
+        steps = 0
+        region, position = self._past_equal_closers(position)
+        for steps, mark in enumerate(islice(self.patterns.brackets.finditer(text, position), _IN_A_ROW)):
+            place = mark.start()
+            sign = text[place]
+            if sign == "]":
+                own, others = lists, braces
+            elif sign == "}":
+                own, others = braces, lists
+            else:
+                break
+            position = place + 1
+            if own:
+                start = own.pop()
+                while others and others[-1] > start:
+                    others.pop()
+                region = (start, position)
+                if not (own or others):
+                    break
+        self.budget.search(steps)
+        if region is None:
             return position
-        known = len(self.stack)
-        self.stack += [opener.start() for opener in OPENER.finditer(self.text, position, run.end())]
-        for sign in self.count:
-            self.count[sign] += self.text.count(sign, position, run.end())
-        self._check_depth(known)
-        return run.end()
+        self.regions.enclose(*region)
+        return self._past_run(position)
+
+    def _past_equal_closers(self, position: int) -> tuple[Region | None, int]:
+        """Pass many closers of one kind at once, if nothing of the other kind was opened since their openers."""
+        run = self.patterns.closers.match(self.text, position)
+        if run is None:
+            return None, position
+        sign = self.text[run.end() - 1]
+        own, others = (self.lists, self.braces) if sign == "]" else (self.braces, self.lists)
+        number = self.text.count(sign, position, run.end())
+        if number > len(own) or (others and others[-1] > own[-number]):
+            return None, position
+        region = (own[-number], run.end())
+        del own[-number:]
+        return region, run.end()
+
+    def _check_depth(self) -> None:
+        opened = len(self.braces) + len(self.lists)
+        if opened > MOST_OPEN:
+            raise StageRefused(LIMIT, f"more than {MOST_OPEN} brackets are open", stage="extract")
+        if opened > _DEEP and (first := min(self.braces[:1] + self.lists[:1])) != self.not_too_deep:
+            if TOO_DEEP.match(self.text, first):
+                raise StageRefused(LIMIT, f"brackets nested deeper than {_DEEP}", stage="extract")
+            self.not_too_deep = first
 
     def _token(self, sign: str, start: int, end: int) -> int:
         if sign in "{[":
-            self._open(sign, start)
-        elif sign in "}]":
-            self._close(sign, start)
+            return self._past_brackets(start)
+        if sign in "}]":
+            if not self._is_outside():
+                return self._past_closers(start)
+            self.regions.meet_stray(start)
         elif sign[:2] in {"``", "~~"}:
             self._end(start, finished=True)
-        elif self.stack:
+        elif not self._is_outside():
             return self.quoted.end_of(sign, start, end)
         return end
 
-    def _open(self, sign: str, start: int) -> None:
-        self.stack.append(start)
-        self.count[sign] += 1
-        self._check_depth(len(self.stack) - 1)
-
-    def _check_depth(self, known: int) -> None:
-        """Stop at too many open brackets, of which so many were known before."""
-        if len(self.stack) > MOST_OPEN:
-            raise StageRefused(LIMIT, f"more than {MOST_OPEN} brackets are open", stage="extract")
-        if known <= _DEEP < len(self.stack) and TOO_DEEP.match(self.text, self.stack[0]):
-            raise StageRefused(LIMIT, f"brackets nested deeper than {_DEEP}", stage="extract")
-
-    def _close(self, sign: str, place: int) -> None:
-        wanted = _CLOSES[sign]
-        if not self.count[wanted]:
-            if not self.stack:
-                self.regions.meet_stray(place)
-            return
-        while True:  # an opener that this one encloses was a stray, or is for `brackets` to settle
-            start = self.stack.pop()
-            self.count[self.text[start]] -= 1
-            if self.text[start] == wanted:
-                break
-        self.regions.enclose(start, place + 1)
-
     def _end(self, stop: int, *, finished: bool) -> None:
-        if self.stack:
-            self.open.append(Open(tuple(self.stack), stop, finished))
-        self.stack.clear()
-        self.count = {"{": 0, "[": 0}
+        if not self._is_outside():
+            self.open.append(Open(_worth_reading(self.text, sorted(self.braces + self.lists)), stop, finished))
+        self.braces.clear()
+        self.lists.clear()
+
+
+def _worth_reading(text: str, starts: list[int]) -> tuple[int, ...]:
+    """Drop from many open brackets those in prose, which are seen at a glance."""
+    if len(starts) <= 2 * MANY:
+        return tuple(starts)
+    between = set(starts[MANY:-MANY])
+    begins = (mark.start() for mark in BEGINS.finditer(text, starts[MANY], starts[-MANY]))
+    return (*starts[:MANY], *(start for start in begins if start in between), *starts[-MANY:])
 
 
 def _found(pattern: re.Pattern[str], text: str, position: int) -> int:

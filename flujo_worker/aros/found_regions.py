@@ -5,6 +5,7 @@ It must not find any. In: regions and surplus closing brackets, in the order of 
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from flujo_worker.aros.outcome import LIMIT, StageRefused
@@ -21,6 +22,8 @@ from flujo_worker.aros.region_patterns import (
 
 MOST_REGIONS: Final = 10_000
 """Regions, those in long runs aside, that may be found outside of all brackets."""
+LONGEST_EQUAL: Final = 1000
+"""Characters of a region that is looked for again."""
 FAR: Final = 1024
 """Characters after a region beyond which nothing continues it."""
 
@@ -33,14 +36,14 @@ class FoundRegions(list[Region]):
     Attributes:
         text: the text.
         patterns: what the scan sees at once.
-        runs: the regions that are runs.
+        runs: the regions that are runs, with the text of each part if they are equal.
         settled: how many of them no later bracket continues.
     """
 
     def __init__(self, text: str, patterns: RegionPatterns) -> None:
         super().__init__()
         self.text, self.patterns = text, patterns
-        self.runs: set[Region] = set()
+        self.runs: dict[Region, str | None] = {}
         self.settled = 0
 
     def candidates(self) -> list[Region]:
@@ -48,9 +51,15 @@ class FoundRegions(list[Region]):
         self._join_what_goes_on()
         return [region for region in self if region not in self.runs] if self.runs else list(self)
 
-    def append_run(self, region: Region) -> None:
+    def append_run(self, region: Region, part: str | None = None) -> None:
         self.append(region)
-        self.runs.add(region)
+        self.runs[region] = part
+
+    def twice(self) -> str | None:
+        """Return the text of the last region if the one before is equal, and both are short."""
+        (first, last), (start, end) = self[-2:]
+        part = self.text[start:end] if end - start <= LONGEST_EQUAL else None
+        return part if part is not None and part == self.text[first:last] else None
 
     def check_number(self) -> None:
         """Refuse too many."""
@@ -96,9 +105,13 @@ class FoundRegions(list[Region]):
     def _unfold(self, index: int) -> int:
         """Put its regions in the place of a run; return how many more there are."""
         run = self[index]
-        found = self.patterns.outside.finditer(self.text, *run)
-        self[index : index + 1] = parts = [each.span(REGION) for each in found if each.lastindex == REGION]
-        self.runs.remove(run)
+        part = self.runs.pop(run)
+        if part is None:
+            found = self.patterns.outside.finditer(self.text, *run)
+            parts = [each.span(REGION) for each in found if each.lastindex == REGION]
+        else:
+            parts = [each.span() for each in re.compile(re.escape(part)).finditer(self.text, *run)]
+        self[index : index + 1] = parts
         return len(parts) - 1
 
     def _goes_on(self, start: int, end: int, stop: int) -> bool:

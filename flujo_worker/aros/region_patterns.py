@@ -18,8 +18,6 @@ TOKENS: Final = (
     re.compile(rf"\"\"\"|'''|[\"'“„‘{{}}\[\]]|{FENCE}|//|/\*|\#++"),
 )
 MARKS: Final = tuple(re.compile(f"{tokens.pattern}|[(),]") for tokens in TOKENS)
-OWN_MARKS: Final = (None, re.compile(r"'|//|/\*"), re.compile(r"[\"'“„‘\#]|//|/\*"))
-"""What a level reads otherwise than level 0: a text without them has the same regions at both."""
 OPENER: Final = re.compile(r"[{\[]")
 REGION: Final = 1
 """The group of a region that is seen whole, in the patterns that find other brackets too."""
@@ -32,7 +30,7 @@ _NESTED: Final = 3
 _LONGEST: Final = 500
 """Parts of a region that is seen whole: looking for the end of one that nothing closes costs no more."""
 _STRING: Final = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
-_BEFORE_CLOSER: Final = r"[}\]](?=[\s,}\]])"
+_BEFORE_CLOSER: Final = r"[}\]](?=[\s,}\]]|\Z)"
 _FENCE_NOT: Final = r"`(?!``)|~(?!~~)"
 
 
@@ -47,7 +45,8 @@ class RegionPatterns:
     """
 
     def __init__(self, first: str, value: str, plain: str, marks: str) -> None:
-        self._prose = rf"(?!\s*+[,:}}\]])[^{{}}\[\]{marks}`~]*+"
+        self._marks = rf"{{}}\[\]{marks}`~"
+        self._prose = rf"(?!\s*+[,:}}\]])[^{self._marks}]*+"
         self._first = rf'(?:{first}|(?!"))'
         self._plain = rf'{plain}|,\s*+{self._first}|:\s*+(?:{value}|(?!"))|{_FENCE_NOT}'
 
@@ -67,10 +66,20 @@ class RegionPatterns:
         """Match many regions with only prose between them, but the last, which something may continue."""
         return self._compiled(rf"(?:{self._prose}(?:{self._whole})){{8,}}(?={self._prose}[{{\[])")
 
+    def repeated(self, part: str) -> re.Pattern[str]:
+        """Match many regions of the same text with only prose between them, but the last."""
+        one = self._prose + re.escape(part)
+        return self._compiled(rf"(?:{one}){{8,}}(?={one})")
+
     @cached_property
-    def repeated(self) -> re.Pattern[str]:
-        """Match many equal regions with only prose between them, but the last."""
-        return self._compiled(rf"{self._prose}({self._whole})(?:{self._prose}\1){{8,}}(?={self._prose}\1)")
+    def brackets(self) -> re.Pattern[str]:
+        """Match a bracket, or what may begin a string, a comment or a fence; not an opener before a string, which a region may be."""
+        return self._compiled(rf'[{self._marks}](?!(?<=[{{\[])\s*+")')
+
+    @cached_property
+    def closers(self) -> re.Pattern[str]:
+        """Match many closers of one kind with only prose between them."""
+        return self._compiled("|".join(rf"(?:[^{self._marks}]*+{closer}){{8,}}+" for closer in (r"\]", r"\}")))
 
     @property
     def _whole(self) -> str:
@@ -96,14 +105,24 @@ _TOLERANT: Final = RegionPatterns(
 )
 """Only what is read alike at levels 0 to 2: no comments, no other quotes, and strings that end at their first quote."""
 PATTERNS: Final = (_STRICT, _TOLERANT, _TOLERANT)
-OPENERS: Final = re.compile(rf"(?:[^{{}}\[\]{_MARKS}`~]*+[{{\[]){{8,1000}}+")
-"""Many openers with only prose between them."""
-_BEGINS: Final = re.compile(
+_BARE_STRING: Final = r'"[^"\\{}\[\]]*+(?:\\[^{}\[\]][^"\\{}\[\]]*+)*+"'
+ALIKE: Final = (
+    None,
+    re.compile(rf"(?:[^\"'/{{\[,:]++|[{{\[,:]\s*+(?:{_BARE_STRING}|(?!\"))|\"|/(?![/*]))*+", re.DOTALL),
+    re.compile(
+        rf"(?:[^{_MARKS}{{\[,:]++|[{{\[,]\s*+(?:{_BARE_STRING}(?=\s*+(?:[,:]|{_BEFORE_CLOSER}))|(?!\"))"
+        rf"|:\s*+(?:{_BARE_STRING}(?=\s*+(?:,|{_BEFORE_CLOSER}))|(?!\"))|/(?![/*]))*+",
+        re.DOTALL,
+    ),
+)
+"""A text that has the same regions at a level as at level 0: no other quotes, no comments, and no brackets in its strings."""
+BEGINS: Final = re.compile(
     r"\{\s*+(?:[\"'“„‘}\#]|/[/*]|[\w$][\w$.-]{0,200}+\s*+:)"
     r"|\[\s*+(?:[\"'“„‘{\[\]\-+.\dtfnTFN\#]|/[/*]|\w[\w .-]{0,200}+,)"
 )
-BEGINS: Final = (re.compile(r'\{\s*+["}]|\[\s*+["{\[\]\-\dtfnTFN]'), _BEGINS, _BEGINS)
-"""An opener after which a value may begin, for each level."""
+"""An opener after which a value may begin."""
+BEGINS_STRICT: Final = re.compile(r'\{\s*+["}]|\[\s*+["{\[\]\-\dtfnTFN]')
+"""An opener after which a value may begin at level 0."""
 TOO_DEEP: Final = re.compile(r'(?:[\[{]\s*+(?:"[^"\\]*+"\s*+:\s*+)?+){1001}')
 """Openers one in the other, deeper than any value that is decoded."""
 _AFTER: Final = r"\s{0,64}+(?:[,:}\]])"

@@ -135,7 +135,7 @@ WORKER = {
     "flujo_worker.agents.prompts": ["render_template", "render_text"],
     "flujo_worker.agents.scripted": ["scripted_model"],
     "flujo_worker.app": ["FlujoWorker"],
-    "flujo_worker.testing": ["Cassette", "Faults", "LocalEngine", "RecordedRun"],
+    "flujo_worker.testing": ["Cassette", "DatabaseClock", "Faults", "LocalEngine", "RecordedRun"],
 }
 """The worker's doors that the documents name."""
 
@@ -206,7 +206,7 @@ def test_the_agents_door_gives_nothing_else():
 
 def test_every_command_that_joins_can_be_loaded():
     points = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["flujo.commands"]
-    assert sorted(points) == ["beat", "demo", "migrate", "up", "worker"]
+    assert sorted(points) == ["beat", "chaos", "demo", "migrate", "up", "worker"]
     for place in points.values():
         module, _, name = place.partition(":")
         assert callable(getattr(import_module(module), name))

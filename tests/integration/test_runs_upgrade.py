@@ -153,9 +153,40 @@ def test_a_pinned_run_waits_for_its_build_and_status_says_which(site, deploy, fl
     ]
     assert finding["change"] == plan["change"]
 
-    green.kill()  # it would park the run again whenever it takes its message first
     site.workers(code=old, arguments=["--build", "blue"])
     assert site.client.get_run(second).result(timeout=60).output == ["a"]
+    assert green.pids, "the worker that cannot take it is still up"
+
+
+@pytest.fixture
+def versions(deploy, tmp_path):
+    """Two folders, each with its own version of the pipelines."""
+
+    def folder(name, *steps):
+        deploy(*steps, runs=0)
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "upgrading.py").write_text((tmp_path / "upgrading.py").read_text())
+        return f"{tmp_path / name}:{STEPS}"
+
+    return folder
+
+
+@pytest.mark.parametrize("policy", ["pinned", "moving"])
+def test_workers_of_two_versions_leave_runs_to_each_other(site, deploy, versions, policy):
+    """All take messages of the same queue. No run is parked, and each goes by the code that it was started with."""
+    old, new = ("a", "b", "c"), ("a", "d")
+    for name, steps, processes in (("old", old, 1), ("new", new, 2)):
+        site.workers(processes, code=versions(name, *steps))
+        [first] = deploy(*steps, name=policy)  # the workers of this version have loaded it then
+        site.client.get_run(first).result(timeout=60)
+
+    runs = dict.fromkeys(deploy(*old, name=policy, runs=10), old) | dict.fromkeys(
+        deploy(*new, name=policy, runs=10), new
+    )
+    for run, steps in runs.items():
+        assert site.client.get_run(run).result(timeout=60).output == list(steps), site.log()
+    assert [run for run in runs if site.told(run, "run.parked", "run.carried_on")] == []
+    assert any(site.told(run, "run.waits_for_old_code") for run in runs), "no worker of another version met one"
 
 
 def test_a_build_s_name_is_checked(flujo):

@@ -249,6 +249,7 @@ class MemoryStore(
             self._started.setdefault(member.id, self._started.get(old or "", self._clock()))
             if old is not None:
                 self._leases.pop(old, None)
+                self._loaded[member.id] = self._loaded.pop(old, set())
             rows = [self._attempts[key] for key in held if key in self._attempts]
             running = [row for row in rows if row.status == "running" and row.worker in (old, member.id)]
             crowded = self._without_place({str(row.key) for row in running})
@@ -302,6 +303,7 @@ class MemoryStore(
         with self._lock:
             self._leases.pop(worker, None)
             self._started.pop(worker, None)
+            self._loaded.pop(worker, None)
 
     def neighbours(self, host: str) -> list[tuple[str, int]]:
         with self._lock:
@@ -453,13 +455,14 @@ class MemoryStore(
         parked = (run for run in self._runs.values() if run.status == "parked")
         return fairly(parked, lambda run: (run.ticket.reference, run.ticket.fingerprint))
 
-    def unpark(self, run: str) -> bool:
+    def unpark(self, run: str, worker: str) -> bool:
         with self._lock:
             row = self._runs.get(run)
             if row is None or row.status != "parked":
                 return False
             row.move("running")
             row.reason = row.awaited = None
+            row.unparked_by = worker
             self._add_event(run, None, "run.unparked", "info", {})
             return True
 

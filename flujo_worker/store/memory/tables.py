@@ -52,7 +52,7 @@ class Tables:
         self._blobs: dict[str, Packed] = {}
         self._touched: dict[str, float] = {}
         self._plans: dict[str, Plan] = {}
-        self._builds: dict[str, str] = {}
+        self._loaded: dict[str, set[str]] = {}
         self._since: dict[str, float] = {}
         self._started: dict[str, float] = {}
         self._code: dict[str, CodeVersion] = {}

@@ -115,6 +115,7 @@ class PostgresStore(
             "build": member.build,
             "code_build": member.code_build,
             "slots": member.slots,
+            "queues": None if member.queues is None else list(member.queues),
             "schema": migrations()[-1].version,
             "lease_s": lease_s,
             "old": old,
@@ -390,8 +391,8 @@ class PostgresStore(
             for row in self._rows("parked_for_code", {"limit": limit})
         ]
 
-    def unpark(self, run: str) -> bool:
-        return bool(self._do("unpark", {"run": run}))
+    def unpark(self, run: str, worker: str) -> bool:
+        return bool(self._do("unpark", {"run": run, "worker": worker}))
 
 
 def _optional_statements(decision: Decision) -> dict[str, dict[str, Any]]:

@@ -236,7 +236,7 @@ def standing(state: str) -> Iterator[tuple[LocalEngine, str, Pipeline]]:
         while not _is_at(engine, run, address, step, number):
             _go_on(engine, run)
         yield engine, run, old
-        deploy(engine, old, old)
+        _name(Rounds)
 
 
 def _is_at(engine: LocalEngine, run: str, address: str, step: str, number: int) -> bool:
@@ -272,7 +272,7 @@ def fate(state: str, edit: str) -> Fate:
         reason = parked[0].reason
         deploy(engine, old, old)
         for each in parked:
-            engine.store.unpark(each.id)
+            engine.store.unpark(each.id, "w")
         see_through(engine, run)
         return Fate(rule or "context fields", engine.store.read_run(run).status, told, reason)
 
@@ -281,18 +281,24 @@ def deploy(engine: LocalEngine, old: Pipeline, new: Pipeline) -> None:
     """Deploy other code: its context model is what the name of the old one means from now on, and has been in use."""
     model, migrations = new.context_model, engine.attempts.preparation._migrations
     assert model is not None
-    setattr(sys.modules[Rounds.__module__], model.__name__, model)
+    _name(model)
     for resolve in (engine.attempts._outcomes._resolve, migrations._bench.resolve):
         resolve._found.clear()
     engine.deploy(old, new)
     migrations.has_history(model)
 
 
+def _name(model: type[PipelineContext]) -> None:
+    """Have the name of a model mean this one."""
+    setattr(sys.modules[Rounds.__module__], model.__name__, model)
+
+
 def _rule(engine: LocalEngine, run: str, old: Pipeline, new: Pipeline) -> str | None:
+    before, after = compile_plan(old), compile_plan(new)
     for each in (run, *(child.id for child in engine.children(run))):
         state = engine.store.run_state(each)
         assert state is not None
-        found = compatible(compile_plan(old), compile_plan(new), replace(state))
+        found = compatible(before, after, replace(state))
         if found:
             return found[0].rule
     return None

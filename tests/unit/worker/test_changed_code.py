@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache, partial
 
 import pytest
 from changing_code import BEGIN, EDITS, END, PAGE, STATES, deploy, fate, see_through, standing
@@ -25,6 +25,7 @@ def test_a_run_ends_as_the_table_says(state, edit):
         assert came.reason, "it is parked without a reason"
 
 
+@cache
 def written() -> dict[str, dict[str, str]]:
     """Read both tables of the page."""
     lines = PAGE.read_text(encoding="utf-8").split(BEGIN)[1].split(END)[0].splitlines()

@@ -274,7 +274,7 @@ def test_a_function_that_fails_where_branches_meet_parks_the_join_until_one_does
     mended = strict.replace("{0: 'none'}", "{0: 'none', 1: 'some'}")
     deployed = orders("cents: int = 0", migrations=mended, functions='{"1": to_cents}', steps=BOTH)
     go_on(engine, run, deploy(deployed), step=None)
-    engine.store.unpark(run)
+    engine.store.unpark(run, "w")
     engine.sweep()
     engine.drain()
     assert output(engine, run) == {"title": "some", "cents": 300}
@@ -337,7 +337,7 @@ def test_a_worker_of_the_old_code_drops_no_field_that_a_new_one_has_written(engi
     assert "'copies'" in parked(engine, run)
 
     redeployed(engine, run, *now, monkeypatch)
-    engine.store.unpark(run)
+    engine.store.unpark(run, "w")
     engine.sweep()
     engine.drain()
     assert output(engine, run)["copies"] >= 3

@@ -66,7 +66,7 @@ def same(data, **_):
 
 
 def wait_until(is_so):
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while not is_so():
         assert time.monotonic() < until
         time.sleep(0.005)
@@ -214,7 +214,7 @@ def test_closing_the_engine_waits_for_nobody_who_ignores_it(stubborn):
     with LocalEngine(settings) as engine:
         engine.run(Pipeline([Step("deaf", stubborn, config=ONCE)]), "in")
         began = time.monotonic()
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 10
 
 
 def test_an_attempt_that_is_cancelled_after_its_agents_answer_has_spent_what_that_cost(engine):
