@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from flujo_client.contract.records import AttemptRecord, RunRecord, ScopeRecord
 from flujo_client.contract.run_state import RunState
+from flujo_client.pipeline.context_fields import Fields
 from flujo_worker.domain.carry_on import PlanMove
-from flujo_worker.domain.context_change import Fields
 from flujo_worker.domain.retention import KeepRule
 from flujo_worker.domain.values import ChildRunRow, Decision, ScopeRow
 from flujo_worker.errors import Unreadable
@@ -213,7 +213,7 @@ class Leases(Protocol):
     def hand_back(self, worker: str, keys: Collection[str]) -> set[str]:
         """Release those of the attempts that this worker works on, or has a message of; return them, to be published at once.
 
-        They keep their numbers, and none of them was lost.
+        They keep their numbers, and none of them was lost; but one that was handed back very often is left to a sweep, which counts a loss.
         """
 
     def deregister_worker(self, worker: str) -> None:
@@ -270,6 +270,9 @@ class Ledger(Protocol):
 
     def context_fields(self, model: str, digest: str, fields: Fields) -> list[Fields]:
         """Record the fields that a context model has, under their digest, and read those that it had before."""
+
+    def former_models(self, fingerprint: str) -> frozenset[str]:
+        """Return the names of the other context models that plans of a plan's pipeline have."""
 
     def plans_of_run(self, run: str) -> list[tuple[str, str]]:
         """Read the fingerprints and versions of the plans that a run went by: the present one, then the others, the latest first; then those of the run it was forked from."""

@@ -87,10 +87,10 @@ def _revealed(url: SecretUrl[str] | None) -> str:
 
 
 class Settings(Section):
-    """Everything that can be set, frozen.
+    """All settings, frozen.
 
-    URLs and signing keys are of types that hide passwords and secrets wherever they are shown or dumped; `database()`,
-    `broker()`, `results()` and `keys()` give them whole. Made by `ConfigManager`, which turns what pydantic finds wrong into a `SettingsError`.
+    URLs and signing keys hide passwords and secrets when shown or dumped; `database()`, `broker()`, `results()` and `keys()` return them
+    whole. `ConfigManager` makes it, and turns pydantic's errors into a `SettingsError`.
     """
 
     mode: Literal["development", "production"] = "development"
@@ -254,10 +254,9 @@ class Setting(NamedTuple):
 
 
 class ConfigManager:
-    """The reader of `flujo.toml` and the environment: built-in < file < environment.
+    """Read the settings: the environment overrides `flujo.toml`, which overrides the defaults.
 
-    The file is `path`, else what `FLUJO_CONFIG_PATH` names, else the nearest `flujo.toml` from the working directory
-    upwards, else none.
+    The file is `path`, else the one in `FLUJO_CONFIG_PATH`, else the nearest `flujo.toml` from the working directory upwards.
     """
 
     def __init__(self, path: Path | None = None, *, environ: Mapping[str, str] | None = None) -> None:

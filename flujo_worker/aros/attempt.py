@@ -64,6 +64,7 @@ class ParseAttempt:
     def __init__(self, check: Check, text: str, budget: ParseBudget) -> None:
         self.check, self.text, self.budget = check, text, budget
         self._refused: dict[tuple[TextCandidate, ProcessingSettings], StageRefused] = {}
+        self._not_json: set[TextCandidate] = set()
         self._readings: dict[tuple[TextCandidate, int], Reading | StageRefused] = {}
 
     def strictly(self, candidate: TextCandidate) -> Accepted:
@@ -73,12 +74,22 @@ class ParseAttempt:
             StageRefused: with the place.
         """
         try:
-            value = decode(self.text[candidate.start : candidate.stop])
+            value = self._value(candidate)
         except ERRORS:
             raise StageRefused(NOT_JSON, "this is not strict JSON") from None
         if not self.check.valid(value):
             raise Misfit(self.check, value, [])
         return Accepted(value, (), {})
+
+    def _value(self, candidate: TextCandidate) -> Any:
+        """Decode a candidate; what is not JSON is not tried again."""
+        if candidate in self._not_json:
+            raise ValueError
+        try:
+            return decode(self.text[candidate.start : candidate.stop])
+        except ERRORS:
+            self._not_json.add(candidate)
+            raise
 
     def run(self, candidate: TextCandidate, effort: Effort) -> Accepted:
         """Try one candidate.
@@ -91,7 +102,7 @@ class ParseAttempt:
         if effort.level is None or effort.coercion is None:
             return self.strictly(candidate)
         try:
-            value = decode(self.text[candidate.start : candidate.stop])
+            value = self._value(candidate)
         except ERRORS:
             return self._repaired(candidate, effort.level, effort.coercion)
         return self._decoded(value, candidate, effort.coercion)

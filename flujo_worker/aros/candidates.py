@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final
 
 from flujo_worker.aros.decode import ERRORS, decode
-from flujo_worker.aros.extract import MANY, Open, Scan, same_as_strict, scan
+from flujo_worker.aros.extract import MANY, Open, Scan, read_as_strict, scan
+from flujo_worker.aros.open_brackets import ENDS, FEW
 from flujo_worker.aros.outcome import CUT, LIMIT, StageRefused
 from flujo_worker.aros.reader import CLOSER, Reader
 from flujo_worker.aros.region_patterns import BEGINS_STRICT
@@ -85,6 +87,8 @@ class Layer:
     needed: tuple[str, ...] = ()
     _found: dict[int, CandidateLayer] = field(default_factory=dict)
     _scans: dict[int, Scan] = field(default_factory=dict)
+    _strict_up_to: int | None = None
+    _fences: list[re.Match[str]] | None = None
 
     @classmethod
     def of(cls, text: str, depth: int, needed: tuple[str, ...] = ()) -> Layer:
@@ -97,9 +101,11 @@ class Layer:
         if answer.startswith("\ufeff"):
             answer, removed = answer.lstrip("\ufeff"), (*removed, "byte-order-mark")
         try:
-            return cls(answer, depth, decode(answer), is_whole=True, removed=removed, needed=needed)
+            if removed:
+                return cls(answer, depth, decode(answer), is_whole=True, removed=removed, needed=needed)
         except ERRORS:
-            return cls(answer, depth, removed=removed, needed=needed)
+            pass
+        return cls(answer, depth, removed=removed, needed=needed)
 
     def found(self, level: int, kinds: frozenset[str], budget: ParseBudget) -> CandidateLayer:
         """Return the candidates, best first: of the schema's own kind, then the largest.
@@ -124,14 +130,14 @@ class Layer:
         regions, opened, cut = _judged(self.text, found, level, budget)
         if len(regions) > MANY:
             regions = _worth_a_look(self.text, regions, kinds, self.needed)
-        if len(regions) > MOST:
-            raise StageRefused(LIMIT, f"more than {MOST} different candidates in the text", stage="extract")
         candidates = [TextCandidate(start, stop, _kind(self.text, start)) for start, stop in regions]
         return CandidateLayer([*opened, *candidates, *self._fenced(level)], cut)
 
     def _scanned(self, level: int, budget: ParseBudget) -> Scan:
-        if level and same_as_strict(self.text, level):
-            return self._scanned(0, budget)
+        if level and self._strict_up_to is None:
+            self._strict_up_to = read_as_strict(self.text)
+        if level <= (self._strict_up_to or 0):
+            level = 0
         if level not in self._scans:
             self._scans[level] = scan(self.text, level, budget, self._rarest())
         return self._scans[level]
@@ -166,7 +172,9 @@ class Layer:
 
     def _fenced(self, level: int) -> Iterator[TextCandidate]:
         """Yield the whole text and the fences that hold a scalar or a tuple: regions are found by their brackets."""
-        marks = list(_FENCE.finditer(self.text))[: 2 * MOST_FENCES]
+        if self._fences is None:
+            self._fences = list(islice(_FENCE.finditer(self.text), 2 * MOST_FENCES))
+        marks = self._fences
         bodies = [(opening.end(), closing.start()) for opening, closing in zip(marks[::2], marks[1::2], strict=False)]
         for start, stop in [(0, len(self.text)), *bodies]:
             info = _INFO.match(self.text, start, stop) if start else None
@@ -201,19 +209,21 @@ def _judged(
 
 
 def _worth_a_look(text: str, regions: list[Region], kinds: frozenset[str], needed: Sequence[str]) -> list[Region]:
-    """Drop from many regions the duplicates, and those that cannot match: of another kind, or without a member that all need."""
+    """Drop from many regions the duplicates, and those that cannot match: of another kind, or without a member that all need.
+
+    Raises:
+        StageRefused: when too many are left.
+    """
     own = "".join(sign for sign, kind in (("{", "object"), ("[", "array")) if kind in kinds)
-    distinct = {text[start:stop]: (start, stop) for start, stop in reversed(regions)}
-    best = max(distinct.values(), key=lambda region: (text[region[0]] in own, region[1] - region[0], -region[0]))
-    only_objects = own == "{"
-    worth = [
-        region
-        for part, region in distinct.items()
-        if region == best
-        or not only_objects
-        or (part[0] == "{" and ("\\" in part or all(name in part for name in needed)))
-    ]
-    return sorted({best, *worth})
+    best = max(regions, key=lambda region: (text[region[0]] in own, region[1] - region[0], -region[0]))
+    distinct = {text[slice(*best)]: best}
+    for start, stop in regions:
+        part = text[start:stop]
+        if own != "{" or (part[0] == own and ("\\" in part or all(map(part.__contains__, needed)))):
+            distinct.setdefault(part, (start, stop))
+            if len(distinct) > MOST:
+                raise StageRefused(LIMIT, f"more than {MOST} different candidates in the text", stage="extract")
+    return sorted(distinct.values())
 
 
 def _opened(text: str, open_: Open, level: int, budget: ParseBudget) -> TextCandidate | None:
@@ -236,10 +246,13 @@ def _opened(text: str, open_: Open, level: int, budget: ParseBudget) -> TextCand
 
 
 def _beginnings(text: str, starts: Sequence[int], level: int) -> Iterator[int]:
-    """Yield the open brackets that may begin a value; of many, not those in prose, which are seen at a glance."""
-    yield from starts[:MANY]
-    yield from (start for start in starts[MANY:-MANY] if level or BEGINS_STRICT.match(text, start))
-    yield from starts[max(MANY, len(starts) - MANY) :]
+    """Yield the open brackets that may begin a value; of many, at level 0 only those where strict JSON may."""
+    if len(starts) <= FEW or level:
+        yield from starts
+        return
+    yield from starts[:ENDS]
+    yield from (start for start in starts[ENDS:-ENDS] if BEGINS_STRICT.match(text, start))
+    yield from starts[-ENDS:]
 
 
 def _value_follows(reader: Reader) -> bool:

@@ -100,4 +100,9 @@ def _children(value: Any) -> Any:
 
 def same(one: Any, other: Any) -> bool:
     """Return whether two decoded values are the same JSON: unlike `==`, 1 and true stay apart."""
-    return one is other or json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+    return one is other or canonical(one) == canonical(other)
+
+
+def canonical(value: Any) -> str:
+    """Write a value so that two are the same JSON exactly if they are written alike."""
+    return json.dumps(value, sort_keys=True)

@@ -13,11 +13,10 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from flujo_worker.aros.found_regions import FoundRegions, Region
-from flujo_worker.aros.outcome import LIMIT, StageRefused
+from flujo_worker.aros.open_brackets import OpenBrackets
 from flujo_worker.aros.quoted import QuotedParts
 from flujo_worker.aros.region_patterns import (
     ALIKE,
-    BEGINS,
     CLOSERS,
     MARKS,
     OPENER,
@@ -25,17 +24,13 @@ from flujo_worker.aros.region_patterns import (
     REGION,
     SINGLE,
     TOKENS,
-    TOO_DEEP,
 )
 
 if TYPE_CHECKING:
     from flujo_worker.aros.scalars import ParseBudget
 
-MOST_OPEN: Final = 100_000
-"""Brackets that may be open at once: most of them are prose."""
 MANY: Final = 64
-"""Regions, or open brackets, from which on the scan looks for long runs of them."""
-_DEEP: Final = 1000
+"""Regions from which on the scan looks for long runs of them."""
 _IN_A_ROW: Final = 1000
 """Brackets that are passed before the budget is asked."""
 
@@ -78,10 +73,9 @@ def scan(text: str, level: int, budget: ParseBudget, needed: re.Pattern[str] | N
     return _Scanner(text, level, budget, needed).run()
 
 
-def same_as_strict(text: str, level: int) -> bool:
-    """Return whether a text has the same regions at a level as at level 0."""
-    alike = ALIKE[level]
-    return alike is None or alike.fullmatch(text) is not None
+def read_as_strict(text: str) -> int:
+    """Return the highest level at which a text has the same regions as at level 0."""
+    return next((level for level, alike in ALIKE.items() if any(each.fullmatch(text) for each in alike)), 0)
 
 
 def marks(text: str, level: int, budget: ParseBudget) -> list[tuple[int, str]]:
@@ -105,18 +99,17 @@ class _Scanner:
         self.needed, self.needed_at = needed, 0
         self.patterns = PATTERNS[level]
         self.regions, self.open = FoundRegions(text, self.patterns), list[Open]()
-        self.braces, self.lists = list[int](), list[int]()  # where open brackets are, by kind
-        self.not_too_deep = -1
+        self.opened = OpenBrackets(text)
         self.quoted = QuotedParts(text, level)
 
     def run(self) -> Scan:
         position, pattern = 0, TOKENS[self.level]
         while True:
-            if self._is_outside():
+            if not self.opened:
                 position = self._outside(position)
             else:
                 position = self._inside(position)
-                if self._is_outside():
+                if not self.opened:
                     continue
             mark = pattern.search(self.text, position)
             if mark is None:
@@ -125,9 +118,6 @@ class _Scanner:
             position = self._token(mark.group(), mark.start(), mark.end())
         self._end(len(self.text), finished=False)
         return Scan(self.regions.candidates(), self.open)
-
-    def _is_outside(self) -> bool:
-        return not (self.braces or self.lists)
 
     def _outside(self, position: int) -> int:
         """Move to the next opener of a region that no pattern sees whole."""
@@ -144,26 +134,25 @@ class _Scanner:
     def _past_regions(self, position: int) -> tuple[int | None, int]:
         """Pass some regions that are seen whole, and surplus closers; return the place of the next opener when it is there."""
         add, regions = self.regions.append, self.regions
-        for mark in self.patterns.outside.finditer(self.text, position):
+        for mark in islice(self.patterns.outside.finditer(self.text, position), MANY):
+            position = mark.end()
             if mark.lastindex == REGION:
                 add(mark.span(REGION))
-                if not len(regions) % MANY:
-                    regions.check_number()
-                    return None, self._past_run(mark.end())
             elif mark.lastindex == CLOSERS:
                 place = mark.start(CLOSERS)
                 if regions.are_far_from(place):
-                    return None, _found(OPENER, self.text, mark.end())
+                    return None, _found(OPENER, self.text, position)
                 self.budget.search()
                 regions.meet_stray(place)  # only the first of several can be where a region continues to
             else:
-                place = mark.end() - (mark.lastindex == SINGLE)
+                place = position - (mark.lastindex == SINGLE)
                 return place, place
-        return len(self.text), len(self.text)
+        regions.check_number()
+        return None, self._past_run(position)
 
     def _inside(self, position: int) -> int:
         """Move on inside of brackets: past strings, regions that are seen whole, and brackets; to a fence, or a quote in prose."""
-        while not self._is_outside():
+        while self.opened:
             mark = self.patterns.inside.match(self.text, position)
             if mark is None:
                 break
@@ -173,18 +162,16 @@ class _Scanner:
                 break
             if mark.lastindex == REGION:
                 self.regions.append(mark.span(REGION))
-                position = self._past_run(position)
+                position = self._past_run_at_times(position)
             else:
                 position = self._past_brackets(position - 1)
         return position
 
     def _past_run(self, position: int) -> int:
-        """Pass many regions at once if they are equal, or if none of them can be the value; looks for them from time to time.
+        """Pass many regions at once if they are equal, or if none of them can be the value.
 
         Together they count as one region, which others enclose or continue; of equal ones, the first is a candidate.
         """
-        if len(self.regions) % MANY:
-            return position
         part = self.regions.twice()
         equal = self.patterns.repeated(part).match(self.text, position) if part else None
         if equal is not None:
@@ -196,6 +183,9 @@ class _Scanner:
         run = self.patterns.run.match(self.text, position, self.needed_at)
         return position if run is None else self._passed(position, run.end())
 
+    def _past_run_at_times(self, position: int) -> int:
+        return position if len(self.regions) % MANY else self._past_run(position)
+
     def _passed(self, position: int, end: int, part: str | None = None) -> int:
         self.regions.append_run((_found(OPENER, self.text, position), end), part)
         return end
@@ -203,36 +193,34 @@ class _Scanner:
     def _past_brackets(self, place: int) -> int:
         """Pass openers from a place on, and then closers, as far as only prose is between them."""
         if self.text[place] in "{[":
-            self._open(place)
+            self.opened.open(place)
+            self.opened.check_depth()
             place = self._past_openers(place + 1)
-            self._check_depth()
         return self._past_closers(place)
 
-    def _open(self, place: int) -> None:
-        (self.braces if self.text[place] == "{" else self.lists).append(place)
-
     def _past_openers(self, position: int) -> int:
-        text, braces, lists = self.text, self.braces, self.lists
-        steps = 0
-        for steps, mark in enumerate(islice(self.patterns.brackets.finditer(text, position), _IN_A_ROW)):
-            place = mark.start()
-            sign = text[place]
-            if sign == "[":
-                lists.append(place)
-            elif sign == "{":
-                braces.append(place)
-            else:
-                break
-            position = place + 1
-        self.budget.search(steps)
+        while (run := self.patterns.openers.match(self.text, position)) is not None:
+            self.budget.search(self.opened.open_row(position, run.end()))
+            position = run.end()
         return position
 
     def _past_closers(self, position: int) -> int:
         """Close what is open; an opener that a closer encloses was a stray, or is for `brackets` to settle."""
-        text, braces, lists = self.text, self.braces, self.lists
-        steps = 0
-        region, position = self._past_equal_closers(position)
-        for steps, mark in enumerate(islice(self.patterns.brackets.finditer(text, position), _IN_A_ROW)):
+        closed, position = self._past_equal_closers(position)
+        if self.opened:
+            outer, position = self._past_single_closers(position)
+            closed = outer or closed
+        if closed is None:
+            return position
+        self.regions.enclose(*closed)
+        return self._past_run_at_times(position)
+
+    def _past_single_closers(self, position: int) -> tuple[Region | None, int]:
+        """Return the region that the last of them ends, and the place after them."""
+        text, braces, lists = self.text, self.opened.braces, self.opened.lists
+        region: Region | None = None
+        passed = 0
+        for mark in islice(self.patterns.brackets.finditer(text, position), _IN_A_ROW):
             place = mark.start()
             sign = text[place]
             if sign == "]":
@@ -241,6 +229,9 @@ class _Scanner:
                 own, others = braces, lists
             else:
                 break
+            if not passed:
+                self.opened.unpack()
+            passed += 1
             position = place + 1
             if own:
                 start = own.pop()
@@ -249,11 +240,8 @@ class _Scanner:
                 region = (start, position)
                 if not (own or others):
                     break
-        self.budget.search(steps)
-        if region is None:
-            return position
-        self.regions.enclose(*region)
-        return self._past_run(position)
+        self.budget.search(passed)
+        return region, position
 
     def _past_equal_closers(self, position: int) -> tuple[Region | None, int]:
         """Pass many closers of one kind at once, if nothing of the other kind was opened since their openers."""
@@ -261,50 +249,26 @@ class _Scanner:
         if run is None:
             return None, position
         sign = self.text[run.end() - 1]
-        own, others = (self.lists, self.braces) if sign == "]" else (self.braces, self.lists)
-        number = self.text.count(sign, position, run.end())
-        if number > len(own) or (others and others[-1] > own[-number]):
-            return None, position
-        region = (own[-number], run.end())
-        del own[-number:]
-        return region, run.end()
-
-    def _check_depth(self) -> None:
-        opened = len(self.braces) + len(self.lists)
-        if opened > MOST_OPEN:
-            raise StageRefused(LIMIT, f"more than {MOST_OPEN} brackets are open", stage="extract")
-        if opened > _DEEP and (first := min(self.braces[:1] + self.lists[:1])) != self.not_too_deep:
-            if TOO_DEEP.match(self.text, first):
-                raise StageRefused(LIMIT, f"brackets nested deeper than {_DEEP}", stage="extract")
-            self.not_too_deep = first
+        start = self.opened.close_row(sign, self.text.count(sign, position, run.end()))
+        return (None, position) if start is None else ((start, run.end()), run.end())
 
     def _token(self, sign: str, start: int, end: int) -> int:
         if sign in "{[":
             return self._past_brackets(start)
         if sign in "}]":
-            if not self._is_outside():
+            if self.opened:
                 return self._past_closers(start)
             self.regions.meet_stray(start)
         elif sign[:2] in {"``", "~~"}:
             self._end(start, finished=True)
-        elif not self._is_outside():
+        elif self.opened:
             return self.quoted.end_of(sign, start, end)
         return end
 
     def _end(self, stop: int, *, finished: bool) -> None:
-        if not self._is_outside():
-            self.open.append(Open(_worth_reading(self.text, sorted(self.braces + self.lists)), stop, finished))
-        self.braces.clear()
-        self.lists.clear()
-
-
-def _worth_reading(text: str, starts: list[int]) -> tuple[int, ...]:
-    """Drop from many open brackets those in prose, which are seen at a glance."""
-    if len(starts) <= 2 * MANY:
-        return tuple(starts)
-    between = set(starts[MANY:-MANY])
-    begins = (mark.start() for mark in BEGINS.finditer(text, starts[MANY], starts[-MANY]))
-    return (*starts[:MANY], *(start for start in begins if start in between), *starts[-MANY:])
+        if self.opened:
+            self.open.append(Open(self.opened.worth_reading(), stop, finished))
+        self.opened.clear()
 
 
 def _found(pattern: re.Pattern[str], text: str, position: int) -> int:

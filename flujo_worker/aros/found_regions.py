@@ -6,6 +6,7 @@ It must not find any. In: regions and surplus closing brackets, in the order of 
 from __future__ import annotations
 
 import re
+from itertools import repeat
 from typing import Final
 
 from flujo_worker.aros.outcome import LIMIT, StageRefused
@@ -57,6 +58,8 @@ class FoundRegions(list[Region]):
 
     def twice(self) -> str | None:
         """Return the text of the last region if the one before is equal, and both are short."""
+        if len(self) < 2:  # noqa: PLR2004 - two are compared
+            return None
         (first, last), (start, end) = self[-2:]
         part = self.text[start:end] if end - start <= LONGEST_EQUAL else None
         return part if part is not None and part == self.text[first:last] else None
@@ -126,8 +129,8 @@ class FoundRegions(list[Region]):
         """Join regions that ended too early, because another member follows: together they are one candidate, which does not decode."""
         if CONTINUED.search(self.text) is None:
             return
-        text, follows = self.text, MEMBER.match
-        for index, (start, end) in enumerate(self):
-            if follows(text, end):
-                self[index:] = [(start, len(self.text))]
+        ends = [end for _, end in self]
+        for index, follows in enumerate(map(MEMBER.match, repeat(self.text), ends)):
+            if follows is not None:
+                self[index:] = [(self[index][0], len(self.text))]
                 return

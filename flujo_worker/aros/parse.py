@@ -15,7 +15,7 @@ from flujo_client.contract.processing import ProcessingSettings
 from flujo_client.contract.schema import Check, Schema, UnusableSchema
 from flujo_worker.aros.attempt import Accepted, Effort, ParseAttempt, efforts
 from flujo_worker.aros.candidates import Layer, TextCandidate
-from flujo_worker.aros.decode import ERRORS, decode, same
+from flujo_worker.aros.decode import ERRORS, canonical, decode
 from flujo_worker.aros.feedback import Misfit, written
 from flujo_worker.aros.outcome import (
     BAD_SCHEMA,
@@ -177,9 +177,10 @@ class _Search:
             if isinstance(first, Misfit) and all(one.kind != best.kind for one in rest):
                 first.unfit = Unfit(first.value, (*_around(layer, best), *first.done))
             return first
-        if any(not same(done.value, held[0][1].value) for _, done in held):
+        different = len({canonical(done.value) for _, done in held})
+        if different > 1:
             raise StageRefused(
-                TWO_READINGS, f"{len(held)} different values in the text match the schema: give one", stage="extract"
+                TWO_READINGS, f"{different} different values in the text match the schema: give one", stage="extract"
             )
         return held[0]
 

@@ -73,8 +73,13 @@ class RegionPatterns:
 
     @cached_property
     def brackets(self) -> re.Pattern[str]:
-        """Match a bracket, or what may begin a string, a comment or a fence; not an opener before a string, which a region may be."""
-        return self._compiled(rf'[{self._marks}](?!(?<=[{{\[])\s*+")')
+        """Match a bracket, or what may begin a string, a comment or a fence."""
+        return self._compiled(rf"[{self._marks}]")
+
+    @cached_property
+    def openers(self) -> re.Pattern[str]:
+        """Match openers with only prose between them, but none before a string, which begins a region that may be seen whole."""
+        return self._compiled(rf'(?:[^{self._marks}]*+[{{\[](?!\s*+")){{1,1000}}+')
 
     @cached_property
     def closers(self) -> re.Pattern[str]:
@@ -106,16 +111,18 @@ _TOLERANT: Final = RegionPatterns(
 """Only what is read alike at levels 0 to 2: no comments, no other quotes, and strings that end at their first quote."""
 PATTERNS: Final = (_STRICT, _TOLERANT, _TOLERANT)
 _BARE_STRING: Final = r'"[^"\\{}\[\]]*+(?:\\[^{}\[\]][^"\\{}\[\]]*+)*+"'
-ALIKE: Final = (
-    None,
-    re.compile(rf"(?:[^\"'/{{\[,:]++|[{{\[,:]\s*+(?:{_BARE_STRING}|(?!\"))|\"|/(?![/*]))*+", re.DOTALL),
-    re.compile(
-        rf"(?:[^{_MARKS}{{\[,:]++|[{{\[,]\s*+(?:{_BARE_STRING}(?=\s*+(?:[,:]|{_BEFORE_CLOSER}))|(?!\"))"
-        rf"|:\s*+(?:{_BARE_STRING}(?=\s*+(?:,|{_BEFORE_CLOSER}))|(?!\"))|/(?![/*]))*+",
-        re.DOTALL,
+ALIKE: Final = {
+    2: (
+        re.compile(rf"(?:[^{_MARKS}]++|/(?![/*]))*+"),
+        re.compile(
+            rf"(?:[^{_MARKS}{{\[,:]++|[{{\[,]\s*+(?:{_BARE_STRING}(?=\s*+(?:[,:]|{_BEFORE_CLOSER}))|(?!\"))"
+            rf"|:\s*+(?:{_BARE_STRING}(?=\s*+(?:,|{_BEFORE_CLOSER}))|(?!\"))|/(?![/*]))*+",
+            re.DOTALL,
+        ),
     ),
-)
-"""A text that has the same regions at a level as at level 0: no other quotes, no comments, and no brackets in its strings."""
+    1: (re.compile(rf"(?:[^\"'/{{\[,:]++|[{{\[,:]\s*+(?:{_BARE_STRING}|(?!\"))|\"++|/(?![/*]))*+", re.DOTALL),),
+}
+"""Texts that have the same regions at a level, and those below, as at level 0: no other quotes, no comments, no brackets in strings."""
 BEGINS: Final = re.compile(
     r"\{\s*+(?:[\"'“„‘}\#]|/[/*]|[\w$][\w$.-]{0,200}+\s*+:)"
     r"|\[\s*+(?:[\"'“„‘{\[\]\-+.\dtfnTFN\#]|/[/*]|\w[\w .-]{0,200}+,)"

@@ -92,7 +92,9 @@ class Attempts:
         self.preparation = Preparation(ledger, hooks, settings, effects)
         self._admissions = Admissions(ledger, coordinator, breakers, rates, hooks.catalog, settings)
         self._claims = Claims(ledger, lease, hooks.catalog, threads, settings, effects)
-        self._outcomes = Outcomes(ledger, lease, loop, threads, hooks, settings, effects)
+        self._outcomes = Outcomes(
+            ledger, lease, loop, threads, hooks, settings, effects, migrations=self.preparation.migrations
+        )
         self._own, self._prompts = RunSettings.of(settings), settings.log.prompts
 
     async def deliver(self, envelope: Envelope) -> DeliveryResult:

@@ -26,12 +26,15 @@ REPEATED = {
     "objects of the wrong types": '{"a": "x", "b": "x"} ',
     "equal answers": ANSWER + " ",
     "lists nested six deep": "[[[[[[1]]]]]] ",
+    "brackets of both kinds nested in prose": "a [ b { c [ d { e } f ] g } h ] ",
+    "apostrophes among openers": "it's [ x ",
 }
 NUMBERED = {
     "different citations": "[{}] ",
     "different other objects": '{{"z": {}}} ',
     "different objects of the wrong types": '{{"a": "{}x", "b": "x"}} ',
     "different answers": '{{"a": {}, "b": "x"}} ',
+    "different lists nested six deep": "[[[[[[{}]]]]]] ",
 }
 BEHIND_OPENERS = "citations behind openers"
 NESTED = "brackets nested in prose"

@@ -9,6 +9,7 @@ import sys
 
 import psycopg
 import pytest
+from services import migrated_database
 
 from flujo_client import FlujoClient, Settings
 from flujo_client.errors import ConfigurationError
@@ -55,8 +56,8 @@ def test_a_staging_system_keeps_what_is_not_the_monkeys(migrated_url, redis_url)
         assert connection.execute("SELECT count(*) > 0 FROM flujo_runs").fetchone() == (True,)
 
 
-def test_a_database_with_live_runs_of_others_is_refused(migrated_url, redis_url, tmp_path):
-    settings = Settings(database_url=migrated_url, broker_url=redis_url)
+def test_a_database_with_live_runs_of_others_is_refused(services, redis_url, tmp_path):
+    settings = Settings(database_url=migrated_database(services), broker_url=redis_url)
     with FlujoClient(settings) as client:
         client.enqueue("flujo_worker.chaos.pipelines:chain", Done(), context=Trail())
     with (

@@ -205,3 +205,45 @@ def test_a_thousand_parked_runs_are_upgraded_in_one_command(site, deploy, flujo,
     assert "1000 moved, 0 refused, 0 not needed" in told
     assert re.search(r"^\d+ of 1000 runs$", told, re.MULTILINE)
     assert site.rows("SELECT 1 FROM flujo_runs WHERE status = 'parked'") == []
+
+
+ORDERS = """
+from pydantic import BaseModel
+from flujo_client import Pipeline, Step
+
+
+class Order(BaseModel):
+    price: {type} = {default}
+
+
+def read(data, *, context):
+    return [context.price]
+
+
+orders = Pipeline([Step("read", read)], context_model=Order)
+"""
+
+
+@pytest.mark.parametrize("in_bulk", [False, True])
+def test_the_fields_of_a_context_are_known_from_its_enqueue(site, tmp_path, monkeypatch, in_bulk):
+    """No worker ever had the old model, and the fingerprint is the same: still, none reads the number as a text."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+
+    def deploy(text, default):
+        (tmp_path / "ordering.py").write_text(ORDERS.format(type=text, default=default))
+        sys.modules.pop("ordering", None)
+
+    deploy("int", "3")
+    [run] = (
+        site.client.enqueue_many("ordering:orders", [""])
+        if in_bulk
+        else [site.client.enqueue("ordering:orders", "") for _ in range(2)][:1]
+    )
+    assert len(site.rows("SELECT 1 FROM flujo_context_fields WHERE model = 'ordering:Order'")) == 1
+
+    deploy("str", "'3'")
+    site.workers(code=f"{tmp_path}:{STEPS}")
+    wait_until(lambda: run.status() == "parked", what=site.log)
+    assert "its context does not fit Order: field 'price' was int and is str now" in run.record().reason
+    sys.modules.pop("ordering", None)

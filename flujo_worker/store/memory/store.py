@@ -47,7 +47,7 @@ from flujo_worker.store.memory.permits import PermitsInMemory
 from flujo_worker.store.memory.plan_moves import PlanMovesInMemory
 from flujo_worker.store.memory.retention import RetentionInMemory
 from flujo_worker.store.memory.rows import StoredAttempt, StoredRun, StoredScope
-from flujo_worker.store.shared_rules import GRACE_S, HANDED_BACK_OFTEN, fairly
+from flujo_worker.store.shared_rules import GRACE_S, HANDED_BACK_MOST, HANDED_BACK_OFTEN, fairly
 
 GONE_AFTER_S = 5.0
 MAX_DOUBLINGS = 5
@@ -287,17 +287,18 @@ class MemoryStore(
             rows = [self._attempts[key] for key in sorted(keys) if key in self._attempts]
             mine = [row for row in rows if row.status == "queued" or (row.status, row.worker) == ("running", worker)]
             for row in mine:
-                if row.status == "running":
-                    self._tell_handed_back(row, worker)
-                row.move("ready")
+                times = self._tell_handed_back(row, worker) if row.status == "running" else 0
+                if times <= HANDED_BACK_MOST:
+                    row.move("ready")
                 row.worker, row.available_at, row.sends = None, self._clock(), 0
-            return {str(row.key) for row in mine}
+            return {str(row.key) for row in mine if row.status == "ready"}
 
-    def _tell_handed_back(self, row: StoredAttempt, worker: str) -> None:
+    def _tell_handed_back(self, row: StoredAttempt, worker: str) -> int:
         name, key = "attempt.handed_back", str(row.key)
         times = 1 + sum((each.attempt, each.name) == (key, name) for each in self._events)
         level = "info" if times < HANDED_BACK_OFTEN else "warning"
         self._add_event(row.key.run, key, name, level, {"worker": worker, "times": times})
+        return times
 
     def deregister_worker(self, worker: str) -> None:
         with self._lock:

@@ -89,6 +89,18 @@ class Widened(Rounds):
     more: int = 0
 
 
+class Narrow(PipelineContext):
+    """A third one, with another type of a field."""
+
+    rounds: int = 0
+    kept: str = ""
+
+
+def to_narrow(old: dict[str, Any]) -> dict[str, Any]:
+    """Migrate a context to the third model."""
+    return to_text(old)
+
+
 def _instead_of(old: Any, new: Any) -> Any:
     """Give new code the name that the old has: what an edit of a file does."""
     new.__name__, new.__qualname__ = old.__name__, old.__qualname__
@@ -140,7 +152,7 @@ class Shape:
     default: str = "none"
     before: list[Step] = field(default_factory=list)
     last: list[Step] = field(default_factory=lambda: [Step("last1", Typed()), Step("last2", work)])
-    context: type[PipelineContext] = Rounds
+    context: type[PipelineContext] | None = Rounds
     options: dict[str, Any] = field(default_factory=dict)
 
     def pipeline(self) -> Pipeline:
@@ -177,6 +189,9 @@ EDITS: dict[str, Callable[[], Shape]] = {
     "remove the last step": lambda: Shape(last=[Step("last1", Typed())]),
     "swap the last two steps": lambda: Shape(last=[Step("last2", work), Step("last1", Typed())]),
     "another context model": lambda: Shape(context=Widened),
+    "another context model, whose fields do not fit": lambda: Shape(context=Narrow),
+    "another context model, whose fields do not fit, with a migration": lambda: Shape(context=Narrow, options={"context_migrations": {"1": to_narrow}}),
+    "no context model": lambda: Shape(context=None),
     "insert a step into the loop's body": lambda: Shape(body=[Step("b1", work), Step("new", work), Step("b2", work)]),
     "another agent in the loop's body": lambda: Shape(body=[Step("b1", work), Step("b2", rework)]),
     "another condition of the loop": lambda: Shape(condition=soon),
@@ -279,13 +294,14 @@ def fate(state: str, edit: str) -> Fate:
 
 def deploy(engine: LocalEngine, old: Pipeline, new: Pipeline) -> None:
     """Deploy other code: its context model is what the name of the old one means from now on, and has been in use."""
-    model, migrations = new.context_model, engine.attempts.preparation._migrations
-    assert model is not None
-    _name(model)
+    model, migrations = new.context_model, engine.attempts.preparation.migrations
+    if model is not None:
+        _name(model)
     for resolve in (engine.attempts._outcomes._resolve, migrations._bench.resolve):
         resolve._found.clear()
     engine.deploy(old, new)
-    migrations.has_history(model)
+    if model is not None:
+        migrations.has_history(engine._local.loaded(f"local:{id(old)}"), model)
 
 
 def _name(model: type[PipelineContext]) -> None:

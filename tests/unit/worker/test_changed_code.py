@@ -46,7 +46,7 @@ def test_the_table_has_every_edit_and_every_state():
 
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize(
-    ("edit", "verdict"), [("another kind of step at the end", "moved"), ("another context model", "refused")]
+    ("edit", "verdict"), [("another kind of step at the end", "moved"), ("no context model", "refused")]
 )
 def test_an_operator_moves_a_run_whole_or_not_at_all(state, edit, verdict):
     """What `flujo runs upgrade` does: also with a run that is paused, waits in a backoff, or has a fan-out open."""

@@ -100,7 +100,8 @@ def test_what_stands_around_an_agent_has_its_timeout_too(engine, stubborn, where
         else type("Sleeper", (), {"validate": staticmethod(sleeps), "__call__": staticmethod(sleeps)})()
     )
     extra = {"processors": AgentProcessors(prompt_processors=[code])} if where == "processors" else {where: [code]}
-    result = engine.run(Pipeline([Step("s", same, config=ONCE, **extra)]), "in")
+    long_enough = ONCE.model_copy(update={"timeout_s": 0.5})  # for the agent itself, on a busy machine
+    result = engine.run(Pipeline([Step("s", same, config=long_enough, **extra)]), "in")
 
     [attempt] = engine.history(result.run_id)
     assert (attempt.fault.category, attempt.fault.type_name) == (category, "TimeoutError")
