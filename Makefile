@@ -8,11 +8,10 @@ STAMP := $(VENV)/.installed
 # What a machine happens to run must not be used by the demo or the tests; and what they import is compiled once.
 ALONE := env -u PYTHONDONTWRITEBYTECODE -u DATABASE_URL -u REDIS_URL -u CELERY_BROKER_URL -u FLUJO_DATABASE_URL -u FLUJO_BROKER_URL \
 	-u FLUJO_STATE_URI -u FLUJO_RESULT_BACKEND_URL -u FLUJO_CONFIG_PATH
-# Processes that test side by side. They share one Postgres and one Redis. Each begins with its part of the files, and takes over tests
-# of another when it has none left, so that none ends with a long file of its own. Acceptance tests wait more than they compute: hence
-# more processes than a small machine has cores.
+# Processes that test side by side. They share one Postgres and one Redis, and each takes whole files (tests/scheduling.py). Acceptance
+# tests wait more than they compute: hence more processes than a small machine has cores.
 TEST_PROCESSES ?= 4
-SIDE_BY_SIDE := -n $(TEST_PROCESSES) --dist worksteal
+SIDE_BY_SIDE := -n $(TEST_PROCESSES) --dist loadfile
 DEFAULT := not chaos and not pages and not release
 
 .DEFAULT_GOAL := help
@@ -36,7 +35,7 @@ $(STAMP): pyproject.toml requirements.lock
 	@touch $@
 
 lock: ## write requirements.lock anew from pyproject.toml (needs uv)
-	uv pip compile pyproject.toml --extra worker --extra aop-extra --extra embedded --group dev --universal --generate-hashes \
+	uv pip compile pyproject.toml --extra worker --extra aop-extra --extra embedded --extra encryption --group dev --universal --generate-hashes \
 		--no-emit-index-url --no-header --no-annotate --quiet --upgrade --output-file requirements.lock
 
 demo: $(STAMP) ## audit the licence of every installed distribution: the main job, for real
@@ -56,12 +55,12 @@ test-pools: $(STAMP) ## the acceptance tests with Celery's pools: threads, and p
 
 test-fast: $(STAMP) ## the tests that need no services, without the greatest sizes and with few examples of each law
 	@$(BIN)/python -m compileall -q flujo_client flujo_worker
-	@$(ALONE) $(BIN)/python -m pytest -q -n auto --dist worksteal --hypothesis-profile fast \
+	@$(ALONE) $(BIN)/python -m pytest -q -n auto --dist loadfile --hypothesis-profile fast \
 		-m "not services and not acceptance and not large and not installation and $(DEFAULT)" \
 		tests/unit tests/aros tests/laws tests/conformance tests/architecture
 
 coverage: $(STAMP) ## which lines and branches the unit tests and those of AROS run: a table, and htmlcov/
-	@$(ALONE) $(BIN)/python -m pytest -q -n auto --dist worksteal --hypothesis-profile fast \
+	@$(ALONE) $(BIN)/python -m pytest -q -n auto --dist loadfile --hypothesis-profile fast \
 		-m "not services and not acceptance and not large and not installation and $(DEFAULT)" \
 		--cov --cov-report=term:skip-covered --cov-report=html tests/unit tests/aros
 
@@ -139,8 +138,9 @@ races: $(STAMP) ## every race between two statements, 120 times each
 fuzz: $(STAMP) ## mutated messages, values, blueprints, expressions, templates and answers, a minute each; FUZZ="--seconds 600 --seed 7 --only aros" chooses
 	@$(ALONE) PYTHONPATH=tests:tests/fuzz $(BIN)/python -m fuzz_run $(FUZZ)
 
-chaos: $(STAMP) ## kill, flush and double at random for a while
+chaos: $(STAMP) ## the longest tests, then flujo chaos: break services and workers at random; CHAOS="--seed 7 --duration 600" chooses
 	@$(ALONE) $(BIN)/python -m pytest -q -m chaos
+	@$(ALONE) $(BIN)/flujo chaos $(CHAOS)
 
 clean: ## remove what the targets made
 	@rm -rf $(VENV) .flujo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .cache .coverage* htmlcov site

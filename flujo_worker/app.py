@@ -28,7 +28,7 @@ from flujo_worker.consumer.gate import Gate, guarding
 from flujo_worker.consumer.intake import Intake, retire, stop, stop_parent
 from flujo_worker.consumer.pool import AttemptPool
 from flujo_worker.consumer.refusals import Refusals
-from flujo_worker.consumer.stopping import HAND_BACK, hand_back_on_signal, handing_back
+from flujo_worker.consumer.stopping import STOPPING, after, on_stop, on_stop_signal
 
 if TYPE_CHECKING:
     from flujo_worker.host import Host
@@ -64,9 +64,7 @@ class FlujoWorker:
         self._search_path = list(sys.path)
         self._lock = threading.Lock()
         _carry(self.app, self.host, self.settings, is_alone=self._is_own)
-        self.app.steps["worker"].add(
-            handing_back(self.settings.worker.shutdown_grace_s, self._hand_back, on_stopping=self._announce_stop)
-        )
+        self.app.steps["worker"].add(on_stop(self._begin_stop))
         self._listen()
 
     @property
@@ -128,7 +126,7 @@ class FlujoWorker:
 
     def _start_in_child(self, **_: Any) -> None:
         self._slots = 1
-        hand_back_on_signal(lambda: self.host().hand_back())
+        on_stop_signal(self._begin_stop_here)
         steps = self.host().steps
         steps.retire, steps.stop = lambda _: stop_parent(), stop_parent
 
@@ -149,19 +147,20 @@ class FlujoWorker:
             intake = Intake(sender)
             steps.pause, steps.resume = intake.pause, intake.resume
 
-    def _announce_stop(self) -> None:
-        """Record that this worker takes no more work. The main process of a prefork pool has no host, and its children none that stops yet."""
-        if (host := self._hosts.get(os.getpid())) is not None:
-            host.announce_stop()
-
-    def _hand_back(self, worker: Any) -> None:
-        """Make the processes of a stopping worker release what has not ended."""
+    def _begin_stop(self, worker: Any) -> None:
+        """Make each process of a stopping worker that performs attempts begin to stop: with prefork, the pool's."""
         if _is_prefork(worker.pool):
             for pid in worker.pool.info["processes"]:
                 with suppress(ProcessLookupError):
-                    os.kill(pid, HAND_BACK)
-        elif (host := self._hosts.get(os.getpid())) is not None:
-            host.hand_back()
+                    os.kill(pid, STOPPING)
+        elif os.getpid() in self._hosts:
+            self._begin_stop_here()
+
+    def _begin_stop_here(self) -> None:
+        """Record that this process takes no more work, and hand back what has not ended after the grace time."""
+        host = self.host()
+        host.announce_stop()
+        after(self.settings.worker.shutdown_grace_s, host.hand_back)
 
     def _stop(self, **_: Any) -> None:
         host = self._hosts.pop(os.getpid(), None)

@@ -50,9 +50,9 @@ class RedisPublisher:
         self._publisher = LoopPublisher(self._broker)
         self._epoch_key = settings.broker_key_prefix + EPOCH_KEY
 
-    def send(self, envelopes: Sequence[Envelope]) -> None:
+    def send(self, envelopes: Sequence[Envelope], *, first: bool = False) -> None:
         try:
-            self._broker.publish(envelopes)
+            self._broker.publish(envelopes, first=first)
         except RedisError as error:
             raise DispatchError(f"{len(envelopes)} messages were not published: {error}", cause=error) from error
 
@@ -134,11 +134,12 @@ class Sender:
         self._stopping.set()
         self._thread.join(timeout=5)
 
-    def send(self, envelopes: Sequence[Envelope], fan_out: FanOut | None = None) -> None:
+    def send(self, envelopes: Sequence[Envelope], fan_out: FanOut | None = None, *, first: bool = False) -> None:
         """Publish; what the broker does not take stays in its rows for the sweeper.
 
         Args:
             envelopes: all of one run.
+            first: before all that waits.
             fan_out: the one that begins with them. Its chord is opened first: were all its parts back before its size is known,
                 no signal would follow.
         """
@@ -147,7 +148,7 @@ class Sender:
             if fan_out is not None:
                 self._post.open_chord(envelopes[0].ticket.run, fan_out.address, fan_out.lanes)
                 failpoints.hit("chord_opened")
-            self._post.send(envelopes)
+            self._post.send(envelopes, first=first)
         except DispatchError as error:
             logger.warning("%s and the rest of its batch are left to the sweeper: %s", envelopes[0].key, error)
         else:

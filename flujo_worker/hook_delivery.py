@@ -252,7 +252,7 @@ class HookThread:
         except StoreError as error:
             logger.warning("hooks of %s postponed: %s", call.run, error)
         except Exception:
-            logger.exception("hooks of %s could not be called; trying again", call.run)
+            logger.exception("hooks of run %s could not be called; will try again", call.run)
         finally:
             self._at_work.discard(call)
             self._slots.release()

@@ -19,6 +19,7 @@ from flujo_client.contract.outcome import Event
 from flujo_client.contract.plan import Backoff
 from flujo_client.errors import SerializationError
 from flujo_client.redact import hide_fields
+from flujo_client.transport.encryption import encrypt_values
 from flujo_worker.admission import AdmissionThread
 from flujo_worker.attempts.isolation import DeliveryResult
 from flujo_worker.attempts.lease import Lease
@@ -93,6 +94,7 @@ class Host:
     ) -> None:
         database = settings.database()
         require_current(database)
+        encrypt_values(settings)
         own, place = settings.worker, "" if is_child else machine()
         self._stopping, self._handing_back = threading.Event(), threading.Lock()
         self._store = PostgresStore(
@@ -102,7 +104,7 @@ class Host:
         self._sender = Sender(self._post, self._store)
         self._loop, self._threads, self._results = Loop(), Threads("flujo-user"), RedisCache(settings)
         self._build = own.build
-        catalog = CodeRegistry(settings.allowed_imports, self._store.plan, self._note_build)
+        catalog = CodeRegistry(settings.allowed_imports, self._store.plan, self._note_plan)
         bench = user_code_runtime(settings, self._loop, self._threads, self._results)
         hooks = HookCaller(catalog, bench, strict=settings.hooks.strict)
         hooks_due = threading.Event()
@@ -123,7 +125,7 @@ class Host:
         self._admission = AdmissionThread(coordinator.admit)
         self._heartbeat = Heartbeat(own.heartbeat_file)
         self._slots, self._consumes = slots or own.concurrency, list(consumes)
-        member = _this_process(0 if is_child else self._slots, place, own.build)
+        member = _this_process(0 if is_child else self._slots, place, own.build, self._consumes)
         self._lease = Lease(
             self._store,
             member,
@@ -209,9 +211,8 @@ class Host:
         """Return the seconds since the lease was last renewed."""
         return self._lease.silent_s
 
-    def _note_build(self, fingerprint: str) -> None:
-        if self._build is not None:
-            self._store.note_build(fingerprint, self._build)
+    def _note_plan(self, fingerprint: str) -> None:
+        self._store.note_plan(self._lease.worker, fingerprint, self._build)
 
     def begin(self) -> None:
         """Take a lease, and begin to mark what is sent: all that an attempt needs."""
@@ -346,7 +347,7 @@ class Host:
         self._health.check()
 
 
-def _this_process(slots: int, place: str, code_build: str | None) -> Member:
+def _this_process(slots: int, place: str, code_build: str | None, queues: Sequence[str]) -> Member:
     host = socket.gethostname()
     return Member(
         f"{host}-{os.getpid()}-{place or 'elsewhere'}-{secrets.token_hex(3)}",
@@ -355,6 +356,7 @@ def _this_process(slots: int, place: str, code_build: str | None) -> Member:
         _build(),
         slots,
         code_build,
+        tuple(queues) or None,
     )
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from flujo_client.contract.records import AttemptRecord, RunRecord, ScopeRecord
 from flujo_client.contract.run_state import RunState
+from flujo_client.pipeline.context_fields import Fields
 from flujo_worker.domain.carry_on import PlanMove
-from flujo_worker.domain.context_change import Fields
 from flujo_worker.domain.retention import KeepRule
 from flujo_worker.domain.values import ChildRunRow, Decision, ScopeRow
 from flujo_worker.errors import Unreadable
@@ -131,7 +131,10 @@ class Records:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One worker process in one incarnation: `build` is Flujo's version, `code_build` the user's name for the code that it has."""
+    """One worker process in one incarnation.
+
+    `build` is Flujo's version, `code_build` the user's name for the code that it has; `queues` are those that it consumes, None if that is not known.
+    """
 
     id: str
     host: str
@@ -139,6 +142,7 @@ class Member:
     build: str
     slots: int
     code_build: str | None = None
+    queues: tuple[str, ...] | None = None
 
 
 class Renewal(NamedTuple):
@@ -209,7 +213,7 @@ class Leases(Protocol):
     def hand_back(self, worker: str, keys: Collection[str]) -> set[str]:
         """Release those of the attempts that this worker works on, or has a message of; return them, to be published at once.
 
-        They keep their numbers, and none of them was lost.
+        They keep their numbers, and none of them was lost; but one that was handed back very often is left to a sweep, which counts a loss.
         """
 
     def deregister_worker(self, worker: str) -> None:
@@ -266,6 +270,9 @@ class Ledger(Protocol):
 
     def context_fields(self, model: str, digest: str, fields: Fields) -> list[Fields]:
         """Record the fields that a context model has, under their digest, and read those that it had before."""
+
+    def former_models(self, fingerprint: str) -> frozenset[str]:
+        """Return the names of the other context models that plans of a plan's pipeline have."""
 
     def plans_of_run(self, run: str) -> list[tuple[str, str]]:
         """Read the fingerprints and versions of the plans that a run went by: the present one, then the others, the latest first; then those of the run it was forked from."""
@@ -407,8 +414,8 @@ class Backlog(Protocol):
     def parked_for_code(self, limit: int) -> list[tuple[str, str, str, AwaitedCode]]:
         """Return runs that are parked for bodies of functions: id, reference, fingerprint and what they wait for; in the order of `parked`."""
 
-    def unpark(self, run: str) -> bool:
-        """Let a parked run continue."""
+    def unpark(self, run: str, worker: str) -> bool:
+        """Let a parked run continue, which this worker can perform."""
 
 
 class PlanMoves(Protocol):
@@ -427,8 +434,14 @@ class PlanMoves(Protocol):
     def adopt_plan(self, reference: str, plan: Plan, worker: str | None) -> None:
         """Store a plan whose code a worker has, though no run uses it yet."""
 
-    def note_build(self, fingerprint: str, build: str) -> None:
-        """Record which build of the user's code a plan belongs to; the last record counts."""
+    def note_plan(self, worker: str, fingerprint: str, build: str | None) -> None:
+        """Record that a worker has the code of a plan, and to which build of the user's code that belongs; the last build counts."""
+
+    def has_able_worker(self, run: str, fingerprint: str | None, queue: str, *, but: str) -> bool:
+        """Return whether a live worker other than `but` can take a run: it has the code of that plan, or was the last to let the run continue.
+
+        A worker that stops, or does not consume the queue, takes nothing.
+        """
 
     def code_on_record(self, run: str, fingerprint: str) -> CodeOnRecord:
         """Read which code a run's steps were performed with, and which one workers last had for its plan and for the plan of a fingerprint."""
@@ -531,8 +544,8 @@ class Store(Leases, Ledger, Tree, Backlog, PlanMoves, PendingHookCalls, RunAdmis
 class Publisher(Protocol):
     """The way out to the broker."""
 
-    def send(self, envelopes: Sequence[Envelope]) -> None:
-        """Publish each envelope as one message; raises DispatchError when the broker does not take them.
+    def send(self, envelopes: Sequence[Envelope], *, first: bool = False) -> None:
+        """Publish each envelope as one message, with `first` before all that waits; raises DispatchError when the broker does not take them.
 
         What is in a fan-out is a member of its chord, whoever publishes it.
         """

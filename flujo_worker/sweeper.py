@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 BATCH = 200
 STOPPED_FOR = {"cancelled": "cancel requested", "expired": "deadline passed", "failed": "usage limit exceeded"}
-UNPARK_EVERY_S = 5.0
+UNPARK_EVERY_S = STRAND_EVERY_S = 5.0
 ADMISSIONS = 20
 """How many admissions one sweep makes, while one more may let further runs begin."""
 MOST_UNFIT = 100_000
@@ -94,7 +94,7 @@ class Sweeper:
         self._control_queue = control_queue
         self._worker, self._may_judge = worker, may_judge
         self._every_s, self._max_lost = every_s, max_lost
-        self._unparked_at = self._housekept_at = float("-inf")
+        self._unparked_at = self._stranded_at = self._housekept_at = float("-inf")
         self._keep_events_days, self._look_beside, self._may_load = keep_events_days, look_beside, may_load
         self._fits, self._prune, self._unfit = fits, prune, dict[object, None]()
         self._stopping = threading.Event()
@@ -123,6 +123,7 @@ class Sweeper:
                 _safely(f"failing {envelope.key}", partial(self._fail, envelope, fence))
         self._admit()
         self._wind_down()
+        self._strand()
         self._unpark()
         self._join()
         self._store.expire_questions(BATCH)
@@ -166,6 +167,10 @@ class Sweeper:
 
     def _strand(self) -> None:
         """Fail runs that nothing can move any more: the rows that could are gone."""
+        now = time.monotonic()
+        if now - self._stranded_at < STRAND_EVERY_S:
+            return
+        self._stranded_at = now
         for run in self._store.stranded(BATCH):
             error = Unreadable("it cannot continue: no attempt is live, and it waits for nothing")
             _safely(f"failing {run}", partial(self._coordinator.break_off, run, error))
@@ -207,11 +212,11 @@ class Sweeper:
             logger.info("attempt %s published again: %s", each.envelope.key, each.why)
 
     def _unpark(self) -> None:
+        """Let parked runs continue whose code is here. Each process looks for itself, for no other one knows its code."""
         now = time.monotonic()
         if now - self._unparked_at < UNPARK_EVERY_S:
             return
         self._unparked_at = now
-        self._strand()
         unfit = set()  # what does not load is tried once, however many runs wait for it
         for run, *code in self._store.parked(BATCH, set(self._kept_parked)):
             if tuple(code) in unfit or not self._may_load(*code):
@@ -227,7 +232,7 @@ class Sweeper:
             except Unreadable as error:
                 self._break_off(run, None, None, error)
                 continue
-            _safely(f"unparking {run}", partial(self._store.unpark, run))
+            _safely(f"unparking {run}", partial(self._store.unpark, run, self._worker()))
         for run, *code, awaited in self._store.parked_for_code(BATCH):
             if tuple(code) not in unfit and self._may_load(*code):
                 _safely(f"unparking {run}", partial(self._unpark_if_fit, run, code, awaited))
@@ -244,7 +249,7 @@ class Sweeper:
         else:
             waiting = self._store.envelopes([awaited.attempt]) if awaited.attempt else []
             if self._fits(entry, awaited, next(iter(waiting), None)):
-                self._store.unpark(run)
+                self._store.unpark(run, self._worker())
                 return
         put_bounded(self._unfit, (run, awaited), None, most=MOST_UNFIT)
 
@@ -276,6 +281,7 @@ class Sweeper:
         while not self._stopping.wait(self._every_s * random.uniform(0.8, 1.2)):  # noqa: S311 - jitter
             try:
                 self._look_beside()
+                self._unpark()
                 if self._store.begin_sweep(self._worker(), self._every_s * self._patience()):
                     while self.sweep() == BATCH and not self._stopping.is_set():
                         pass

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import gc
 import logging
-from itertools import chain, groupby
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
+from scheduling import TwoEnded, in_order
 
 any_pace = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("check", derandomize=True, **any_pace)
@@ -18,6 +19,9 @@ settings.load_profile("check")
 property. How busy the machine is says nothing of the code."""
 
 pytest_plugins = ["services"]
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+"""A shell without job control has its background jobs ignore Ctrl-C, and so would every process that a test starts and then interrupts."""
 
 
 @pytest.hookimpl(wrapper=True)
@@ -40,31 +44,14 @@ def pytest_collection_modifyitems(items):
         if {"services", "services_to_break"} & set(item.fixturenames):
             item.add_marker("services")
     result = yield
-    from services import PROCESSES  # pytest itself loads this plugin first
-
-    items[:] = slow_modules_first(items, PROCESSES)
+    items[:] = in_order(items)
     return result
 
 
-def slow_modules_first(items, processes):
-    """Let each test process begin with its share of the modules that start workers, and end with tests that take milliseconds.
-
-    pytest-xdist splits the tests into equal parts, one for each process, in this order. It takes tests back from the end of a part.
-    """
-    slow, rest = [], []
-    for _, module in groupby(items, key=lambda item: item.path):
-        tests = list(module)
-        if any(test.get_closest_marker("acceptance") for test in tests):
-            slow.append(tests)
-        else:
-            rest += tests
-    ordered = []
-    for process in range(processes):
-        first = list(chain.from_iterable(slow[process::processes]))
-        room = max(0, (len(items) - len(ordered)) // (processes - process) - len(first))
-        ordered += first + rest[:room]
-        del rest[:room]
-    return ordered + rest
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Schedule `--dist loadfile` our way."""
+    return TwoEnded(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.hookimpl(wrapper=True)

@@ -7,6 +7,7 @@ from itertools import count
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
+from flujo_client.api.context_fields import record_context_fields
 from flujo_client.api.operations import Enqueued, FoundPipeline, find_pipeline, key_taken, new_run_of, publish_new
 from flujo_client.api.options import BulkOptions, RunOptions
 from flujo_client.contract.records import NewRun
@@ -60,6 +61,8 @@ def enqueue_many(
     waiting = iter(values)
     try:
         while chunk := (yield from _next_chunk(settings, pipeline, waiting, common, found, start=len(enqueued))):
+            for each in found.values():
+                yield from record_context_fields(settings, each.context_model, connection)
             enqueued += yield from _record(chunk, connection)
     except FlujoError as error:
         recorded = f"the first {len(enqueued)} values are recorded" if enqueued else "nothing is recorded"

@@ -33,12 +33,12 @@ T = TypeVar("T")
 
 
 class FlujoClient:
-    """Enqueue pipelines and read their results. A context manager; `close` it otherwise.
+    """Enqueue pipelines and read their results. Use it as a context manager, or `close` it.
 
     Args:
-        settings: where Postgres and Redis are; flujo.toml and the environment when None. With nothing set there either, Postgres
-            and Redis are started from wheels, or joined where they run already.
-        config: a flujo.toml to read instead of the one that is found.
+        settings: the settings; from flujo.toml and the environment when None. Without configured services, Postgres and Redis are started
+            from wheels, or joined if they already run.
+        config: a flujo.toml to read instead of the nearest one.
     """
 
     def __init__(self, settings: Settings | None = None, *, config: Path | None = None) -> None:
@@ -52,7 +52,7 @@ class FlujoClient:
 
     @property
     def has_started_services(self) -> bool:
-        """Return whether it started the embedded services itself, so that no one has started workers for them."""
+        """Return whether this client started the embedded services, so that they have no workers."""
         return self._services is not None and self._services.is_owner
 
     def close(self) -> None:
@@ -93,38 +93,39 @@ class FlujoClient:
         """Enqueue a pipeline.
 
         Args:
-            pipeline: `"package.module:attribute"`, or the object that is there.
+            pipeline: `"package.module:attribute"`, or the object with that name.
             value: the first step's input.
             context: the run's context: a mapping, or an instance of the pipeline's context model.
-            run_id: an id of your own, of letters, digits, `_`, `-` and `.`; the same id again gives the same run, and is refused for other work.
-            idempotency_key: the same key again gives the same run, and is refused for other work.
+            run_id: an id of your own, of letters, digits, `_`, `-` and `.`; the same id again returns the same run, and is rejected for
+                different work.
+            idempotency_key: the same key again returns the same run, and is rejected for different work.
             queue: the Celery queue of steps that name none.
-            priority: 0, served first, to 9.
-            tenant: whom the run belongs to; idempotency keys are unique within it.
+            priority: 0 (served first) to 9.
+            tenant: the owner of the run; idempotency keys are unique within a tenant.
             deadline_s: seconds after which the run expires.
             metadata: stored with the run, for `list_runs`.
-            trace_parent: a W3C trace context to carry.
-            limits: what the run may spend with all its child runs; the project's `[budgets]` apply too, the smaller of each.
-            run_limits: how many runs with the same key may be under way at once. A run beyond waits, and is listed as queued.
+            trace_parent: a W3C trace context, stored with the run.
+            limits: what the run and its child runs may spend; the project's `[budgets]` apply too, the smaller of each.
+            run_limits: how many runs with the same key may be under way at once. Further runs wait, and are listed as queued.
             singleton_key: at most one run of this pipeline and tenant with this key is under way; a text, or a template over `input` and
                 `tenant`.
-            singleton: what happens while one is: that run is returned, whatever its input (`return`); the new one waits for its end
-                (`queue`); or that run is cancelled, and the new one begins when it has ended (`replace`).
-            debounce_s: seconds that the run waits before it begins. If another one with the same `debounce_key` is enqueued
-                meanwhile, this one is cancelled: the last input counts.
+            singleton: while one is under way, return it, whatever its input (`return`), begin after it (`queue`), or cancel it and begin
+                when it has ended (`replace`).
+            debounce_s: seconds that the run waits before it begins. If another with the same `debounce_key` is enqueued meanwhile, this
+                one is cancelled.
             debounce_key: a text or a template, as `singleton_key`; all runs of the pipeline and the tenant share the empty one.
             throttle: how many runs may begin in a period.
-            connection: your own transaction, as a psycopg `Connection`, a SQLAlchemy `Session` or `Connection` on psycopg, or Django's
-                `connection`: the run exists if and only if you commit. It is published by a sweep within a second, or at once by
-                `RunHandle.publish()` after your commit.
+            connection: your own transaction: a psycopg `Connection`, a SQLAlchemy `Session` or `Connection` on psycopg, or Django's
+                `connection`. The run exists if and only if you commit. A sweep publishes it within a second, or
+                `RunHandle.publish()` at once after your commit.
 
         Raises:
-            PipelineError, MissingAgentError: all that is wrong with the pipeline.
+            PipelineError, MissingAgentError: lists everything wrong with the pipeline.
             SerializationError, PipelineContextInitializationError: input or context cannot be sent.
-            IdempotencyConflict: the id or the key is in use for other work.
+            IdempotencyConflict: the id or the key is in use for different work.
             AdmissionRefused: a limit or a throttle with `on_full="drop"` is reached. Nothing was recorded.
-            ServiceUnreachable: Postgres does not answer, or Redis does not and has not within the last second. Nothing was recorded.
-            ClientError: no transaction can be shared with `connection`; the message says what to pass.
+            ServiceUnreachable: Postgres does not answer, or Redis has not answered within the last second. Nothing was recorded.
+            ClientError: `connection` cannot be used; the message says what to pass.
         """
         options: EnqueueOptions = {
             "context": context,
@@ -153,19 +154,19 @@ class FlujoClient:
         values: Iterable[Any],
         **options: Unpack[BulkOptions],
     ) -> list[RunHandle[OutputT, ContextT]]:
-        """Enqueue a run for each value, with one commit and one push for up to 1000 of them, and give the runs in the order of the values.
+        """Enqueue a run for each value, and return the runs in the order of the values.
 
-        Each chunk of up to 1000 runs (or about 8 MiB of inputs and contexts) is recorded as a whole or not at all, one after the other.
-        Where a value is refused, the chunks before are recorded, its own and those after it are not. With `connection` it is your
-        transaction that decides about all of them; `publish` them after your commit.
+        Each chunk of up to 1000 runs (or about 8 MiB of inputs and contexts) is one commit and one push. If a value is rejected, the
+        chunks before it are recorded, its own and later ones are not. With `connection`, your transaction decides about all of them;
+        `publish` them after your commit.
 
         Args:
             pipeline: as for `enqueue`.
-            values: inputs; or a `RunRequest` where a run needs options of its own, such as an idempotency key.
-            options: those of `enqueue` that all runs have in common: all but `idempotency_key`.
+            values: inputs, or a `RunRequest` for a run with its own options, such as an idempotency key.
+            options: those of `enqueue`, for all runs.
 
         Raises:
-            FlujoError: what `enqueue` raises. The message names the value's index, and how many values are recorded.
+            FlujoError: as for `enqueue`. The message names the value's index, and how many values are recorded.
         """
         verb = bulk.enqueue_many(self.settings, pipeline, values, options)
         return [RunHandle(self, each) for each in self._door.perform(verb)]
@@ -194,7 +195,7 @@ class FlujoClient:
         limit: int = 50,
         offset: int = 0,
     ) -> list[RunRecord]:
-        """List runs, newest first, child runs among them.
+        """List runs, newest first, including child runs.
 
         `metadata` finds runs whose metadata contain it; `prefix` those whose id begins with it; `end` those whose id ends with it; `part` those whose id has it anywhere;
         `parent` the child runs of a run, or with an empty text all that are not child runs; `background` those of background steps,
@@ -216,7 +217,7 @@ class FlujoClient:
         return self.ask(request)
 
     def list_deleted_runs(self, **filters: Unpack[DeletedRunFilters]) -> list[RunSummary]:
-        """List what stays of runs that retention deleted, if `retention.keep_summaries` is set; those that ended last first.
+        """List summaries of the runs that retention deleted, if `retention.keep_summaries` is set; those that ended last first.
 
         Args:
             filters: `status`, `pipeline` (its name), `tenant`, `parent` (a run's id), `limit` (50), `offset`.
@@ -224,13 +225,13 @@ class FlujoClient:
         return self.ask(requests.deleted_runs(**filters))
 
     def system_events(self, *, since_s: float = 86_400.0, limit: int = 1000) -> list[EventRecord]:
-        """Read what happened to workers outside their attempts in the last `since_s` seconds, the newest first."""
+        """Read the events of workers outside attempts in the last `since_s` seconds, newest first."""
         return self.ask(requests.system_events(since_s=since_s, limit=limit))
 
     def approvals(
         self, *, pipeline: str | None = None, tenant: str | None = None, limit: int = 100, offset: int = 0
     ) -> list[Approval]:
-        """List the questions to people that are open, over all runs, the oldest first."""
+        """List the open questions to people of all runs, oldest first."""
         filters: ApprovalFilters = {"pipeline": pipeline, "tenant": tenant, "limit": limit, "offset": offset}
         return self._door.perform(approvals.open_approvals(self.settings, filters))
 
@@ -243,37 +244,37 @@ class FlujoClient:
         return self._door.perform(approvals.answer(self.settings, token, value, actor=actor, note=note))
 
     def get_failed_background_tasks(self, parent_run_id: str | None = None, hours_back: float = 24) -> list[RunRecord]:
-        """List the runs of background steps that failed in the last hours and have not been started again, newest first.
+        """List the background runs that failed in the last hours and have not been started again, newest first.
 
         Args:
             parent_run_id: only those that this run launched.
-            hours_back: how long ago they may have failed.
+            hours_back: the number of hours.
         """
         return self.ask(background_runs.failed(parent_run_id, hours_back))
 
     def resume_background_task(self, task_id: str, new_data: Any = None) -> RunHandle:
-        """Go on with a background step's run: answer its open question, or start it again when it did not succeed.
+        """Continue the run of a background step: answer its open question, or start it again if it did not succeed.
 
-        Started again it is a run of its own, which names this one, with the input and the context that this one was launched with.
+        Starting again makes a new run, which names this one, with the input and the context that this one was launched with.
 
         Args:
             task_id: the run's id.
-            new_data: the answer; or another input to start again with.
+            new_data: the answer, or another input to start again with.
 
         Returns:
             the run that continues: the same one after an answer, else the new one.
 
         Raises:
             RunNotFound: there is no such run.
-            ResumeError: it does not belong to a background step, has succeeded, was started again before (`STARTED_AGAIN`), or continues by itself.
-            FeatureDisabled: `[background_tasks]` says that nothing is resumed.
+            ResumeError: it is not a background run, has succeeded, was already started again (`STARTED_AGAIN`), or continues by itself.
+            FeatureDisabled: `[background_tasks]` turns resuming off.
         """
         return RunHandle(self, self._door.perform(background_runs.resume(self.settings, task_id, new_data)))
 
     def retry_failed_background_tasks(self, parent_run_id: str, max_retries: int = 3) -> list[RunHandle]:
-        """Start again all failed background steps of a run, as `resume_background_task` does, and give the new runs.
+        """Start all failed background steps of a run again, as `resume_background_task` does, and return the new runs.
 
-        It waits for nothing: a new run begins 1 s later, its own retry 2 s, that one's 4 s, and so on. A second call starts nothing twice.
+        It does not wait: a new run begins after 1 s, its retry after 2 s, the next after 4 s, and so on. A second call starts nothing twice.
 
         Args:
             parent_run_id: the run that launched them.
@@ -281,18 +282,18 @@ class FlujoClient:
 
         Raises:
             RunNotFound: there is no such run.
-            FeatureDisabled: `[background_tasks]` says that nothing is resumed.
+            FeatureDisabled: `[background_tasks]` turns resuming off.
         """
         begun = self._door.perform(background_runs.retry_failed(self.settings, parent_run_id, max_retries))
         return [RunHandle(self, each) for each in begun]
 
     def cleanup_stale_background_tasks(self, stale_hours: float | None = None) -> list[str]:
-        """Fail the queued and running background steps without a sign of life, with the code `BACKGROUND_STALE`, and return their ids.
+        """Fail the queued and running background steps without activity, with the code `BACKGROUND_STALE`, and return their ids.
 
-        One that a worker is at, that waits for a time or a person, or whose work was made, begun or ended since, is left alone.
+        Steps that a worker performs, or that wait for a time or a person, are not stale.
 
         Args:
-            stale_hours: for how long; the project's `[background_tasks]` setting when None, 24 unless it says otherwise.
+            stale_hours: how long; the project's `[background_tasks]` setting when None, by default 24.
         """
         return self._door.perform(background_runs.fail_stale(self.settings, stale_hours))
 
@@ -319,7 +320,7 @@ class AsyncFlujoClient:
 
     @property
     def has_started_services(self) -> bool:
-        """Return whether it started the embedded services itself, so that no one has started workers for them."""
+        """Return whether this client started the embedded services, so that they have no workers."""
         return self._services is not None and self._services.is_owner
 
     async def close(self) -> None:

@@ -25,7 +25,7 @@ CANCEL_PATIENCE_S = 30.0
 
 
 class RunHandle(Generic[OutputT, ContextT]):
-    """One run, seen from the client; generic in its output and its context, as its pipeline is.
+    """Wait for a run, read it, and control it.
 
     Attributes:
         id: the run's id.
@@ -59,8 +59,8 @@ class RunHandle(Generic[OutputT, ContextT]):
     def result(self, timeout: float | None = None) -> PipelineResult[OutputT, ContextT]:
         """Wait for the run's end and read its result; `raise_for_status()` on it turns a failure into an exception.
 
-        What holds a run that does not move, such as that no worker is running, is logged as a warning: after 5 s, and almost at once if this
-        client has started the embedded services.
+        After 5 s, or almost at once if this client has started the embedded services, it logs a warning that says what holds the run, such
+        as a missing worker.
 
         Raises:
             WaitTimedOut: it has not ended within `timeout` seconds; it continues.
@@ -68,7 +68,7 @@ class RunHandle(Generic[OutputT, ContextT]):
         return self._client.perform(_result(self._client, self.id, timeout))
 
     def children(self, limit: int = 1000) -> list[RunRecord]:
-        """List the run's child runs, newest first; theirs are not among them."""
+        """List the run's child runs, newest first, without theirs."""
         return self._client.list_runs(parent=self.id, limit=limit)
 
     def events(self, after: str | None = None, limit: int = 1000) -> list[EventRecord]:
@@ -83,7 +83,7 @@ class RunHandle(Generic[OutputT, ContextT]):
         """Yield the run's events as they happen, each once, until the run has ended.
 
         Args:
-            after: the `cursor` of the last event that was seen: who was cut off continues from there.
+            after: the `cursor` of the last event that was seen, to continue from there.
 
         Raises:
             RunNotFound: there is no such run.
@@ -95,7 +95,7 @@ class RunHandle(Generic[OutputT, ContextT]):
             after = page[-1].cursor
 
     def budgets(self) -> list[BudgetRecord]:
-        """Read the budgets that the run is under: its tree's, its steps' and its tenant's, each once it was asked for something."""
+        """Read the budgets of the run's tree, its steps and its tenant that attempts have used."""
         return self._client.ask(requests.budgets(self.id))
 
     def trace(self) -> TraceNode:
@@ -107,7 +107,7 @@ class RunHandle(Generic[OutputT, ContextT]):
         return self._client.perform(approvals.approvals_of(self._client.settings, self.id))
 
     def questions(self) -> list[Approval]:
-        """List them all, those too that are closed, in the order they were asked."""
+        """List all questions, including closed ones, in the order they were asked."""
         return self._client.ask(requests.questions(self.id))
 
     def resume(
@@ -119,23 +119,23 @@ class RunHandle(Generic[OutputT, ContextT]):
         actor: str | None = None,
         note: str | None = None,
     ) -> Approval:
-        """Answer the open question of the run or its child runs. It returns when the answer is recorded; a worker continues with it.
+        """Answer the open question of the run or its child runs, and return when the answer is recorded.
 
         Args:
-            value: the answer. It is checked by the question's JSON Schema here where `jsonschema-rs` is installed, and by the step's
-                own type in the worker, which asks again if it does not fit.
-            step: which question, where several are open: the name of its step.
-            address: the same, by the scope it is in.
+            value: the answer. It is checked against the question's JSON Schema if `jsonschema-rs` is installed here, and against the
+                step's type in the worker, which asks again if it does not fit.
+            step: the name of the step whose question to answer, if several are open.
+            address: the same, by its scope.
             actor: who answers; stored with the answer.
-            note: why; stored with the answer.
+            note: the reason; stored with the answer.
 
         Returns:
             the question that was answered.
 
         Raises:
-            ResumeError: no such question is open, and why: `NOT_PAUSED`, `ALREADY_ANSWERED` (by whom and when), `QUESTION_EXPIRED`,
-                `RUN_ENDED`, `UNKNOWN_QUESTION`, `SEVERAL_QUESTIONS`; or the answer does not fit: `ANSWER_REFUSED`.
-            SerializationError: the answer cannot travel.
+            ResumeError: no such question is open (`NOT_PAUSED`, `ALREADY_ANSWERED`, `QUESTION_EXPIRED`, `RUN_ENDED`, `UNKNOWN_QUESTION`,
+                `SEVERAL_QUESTIONS`), or the answer does not fit (`ANSWER_REFUSED`).
+            SerializationError: the answer cannot be serialized.
         """
         verb = approvals.resume(
             self._client.settings, self.id, value, step=step, address=address, actor=actor, note=note
@@ -145,13 +145,13 @@ class RunHandle(Generic[OutputT, ContextT]):
     def cancel(
         self, *, reason: str | None = None, actor: str | None = None, timeout: float = CANCEL_PATIENCE_S
     ) -> bool:
-        """Cancel the run. Once the request is committed nothing more is claimed or merged; this waits until it is acknowledged.
+        """Cancel the run, and wait until a worker acknowledges it. Once the request is committed, nothing more is claimed or merged.
 
         Returns:
-            True when the run ended as cancelled, False when it had ended otherwise before.
+            True if the run ended as cancelled, False if it had already ended otherwise.
 
         Raises:
-            WaitTimedOut: no worker has acknowledged within `timeout` seconds. The cancel holds all the same.
+            WaitTimedOut: no worker has acknowledged it within `timeout` seconds. The cancel takes effect in any case.
         """
         return self._client.perform(operations.cancel(self.id, actor=actor, reason=reason, timeout=timeout))
 
@@ -166,24 +166,24 @@ class RunHandle(Generic[OutputT, ContextT]):
         metadata: Mapping[str, Any] | None = None,
         limits: UsageLimits | None = None,
     ) -> RunHandle:
-        """Begin again at a step: fork a new run that names this one, with input and context as they stood when the step was begun.
+        """Start a new run at a step, with the input and context that the step had in this run.
 
-        What the steps before gave is taken over and costs nothing; the new run's spend starts at nothing, and its tenant's budgets
-        hold. What is not given is as this run had it. Its idempotency key is not taken over.
+        The new run takes over the outputs of earlier steps, and its spending starts at zero; its tenant's budgets apply. Options default to
+        this run's, except the idempotency key.
 
         Args:
-            from_step: the name of a top-level step that the run came to; the one it failed at when None.
-            idempotency_key: the same key again gives the same fork.
+            from_step: the name of a top-level step that the run reached; the one that failed when None.
+            idempotency_key: the same key again returns the same new run.
             queue: the queue of steps that name none.
-            priority: 0, the first to be served, to 9.
-            deadline_s: seconds after which the new run expires; as many as this run had when None.
-            metadata: stored with the run, instead of this run's.
-            limits: what the new run may spend, instead of this run's limits.
+            priority: 0 (served first) to 9.
+            deadline_s: seconds after which the new run expires.
+            metadata: stored with the new run.
+            limits: what the new run may spend.
 
         Raises:
-            RetryError: the run is live, `RUN_IS_LIVE`; a child run, `CHILD_RUN`; or there is nothing to begin at, and where there is:
+            RetryError: the run is live (`RUN_IS_LIVE`) or a child run (`CHILD_RUN`), or cannot start there, and where it can:
                 `UNKNOWN_STEP`, `STEP_NOT_BEGUN`, `NO_STEP_FAILED`, `CONTEXT_NOT_KEPT`.
-            IdempotencyConflict: the key is in use for other work.
+            IdempotencyConflict: the key is in use for different work.
         """
         options: RetryOptions = {
             "idempotency_key": idempotency_key,
@@ -197,19 +197,18 @@ class RunHandle(Generic[OutputT, ContextT]):
         return RunHandle(self._client, forked)
 
     def fork(self, from_step: str, **options: Unpack[RetryOptions]) -> RunHandle:
-        """Begin again at a step under the present code, in a new run. This run may be live, and continues as it was.
+        """Start a new run at a step under the present code. This run may be live, and continues.
 
-        As `retry` with its options, but for the plan: the new run has that of the code here, or the one that was enqueued last where the
-        code is not here. The step is found by its name.
+        The new run has the plan of the code here, or without the code here the plan that was enqueued last.
 
         Args:
-            from_step: the name of a top-level step that this run came to, and that the present code has.
+            from_step: the name of a top-level step that this run reached, and that the present code has.
             options: those of `retry`.
 
         Raises:
-            RetryError: this is a child run, `CHILD_RUN`; or there is nothing to begin at: `UNKNOWN_STEP`, `STEP_NOT_BEGUN`, `CONTEXT_NOT_KEPT`.
-            PipelineError: the present code cannot be run.
-            IdempotencyConflict: the key is in use for other work.
+            RetryError: this is a child run (`CHILD_RUN`), or cannot start there: `UNKNOWN_STEP`, `STEP_NOT_BEGUN`, `CONTEXT_NOT_KEPT`.
+            PipelineError: the present code is invalid.
+            IdempotencyConflict: the key is in use for different work.
         """
         forked: Enqueued = self._client.perform(retry.fork(self._client.settings, self.id, from_step, options))
         return RunHandle(self._client, forked)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from flujo_client.address import new_run_id
+from flujo_client.api.context_fields import record_context_fields
 from flujo_client.api.hold import hold
 from flujo_client.api.step_options import options_of_attempts
 from flujo_client.config.run_settings import RunSettings
@@ -125,6 +126,7 @@ def enqueue(
     new = new_run_of(settings, found, value, options, run_id=options.get("run_id"))
     if connection is None:
         yield PingBroker()
+    yield from record_context_fields(settings, found.context_model, connection)
     recorded = yield from record_or_find(requests.record, new, connection)
     if connection is None:
         yield from publish_new(recorded.unpublished)
@@ -185,7 +187,7 @@ def new_run_of(
         context=options.get("context"),
         context_model=found.context_model,
         idempotency_key=options.get("idempotency_key"),
-        queue=options.get("queue"),
+        queue=options.get("queue") or settings.worker.attempts_queue,
         priority=options.get("priority"),
         tenant=tenant,
         deadline=None if deadline_s is None else time.time() + deadline_s,

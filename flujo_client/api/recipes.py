@@ -23,14 +23,14 @@ async def run_agentic_loop_pipeline(
     """Run an agentic loop's pipeline to its end, or to its next question to a person.
 
     Args:
-        pipeline: as `make_agentic_loop_pipeline` makes it, where workers find it; or its reference.
+        pipeline: a pipeline of `make_agentic_loop_pipeline` in a module, or its reference.
         initial_prompt: the goal.
-        resume_from: a run that waits for a person, or its id: it continues, and `initial_prompt` does not count.
+        resume_from: the result or id of a run that waits for a person, to continue instead; `initial_prompt` is ignored.
         human_input: the answer to its question.
-        options: further ones of `Flujo`.
+        options: further options of `Flujo`.
 
     Raises:
-        ResumeError: the run has no question open, or the answer does not fit; or no run is named that it is for.
+        ResumeError: the run has no open question, the answer does not fit, or `resume_from` is missing.
     """
     if resume_from is None and human_input is not None:
         raise ResumeError("human_input needs the run that asked for it", suggestion="pass that run as `resume_from`")
@@ -41,16 +41,16 @@ async def run_agentic_loop_pipeline(
 
 
 async def run_default_pipeline(pipeline: str | Pipeline | Step, task: Any, **options: Any) -> Candidate:
-    """Run a default pipeline for a task, and give its last solution, whether it has passed or not.
+    """Run a default pipeline for a task, and return its last solution, whether it has passed or not.
 
     Args:
-        pipeline: as `make_default_pipeline` makes it, where workers find it; or its reference.
-        task: what is to be done.
-        options: further ones of `Flujo`.
+        pipeline: a pipeline of `make_default_pipeline` in a module, or its reference.
+        task: the task.
+        options: further options of `Flujo`.
 
     Raises:
         RunEnded: an agent failed permanently, or something else ended the run.
-        PausedException: an agent asks a person; `Flujo(…).resume_async` answers, and continues.
+        PausedException: an agent asks a person; `Flujo(…).resume_async` answers and continues.
     """
     async with Flujo(pipeline, **options) as runner:
         result = await runner.run_async(task)

@@ -35,31 +35,29 @@ if TYPE_CHECKING:
 
 
 class Flujo(Generic[OutputT, ContextT]):
-    """Runs one pipeline: enqueues it, and waits for its result. Generic in its output and its context, as its pipeline is.
+    """Enqueue one pipeline and wait for its result.
 
-    It connects when first used. With embedded services and no worker running, it starts one worker process and stops it in `close`.
-    A context manager, with `with` and `async with`.
+    It connects on first use. With embedded services and no worker, it starts a worker process, until `close`. Use it in `with` or
+    `async with`.
 
     Args:
         pipeline: the pipeline; or None with `registry` and `pipeline_name`.
-        context_model: the model of the runs' context, where the pipeline names none.
+        context_model: the model of the context, if the pipeline has none.
         initial_context_data: context data that every run starts with.
-        resources: what the runs' attempts get instead of the pipeline's own `resources`: `"module:attribute"`, or the object that is
-            there, for workers find both by name.
-        hooks: what workers call with what happens to the runs, after the pipeline's own `hooks`: functions at the top of a module, or
-            `"module:attribute"`, for workers find them by name.
-        registry: where to find the pipeline by name.
-        pipeline_name: its name there; without a registry, the name that the pipeline must have.
-        pipeline_version: its version there, or "latest"; without a registry, the version that the pipeline must have.
+        resources: replaces the pipeline's `resources`: `"module:attribute"`, or the object with that name.
+        hooks: called after the pipeline's own `hooks`: module-level functions, or `"module:attribute"`.
+        registry: a registry of pipelines.
+        pipeline_name: the name in the registry; without a registry, the name that the pipeline must have.
+        pipeline_version: the version in the registry, or "latest"; without a registry, the version that the pipeline must have.
         pipeline_id: stored in the runs' metadata, for `list_runs(metadata={"pipeline_id": …})`.
-        usage_limits: what each run may spend with all its child runs.
+        usage_limits: what each run and its child runs may spend.
         state_backend: the URL of the Postgres that holds the runs, instead of the project's `database_url`.
         settings: as for FlujoClient.
-        original: further options of the original, with their default values only.
+        original: further options of the original project, with their default values only.
 
     Raises:
-        PipelineError: workers could not find the resources, a hook, or the pipeline that is to have them.
-        ConfigurationError: there is no such pipeline, or an option would have no effect; the message suggests a fix.
+        PipelineError: workers could not find the resources, a hook, or their pipeline.
+        ConfigurationError: there is no such pipeline, or an option would have no effect.
     """
 
     def __init__(  # noqa: PLR0913 - the original's options
@@ -146,11 +144,11 @@ class Flujo(Generic[OutputT, ContextT]):
         return step
 
     async def resume_async(self, paused_result: PipelineResult | str, human_input: Any = None) -> PipelineResult:
-        """Go on with a run that this or another process started: wait for its end, or its next question, and give the result.
+        """Continue a run that any process started: wait for its end or its next question, and return the result.
 
         Args:
-            paused_result: the run's id, or what was read of it before.
-            human_input: the answer to the run's open question; without one, the run is only waited for.
+            paused_result: the run's id, or an earlier result of it.
+            human_input: the answer to the run's open question; without one, only wait.
 
         Raises:
             ResumeError: an answer is given and the run has no question open, or it does not fit.
@@ -172,15 +170,15 @@ class Flujo(Generic[OutputT, ContextT]):
         initial_context_data: Mapping[str, Any] | None = None,
         timeout: float | None = None,
     ) -> PipelineResult[OutputT, ContextT]:
-        """Enqueue, wait for the end or for a question to a person, and give the result, whatever it is.
+        """Enqueue, wait for the end or for a question to a person, and return the result.
 
-        With a question open its `run_status` is `paused` and its `signals` hold the question; `resume_async` answers and continues.
+        With an open question, `run_status` is `paused` and `signals` has the question; `resume_async` answers it.
 
         Args:
             value: the first step's input.
-            run_id: an id of your own; the same id again waits for the same run, or reads its result.
-            initial_context_data: context data of this run, over that of the facade.
-            timeout: seconds to wait; raises WaitTimedOut after them.
+            run_id: an id of your own; the same id again waits for that run, or reads its result.
+            initial_context_data: context data of this run, which overrides the facade's.
+            timeout: seconds to wait before WaitTimedOut is raised.
         """
         run = self.start(value, run_id=run_id, initial_context_data=initial_context_data)
         result: PipelineResult[OutputT, ContextT] = self.client.perform(
@@ -226,9 +224,9 @@ class Flujo(Generic[OutputT, ContextT]):
     async def run_stream(
         self, value: Any = None, *, run_id: str | None = None, initial_context_data: Mapping[str, Any] | None = None
     ) -> AsyncIterator[StepOutcome | PipelineResult]:
-        """Yield each step's outcome as it ends, how the run turned (`PipelineResult.signals`) and its result last.
+        """Yield each top-level step's outcome as it ends, then the result's `signals`, then the result.
 
-        A container is one step, with its children inside. The stream ends at a question to a person, with a `Paused` for each.
+        A container is one step. The stream ends at a question to a person, with a `Paused` for each.
         """
         run, seen = await self._start_async(value, run_id, initial_context_data), 0
         async with AsyncFlujoClient(self.client.settings) as client:
@@ -245,7 +243,7 @@ class Flujo(Generic[OutputT, ContextT]):
     async def run_with_events(
         self, value: Any = None, *, run_id: str | None = None, initial_context_data: Mapping[str, Any] | None = None
     ) -> AsyncIterator[EventRecord | PipelineResult]:
-        """Yield each event of the run as it happens, and its result last; both end at a question to a person."""
+        """Yield the run's events as they happen, then its result, at the end or at a question to a person."""
         run, after = await self._start_async(value, run_id, initial_context_data), None
         async with AsyncFlujoClient(self.client.settings) as client:
             while True:

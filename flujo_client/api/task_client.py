@@ -14,7 +14,7 @@ from flujo_client.contract.results import PipelineResult
 
 
 class TaskClient:
-    """The original's operations on other people's runs, as a thin layer over AsyncFlujoClient."""
+    """The task operations of the original project, over AsyncFlujoClient."""
 
     def __init__(self, settings: Settings | None = None) -> None:
         self._client = AsyncFlujoClient(settings)

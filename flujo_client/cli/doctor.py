@@ -35,7 +35,7 @@ COLOURS = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "red"}
 @click.command("doctor")
 @click.option("--timeout", type=Real(min=0.1, max=LONGEST_S), default=5.0, show_default=True, metavar="SECONDS")
 @click.option("--fail-on-warn", is_flag=True, help="Exit with 1 on warnings as well.")
-@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 @click.pass_context
 def command(ctx: click.Context, *, timeout: float, fail_on_warn: bool, as_json: bool) -> None:
     """Find what will not work or not be durable here, with the line to change. Exits with 1 on errors."""

@@ -42,7 +42,7 @@ def command() -> None:
 @click.option("--pipeline", metavar="NAME", help="Only runs of this pipeline: its name or its reference.")
 @click.option("--parent", metavar="RUN", help="Only child runs of this run.")
 @click.option("--background", is_flag=True, help="Only runs of background steps, with the run that launched each.")
-@click.option("--deleted", is_flag=True, help="What stays of runs that retention deleted, those that ended last first.")
+@click.option("--deleted", is_flag=True, help="Only summaries of deleted runs, the last to end first.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
 @timeout_option
 @click.option("--json", "as_json", is_flag=True, help="Print a list of runs as JSON.")

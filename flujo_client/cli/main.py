@@ -37,6 +37,7 @@ _OPERATORS = {
     "beat": "Run the scheduler.",
     "migrate": "Bring the database schema up to date.",
     "demo": "See Flujo at work; needs no running services.",
+    "chaos": "Break services and workers at random, and check that nothing is lost or done twice.",
 }
 
 

@@ -58,7 +58,7 @@ def diff_run(*, run: str, fingerprint: str | None, as_json: bool) -> None:
         )
     elif old.fingerprint == new.fingerprint:
         say(
-            f"run {state.run} already uses the newest known plan, {new.fingerprint[:12]}, which leaves these differences out"
+            f"run {state.run} already uses the newest known plan, {new.fingerprint[:12]}, which does not cover these differences"
         )
     elif obstacles:
         say(

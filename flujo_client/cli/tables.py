@@ -236,7 +236,7 @@ def _parked_line(plan: Mapping[str, Any]) -> str:
     if not plan["is_pinned"]:
         return named + build
     if plan["change"] is None:
-        return f"{named}{build}: pinned, a worker of that build is up"
+        return f"{named}{build}: pinned, a worker with that code is up"
     return f"{named}{build}: pinned, no live worker is known to have that code\n→ {printable(plan['change'])}"
 
 

@@ -46,7 +46,7 @@ from flujo_client.errors import SettingsError
 @click.option("--fix-dry-run", is_flag=True, help="Show what --fix would write, and write nothing.")
 @click.option("--yes", is_flag=True, help="Let --fix write without asking.")
 @click.option("--list-rules", is_flag=True, help="List the rules, and validate nothing.")
-@click.option("--schema", "show_schema", is_flag=True, help="Print the blueprints' JSON Schema, for editors, instead.")
+@click.option("--schema", "show_schema", is_flag=True, help="Print the JSON Schema of blueprints, for editors.")
 @click.pass_context
 def command(  # noqa: PLR0913 - a parameter for each option
     context: click.Context,

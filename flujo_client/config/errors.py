@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 
 MAX_FINDINGS_SHOWN, LONGEST_NAME = 20, 80
+KEYRINGS = ("signing_keys", "value_keys")
+"""The settings that map the ids of keys to secrets."""
 _FOLLOWS = "default_factory_not_called"
 """What is found where a default is made of a value that is wrong itself."""
 _ALWAYS_SO = "leave it out: this is always the case here"
@@ -142,9 +144,9 @@ def _path(location: tuple[int | str, ...]) -> Key:
 
 
 def _shown(location: tuple[int | str, ...]) -> Key:
-    """Return the key to show. Inside the signing keys it may be a secret that was written instead of an id."""
+    """Return the key to show. Inside a keyring it may be a secret that was written instead of an id."""
     path = _path(location)
-    return path[:1] if path[:1] == ("signing_keys",) else path
+    return path[:1] if path[:1] and path[0] in KEYRINGS else path
 
 
 def _name(location: Key) -> str:

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 import pydantic
 from pydantic import BeforeValidator, Field, SecretStr, model_validator
 
-from flujo_client.config.errors import Origins, legacy_variable, nearest, settings_error
+from flujo_client.config.errors import KEYRINGS, Origins, legacy_variable, nearest, settings_error
 from flujo_client.config.models import (
     AdmissionSettings,
     Agents,
@@ -46,6 +46,7 @@ from flujo_client.config.models import (
     SizeLimits,
     TemplateSettings,
     Validation,
+    ValueKeys,
     Variable,
     Worker,
     listed,
@@ -86,10 +87,10 @@ def _revealed(url: SecretUrl[str] | None) -> str:
 
 
 class Settings(Section):
-    """Everything that can be set, frozen.
+    """All settings, frozen.
 
-    URLs and signing keys are of types that hide passwords and secrets wherever they are shown or dumped; `database()`,
-    `broker()`, `results()` and `keys()` give them whole. Made by `ConfigManager`, which turns what pydantic finds wrong into a `SettingsError`.
+    URLs and signing keys hide passwords and secrets when shown or dumped; `database()`, `broker()`, `results()` and `keys()` return them
+    whole. `ConfigManager` makes it, and turns pydantic's errors into a `SettingsError`.
     """
 
     mode: Literal["development", "production"] = "development"
@@ -103,6 +104,7 @@ class Settings(Section):
         default_factory=_imports_by_mode
     )
     signing_keys: SigningKeys = Field(default_factory=dict)
+    value_keys: ValueKeys = Field(default_factory=dict)
     failpoints: str = ""
     demo_model: str | None = None
     limits: SizeLimits = SizeLimits()
@@ -145,7 +147,11 @@ class Settings(Section):
 
     def keys(self) -> tuple[tuple[str, bytes], ...]:
         """Return the signing keys with their **secrets**: the first signs, all verify."""
-        return tuple((name, secret.get_secret_value().encode()) for name, secret in self.signing_keys.items())
+        return _pairs(self.signing_keys)
+
+    def encryption_keys(self) -> tuple[tuple[str, bytes], ...]:
+        """Return the keys of values with their **secrets**: the first encrypts, all decrypt."""
+        return _pairs(self.value_keys)
 
     def with_services(self, database_url: str, broker_url: str) -> Settings:
         """Return a copy that uses these services; a result backend of its own stays. Raises SettingsError."""
@@ -187,6 +193,10 @@ class Settings(Section):
             if self.cassettes != Cassettes():
                 raise ValueError('mode = "production" uses no cassettes: remove `cassettes.mode`')
         return self
+
+
+def _pairs(keys: Mapping[str, SecretStr]) -> tuple[tuple[str, bytes], ...]:
+    return tuple((name, secret.get_secret_value().encode()) for name, secret in keys.items())
 
 
 def _flat(tree: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -244,10 +254,9 @@ class Setting(NamedTuple):
 
 
 class ConfigManager:
-    """The reader of `flujo.toml` and the environment: built-in < file < environment.
+    """Read the settings: the environment overrides `flujo.toml`, which overrides the defaults.
 
-    The file is `path`, else what `FLUJO_CONFIG_PATH` names, else the nearest `flujo.toml` from the working directory
-    upwards, else none.
+    The file is `path`, else the one in `FLUJO_CONFIG_PATH`, else the nearest `flujo.toml` from the working directory upwards.
     """
 
     def __init__(self, path: Path | None = None, *, environ: Mapping[str, str] | None = None) -> None:
@@ -264,7 +273,7 @@ class ConfigManager:
         return [
             Setting(
                 name,
-                dict.fromkeys(value, "***") if name == "signing_keys" else value,
+                dict.fromkeys(value, "***") if name in KEYRINGS else value,
                 sources.get(name, "built-in"),
                 origins.of(tuple(name.split("."))) if name in sources else None,
             )

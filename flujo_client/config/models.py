@@ -26,6 +26,7 @@ from flujo_client.contract.plan import OnChange
 from flujo_client.redact import mask_url
 
 MIN_KEY_BYTES = 16
+MIN_VALUE_KEY_BYTES = 32
 
 
 def service_url(*schemes: str) -> AfterValidator:
@@ -62,11 +63,14 @@ def _keys(value: Any) -> Any:
     return keys
 
 
-def _signing_key(secret: SecretStr) -> SecretStr:
-    text = secret.get_secret_value()
-    if len(text.encode()) < MIN_KEY_BYTES or "," in text or text.strip() != text:
-        raise ValueError(f"a secret must have at least {MIN_KEY_BYTES} bytes, no comma and no space around it")
-    return secret
+def _secret(shortest: int) -> AfterValidator:
+    def check(secret: SecretStr) -> SecretStr:
+        text = secret.get_secret_value()
+        if len(text.encode()) < shortest or "," in text or text.strip() != text:
+            raise ValueError(f"a secret must have at least {shortest} bytes, no comma and no space around it")
+        return secret
+
+    return AfterValidator(check)
 
 
 Text = TypeVar("Text")
@@ -120,10 +124,8 @@ RedisUrl = SecretUrl[
 TemplateFilter = Literal["upper", "lower", "default", "length", "tojson", "join"]
 ModulePrefix = Annotated[str, AfterValidator(_module_prefix)]
 KeyId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
-SigningKeys = Annotated[
-    dict[KeyId, Annotated[SecretStr, AfterValidator(_signing_key)]],
-    BeforeValidator(_keys),
-]
+SigningKeys = Annotated[dict[KeyId, Annotated[SecretStr, _secret(MIN_KEY_BYTES)]], BeforeValidator(_keys)]
+ValueKeys = Annotated[dict[KeyId, Annotated[SecretStr, _secret(MIN_VALUE_KEY_BYTES)]], BeforeValidator(_keys)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 QueueName = Annotated[str, Field(pattern=r"^[\w.:-]+$", max_length=120)]

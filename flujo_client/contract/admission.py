@@ -58,17 +58,17 @@ class Gate:
 
 @dataclass(frozen=True, slots=True)
 class RunLimit:
-    """How many runs with the same key may be under way at once.
+    """A limit on the runs with the same key that are under way at once.
 
     Args:
         key: a name, or a template over `input` and `tenant`: `crm:{{ input.account }}`.
-        most: that many runs; at least 1.
+        most: the number of runs; at least 1.
         scope: which runs share the key: those of the whole project, of one pipeline, or of one tenant.
-        on_full: what happens to another run: it waits (`queue`), it is refused with AdmissionRefused (`drop`), or the oldest run under
-            the key is cancelled and the new one begins when that has ended (`cancel_oldest`).
+        on_full: what happens to further runs: `queue` lets them wait, `drop` raises AdmissionRefused, `cancel_oldest` cancels the oldest
+            run under the key and begins the new one when that has ended.
 
     Raises:
-        ConfigurationError: an argument is not what it should be.
+        ConfigurationError: an argument is invalid.
     """
 
     key: str
@@ -85,16 +85,16 @@ class RunLimit:
 
 @dataclass(frozen=True, slots=True)
 class Throttle:
-    """How many runs with the same key may begin in a period.
+    """A limit on the runs with the same key that begin in a period.
 
     Args:
-        most: that many runs; at least 1.
+        most: the number of runs; at least 1.
         period_s: seconds, from each run's admission.
-        key: as a `RunLimit`'s; all runs of the pipeline share the empty one.
-        on_full: another run waits (`queue`), or is refused with AdmissionRefused (`drop`).
+        key: as for `RunLimit`; all runs of the pipeline share the empty one.
+        on_full: `queue` lets further runs wait, `drop` raises AdmissionRefused.
 
     Raises:
-        ConfigurationError: an argument is not what it should be.
+        ConfigurationError: an argument is invalid.
     """
 
     most: int

@@ -22,16 +22,16 @@ class Approval:
     """A question to a person.
 
     Attributes:
-        key: of the attempt that waits for the answer: what an answer is bound to.
+        key: the key of the attempt that waits for the answer.
         message: the question.
-        schema: what an answer has to be, as a JSON Schema; None: anything.
-        expires_at: when it is closed; None: it stays open.
-        actor: whom it is for, if it was escalated.
-        refused: why the answer before this was refused.
+        schema: the JSON Schema of answers; None for any answer.
+        expires_at: when it closes; None if it stays open.
+        actor: who is asked, if it was escalated.
+        refused: why the previous answer was rejected.
         state: open, answered, expired, or closed with its run.
-        run_status: of the run it belongs to.
-        answered_by, note, answered_at: the answer's, if there is one.
-        token: to answer it from a link; None where the client has no signing key.
+        run_status: the status of its run.
+        answered_by, note, answered_at: who answered, why and when.
+        token: answers it from a link; None without a signing key.
     """
 
     run_id: str

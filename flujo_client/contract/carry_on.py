@@ -67,7 +67,12 @@ def _forbids(difference: Difference, where: Whereabouts, new: Plan) -> tuple[str
     if difference.effect == "option":
         return None
     if not difference.step:
-        return ("context model", "and the run has a context") if difference.aspect == "context_model" else None
+        models = where.plan.context_model, new.context_model
+        if (
+            difference.aspect == "context_model" and None in models
+        ):  # whether a context fits another model is seen when it is read
+            return "context model", "and only one of the two plans has a context"
+        return None
     for body, _ in difference.around[1:]:
         container = body.rpartition("/")[0]
         if container in where.open_containers and _kind_of(new, container) == kinds.CACHE.name:

@@ -18,7 +18,7 @@ class ChecklistItem(BaseModel):
 
 
 class Checklist(BaseModel):
-    """All that a solution has to have."""
+    """The requirements of a solution."""
 
     items: list[ChecklistItem]
 

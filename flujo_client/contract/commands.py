@@ -13,11 +13,11 @@ from flujo_client.sizes import MAX_QUESTION
 
 
 class RunAgentCommand(BaseModel):
-    """Have an agent of the registry do something.
+    """Run an agent of the registry.
 
     Attributes:
         agent_name: its name in the registry.
-        input_data: what it gets.
+        input_data: its input.
     """
 
     type: Literal["run_agent"] = "run_agent"
@@ -26,10 +26,10 @@ class RunAgentCommand(BaseModel):
 
 
 class AskHumanCommand(BaseModel):
-    """Ask a person; the run waits for the answer and holds no worker.
+    """Ask a person; the run waits for the answer without a worker.
 
     Attributes:
-        question: what the person reads.
+        question: the question.
     """
 
     type: Literal["ask_human"] = "ask_human"
@@ -59,10 +59,10 @@ class ExecutedCommandLog(BaseModel):
 
     Attributes:
         turn: counted from 1.
-        command: the planner's.
-        result: of the command: the agent's output, the person's answer, the final answer; for an agent that there is not, or that
-            failed, a mapping with `error`.
-        loop: the loop's address, which no other loop of the run has.
+        command: the planner's command.
+        result: its result: the agent's output, the person's answer, the final answer; for an agent that is unknown or failed, a mapping
+            with `error`.
+        loop: the loop's address, unique in the run.
     """
 
     turn: int

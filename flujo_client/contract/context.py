@@ -18,7 +18,7 @@ TASK_FIELDS = ("is_background_task", "task_id", "parent_run_id", "background_err
 
 
 class ContextState(Enum):
-    """How far a context's run has come."""
+    """The status of a context's run."""
 
     RUNNING = "running"
     PAUSED = "paused"
@@ -41,7 +41,7 @@ class HumanInteraction(BaseModel):
 
 
 class ConversationTurn(BaseModel):
-    """One message, of the `assistant` or of the `user`; `step` is the one whose output it is, None for a person's."""
+    """A message of the `assistant` or the `user`; `step` is the step whose output it is, None for a person's."""
 
     role: Literal["user", "assistant"]
     content: str
@@ -51,13 +51,11 @@ class ConversationTurn(BaseModel):
 class PipelineContext(BaseModel):
     """The context used when a run is given context data and its pipeline names no model of its own.
 
-    Unknown fields are retained; assignment is validated. `step_outputs` holds every successful step's output by the step's name;
-    `import_artifacts` what an import is given under its key; a state machine writes `current_state` and goes where `next_state`
-    says; `scratchpad` is yours. `hitl_history` holds what people were asked and what they answered, `conversation_history` the same as
-    turns; while a question is open, `status` is paused and `pause_message` holds its text. `command_log` holds the turns of agentic
-    loops. In a run in the background
-    `is_background_task`, `task_id` (its id) and `parent_run_id` say so; `background_error` and `background_error_category` give why it failed, and
-    when it is started again, why it had.
+    Unknown fields are retained; assignment is validated. `step_outputs` has every successful step's output by name, `import_artifacts`
+    the inputs of nested pipelines. A state machine writes `current_state` and reads `next_state`. `scratchpad` is yours. `hitl_history`
+    has the questions to people and their answers, `conversation_history` the turns of conversations, `command_log` the turns of agentic
+    loops. While a question is open, `status` is paused and `pause_message` is its text. A background run has `is_background_task`,
+    `task_id` (its id) and `parent_run_id`, and the reason why it failed in `background_error` and `background_error_category`.
     """
 
     model_config = ConfigDict(extra="allow", validate_assignment=True)

@@ -15,7 +15,7 @@ class ParkedPlan:
         build: what workers that had the plan's code called it; None if none of them had a name for it.
         runs: how many they are.
         is_pinned: only code of that plan may continue them.
-        is_live: a worker of that build is alive.
+        is_live: a worker is alive that is of that build or has loaded the plan.
         reason: why one of them is parked.
     """
 

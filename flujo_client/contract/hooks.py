@@ -80,7 +80,7 @@ class PostStepPayload(StepPayload):
     """A step has succeeded, and is about to be merged.
 
     Attributes:
-        step_result: what its last attempt gave; `attempts` is that one's number, the rest is that attempt's own.
+        step_result: the result of its last attempt; `attempts` is that attempt's number.
     """
 
     event_name: Literal["post_step"] = "post_step"
@@ -88,7 +88,7 @@ class PostStepPayload(StepPayload):
 
 
 class OnStepFailurePayload(StepPayload):
-    """A step has failed permanently: no attempt follows.
+    """A step has failed permanently.
 
     Attributes:
         step_result: the result of its last attempt, with the reason as `feedback`.

@@ -12,13 +12,12 @@ LONGEST_NAME = 200
 
 
 class Limit(BaseModel):
-    """How many attempts of all steps that name this limit may run at once, in all workers together.
+    """A limit on the attempts of steps with this limit that run at once, in all workers together.
 
-    An attempt that finds no place waits in Postgres, without a worker, and is begun in the order in which it asked.
+    Further attempts wait in Postgres, without a worker, and begin in order.
 
     Args:
-        name: what the places are counted under. It may be a template over the step's input, the context and `tenant`:
-            `crm:{{ tenant }}` has its own places for each tenant.
+        name: the limit's name, or a template over the step's input, the context and `tenant`: `crm:{{ tenant }}` is a limit per tenant.
         at_once: how many attempts may run.
     """
 

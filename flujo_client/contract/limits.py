@@ -59,10 +59,10 @@ class UsageEstimate(_Amounts):
 
 
 class UsageGovernor:
-    """Judges results by limits.
+    """Check results against limits.
 
     Args:
-        limits: what may have been spent.
+        limits: what a run may spend.
     """
 
     def __init__(self, limits: UsageLimits) -> None:

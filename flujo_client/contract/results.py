@@ -144,9 +144,9 @@ _FACADE_STATUS = {"succeeded": "completed"}
 
 
 class PipelineResult(BaseModel, Generic[OutputT, ContextT]):
-    """The result of a run, generic in its output and context. A run that failed, was cancelled or expired has its partial history and context.
+    """The result of a run. A run that failed, was cancelled or expired has its partial history and context.
 
-    `pauses` are the questions a run waits for, those of its child runs too; it has none that is not paused.
+    `pauses` are the open questions of a paused run and its child runs.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
@@ -168,28 +168,28 @@ class PipelineResult(BaseModel, Generic[OutputT, ContextT]):
 
     @property
     def status(self) -> str:
-        """Return the run's status in the facade's words: `completed` for a run that succeeded."""
+        """Return the run's status, with `completed` for a run that succeeded."""
         return _FACADE_STATUS.get(self.run_status, self.run_status)
 
     @property
     def signals(self) -> list[StepOutcome]:
-        """Return how the run turned: a `Paused` for each open question, an `Aborted` if it was stopped; nothing for any other run."""
+        """Return a `Paused` for each open question, an `Aborted` if the run was stopped, nothing for any other run."""
         error = self.error or Failed()
         if self.run_status in ("cancelled", "expired") or error.code in _SIGNALS:
             return [Aborted(reason=error.message or self.run_status)]
         return [*self.pauses]
 
     def raise_for_status(self) -> Self:
-        """Return the result of a success, raise for everything else.
+        """Return the result of a successful run, and raise otherwise.
 
-        The error has the traceback of the user's code as a note, and the error itself as its cause where that was raised in this process.
+        The error has the traceback of the user's code as a note, and the original error as its cause if it was raised in this process.
 
         Raises:
-            PausedException: it waits for an answer from a person.
+            PausedException: the run waits for an answer from a person.
             PipelineAbortSignal, InfiniteFallbackError, InfiniteRedirectError: the run ended with it.
-            UsageLimitExceededError: a limit stopped it; the partial result is on the error.
+            UsageLimitExceededError: a limit stopped the run; has the partial result.
             PricingNotConfiguredError: costs are strict and a model has no price.
-            RunFailed, RunCancelled, RunExpired: how the run ended; the partial result is on the error.
+            RunFailed, RunCancelled, RunExpired: how the run ended; has the partial result.
         """
         if self.run_status == "paused":
             text = (
@@ -215,7 +215,7 @@ class PipelineResult(BaseModel, Generic[OutputT, ContextT]):
 
 
 class RefinementCheck(BaseModel):
-    """A critic's answer: whether the artifact is good enough, and what is to be better."""
+    """A critic's answer: whether the artifact is good enough, and what to improve."""
 
     is_complete: bool
     feedback: str | None = None

@@ -90,7 +90,7 @@ class Whereabouts:
     """
 
     def __init__(self, plan: Plan, state: RunState) -> None:
-        self.stances: dict[str, set[tuple[int, Stance]]] = {}
+        self.plan, self.stances = plan, dict[str, set[tuple[int, Stance]]]()
         self.open_containers: set[str] = set()
         asked = {each.address for each in state.open_attempts if each.kind == "resume"}
         busy = {

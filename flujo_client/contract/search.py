@@ -17,12 +17,12 @@ CHARACTERS_OF_A_TOKEN = 4
 
 
 class ProposerInput(BaseModel):
-    """What a proposer is given.
+    """The input of a proposer.
 
     Attributes:
         goal: what the search is for: the step's input.
-        path: the candidates that lead here, the first one first; empty at the beginning.
-        branching_factor: how many candidates are taken of its answer, at most.
+        path: the candidates that lead here, in order; empty at the beginning.
+        branching_factor: maximum candidates of its answer.
     """
 
     goal: Any = None
@@ -31,7 +31,7 @@ class ProposerInput(BaseModel):
 
 
 class EvaluatorInput(BaseModel):
-    """What an evaluator is given: the candidate, and the path that leads to it."""
+    """The input of an evaluator: a candidate, and the path that leads to it."""
 
     goal: Any = None
     path: list[Any] = []
@@ -62,12 +62,12 @@ class ScoredPath(BaseModel):
 
 
 class TreeSearchResult(ScoredPath):
-    """What a search found: the best path of all it visited, the first of several.
+    """The result of a search: the best path, or the first of several.
 
     Attributes:
-        goal_reached: whether its score is at the threshold or above.
-        visited: how many candidates were evaluated.
-        left_out: what was left out, and why: proposers that failed, candidates that could not be evaluated.
+        goal_reached: whether its score reaches the threshold.
+        visited: the number of evaluated candidates.
+        left_out: the proposer calls and candidates that failed, and why.
     """
 
     goal_reached: bool

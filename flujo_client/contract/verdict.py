@@ -18,15 +18,15 @@ def _score(known: dict[str, Any]) -> float:
 
 
 class ValidationResult(BaseModel):
-    """A validator's verdict. All of it is plain data, for it may be in a result.
+    """A validator's verdict, as plain data.
 
     Attributes:
-        score: how good the output is; 1.0 when not given, 0.0 for one that is not valid.
+        score: how good the output is; by default 1.0, or 0.0 if invalid.
         diff: what would have to change.
-        feedback: why, for the reader of the failure.
-        validator_name: shown in the result; the validator's own name when None.
-        metadata: JSON, yours.
-        cost_usd: what judging cost, in US dollars, where a model was asked; it is the attempt's.
+        feedback: the reason.
+        validator_name: the name in the result; the validator's own when None.
+        metadata: your own JSON.
+        cost_usd: what a model call in the validator cost, in US dollars; added to the attempt's.
         token_counts: likewise, in tokens.
     """
 
@@ -44,10 +44,10 @@ class PluginOutcome(BaseModel):
     """A plugin's verdict.
 
     Attributes:
-        redirect_to: an agent, or a reference to one, that is called with the step's input instead; the verdict's other fields then do not
-            count, except `feedback`, which that agent gets as `guidance`.
-        new_solution: takes the output's place.
-        cost_usd: what judging cost, in US dollars, where a model was asked; it is the attempt's.
+        redirect_to: an agent, or a reference to one, to call with the step's input instead. It gets `feedback` as `guidance`; the other
+            fields are ignored.
+        new_solution: replaces the output.
+        cost_usd: what a model call in the plugin cost, in US dollars; added to the attempt's.
         token_counts: likewise, in tokens.
     """
 

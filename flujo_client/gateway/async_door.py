@@ -30,6 +30,7 @@ from flujo_client.gateway.post import MARK_AFTER_S, PATIENCE_S, ClientPublisher,
 from flujo_client.gateway.requests import Request, mark_sent, statement
 from flujo_client.gateway.run_watch import watch_of
 from flujo_client.gateway.transaction import async_connection, flujo_tables_expected
+from flujo_client.transport.encryption import encrypt_values
 from flujo_client.transport.postgres import prepare_in_own_session_async
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class AsyncRunner:
     """Perform effects asynchronously."""
 
     def __init__(self, settings: Settings) -> None:
+        encrypt_values(settings)
         self._url, self._post = settings.database(), ClientPublisher(settings)
         self._options, self._prepares = connection_options(settings), settings.prepare_statements
         self._pool: Any = None

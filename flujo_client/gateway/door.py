@@ -36,6 +36,7 @@ from flujo_client.gateway.post import Ages, ClientPublisher, MarkThread
 from flujo_client.gateway.requests import Request, SchemaVersion, mark_sent, schema_version, statement
 from flujo_client.gateway.run_watch import watch_of
 from flujo_client.gateway.transaction import flujo_tables_expected, sync_connection
+from flujo_client.transport.encryption import encrypt_values
 from flujo_client.transport.postgres import fate, options, prepare_in_own_session, unreachable
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
-SCHEMA = 35
+SCHEMA = 36
 """The schema this code reads and writes: the number of the newest migration that does not wait for the end of older workers."""
 
 VERSION = Query(schema_version())
@@ -64,6 +65,7 @@ class SyncRunner:
     def __init__(self, settings: Settings) -> None:
         from psycopg_pool import ConnectionPool
 
+        encrypt_values(settings)
         self._url, self._post, self._is_checked = settings.database(), ClientPublisher(settings), False
         self._marks = MarkThread(self._mark)
         kwargs = connection_options(settings)

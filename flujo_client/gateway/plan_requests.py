@@ -10,9 +10,14 @@ from flujo_client.contract.plan import Plan
 from flujo_client.contract.run_state import RunState
 from flujo_client.errors import ClientError
 from flujo_client.gateway.requests import Request, only
+from flujo_client.pipeline.context_fields import fields_digest, fields_of_model
+from flujo_client.pipeline.pipeline import model_name
+from flujo_client.serial import stored
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from pydantic import BaseModel
 
     from flujo_client.contract.plan import OnChange
 
@@ -67,3 +72,10 @@ def _only_plan(rows: Sequence[dict[str, Any]], fingerprint: str) -> StoredPlan:
             suggestion="`flujo lens show RUN --verbose` shows the fingerprint of a run, and `flujo runs diff RUN` the newest one of its pipeline",
         )
     return StoredPlan(rows[0]["reference"], Plan.from_tree(rows[0]["plan"]))
+
+
+def record_context_fields(model: type[BaseModel]) -> Request[None]:
+    """Record the fields that a context model has here."""
+    fields = fields_of_model(model)
+    parameters = {"model": model_name(model), "digest": fields_digest(fields), "fields": stored(fields, path="fields")}
+    return Request("record_context_fields", parameters, lambda _: None)

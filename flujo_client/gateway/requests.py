@@ -36,7 +36,7 @@ from flujo_client.contract.records import (
     read_status,
 )
 from flujo_client.errors import ClientError, RunNotFound
-from flujo_client.serial import Manifest, Packed, storable_text, stored
+from flujo_client.serial import Manifest, Packed, dumps, storable_text, stored
 
 if TYPE_CHECKING:
     from flujo_client.pipeline.fork import NewFork
@@ -462,7 +462,7 @@ def bind_pipeline(new: NewRun | NewFork) -> dict[str, Any]:
         "fingerprint": new.first.ticket.fingerprint,
         "name": new.plan.name,
         "version": new.plan.version,
-        "plan": stored(new.plan.to_tree(), path="plan"),
+        "plan": dumps(new.plan.to_tree()).decode(),  # `compile_plan` has checked it
         "hooked": bool(new.plan.hooks),
     }
 

@@ -36,23 +36,22 @@ FAILURES = ("abort", TELL)
 @aliases(planner_agent="planner", agent_registry="registry", max_iterations="max_loops")
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AgenticLoopStep(LoopStep):
-    """Let a planner have agents work and people answer, one command a turn, until it finishes.
+    """Let a planner run agents and ask people, one command per turn, until it finishes.
 
     The planner gets a mapping of `goal` (the loop's input), `agents` (their names), `turn`, `max_turns` and `command_log`: the turns so
-    far, each with `turn`, `command` and `result`. It answers with an `AgentCommand`; anything else fails the attempt, which is retried
-    with the reason. Every turn is written into the context's `command_log`. The output is the final answer; at `max_loops` without
-    one it is the last result, as for any loop.
+    far, each with `turn`, `command` and `result`. It returns an `AgentCommand`; anything else fails the attempt, which is retried with
+    the reason. Turns are appended to the context's `command_log`. The output is the final answer, or at `max_loops` the last result.
 
     Args:
-        planner: an agent as a step's, or a plain step; `planner_agent` too.
-        registry: what the planner may have run, by name: agents, steps or pipelines; `agent_registry` too. The names `ask_human`,
-            `finish` and `unknown_agent` are taken.
-        max_loops: turns at most; `max_iterations` too.
-        on_agent_failure: what follows when an agent has failed permanently: `abort`, the loop fails; `tell`, the planner gets the error as the
-            turn's result.
-        ask_expires_s: seconds that a person has to answer; after them the planner gets an error instead. Forever when None.
-        fails_at_max: make reaching `max_loops` a failure.
-        loop_output_mapper: `(final_answer, context)`, gives the loop's output.
+        planner: an agent, as for a step, or a plain step; alias `planner_agent`.
+        registry: what the planner may run, by name: agents, steps or pipelines; alias `agent_registry`. `ask_human`, `finish` and
+            `unknown_agent` are reserved.
+        max_loops: maximum turns; alias `max_iterations`.
+        on_agent_failure: when an agent has failed permanently: `abort` fails the loop, `tell` passes the error to the planner as the turn's
+            result.
+        ask_expires_s: seconds to wait for a human answer; then the planner gets an error. Forever when None.
+        fails_at_max: fail when `max_loops` is reached.
+        loop_output_mapper: `(final_answer, context)`, returns the loop's output.
     """
 
     planner: Any
@@ -116,12 +115,12 @@ def make_agentic_loop_pipeline(
     """Make a pipeline of one agentic loop; its input is the goal.
 
     Args:
-        planner_agent: what decides the next command.
-        agent_registry: what it may have run, by name.
-        max_loops: turns at most.
-        name: the loop's, and what runs are listed under.
-        context_model: the model of the runs' context, with a field `command_log`.
-        options: further ones of `AgenticLoopStep`.
+        planner_agent: chooses the next command.
+        agent_registry: what the planner may run, by name.
+        max_loops: maximum turns.
+        name: the name of the loop and of its runs.
+        context_model: the model of the context, with a field `command_log`.
+        options: further options of `AgenticLoopStep`.
     """
     loop = AgenticLoopStep(name, planner=planner_agent, registry=agent_registry, max_loops=max_loops, **options)
     return Pipeline([loop], name=name, context_model=context_model)

@@ -37,11 +37,11 @@ class CacheBackend(Protocol):
 
 
 class InMemoryCache:
-    """A backend in this process: the entries used last, and none that is too old.
+    """A cache backend in this process, which evicts expired and least recently used entries.
 
     Args:
-        max_entries: how many are stored.
-        clock: seconds that only grow.
+        max_entries: the number of entries.
+        clock: a monotonic clock, in seconds.
     """
 
     def __init__(self, max_entries: int = MOST_ENTRIES, *, clock: Callable[[], float] = time.monotonic) -> None:

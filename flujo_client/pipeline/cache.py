@@ -24,15 +24,15 @@ SINGLE_FLIGHT_S = 60.0
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CacheStep(Container):
-    """Store a step's output, and return it again instead of running the step.
+    """Store a step's result, and use it again instead of running the step.
 
     Args:
-        name: the wrapped step's when empty.
-        wrapped_step: any step, containers too, but for one that asks a person.
-        cache_backend: where results are stored: a `CacheBackend`, or a reference to one. The workers' Redis when None.
-        ttl_s: seconds a result is stored; 0 means forever.
-        single_flight_s: seconds that equal calls wait for the one that runs the step, and twice as long if that one fails or dies;
-            0 lets all of them run it. It should be longer than the step takes.
+        name: the name; the wrapped step's when empty.
+        wrapped_step: any step or container that does not ask a person.
+        cache_backend: where results are stored: a `CacheBackend`, or a reference to one; the workers' Redis when None.
+        ttl_s: seconds a result is valid; 0 is forever.
+        single_flight_s: seconds that equal calls wait for the one that runs the step, and as long again if that one fails or dies; with
+            0 all run it. It should be longer than the step takes.
     """
 
     spec = kinds.CACHE

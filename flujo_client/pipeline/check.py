@@ -124,7 +124,7 @@ class _Reading:
         yield from map(PipelineFinding, self._findings_beside_steps(pipeline))
         yield from self._sequence(pipeline, _CheckLocation("", place, (_Above(pipeline, pipeline.name or "pipeline"),)))
         if self._steps > MAX_STEPS:
-            yield PipelineFinding(f"it has more than {MAX_STEPS:,} steps, those inside containers counted each time")
+            yield PipelineFinding(f"it has more than {MAX_STEPS:,} steps, counting a body each time it is used")
 
     def _findings_beside_steps(self, body: Body) -> Iterator[str]:
         """Find what is wrong with a pipeline apart from its steps."""

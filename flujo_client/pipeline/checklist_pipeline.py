@@ -30,20 +30,20 @@ def make_default_pipeline(
     *,
     name: str = "default",
 ) -> Pipeline:
-    """Make a pipeline that solves a task and checks the solution, until it passes or `max_iters` of them were made.
+    """Make a pipeline that solves a task and checks the solution, until one passes or `max_iters` were made.
 
-    Its output is the last solution as a `Candidate`, whether it has passed or not, as `checklist.is_passed` shows. Each agent's call
-    is a step's: retried, charged and traced like any other. An answer that cannot be read is a failed attempt, and the next gets the reason.
+    Its output is the last solution as a `Candidate`; `checklist.is_passed` shows whether it passed. Each agent's call is a step: retried,
+    charged and traced. An invalid answer fails the attempt, and the next one gets the reason.
 
     Args:
-        review_agent: gets the task, and answers a `Checklist` of what a solution has to have.
+        review_agent: gets the task, and returns a `Checklist` for the solution.
         solution_agent: gets `task` and `checklist`, and after a solution that did not pass `solution`, `failed` and `reflection`;
-            answers a solution.
-        validator_agent: gets `task`, `solution` and `checklist`, and answers that with `passed` and `feedback` for every item.
-        reflection_agent: gets what the solution agent gets after a solution that did not pass, and answers advice to it.
-        max_retries: further attempts of each step after one that failed; as agents and steps say by default when None.
-        max_iters: solutions made at most.
-        name: what runs are listed under.
+            returns a solution.
+        validator_agent: gets `task`, `solution` and `checklist`, and returns the checklist with `passed` and `feedback` for every item.
+        reflection_agent: gets the same as the solution agent after a solution that did not pass, and returns advice for it.
+        max_retries: attempts of each step after the first; the defaults of agents and steps when None.
+        max_iters: maximum solutions.
+        name: the name of the runs.
     """
     config = StepConfig() if max_retries is None else StepConfig(max_retries=max_retries)
     solution = Step.solution(solution_agent, config=config, processors=_reading(to_solve, as_text), sink_to="solution")

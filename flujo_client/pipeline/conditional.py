@@ -19,15 +19,14 @@ DEFAULT = "default"
 @aliases(condition="condition_callable")
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ConditionalStep(Container):
-    """Run the branch that a condition's answer names. All functions may be async.
+    """Run the branch whose key a condition returns. All functions can be async.
 
     Args:
-        condition_callable: `(output, context) -> key`; `condition` too.
-        branches: what may run, by a str, bool or int. See `resolve_key`.
-        default_branch_pipeline: what runs when no branch has the key; without one, that is a failure.
-        branch_input_mapper: `(input, context)`, gives the branch's input.
-        branch_output_mapper: `(output, key, context)`, gives the output. It receives the conditional's own input as `original_input`
-            if it has a parameter of that name.
+        condition_callable: `(output, context) -> key`; alias `condition`.
+        branches: what can run, by a str, bool or int. See `resolve_key`.
+        default_branch_pipeline: runs when no branch has the key; without it the step fails.
+        branch_input_mapper: `(input, context)`, returns the branch's input.
+        branch_output_mapper: `(output, key, context)`, returns the output. A parameter `original_input` gets the conditional's input.
     """
 
     spec = kinds.CONDITIONAL

@@ -52,11 +52,11 @@ class HistoryManagement(BaseModel):
     """How much of its conversation a loop's agents get.
 
     Attributes:
-        strategy: `truncate_tokens` leaves out the oldest turns until the rest fits; `truncate_turns` gives the newest `max_turns` at most;
-            `summarize` gives the beginnings of the older turns as one, before the newest as they are. No model is called for that.
-        max_tokens: what is given at most, under every strategy, at 4 bytes of text a token; a turn that alone is more is cut.
-        max_turns: turns that `truncate_turns` gives at most.
-        summarize_ratio: the part of `max_tokens` that the summary may take.
+        strategy: `truncate_tokens` drops the oldest turns until the rest fits; `truncate_turns` passes the newest `max_turns`; `summarize`
+            joins the beginnings of the older turns into one, without a model, before the newest turns.
+        max_tokens: the limit under every strategy, at 4 bytes of text per token; a single turn above it is cut.
+        max_turns: the limit of `truncate_turns`.
+        summarize_ratio: the share of `max_tokens` for the summary.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)

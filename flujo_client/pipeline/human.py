@@ -35,14 +35,14 @@ class HumanInTheLoopStep(Container):
     """Ask a person, and continue with the answer as output.
 
     Args:
-        message_for_user: the question: a text, or a callable of the step's input and the context that gives one; it is called when the
-            run comes here. Without one, a message that names the step. `message` too. An empty one fails the step.
-        input_schema: what answers have to be: a pydantic model or any other type, or a JSON Schema as a mapping.
+        message_for_user: the question: a text, or `(input, context) -> str`; alias `message`. It names the step when None. An empty
+            question fails the step.
+        input_schema: the answer's type: a pydantic model, another type, or a JSON Schema as a mapping; anything when None.
         sink_to: a dotted context path that receives the answer.
-        expires_s: seconds after which the question is closed; it stays open forever when None.
-        on_expiry: what follows then: `fail`, `default` (the answer is `default`), or `escalate` (the question is asked once more).
-        default: the answer of `default`.
-        escalate_to: whom the second question is for; a word of yours that `approvals` shows.
+        expires_s: seconds after which the question closes; never when None.
+        on_expiry: what happens then: `fail`, `default` (the answer is `default`), or `escalate` (ask once more).
+        default: the answer for `default`.
+        escalate_to: who gets the second question, in your own words, as `approvals` shows it.
     """
 
     spec = kinds.HUMAN

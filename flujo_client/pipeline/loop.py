@@ -23,27 +23,27 @@ from flujo_client.pipeline.pipeline import Body
 @aliases(body="loop_body_pipeline", max_iterations="max_loops")
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LoopStep(Container):
-    """Run a pipeline repeatedly, each time with the output of the time before.
+    """Repeat a pipeline, each time with the previous iteration's output.
 
-    All functions may be async. The output mapper is called once, whatever ended the loop.
+    All functions can be async. The output mapper is called once, whatever ended the loop.
 
     Args:
-        loop_body_pipeline: what one iteration runs; `body` too.
-        exit_condition_callable: `(last_output, context) -> bool`, asked after every iteration.
-        max_loops: iterations at most; `max_iterations` too.
-        initial_input_to_loop_body_mapper: `(input, context)`, gives the first iteration's input.
-        iteration_input_mapper: `(output, context, index)`, gives the next one's; `index` is 1 for the second. It receives the loop's
-            own input as `original_input` if it has a parameter of that name.
-        loop_output_mapper: `(last_output, context)`, gives the loop's output.
-        fails_at_max: make reaching `max_loops` a failure; a success otherwise.
-        conversation: record its messages as turns in the context's `conversation_history`, and give its agents the turns so far.
-        history_management: how much of it they get; a `HistoryManagement` with its defaults when None.
-        history_template: how they get it: a template that names `history`, a list of turns with `role` and `content`; one JSON object a
-            line without it. What it gives comes before an agent's input, or is the argument `history` of a function that takes one.
-        ai_turn_source: whose outputs are the assistant's turns: those of `all_agents`, of `named_steps`, or the `last` one that is no
-            user's in each iteration.
-        user_turn_sources: what are the user's turns: `hitl` for the answers of people, and names of steps for their outputs.
-        named_steps: the steps of `ai_turn_source="named_steps"`.
+        loop_body_pipeline: what one iteration runs; alias `body`.
+        exit_condition_callable: `(last_output, context) -> bool`, called after each iteration.
+        max_loops: maximum iterations; alias `max_iterations`.
+        initial_input_to_loop_body_mapper: `(input, context)`, returns the first iteration's input.
+        iteration_input_mapper: `(output, context, index)`, returns the next iteration's input; `index` is 1 for the second. A parameter
+            `original_input` gets the loop's input.
+        loop_output_mapper: `(last_output, context)`, returns the loop's output.
+        fails_at_max: fail when `max_loops` is reached; succeed otherwise.
+        conversation: store turns in the context's `conversation_history`, and pass them to the agents.
+        history_management: how much of the conversation agents get; the defaults of `HistoryManagement` when None.
+        history_template: how agents get the turns: a template of `history`, a list of turns with `role` and `content`; one JSON object
+            per line when None. The text is put before an agent's input, or passed to a function's parameter `history`.
+        ai_turn_source: the outputs that are the assistant's turns: those of `all_agents`, of `named_steps`, or the `last` one of each
+            iteration that is not a user's.
+        user_turn_sources: the user's turns: `hitl` for human answers, and names of steps for their outputs.
+        named_steps: the steps for `ai_turn_source="named_steps"`.
     """
 
     spec = kinds.LOOP

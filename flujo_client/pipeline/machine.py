@@ -23,13 +23,13 @@ NO_WAITING = ("failure", "pause")
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """What leads from one state to the next.
+    """A transition from one state to the next.
 
     Args:
         from_state: the state that ended, or `*` for any; `from` in a mapping.
-        to: the state that comes next.
-        on: how it ended: `success`, `failure` or `pause`.
-        when: `(output, context) -> bool`, sync or async; always when None.
+        to: the next state.
+        on: how the state ended: `success`, `failure` or `pause`.
+        when: `(output, context) -> bool`, sync or async; always true when None.
     """
 
     from_state: str
@@ -40,14 +40,14 @@ class Transition:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class StateMachineStep(Container):
-    """Run states one after the other, as transitions lead, until an end state has run.
+    """Run states one after the other until an end state.
 
     Args:
-        states: what each state runs, by its name.
-        start_state: the first.
-        end_states: what the machine ends with: a state that is run as the last, or a name that runs nothing.
-        transitions: in the order they are tried: `Transition`s, or mappings of `from`, `to`, `on` and `when`.
-        max_visits: states visited at most, over all.
+        states: what each state runs, by name.
+        start_state: the first state.
+        end_states: where the machine ends: a state, which runs last, or a name that runs nothing.
+        transitions: `Transition`s, or mappings of `from`, `to`, `on` and `when`; the first match is taken.
+        max_visits: maximum visits to states in all.
     """
 
     spec = kinds.MACHINE

@@ -17,15 +17,15 @@ from flujo_client.pipeline.pipeline import Body
 @aliases(body="pipeline_to_run", strategy="on_branch_failure")
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MapStep(FanOutStep):
-    """Run a pipeline once for each item; the output is the list of its outputs, in the items' order.
+    """Run a pipeline for each item; the output is the list of its outputs, in the items' order.
 
     Args:
-        pipeline_to_run: what is run with each item as its input; `body` too.
-        iterable_input: a dotted context path, where the items are.
-        parallel: run the items side by side, as branches that `merge_strategy`, `on_branch_failure` and `context_include_keys` are
-            about, as in a `ParallelStep`. `max_concurrency` implies it. Otherwise one comes after the other, on one context.
-        finalize: `(outputs, context)`, gives the map's output; asked once, when all items are done, with the list of their outputs and
-            the context that they leave. It receives the map's own input as `original_input` if it has a parameter of that name.
+        pipeline_to_run: runs with each item as its input; alias `body`.
+        iterable_input: the dotted context path of the items.
+        parallel: run the items in parallel, as branches with the `merge_strategy`, `on_branch_failure` and `context_include_keys` of a
+            `ParallelStep`. `max_concurrency` implies it. Otherwise items run one after the other, on one context.
+        finalize: `(outputs, context)`, returns the map's output; called once, after the last item. A parameter `original_input` gets the
+            map's input.
     """
 
     spec = kinds.MAP

@@ -25,21 +25,21 @@ class ImportStep(Container):
 
     Args:
         pipeline: what to run.
-        inherit_context: begin with this pipeline's context; otherwise with one of its own, made of the child's `context_model`, or a
-            `PipelineContext`. A run without any has none here either, unless the child has a model.
+        inherit_context: start with this pipeline's context; otherwise with a new one, of the child's `context_model` or a
+            `PipelineContext`. If this run has no context, the child has one only if it has a model.
         input_to: where the child's context gets the step's input, one of `INPUTS`.
-        input_scratchpad_key: the key under which `import_artifacts` gets it.
-        outputs: what this pipeline's context gets of the child's: all when None, nothing when empty, else (child path, own path)
-            pairs, or a mapping of them.
-        inherit_conversation: begin with this pipeline's conversation.
-        propagate_hitl: let questions to people inside the child pause this run. If not, a step that comes to one fails with its text
-            and the code `QUESTION_NOT_PROPAGATED`, and no person is asked.
-        on_failure: what a failed child means, one of `FAILURES`: `abort`, this step fails; `skip`, its output is its input;
-            `continue_with_default`, its output is `default`; `tell`, its output is a mapping of `error` to what went wrong.
-        default: the output of `continue_with_default`.
-        keeps_input: let the output be a `Refinement` of the step's input and the child's output.
-        own_run: run it as a run of its own, which this one waits for: with an id and a status, listed, cancelled and traced
-            apart. It has this run's deadline, queue, priority and tenant.
+        input_scratchpad_key: its key in `import_artifacts`.
+        outputs: what to copy from the child's context: everything when None, nothing when empty, else (child path, own path) pairs, or a
+            mapping of them.
+        inherit_conversation: start with this pipeline's conversation.
+        propagate_hitl: let questions inside the child pause this run. With False, a step that asks fails with the question's text and the
+            code `QUESTION_NOT_PROPAGATED`.
+        on_failure: when the child fails: `abort` fails this step; the others return: `skip` the step's input, `continue_with_default`
+            the `default`, `tell` a mapping of `error` to what went wrong.
+        default: the output for `continue_with_default`.
+        keeps_input: return a `Refinement` of the step's input and the child's output.
+        own_run: run it as a child run, which this run waits for: with its own id and status, listed, cancelled and traced apart, with
+            this run's deadline, queue, priority and tenant.
     """
 
     spec = kinds.NESTED

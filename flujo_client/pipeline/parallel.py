@@ -14,7 +14,7 @@ from flujo_client.pipeline.pipeline import Body
 
 
 class MergeStrategy(StrEnum):
-    """How the contexts of the branches that succeeded come together, in declared order."""
+    """How the contexts of the branches that succeeded are merged, in declared order."""
 
     NO_MERGE = "no_merge"
     OVERWRITE = "overwrite"
@@ -24,7 +24,7 @@ class MergeStrategy(StrEnum):
 
 
 class BranchFailureStrategy(StrEnum):
-    """What a failed branch means for the rest."""
+    """What happens when a branch fails."""
 
     PROPAGATE = "propagate"
     IGNORE = "ignore"
@@ -73,17 +73,17 @@ class FanOutStep(Container):
 @aliases(strategy="on_branch_failure")
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ParallelStep(FanOutStep):
-    """Run branches side by side, each on a copy of the context, and continue when all have ended. No branch is a success too.
+    """Run branches in parallel, each on a copy of the context, and continue when all have ended. Without branches, it succeeds.
 
     Args:
         branches: what to run, by name; a list is named by its indices.
-        merge_strategy: a `MergeStrategy`, its value, or `(context, branch_contexts) -> context`, or None for one changed in place.
-        on_branch_failure: a `BranchFailureStrategy` or its value; `strategy` too.
+        merge_strategy: a `MergeStrategy`, its value, or `(context, branch_contexts)`, which changes the context in place or returns one.
+        on_branch_failure: a `BranchFailureStrategy` or its value; alias `strategy`.
         context_include_keys: the context fields that branches get; all when None.
-        max_concurrency: branches at work at one time; all when None.
-        field_mapping: the context fields that a branch may change, by its name; a branch that is not named may change any.
-        ignore_branch_names: keep a branch's output out of the context field of the branch's name, which receives it otherwise.
-        reduce: makes the output of the branches' outputs by name: one of `REDUCERS`, or `(outputs) -> output`.
+        max_concurrency: branches that run at a time; all when None.
+        field_mapping: the context fields that a branch may change, by branch; other branches may change any.
+        ignore_branch_names: do not write a branch's output to the context field of its name.
+        reduce: makes one output from the branches' outputs: one of `REDUCERS`, or `(outputs) -> output`.
     """
 
     spec = kinds.PARALLEL

@@ -30,34 +30,34 @@ StepOutputT = TypeVar("StepOutputT")
 
 @dataclass(frozen=True, eq=False)
 class Pipeline(BriefRepr, Generic[OutputT, ContextT]):
-    """Steps to run one after the other, each with the output of the one before.
+    """Steps that run one after the other, each with the previous one's output.
 
-    Type checkers know it by its output and its context: `Pipeline[Summary, MyContext]`. The context is that of `context_model`; the output is
-    known of `from_step` and of `a >> b`, and otherwise what you annotate.
+    Type checkers infer the context from `context_model`, and the output of `from_step` and `a >> b`; otherwise annotate them:
+    `Pipeline[Summary, MyContext]`.
 
     Args:
-        steps: what to run, in order.
-        name: what the runs are listed under; the attribute's name in its module when None.
-        version: yours; stored with every run.
-        context_model: the pydantic model of the runs' context. Without one, context data becomes a `PipelineContext`.
-        resources: what every attempt's agents, processors, plugins and validators get as `resources`, if they take it: an
-            object, a function or class without arguments that makes one, or a reference to either. A context manager, sync or async, is
-            entered for each attempt and left after it. Steps in a nested pipeline with resources of its own get those instead.
-        hooks: functions that workers call with what happens to a run, sync or async, or references to them. One whose parameter
-            is annotated with a payload, or several, is called with no other. Steps in a nested pipeline are reported to that one's hooks too.
-        on_change: what happens to a run when its code has changed: `carry_on` under the new code if what it has merged and what is open
-            allow it, `pin` it to workers that still have the old code, or `park` it until it is moved. The project's `[runs] on_change`
-            when None. Counts for the outermost pipeline of a run.
-        blueprint: the YAML it was built from, with all in it that the blueprint names by file. Runs of such a pipeline carry it, so
-             that workers need neither a file nor a module for it; one that was composed of it has none.
-        on_body_change: what happens where a conversation, in a loop or a state machine, would continue with another function, prompt, tool, model
-            or model setting than it was held with: `warn` records it as the event `code.changed`, `park` parks the run until a worker
-            with the code of before is back, `ignore` does neither. The outermost pipeline's counts.
-        context_migrations: functions for contexts that were written with other fields of `context_model`, sync or async, by the version or
-            the fingerprint of the plan that the run had. Each gets the stored fields by name, and returns those of the present model, or
-            one. Without a function that does, such a run is parked. The outermost pipeline's count.
-        static_invariants: what must be true after each attempt of every step in it that has an agent, as for `Step`; also in nested
-            pipelines that have this one's context.
+        steps: the steps, in order.
+        name: the name that runs are listed under; the name of the module attribute when None.
+        version: your own version, stored with every run.
+        context_model: the pydantic model of the context. Without one, context data becomes a `PipelineContext`.
+        resources: what agents, processors, plugins and validators get as `resources`: an object, a function or class without arguments
+            that makes one, or a reference to either. A context manager, sync or async, is entered for each attempt. Steps in a nested
+            pipeline with its own resources get those instead.
+        hooks: functions, sync or async, or references to them, that workers call with a run's events. One whose parameter is annotated
+            with payloads is called only with these. Steps in a nested pipeline also call that pipeline's hooks.
+        on_change: the policy for a run whose code has changed: `carry_on` under the new code if what it has merged and what is open
+            allow it, `pin` it to workers with the old code, or `park` it until it is moved. The project's `[runs] on_change` when None.
+            The outermost pipeline's applies.
+        blueprint: the YAML it was built from, including the files that the blueprint names. It is stored with the runs, so workers
+            need no files. A pipeline composed of this one has none.
+        on_body_change: the policy when a conversation, in a loop or a state machine, would continue with another function, prompt, tool,
+            model or model setting: `warn` records the event `code.changed`, `park` parks the run until a worker with the old code is
+            back, `ignore` does neither. The outermost pipeline's applies.
+        context_migrations: functions, sync or async, that convert contexts with other fields, by the version or the fingerprint of
+            the plan that the run had. Each gets the stored fields by name, and returns those of the present model, or a model. Without
+            a matching function the run is parked. The outermost pipeline's apply.
+        static_invariants: what must be true after each attempt of every step with an agent, as for `Step`; also in nested pipelines
+            that share this context.
     """
 
     steps: Sequence[Step]
@@ -92,7 +92,7 @@ class Pipeline(BriefRepr, Generic[OutputT, ContextT]):
 
     @classmethod
     def from_yaml(cls, source: str | Path, *, allowed: Sequence[str] | None = None) -> Pipeline:
-        """Build a pipeline of a blueprint: of the file that is named, `….yaml` or `….yml`, else of the text."""
+        """Build a pipeline from a blueprint: a file if `source` is a name that ends with `.yaml` or `.yml`, else a text."""
         named = str(source)
         is_named = named.endswith((".yaml", ".yml")) and "\n" not in named
         return cls.from_yaml_file(named, allowed=allowed) if is_named else cls.from_yaml_text(named, allowed=allowed)
@@ -106,16 +106,16 @@ class Pipeline(BriefRepr, Generic[OutputT, ContextT]):
         folder: Path | None = None,
         allowed: Sequence[str] | None = None,
     ) -> Pipeline:
-        """Build a pipeline of a blueprint (docs/reference/blueprints.md).
+        """Build a pipeline from the text of a blueprint (docs/reference/blueprints.md).
 
         Args:
             text: YAML, at most 1 MiB.
-            name: what the runs are listed under if the text does not say.
-            folder: from where the text names files; without one it can name none.
-            allowed: import prefixes that references may be under; the project's `allowed_imports` when None.
+            name: the name of the runs, if the text has none.
+            folder: the folder of the files that the text names; without one it cannot name files.
+            allowed: import prefixes for references; the project's `allowed_imports` when None.
 
         Raises:
-            BlueprintError: everything that is wrong with it, each with its line; nothing was imported from outside the prefixes.
+            BlueprintError: lists every error with its line; nothing was imported from outside the prefixes.
         """
         return _blueprints().load_text(text, name=name, folder=folder, allowed=_allowed(allowed))
 
@@ -131,15 +131,15 @@ class Pipeline(BriefRepr, Generic[OutputT, ContextT]):
         include_imports: bool = False,
         allowed: Sequence[str] | None = None,
     ) -> ValidationReport:
-        """Look for all that is wrong, and for what is likely not meant (docs/reference/validation.md).
+        """Find errors and likely mistakes (docs/reference/validation.md).
 
         Args:
-            raise_on_error: raise what refuses it instead.
-            include_imports: report what is found in nested pipelines too.
-            allowed: import prefixes that references may be under; the project's `allowed_imports` when None.
+            raise_on_error: raise errors instead of returning them.
+            include_imports: include nested pipelines.
+            allowed: import prefixes for references; the project's `allowed_imports` when None.
 
         Raises:
-            PipelineError: with `raise_on_error`, every error that was found.
+            PipelineError: with `raise_on_error`, lists every error.
         """
         report = _blueprints().validate_pipeline(self, allowed=_allowed(allowed), include_imports=include_imports)
         if raise_on_error and report.errors:
@@ -155,7 +155,7 @@ class Pipeline(BriefRepr, Generic[OutputT, ContextT]):
         """Write the pipeline as a blueprint, from which `from_yaml_text` builds the same.
 
         Raises:
-            BlueprintError: it has what a blueprint cannot say, such as a function that no module holds; all of it is listed.
+            BlueprintError: lists what YAML cannot express, such as a function outside a module.
         """
         return _blueprints().to_text(self)
 

@@ -16,12 +16,12 @@ from flujo_client.pipeline.step import AgentProcessors, StepConfig
 @aliases(strategy="on_branch_failure")
 @dataclass(frozen=True, eq=False, kw_only=True)
 class DynamicParallelRouterStep(ParallelStep):
-    """Ask an agent which branches are to run, then run those side by side. What it writes is merged by default.
+    """Run the branches that an agent chooses, in parallel.
 
     Args:
-        router_agent: an agent as a step's; it answers a list of branch names, or one name. It is performed as a step with this
-            one's `config`, `plugins`, `validators`, `processing`, `processors`, `input`, `static_invariants`,
-            `limit` and `queue`. Names of no branch are left out; no name is a success.
+        router_agent: an agent, as for a step; it returns a branch name, or a list of them. It runs with this step's `config`, `plugins`,
+            `validators`, `processing`, `processors`, `input`, `static_invariants`, `limit` and `queue`. Unknown names are ignored;
+            without a known name, the step succeeds.
 
     The other arguments are those of a `ParallelStep`.
     """

@@ -33,17 +33,17 @@ BACKGROUND: Final = "background"
 
 
 class StepConfig(BaseModel):
-    """How a step's attempts are carried out.
+    """The retries, timeout and model options of a step.
 
     Attributes:
-        max_retries: further attempts after the first one failed; only agent failures are tried again.
-        timeout_s: seconds one attempt may take; the agents' default when None.
-        backoff: waits between attempts; the worker's `[retry]` settings when None.
-        temperature, top_k, top_p, max_tokens: model options, given to agents that take them.
-        preserve_fallback_diagnostics: let the feedback of a fallback that succeeded say why it was needed.
-        execution_mode: `background`: the step runs as a run of its own, and the pipeline continues at once, with the step's input.
-        expected_cost_usd, expected_tokens: what an attempt under limits reserves; where one is missing, it is estimated from its model's price, its
-            prompt and `max_tokens`.
+        max_retries: attempts after the first; only agent failures are retried.
+        timeout_s: timeout of the agent in seconds; the agents' default when None.
+        backoff: waits between attempts; the `[retry]` settings when None.
+        temperature, top_k, top_p, max_tokens: model options for agents that take them.
+        preserve_fallback_diagnostics: report in the feedback why a successful fallback ran.
+        execution_mode: with `background`, the step runs as its own run, and the pipeline continues at once with the step's input.
+        expected_cost_usd, expected_tokens: what an attempt under limits reserves; estimated from the model's price, the prompt and
+            `max_tokens` when None.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -68,12 +68,12 @@ class StepConfig(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class AgentProcessors:
-    """What an agent's input and output pass through, in order: objects with `process(data, context)`, or callables.
+    """Functions that change an agent's input and output, in order: objects with `process(data, context)`, or callables.
 
     Attributes:
-        prompt_processors: before the agent is called.
-        output_processors: after it answered and AROS has read the answer, and before the last check of what only the schema
-            refuses; one that raises fails the attempt, which is tried again as for the agent's own errors.
+        prompt_processors: change the input before the agent is called.
+        output_processors: change the output after AROS has read it, before the final check. One that raises fails the attempt, which is
+            retried as for the agent's own errors.
     """
 
     prompt_processors: Sequence[Any] = ()
@@ -82,36 +82,36 @@ class AgentProcessors:
 
 @dataclass(frozen=True, eq=False)
 class Step(BriefRepr, Factories, Generic[OutputT]):
-    """One piece of work in a pipeline.
+    """One agent or function in a pipeline.
 
-    Type checkers know it by its output: that of the function under `@step`, else what you annotate, `Step[Summary]`.
+    Type checkers infer the output from the function under `@step`; otherwise annotate it: `Step[Summary]`.
 
     Args:
-        name: unique in its pipeline; it becomes part of addresses, so no `/`, `:`, `#` or control characters.
-        agent: an object with `run` (sync or async), a callable, a pydantic-ai agent, or `"module:attribute"`. An agent made with
-            `max_retries`, `timeout` or `auto_repair` brings them as the step's own, where the step says nothing.
+        name: unique in its pipeline, without `/`, `:`, `#` and control characters.
+        agent: an object with `run` (sync or async), a callable, a pydantic-ai agent, or `"module:attribute"`. The `max_retries`, `timeout`
+            and `auto_repair` of an agent apply unless the step sets its own.
         config: retries, timeout and model options.
-        plugins: objects with `validate(data)`, or `(plugin, priority)` pairs, higher first; a refusal ends the step.
-        validators: objects with `validate(output, *, context)`, or callables; a refusal ends the step.
+        plugins: objects with `validate(data)`, or `(plugin, priority)` pairs, higher first; a rejection ends the step.
+        validators: objects with `validate(output, *, context)`, or callables; a rejection ends the step.
         updates_context: merge the output, a mapping or a model, into the context.
         sink_to: a dotted context path that receives the output.
-        queue: a Celery queue of your own for this step.
-        meta: stored with the plan; yours. A key `processing` in it is the argument of that name.
-        processing: how the model's output is asked for, read and repaired (AROS): the keys of the reference "AROS".
-        processors: what the agent's input and output pass through.
-        fallback_step: what runs with this one's input when it has failed permanently.
-        usage_limits: what all attempts at it, and at all that runs inside it, may spend together in one run and its child runs.
+        queue: a Celery queue for this step.
+        meta: your own data, stored with the plan. Its key `processing` sets the argument of that name.
+        processing: how the model's output is requested, read and repaired, with the keys of the reference "AROS".
+        processors: functions that change the agent's input and output.
+        fallback_step: the step that runs with the same input when this one has failed permanently.
+        usage_limits: what all attempts, and everything inside the step, may spend together in one run and its child runs.
         limit: how many attempts may run at once under one name, in all workers together; the others wait without a worker.
-        input: a template: what the agent gets, instead of the output of the step before. One that is a single tag gives the
+        input: a template for the agent's input, instead of the previous step's output. A template that is a single tag passes the
             value itself.
-        validate_fields: put the output only where the context's model declares a field: one it would keep as an extra fails the step.
-        strict_validation: fail the step when a validator refuses. If not, its output remains, and its `metadata_` say `validation_passed`
-            and, where that is False, `validation_feedback`.
-        static_invariants: what must be true of the output and the context after each attempt: expressions, or functions of both, or references
-            to functions. A violation ends the step, and nothing that the attempt has changed is stored.
+        validate_fields: fail the step if the output would go to a field that the context's model does not declare.
+        strict_validation: fail the step when a validator rejects the output. With False the output stays, and `metadata_` has
+            `validation_passed` and, if that is False, `validation_feedback`.
+        static_invariants: what must be true of the output and the context after each attempt: expressions, functions, or references to
+            functions. A violation ends the step, and nothing that the attempt changed is stored.
 
     Raises:
-        BlueprintError: `processing` is not a valid block; names the key.
+        BlueprintError: `processing` is invalid; names the key.
     """
 
     spec = kinds.STEP

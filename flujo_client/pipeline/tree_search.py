@@ -56,26 +56,25 @@ _SCORE: Final[Mapping[str, Any]] = {
 class TreeSearchStep(ImportStep):
     """Search a tree of candidates for the best path to the goal, which is the step's input. The output is a `TreeSearchResult`.
 
-    At each depth the proposer is called for every path of the beam, then the evaluator for every candidate, in parallel; the best
-    `beam_width` paths are continued, of equals the first. The search ends with the depth at which a goal is reached, after
-    `max_depth` ones, when `max_iterations` are used up, or when nothing more is proposed. A proposer or a candidate's evaluator that
-    fails permanently is left out, and listed in the result; when all of a depth do, the step fails.
+    At each depth the proposer runs for every path, then the evaluator for every candidate, in parallel; the best `beam_width` paths
+    continue, among equals the first. The search ends at the first depth with a goal, at `max_depth`, after `max_iterations`, or when the
+    proposer returns nothing. Proposer calls and candidates that fail permanently are listed in the result; if all at a depth fail, the
+    step fails.
 
-    Both run in a context of the search's own, whose `outer` is the context around it, to be read; what they write stays there.
+    Both run in the search's own context, whose `outer` is the surrounding context, read-only.
 
     Args:
-        proposer: what makes candidates: an agent, a step or a pipeline. It gets a `ProposerInput`, and answers a list, or an object with
+        proposer: makes candidates: an agent, a step or a pipeline. It gets a `ProposerInput`, and returns a list, or an object with
             `candidates`.
-        evaluator: what judges one: an agent, a step or a pipeline. It gets an `EvaluatorInput`, and answers a number from 0 to 1, or an
-            object with `score` and `reason`.
-        branching_factor: candidates of one path that are taken at most.
-        beam_width: paths that are continued at each depth.
-        max_depth: candidates in a row at most.
-        max_iterations: calls of the proposer in all; no bound of its own when None.
-        path_max_tokens: tokens, of four characters each, that a path may have as proposer and evaluator are given it; the first
-            candidates of a longer one are left out.
-        goal_score_threshold: the score that is a goal, from 0 to 1.
-        require_goal: fail when none is reached.
+        evaluator: scores one candidate: an agent, a step or a pipeline. It gets an `EvaluatorInput`, and returns a number from 0 to 1, or
+            an object with `score` and `reason`.
+        branching_factor: maximum candidates for one path.
+        beam_width: paths that continue at each depth.
+        max_depth: maximum length of a path.
+        max_iterations: maximum proposer calls in all; unlimited when None.
+        path_max_tokens: tokens, of four characters each, of a path that both get; the first candidates of a longer one are left out.
+        goal_score_threshold: the score that reaches the goal, from 0 to 1.
+        require_goal: fail without a goal.
     """
 
     proposer: Any

@@ -1,9 +1,10 @@
 """Serialisation of values: strict with types, lenient for traces, packed for storage. Pure."""
 
 from flujo_client.serial.custom import register_custom_deserializer, register_custom_serializer
+from flujo_client.serial.encryption import cipher_in_use, use_cipher
 from flujo_client.serial.fragments import held_at, items_of
 from flujo_client.serial.lenient import safe_serialize
-from flujo_client.serial.manifest import Manifest, digest_of, part_key, stored_apart
+from flujo_client.serial.manifest import Manifest, digest_of, part_key, renewed, stored_apart
 from flujo_client.serial.packed import Outline, Packed
 from flujo_client.serial.resolve import Resolver, is_ours, reference
 from flujo_client.serial.stored import stored, stored_safely
@@ -18,6 +19,7 @@ __all__ = [
     "Resolver",
     "Tree",
     "canonical",
+    "cipher_in_use",
     "decode",
     "digest",
     "digest_of",
@@ -32,9 +34,11 @@ __all__ = [
     "reference",
     "register_custom_deserializer",
     "register_custom_serializer",
+    "renewed",
     "safe_serialize",
     "storable_text",
     "stored",
     "stored_apart",
     "stored_safely",
+    "use_cipher",
 ]

@@ -16,12 +16,12 @@ _deserializers: dict[str, Callable[[Any], Any]] = {}
 
 
 def register_custom_serializer(cls: type[T], func: Callable[[T], Any]) -> None:
-    """Send instances of `cls`, and of subclasses without their own, as what `func` gives; that must travel itself."""
+    """Serialize instances of `cls`, and of subclasses without their own serializer, as what `func` returns, a serializable value."""
     _serializers[cls] = func
 
 
 def register_custom_deserializer(cls: type[T], func: Callable[[Any], T]) -> None:
-    """Rebuild what the serializer of `cls` gave: `func` takes it, with its types, and gives the instance."""
+    """Rebuild instances of `cls` with `func`, which gets what the serializer returned."""
     _deserializers[name_of(cls)] = func
 
 

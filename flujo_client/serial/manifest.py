@@ -1,6 +1,7 @@
 """How a value in parts is stored: each part under a key of its own, and under the value's digest a manifest that names them (ADR 5).
 
-A manifest is `p`, a checksum in hex, and a JSON list: fragments as texts, and `{"#": digest}` for each part that is stored by itself. The
+A manifest is `p`, a checksum in hex, and a JSON list: fragments as texts, or as `{"e": base64}` where they are encrypted, and `{"#": digest}` for each
+part that is stored by itself. The
 checksum is of the value's digest and the list, so that its reader need not hash the whole value: the parts are proved once, by their
 own digests. It is in the table of blobs only, never in a column of another table and never in a message.
 
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from flujo_client.errors import SerializationError
+from flujo_client.serial.encryption import FORM, decrypted, encrypted, is_renewed
 from flujo_client.serial.packed import Packed
 from flujo_client.serial.tree import Tree, dumps, loads
 
@@ -54,7 +56,7 @@ class Manifest:
         return cls(digest, tuple(_entry(each) for each in loads(body[_LIST:])))
 
     def __bytes__(self) -> bytes:
-        entries = dumps([{"#": each.digest} if each.is_reference else each.json().decode() for each in self.entries])
+        entries = dumps([_written(each) for each in self.entries])
         return _FORM + _checksum(self.digest, entries) + entries
 
     @property
@@ -66,6 +68,23 @@ class Manifest:
         """Assemble the value from all its parts by key."""
         found = (parts[part_key(each)] if each.is_reference else each for each in self.entries)
         return Packed.of_parts(found, self.digest)
+
+
+def renewed(key: str, body: bytes) -> bytes:
+    """Return a stored value as this process would store it now: encrypted with its first key, if it has one.
+
+    Args:
+        key: what a blob is stored under; of any use for manifests only.
+        body: what is stored, in `flujo_blobs` or another column.
+
+    Raises:
+        SerializationError: it is damaged, or its key is missing here.
+    """
+    manifest = Manifest.read(key, body)
+    if manifest is None:
+        return body if is_renewed(body) else encrypted(decrypted(body))
+    entries = tuple(each if is_renewed(each.stored) else Packed.of_json(each.json()) for each in manifest.entries)
+    return bytes(Manifest(manifest.digest, entries))
 
 
 def stored_apart(packed: Packed) -> dict[str, Packed]:
@@ -85,6 +104,12 @@ def digest_of(key: str) -> str:
 
 def _checksum(digest: str, entries: bytes) -> bytes:
     return hashlib.sha256(digest.encode("ascii") + entries).hexdigest().encode("ascii")
+
+
+def _written(entry: Packed) -> Tree:
+    """Write an entry: a reference, an encrypted fragment, or the text of a fragment, which is not compressed by itself."""
+    is_plain = not entry.is_reference and entry.stored[:1] != FORM
+    return entry.json().decode() if is_plain else entry.to_wire()
 
 
 def _entry(tree: Tree) -> Packed:

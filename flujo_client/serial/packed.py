@@ -1,7 +1,7 @@
 """One serialised value, as it is in a Postgres column and as it is sent in a message.
 
-Three forms, distinguished by their first byte: `j` JSON, `z` zstd of the JSON, `#` only the JSON's sha256 for a value
-that is stored as a blob. It never looks into the value and never fetches one: the holder of a reference loads the
+Four forms, distinguished by their first byte: `j` JSON, `z` zstd of the JSON, `e` one of these two encrypted, `#` only the JSON's sha256 for a
+value that is stored as a blob. It never looks into the value and never fetches one: the holder of a reference loads the
 value and proves it with `matches`.
 
 A value above `PARTS_ABOVE` that was packed here is held in parts, which the next version of the value shares where it did not change
@@ -19,6 +19,7 @@ from typing import Final, NamedTuple, Self
 import zstandard
 
 from flujo_client.errors import SerializationError
+from flujo_client.serial.encryption import FORM, decrypted, encrypted, require_key
 from flujo_client.serial.fragments import FRAGMENT_BYTES, Held, fragments, is_run, placeholder
 from flujo_client.serial.tree import Tree, dumps, loads
 
@@ -85,31 +86,38 @@ class Packed:
 
     @classmethod
     def from_bytes(cls, stored: bytes | bytearray | memoryview) -> Self:
-        """Read the stored form back. Raises SerializationError if it is none of the three."""
+        """Read the stored form back. Raises SerializationError if it is none of the four."""
         data = bytes(stored)
-        if data[:1] in (b"j", b"z") or (data[:1] == b"#" and _DIGEST.fullmatch(data, 1)):
+        if data[:1] in (b"j", b"z", b"e") or (data[:1] == b"#" and _DIGEST.fullmatch(data, 1)):
             return cls(data)
         raise SerializationError(f"{len(data)} bytes that are not a packed value")
 
     @classmethod
     def from_wire(cls, tree: Tree) -> Self:
-        """Read the message form back. Raises SerializationError if it is none of the three."""
+        """Read the message form back. Raises SerializationError if it is none of the four, or its key is missing here."""
         try:
             ((form, body),) = tree.items()
             if form == "j":
                 return cls(b"j" + dumps(body))
-            if form == "z":
-                return cls(b"z" + base64.b64decode(body, validate=True))
+            if form in ("z", "e"):
+                packed = cls(form.encode("ascii") + base64.b64decode(body, validate=True))
+                packed.require_key()
+                return packed
             return cls.from_bytes(f"{form}{body}".encode("ascii") if form == "#" else b"")
         except (AttributeError, TypeError, ValueError) as error:
             raise SerializationError("not the message form of a packed value", cause=error) from error
+
+    def require_key(self) -> None:
+        """Raise SerializationError if the value is encrypted with a key that this process lacks."""
+        if self._stored is not None and self._stored[:1] == FORM:
+            require_key(self._stored)
 
     def to_wire(self) -> Tree:
         """Return the form that is sent in a message: a plain tree, so that it survives copying and stock JSON too."""
         form, body = self.stored[:1], self.stored[1:]
         if form == b"j":
             return {"j": loads(body)}
-        return {"z": base64.b64encode(body).decode("ascii")} if form == b"z" else {"#": self.digest}
+        return {"#": self.digest} if form == b"#" else {form.decode("ascii"): base64.b64encode(body).decode("ascii")}
 
     def json(self, *, max_bytes: int = MAX_BYTES) -> bytes:
         """Return the JSON. Raises SerializationError for a reference, damaged data, or more than `max_bytes`."""
@@ -118,7 +126,7 @@ class Packed:
                 f"only a reference to {self.digest[:12]}…, not the value", suggestion="load the value it refers to"
             )
         if self._json is None and not self._parts:
-            self._json = _decompress(self.stored[1:], max_bytes)
+            self._json = _json_of(decrypted(self.stored), max_bytes)
             self._length = len(self._json)
         if self.length > max_bytes:
             raise SerializationError(f"{self.length} bytes, more than the {max_bytes} allowed")
@@ -153,11 +161,11 @@ class Packed:
 
     @property
     def stored(self) -> bytes:
-        """Return the stored form: compressed if the JSON is above 2048 bytes and that makes it smaller."""
+        """Return the stored form: compressed if the JSON is above 2048 bytes and that makes it smaller, and encrypted if this process has keys."""
         if self._stored is None:
             json = self.json(max_bytes=self.length)
             small = zstandard.ZstdCompressor(level=_LEVEL).compress(json) if len(json) > COMPRESS_ABOVE else json
-            self._stored = b"z" + small if len(small) < len(json) else b"j" + json
+            self._stored = encrypted(b"z" + small if len(small) < len(json) else b"j" + json)
         return self._stored
 
     @property
@@ -231,6 +239,11 @@ def _ends(json: bytes) -> tuple[int, bytes, bytes]:
 
 def _same(part: Packed | None, json: bytes) -> Packed | None:
     return part if part is not None and part.json() == json else None
+
+
+def _json_of(stored: bytes, max_bytes: int) -> bytes:
+    """Return the JSON of a value that is not encrypted."""
+    return stored[1:] if stored[:1] == b"j" else _decompress(stored[1:], max_bytes)
 
 
 def _decompress(data: bytes, max_bytes: int) -> bytes:

@@ -120,13 +120,14 @@ class Broker:
         except RedisError:
             return None
 
-    def publish(self, envelopes: Sequence[Envelope]) -> None:
+    def publish(self, envelopes: Sequence[Envelope], *, first: bool = False) -> None:
         """Publish one message for each envelope, in one round trip for each queue; raises RedisError.
 
-        What is in a fan-out is published as a part of its chord, and a join as its join signal.
+        What is in a fan-out is published as a part of its chord, and a join as its join signal. With `first`, they come before all that waits.
         """
+        push = self.redis.rpush if first else self.redis.lpush
         for key, messages in self.pushes(envelopes):
-            self.redis.lpush(key, *messages)
+            push(key, *messages)
 
     def request_sweep(self, queue: str) -> None:
         """Ask a worker to sweep at once; raises RedisError."""

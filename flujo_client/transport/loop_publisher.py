@@ -1,6 +1,6 @@
 """Publishing from the engine's event loop: a push goes out in the call that asks for it, and no thread waits for Redis to answer.
 
-One push under way; what comes meanwhile goes next, together. In: envelopes. Out: nothing, or an error for all that went together: some
+One push under way; what comes meanwhile, or at the same moment, goes together. In: envelopes. Out: nothing, or an error for all that went together: some
 of them may have arrived, and arrive twice when the sweeper sends them.
 
 An idle caller may take a message in the same round trip: the oldest of the list that it pushes to, before any waiting consumer.
@@ -64,8 +64,10 @@ class LoopPublisher:
         self._waiting.append(_Push(envelopes, take, done))
         if self._connection is None:
             self._connect(done.get_loop())
-        elif not self._under_way:
+        elif take:
             self._send()
+        elif len(self._waiting) == 1:
+            done.get_loop().call_soon(self._send)  # after the others that the loop wakes at this moment
         return done
 
     def close(self) -> None:
@@ -94,7 +96,9 @@ class LoopPublisher:
         self._send()
 
     def _send(self) -> None:
-        """Push what waits; the messages of a queue in one command."""
+        """Push what waits, unless a push is under way; the messages of a queue in one command."""
+        if self._under_way or self._connection is None:
+            return
         some = [self._waiting.popleft() for _ in range(min(len(self._waiting), MOST_AT_ONCE))]
         if not some:
             return

@@ -79,7 +79,7 @@ class ParseBudget:
     def charge_checks(self, path: Path, parts: int) -> None:
         self.checks -= parts
         if self.checks < 0:
-            raise StageRefused(LIMIT, "unions are nested too deep to look into each", path, "semantic")
+            raise StageRefused(LIMIT, "unions are nested too deeply to check every branch", path, "semantic")
 
 
 @dataclass(slots=True)

@@ -263,7 +263,7 @@ class BreakerGate:
         """Send a request or a report, and record how that has changed the breaker."""
         permit, turned = await self._effects.together(breakers.answer, request)
         if turned is not None:
-            logger.warning("circuit breaker of %s: %s, %s", request.model, turned.how, turned.figures)
+            logger.warning("circuit breaker of %s is now %s: %s", request.model, turned.how, turned.figures)
             level = "warning" if turned.how == "opened" else "info"
             event = Event(f"flujo.breaker.{turned.how}", {"model": request.model, **turned.figures}, level)
             run, key = self._envelope.ticket.run, self._envelope.key

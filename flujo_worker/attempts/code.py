@@ -72,7 +72,7 @@ class Preparation:
         stores_prompts = settings.log.prompts != "off"
         self._versions = CodeVersions(ledger, hooks.catalog, settings.template, stores_prompts=stores_prompts)
         self._catalog = hooks.catalog
-        self._migrations = ContextMigrations(ledger, hooks.bench)
+        self.migrations = ContextMigrations(ledger, hooks.bench)
         self._effects, self._refused = effects, dict[str, None]()
 
     async def of(self, envelope: Envelope, entry: LoadedPipeline) -> Prepared:
@@ -82,8 +82,8 @@ class Preparation:
             CodeMismatch: its context does not fit; or its conversation was held with other code, and its pipeline parks such runs.
         """
         migrated = None
-        if not self._migrations.are_needless(entry):
-            migrated = await self._effects.call(fitting, self._migrations, entry, envelope)
+        if not self.migrations.are_needless(entry):
+            migrated = await self._effects.call(fitting, self.migrations, entry, envelope)
         code = await self._code_of(envelope, entry)
         fits = envelope if migrated is None else replace(envelope, context=migrated.context)
         return Prepared(envelope, fits, entry, code, migrated)
@@ -100,7 +100,7 @@ class Preparation:
             return False
         try:
             if envelope is not None:
-                fitting(self._migrations, entry, envelope)
+                fitting(self.migrations, entry, envelope)
         except ContextMisfit:
             return False
         return True
@@ -109,7 +109,7 @@ class Preparation:
         """Return what a run is to wait for. Code stays, so this process refuses an attempt for its context once."""
         if not isinstance(finding, ContextMisfit):
             return finding.awaited
-        self._migrations.forget()
+        self.migrations.forget()
         put_bounded(self._refused, key, None)
         return AwaitedCode(attempt=key)
 

@@ -45,7 +45,7 @@ from flujo_worker.runtime.effects import Effects
 from flujo_worker.runtime.faults import ErrorCategory, fault_of
 from flujo_worker.runtime.write_context import written
 from flujo_worker.user_code.code_registry import CodeMismatch
-from flujo_worker.user_code.context_migrations import check_fields
+from flujo_worker.user_code.context_migrations import ContextMigrations, may_be_other
 from flujo_worker.user_code.hooks import HookCaller
 from flujo_worker.user_code.question import fetched
 
@@ -102,9 +102,10 @@ class Outcomes:
         hooks: calls the pipelines' hooks, and has the live pipelines of this process.
         settings: limits, timeouts and allowed imports.
         effects: how all that is waited for.
+        migrations: makes contexts fit.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one for each
         self,
         ledger: Ledger,
         lease: Lease,
@@ -113,8 +114,10 @@ class Outcomes:
         hooks: HookCaller,
         settings: Settings,
         effects: Effects,
+        *,
+        migrations: ContextMigrations,
     ) -> None:
-        self._effects = effects
+        self._effects, self._migrations = effects, migrations
         self._ledger, self._lease, self._loop, self._threads = ledger, lease, loop, threads
         self._hooks, self._catalog, self._settings = hooks, hooks.catalog, settings
         self._resolve = Resolver(settings.allowed_imports)
@@ -141,8 +144,9 @@ class Outcomes:
         self, claimed: Claimed, entry: LoadedPipeline, story: Story, run: AttemptRun
     ) -> Outcome | None:
         envelope, held, started = claimed.envelope, claimed.held, claimed.started
-        # Reading and packing large values takes milliseconds: too long for the engine's loop.
-        carry = self._effects.call if envelope.references else _here
+        # Reading and packing large values takes milliseconds: too long for the engine's loop. So do questions to the store.
+        is_long = envelope.references or self._is_other(envelope, entry, run)
+        carry = self._effects.call if is_long else _here
         try:
             envelope, work = await carry(self._begun, claimed, entry, run)
             done = await self._run(work, run, envelope, held)
@@ -185,13 +189,26 @@ class Outcomes:
         run.work = self._work(envelope, claimed.reply, entry, run)
         return envelope, run.work
 
+    def _is_other(self, envelope: Envelope, entry: LoadedPipeline, run: AttemptRun) -> bool:
+        """Open the attempt's context; return whether a worker with other fields of its model may have written it."""
+        if envelope.context is None:
+            return False
+        run.stored = run.stored or StoredContext(envelope.context, self._resolve)
+        model = entry.pipeline.context_model
+        return model is not None and may_be_other(model, run.stored.outline)
+
+    def _fit(self, envelope: Envelope, entry: LoadedPipeline, run: AttemptRun) -> None:
+        """Migrate an opened context if it does not fit its model; raises ContextMisfit."""
+        migrated = self._migrations.look_again(entry, envelope)
+        if migrated is not None:
+            migrated.tell()
+            run.stored = StoredContext(migrated.context, self._resolve)
+
     def _work(self, envelope: Envelope, reply: Reply | None, entry: LoadedPipeline, run: AttemptRun) -> Work:
         path = entry.node_of(envelope).path
         step = entry.steps[path]
-        if envelope.context is not None:
-            run.stored = StoredContext(envelope.context, self._resolve)
-            if (model := entry.pipeline.context_model) is not None:
-                check_fields(model, run.stored.outline)
+        if self._is_other(envelope, entry, run):
+            self._fit(envelope, entry, run)
         agent = self._catalog.agent(step.agent)
         own_timeout = step.config.timeout_s or defaults_of(agent).get("timeout_s")
         work = Work(

@@ -92,7 +92,9 @@ class Attempts:
         self.preparation = Preparation(ledger, hooks, settings, effects)
         self._admissions = Admissions(ledger, coordinator, breakers, rates, hooks.catalog, settings)
         self._claims = Claims(ledger, lease, hooks.catalog, threads, settings, effects)
-        self._outcomes = Outcomes(ledger, lease, loop, threads, hooks, settings, effects)
+        self._outcomes = Outcomes(
+            ledger, lease, loop, threads, hooks, settings, effects, migrations=self.preparation.migrations
+        )
         self._own, self._prompts = RunSettings.of(settings), settings.log.prompts
 
     async def deliver(self, envelope: Envelope) -> DeliveryResult:
@@ -227,6 +229,7 @@ class Attempts:
         run = AttemptRun(
             _info(envelope),
             CallSettings(own.cost, own.template, self._prompts, own.agents.agent_timeout_s),
+            claim=(held.fence or 0, held.claimed_at or 0),
             pace=admission.pace,
         )
         with collecting_events(envelope, worker=self._lease.worker) as story, performing(run):
@@ -264,16 +267,26 @@ class Attempts:
     async def _change_code(self, envelope: Envelope, fence: int, finding: CodeMismatch) -> DeliveryResult:
         """Move the run to the code that is here, wait until that is possible, or park it with the reason."""
         if self._changes is None or finding.loaded is None:
-            return await self._park(envelope, fence, str(finding), self.preparation.awaited(finding, envelope.key))
+            awaited = self.preparation.awaited(finding, envelope.key)
+            return await self._hand_over_or_park(envelope, fence, str(finding), awaited)
         run, plan = envelope.ticket.run, finding.loaded.plan
         carried = await self._effects.call(self._changes.carry_on, run, plan, mine=envelope.key)
         if carried.verdict == "moved":
             return DeliveryResult("moved")
         if carried.verdict == "refused":
-            return await self._park(envelope, fence, carried.reason)
+            return await self._hand_over_or_park(envelope, fence, carried.reason)
         waiting = Event("run.waits_for_old_code", {"reason": carried.reason})
         await self._effects.call(self._ledger.defer, envelope.key, fence, ASK_AGAIN_S, waiting)
         return DeliveryResult("waiting")
+
+    async def _hand_over_or_park(
+        self, envelope: Envelope, fence: int, why: str, awaited: AwaitedCode | None = None
+    ) -> DeliveryResult:
+        """Leave the attempt to a live worker that has its code; without one, park its run."""
+        changes, reason = self._changes, redact(why)
+        if changes is not None and await self._effects.call(changes.hand_over, envelope, fence, reason, awaited):
+            return DeliveryResult("waiting")
+        return await self._park(envelope, fence, reason, awaited)
 
     async def _park(
         self, envelope: Envelope, fence: int, why: str, awaited: AwaitedCode | None = None
@@ -310,7 +323,9 @@ class Attempts:
             return await self._park_late(notice, finding)
         except Exception as error:
             logger.exception("the bare failure of %s could not be merged either", notice.envelope.key)
-            raise Unreadable(f"no outcome of {notice.envelope.key} can be merged: {error}", cause=error) from error
+            raise Unreadable(
+                f"attempt {notice.envelope.key} cannot be closed, not even as failed: {error}", cause=error
+            ) from error
         return _delivered(notice, concluded)
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from flujo_client.config.manager import Settings
     from flujo_client.contract.plan import Plan
     from flujo_client.gateway.plan_requests import RunOfPlan
-    from flujo_worker.domain.context_change import Fields
+    from flujo_client.pipeline.context_fields import Fields
     from flujo_worker.user_code.code_registry import LoadedPipeline
 
 

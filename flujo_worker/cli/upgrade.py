@@ -84,7 +84,7 @@ def command(  # noqa: PLR0913 - one for each option
         target = client.ask(plan_requests.plan(fingerprint)) if fingerprint else None
         changes = CodeChanges(
             store,
-            lambda *_: None,  # the next sweep publishes
+            lambda *_, **__: None,  # the next sweep publishes
             on_change=settings.runs.on_change,
             control_queue=settings.worker.control_queue,
         )

@@ -1,6 +1,6 @@
-"""What a Celery worker does with our attempts when it stops: it says so, and those that do not end within a grace time are handed back.
+"""How a process learns that its Celery worker stops: it then says so, and what does not end within a grace time is handed back.
 
-Celery's own pools, and ours, wait for what runs without a limit. In: the start of an orderly stop, whatever caused it; out: a call.
+Celery's own pools, and ours, wait for what runs without a limit. In: the start of an orderly stop, whatever caused it; out: calls.
 """
 
 from __future__ import annotations
@@ -14,36 +14,38 @@ from celery import bootsteps
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-HAND_BACK: Final = signal.SIGUSR2
+STOPPING: Final = signal.SIGUSR2
 """The signal to the processes of a prefork pool. Celery and billiard use SIGUSR1 there, and take SIGTERM for themselves."""
 
 
-def handing_back(
-    after_s: float, hand_back: Callable[[Any], object], *, on_stopping: Callable[[], object]
-) -> type[bootsteps.StartStopStep]:
-    """Return the worker's step that calls `on_stopping` when it begins to stop, and `hand_back` with the worker so many seconds later."""
+def on_stop(begin_stop: Callable[[Any], object]) -> type[bootsteps.StartStopStep]:
+    """Return the worker's step that calls `begin_stop` with the worker when it begins to stop."""
 
-    class HandingBack(bootsteps.StartStopStep):
+    class BeginningStop(bootsteps.StartStopStep):
         requires = ("celery.worker.components:Pool",)
 
         def close(self, worker: Any) -> None:
-            on_stopping()
-            timer = threading.Timer(after_s, hand_back, (worker,))
-            timer.name, timer.daemon = "flujo-hand-back", True
-            timer.start()
+            begin_stop(worker)
 
-    return HandingBack
+    return BeginningStop
 
 
-def hand_back_on_signal(hand_back: Callable[[], object]) -> None:
-    """Call `hand_back` when the main process of a prefork pool sends `HAND_BACK` to this one. To be called before threads are started.
+def on_stop_signal(begin_stop: Callable[[], object]) -> None:
+    """Call `begin_stop` when the main process of a prefork pool sends `STOPPING` to this one. To be called before threads are started.
 
     A thread waits for the signal: a handler would run in the middle of a task, and only once the main thread does something.
     """
 
     def wait() -> None:
-        signal.sigwait([HAND_BACK])
-        hand_back()
+        signal.sigwait([STOPPING])
+        begin_stop()
 
-    signal.pthread_sigmask(signal.SIG_BLOCK, [HAND_BACK])
-    threading.Thread(target=wait, name="flujo-hand-back", daemon=True).start()
+    signal.pthread_sigmask(signal.SIG_BLOCK, [STOPPING])
+    threading.Thread(target=wait, name="flujo-stopping", daemon=True).start()
+
+
+def after(grace_s: float, hand_back: Callable[[], object]) -> None:
+    """Call `hand_back` after so many seconds, in a thread."""
+    timer = threading.Timer(grace_s, hand_back)
+    timer.name, timer.daemon = "flujo-hand-back", True
+    timer.start()

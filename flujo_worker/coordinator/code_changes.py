@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 from flujo_client.contract.carry_on import compatible
 from flujo_client.contract.code_difference import all_differences
-from flujo_worker.domain.carry_on import move
+from flujo_client.contract.outcome import Event
+from flujo_worker.domain.carry_on import handover_delay_s, move
 from flujo_worker.errors import Unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from flujo_client.contract.carry_on import Obstacle
+    from flujo_client.contract.code import AwaitedCode
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.plan import OnChange, Plan
     from flujo_client.contract.plan_difference import Difference
@@ -29,6 +31,12 @@ TRIES: Final = 3
 """How often a run that moved while it was judged is judged again."""
 SHOWN: Final = 3
 """How many differences, or obstacles, a reason lists."""
+
+
+class Send(Protocol):
+    """Publishes messages of one run, and opens the chord of a fan-out that begins with them."""
+
+    def __call__(self, envelopes: Sequence[Envelope], fan_out: FanOut | None, *, first: bool = False) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +66,7 @@ class CodeChanges:
     def __init__(
         self,
         store: Store,
-        send: Callable[[Sequence[Envelope], FanOut | None], None],
+        send: Send,
         *,
         on_change: OnChange,
         control_queue: str,
@@ -107,6 +115,27 @@ class CodeChanges:
                     reason = f"this worker was started before the code that the run uses, so its own code is not newer: {_names(old, plan)}"
                     return CarryOnResult("refused", reason)
         return CarryOnResult("busy", "it changed while it was checked")
+
+    def hand_over(self, envelope: Envelope, fence: int, reason: str, awaited: AwaitedCode | None) -> bool:
+        """Leave a claimed attempt, which this worker cannot perform, to a live one that can. Return False if there is none.
+
+        Its message goes to the head of its queue, where any worker may take it, and again after a while that grows.
+
+        Args:
+            envelope: the attempt's.
+            fence: its claim's.
+            reason: why this worker cannot perform it.
+            awaited: what it waits for, if that is not the code of its plan.
+        """
+        ticket, worker = envelope.ticket, "" if self._worker is None else self._worker()
+        fingerprint = ticket.fingerprint if awaited is None else None
+        if not self._store.has_able_worker(ticket.run, fingerprint, envelope.queue, but=worker):
+            return False
+        delay_s = handover_delay_s(fence)
+        event = Event("run.waits_for_old_code", {"reason": reason})
+        if self._store.defer(envelope.key, fence, delay_s, event) and not delay_s:
+            self._send([envelope], None, first=True)
+        return True
 
     def _changed(self, old: Plan, plan: Plan, state: RunState) -> Sequence[Difference]:
         if self._worker is not None and plan.fingerprint not in self._recorded:

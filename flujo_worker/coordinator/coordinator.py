@@ -276,10 +276,17 @@ class Coordinator:
         ticket = decision.notice.envelope.ticket
         if committed.verdict == "merged":
             self._on_merged(decision)
-        if decision.end is not None or any(each.question for each in decision.next):
+        if self._may_owe_hooks(decision):
             self._on_hooks_due()
         if decision.end is not None and ticket.is_gated:
             self._on_gated_end(ticket.run)
+
+    def _may_owe_hooks(self, decision: Decision) -> bool:
+        """Return whether a decision made hook calls due: it ended a run or asked a question, and the plan names hooks."""
+        if decision.end is None and not any(each.question for each in decision.next):
+            return False
+        plan = self._plans.get(decision.notice.envelope.ticket.fingerprint)
+        return plan is None or bool(plan.hooks)
 
     async def _decide(self, notice: AttemptReport) -> Decision:
         fingerprint, recorded = notice.envelope.ticket.fingerprint, RecordedAnswers()

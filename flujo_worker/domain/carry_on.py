@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from flujo_client.address import AttemptKey
 from flujo_client.contract.run_state import Whereabouts
@@ -17,6 +17,15 @@ if TYPE_CHECKING:
 
 TOLD = 20
 """Differences that the event of a move lists."""
+AT_ONCE: Final = 16
+"""How often an attempt is handed over without a delay: idle workers take turns, so that one in so many has it within that."""
+LONGEST_S: Final = 15.0
+"""The longest delay of an attempt that workers with its code have no free slot for."""
+
+
+def handover_delay_s(claims: int) -> float:
+    """Return after how many seconds an attempt is published that was claimed so often, at last by a worker that does not have its code."""
+    return 0.0 if claims <= AT_ONCE else min(LONGEST_S, 0.5 * 2.0 ** min(claims - AT_ONCE - 1, 10))
 
 
 @dataclass(frozen=True, slots=True)

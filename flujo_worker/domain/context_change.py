@@ -6,14 +6,11 @@ In: the fields that the model has, and those that it had; a context's tree. Out:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
-Fields: TypeAlias = Mapping[str, Mapping[str, Any]]
-"""The fields of a model by name, each with what is known of it."""
+from flujo_client.pipeline.context_fields import REQUIRED, SCHEMA, TYPE, Fields
 
-TYPE, SCHEMA, REQUIRED = "type", "schema", "required"
-"""What is known of a field: its type for people, the digest of its schema, and whether it has no default."""
 _MODEL: Final = "model"
 
 
@@ -28,6 +25,7 @@ class ContextChange:
         required: fields that it had not, and that have no default.
         keeps_extra: the model keeps fields that it does not declare.
         added: fields that it had not, and that have a default.
+        models: the names of other models that the pipeline had instead.
     """
 
     now: Fields
@@ -36,10 +34,11 @@ class ContextChange:
     required: frozenset[str]
     keeps_extra: bool = False
     added: frozenset[str] = frozenset()
+    models: frozenset[str] = frozenset()
 
     def __bool__(self) -> bool:
         """Whether a context may not fit."""
-        return bool(self.removed or self.retyped or self.required)
+        return bool(self.removed or self.retyped or self.required or self.models)
 
     @property
     def has_history(self) -> bool:
@@ -61,6 +60,13 @@ class ContextChange:
                 was = " or ".join(sorted(self.retyped[name]))
                 yield f"field '{name}' was {was} and is {self.now[name][TYPE]} now"
         yield from (f"field '{name}' was added without a default" for name in sorted(self.required - sent.keys()))
+
+
+def from_another(change: ContextChange) -> ContextChange:
+    """Return what may be different in a context of another model: whatever it has."""
+    retyped = dict.fromkeys(change.now, frozenset({"of another type"}))
+    required = frozenset(name for name, field in change.now.items() if field[REQUIRED])
+    return replace(change, retyped=retyped, required=required)
 
 
 def change_of(now: Fields, before: Iterable[Fields], *, keeps_extra: bool) -> ContextChange:
@@ -85,6 +91,6 @@ def fields_of(tree: Any) -> Mapping[str, Any]:
     return {name: each for fields in sections if isinstance(fields, dict) for name, each in fields.items()}
 
 
-def is_of(tree: Any, model: str) -> bool:
-    """Return whether a tree is one of a model, by its reference."""
-    return isinstance(tree, dict) and (tree.get("$"), tree.get("c")) == (_MODEL, model)
+def is_of(tree: Any, *models: str) -> bool:
+    """Return whether a tree is one of these models, by its reference."""
+    return isinstance(tree, dict) and tree.get("$") == _MODEL and tree.get("c") in models

@@ -118,6 +118,7 @@ class AttemptRun:
     Attributes:
         info: what user code may know of it.
         settings: the project's, for what is called in it.
+        claim: what identifies the claim under which it runs: its fence, and when it was made, in microseconds since 1970.
         work: what it was given; None until that is decoded.
         stored: its own copy of the context, until something looks at it; None after that, and without a context.
         resources: what is open of the pipeline's resources.
@@ -138,6 +139,7 @@ class AttemptRun:
 
     info: AttemptInfo | None = None
     settings: CallSettings = field(default_factory=CallSettings)
+    claim: tuple[int, int] = (0, 0)
     work: Work | None = None
     stored: StoredContext | None = None
     resources: Any = None

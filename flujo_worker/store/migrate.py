@@ -16,6 +16,7 @@ import psycopg
 
 from flujo_client.errors import SchemaVersionError, SettingsError
 from flujo_client.transport.postgres import fate, options, unreachable
+from flujo_worker.store.postgres.statements import statement
 from flujo_worker.store.roles import grant_roles
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def needed() -> int:
 def migrate(url: str, *, ignore_workers: bool = False, roles: str | None = None) -> Migrated:
     """Migrate the database to this code's schema, as far as the live workers' code is compatible with it.
 
-    All of it is one transaction under a transaction-level advisory lock: who comes second waits, and finds nothing to do.
+    Events that were restored into another server are put into order (ADR 29). All of it is one transaction under a transaction-level advisory lock: who comes second waits, and finds nothing to do.
 
     Args:
         url: a libpq connection string.
@@ -116,6 +117,7 @@ def _migrate(connection: Connection, *, ignore_workers: bool, roles: str | None)
         connection.execute(_AS_OWNER)
         connection.execute(_CREATE)
         done = _migrated(connection, ignore_workers=ignore_workers)
+        connection.execute(statement("order_restored_events").text)
         return done if roles is None else done._replace(roles=grant_roles(connection, roles))
 
 

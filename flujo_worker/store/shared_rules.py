@@ -23,6 +23,8 @@ SUSPECT_AFTER = 2
 """An attempt that was lost so often is claimed only by the one who runs it apart from others (ADR 13)."""
 HANDED_BACK_OFTEN = 3
 """From this hand-back of an attempt on, its event is a warning (ADR 38)."""
+HANDED_BACK_MOST = 20
+"""After so many hand-backs of an attempt, each further one counts as a loss: it may be what stops its workers."""
 
 
 def fairly(rows: Iterable[T], code: Callable[[T], Hashable]) -> list[T]:

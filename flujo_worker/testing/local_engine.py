@@ -399,14 +399,15 @@ class LocalEngine:
         for run, fan_out in self.store.missed_joins(1000, JOIN_OVERDUE_S):
             self.coordinator.signal_join(run, fan_out, by="sweeper")
 
-    def _send(self, envelopes: Sequence[Envelope], fan_out: FanOut | None = None) -> None:
+    def _send(self, envelopes: Sequence[Envelope], fan_out: FanOut | None = None, *, first: bool = False) -> None:
         if fan_out is not None:
             self._chords.open(envelopes[0].ticket.run, fan_out)
         for envelope in envelopes:
             if envelope.kind == "join":
                 self._send_join_signal(JoinSignal(envelope.ticket.run, envelope.address))
             else:
-                self.bus.append(dumps(envelope.to_wire()))
+                put = self.bus.appendleft if first else self.bus.append
+                put(dumps(envelope.to_wire()))
 
     def _send_join_signal(self, join_signal: JoinSignal | None) -> None:
         if join_signal is not None:

@@ -129,7 +129,7 @@ class CodeRegistry:
     Args:
         allowed: import prefixes they may be under.
         plan_of: finds the plan of a fingerprint, which has the text of a blueprint.
-        on_loaded: called with the fingerprint of each pipeline that is loaded.
+        on_loaded: called with the fingerprint of each pipeline that is imported.
     """
 
     def __init__(
@@ -160,7 +160,8 @@ class CodeRegistry:
         if entry is None:
             entry = self._load(reference, fingerprint)
             put_bounded(self._entries, reference, entry)
-            self._on_loaded(entry.plan.fingerprint)
+            if not is_blueprint(reference):  # every worker has its code
+                self._on_loaded(entry.plan.fingerprint)
         if entry.plan.fingerprint != fingerprint:
             raise CodeMismatch(
                 f"this worker's code of '{reference}' has fingerprint {entry.plan.fingerprint[:12]}, "

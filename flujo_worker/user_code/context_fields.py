@@ -1,60 +1,28 @@
-"""The fields that a context model has, as plain data: what contexts are compared by, and what is on record of them as code."""
+"""What is on record of a context model's fields as code, and which JSON values a field of it takes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
-from typing import TYPE_CHECKING, Any, Final, TypeVar
-from weakref import WeakKeyDictionary
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel, TypeAdapter
-from pydantic.errors import PydanticUserError
+from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from flujo_client.contract.code import CONTEXT_FIELD
+from flujo_client.pipeline.context_fields import REQUIRED, SCHEMA, TYPE, fields_of_model, once_per_model
 from flujo_client.pipeline.identity import whole
 from flujo_client.redact import preview, redact_tree
 from flujo_client.serial import digest, dumps
 from flujo_worker.agents.parts import Part
-from flujo_worker.domain.context_change import REQUIRED, SCHEMA, TYPE
 from flujo_worker.runtime.source import DIGEST_LENGTH
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
-T = TypeVar("T")
-
-_LONGEST: Final = 120
 _LONGEST_DEFAULT: Final = 40
 
 
-def _once_per_model(make: Callable[[type[BaseModel]], T]) -> Callable[[type[BaseModel]], T]:
-    """Store a function's results while their models live: a schema costs milliseconds, and each step asks."""
-    known: WeakKeyDictionary[type[BaseModel], T] = WeakKeyDictionary()
-
-    @wraps(make)
-    def stored(model: type[BaseModel]) -> T:
-        if model not in known:
-            known[model] = make(model)
-        return known[model]
-
-    return stored
-
-
-@_once_per_model
-def fields_of_model(model: type[BaseModel]) -> dict[str, dict[str, Any]]:
-    """Return what is known of each field: its type, the digest of its schema, and whether it has no default."""
-    return {
-        name: {
-            TYPE: _type_name(field.annotation),
-            SCHEMA: _schema_digest(field.rebuild_annotation()),
-            REQUIRED: field.is_required(),
-        }
-        for name, field in model.model_fields.items()
-    }
-
-
-@_once_per_model
+@once_per_model
 def context_parts(model: type[BaseModel]) -> tuple[Part, ...]:
     """Return each field as a part of what a step is performed with: its type, and its default."""
     known = fields_of_model(model)
@@ -79,15 +47,35 @@ def _shown(name: str, default: Any) -> str:
     return preview(dumps(shown).decode(), _LONGEST_DEFAULT)
 
 
-def _type_name(annotation: Any) -> str:
-    return str(annotation.__qualname__ if isinstance(annotation, type) else annotation).replace("typing.", "")[
-        :_LONGEST
-    ]
+_PLAIN: Final = {str: "text", bool: "bool", int: "int", float: "float", type(None): "null", list: "list", dict: "dict"}
+_OTHER: Final = "other"
 
 
-def _schema_digest(annotation: Any) -> str:
-    """Digest what a field takes, with the models in it; of a type without a schema, its name."""
-    try:
-        return digest(whole(TypeAdapter(annotation).json_schema()))
-    except (PydanticUserError, TypeError, ValueError):
-        return _type_name(annotation)
+@once_per_model
+def shapes_of_model(model: type[BaseModel]) -> dict[str, frozenset[str]]:
+    """Return for each field whose type says so which stored values are of it: text, numbers, lists and so on, or values with a tag."""
+    found = {name: _shapes(field.rebuild_annotation()) for name, field in model.model_fields.items()}
+    return {name: shapes for name, shapes in found.items() if shapes is not None}
+
+
+def shape_of(tree: Any) -> str:
+    """Return what a stored value is."""
+    return _OTHER if isinstance(tree, dict) and "$" in tree else _PLAIN[type(tree)]
+
+
+def _shapes(annotation: Any) -> frozenset[str] | None:
+    """Return the shapes of a type's values; None where any may be one."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        return _shapes(get_args(annotation)[0])
+    if origin is Literal:
+        return frozenset(_PLAIN.get(type(each), _OTHER) for each in get_args(annotation))
+    if origin in (Union, UnionType):
+        parts = [_shapes(each) for each in get_args(annotation)]
+        return None if None in parts else frozenset().union(*(each for each in parts if each))
+    kind = type(None) if annotation is None else origin or annotation
+    if kind is float:
+        return frozenset({"float", "int"})
+    if kind in _PLAIN:
+        return frozenset({_PLAIN[kind]})
+    return frozenset({_OTHER}) if isinstance(kind, type) and issubclass(kind, BaseModel) else None

@@ -6,7 +6,9 @@ that context, or the migrated one; a refusal that parks the run, with nothing ch
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,14 +16,14 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from flujo_client.contract.fail_fast import fail_fast
 from flujo_client.errors import ContextMergeError
-from flujo_client.pipeline.identity import whole
+from flujo_client.pipeline.context_fields import fields_digest, fields_of_model
 from flujo_client.pipeline.pipeline import model_name
-from flujo_client.serial import Packed, decode, digest, encode
-from flujo_worker.domain.context_change import change_of, fields_of, is_of
+from flujo_client.serial import Packed, decode, encode
+from flujo_worker.domain.context_change import change_of, fields_of, from_another, is_of
 from flujo_worker.errors import StoreError
 from flujo_worker.observe.log import emit
 from flujo_worker.user_code.code_registry import CodeMismatch, put_bounded
-from flujo_worker.user_code.context_fields import fields_of_model
+from flujo_worker.user_code.context_fields import shape_of, shapes_of_model
 from flujo_worker.user_code.question import checked, fetched, places_of
 
 if TYPE_CHECKING:
@@ -35,15 +37,17 @@ if TYPE_CHECKING:
 
 _SHOWN = 3
 _WAY_OUT = "give the pipeline a function in `context_migrations` under the version or the fingerprint that the run has"
+LOOK_AGAIN_S = 5.0
+"""How long a process takes the fields that a model had for known: a worker with another version of the model may be up by then."""
 _SHORTEST = 12
 """Characters of a fingerprint that name it, as they are shown."""
 
 
 class Migrated(NamedTuple):
-    """A context after its migration: by the function under which key, and why."""
+    """A context after its migration: by the function under which key, and why. None: it has the fields of the present model, under another name."""
 
     context: Packed
-    key: str
+    key: str | None
     changes: tuple[str, ...]
 
     def tell(self) -> None:
@@ -61,12 +65,11 @@ class ContextMigrations:
 
     def __init__(self, ledger: Ledger, bench: UserCodeRuntime) -> None:
         self._ledger, self._bench = ledger, bench
-        self._changes: dict[type[BaseModel], ContextChange] = {}
+        self._changes: dict[tuple[str, type[BaseModel] | None], tuple[float, ContextChange]] = {}
 
     def are_needless(self, entry: LoadedPipeline) -> bool:
         """Return whether every context of a pipeline can be read as it is, by what this process knows already."""
-        model = entry.pipeline.context_model
-        return model is None or ((known := self._changes.get(model)) is not None and not known)
+        return entry.pipeline.context_model is None or ((known := self._known(entry)) is not None and not known)
 
     def migrate(self, entry: LoadedPipeline, ticket: RunHeader, packed: Packed | None) -> Migrated | None:
         """Migrate a context; None for one that can be read as it is, and for any other value.
@@ -75,36 +78,57 @@ class ContextMigrations:
             ContextMisfit: it cannot be read, and no function of the pipeline makes it fit.
         """
         model = entry.pipeline.context_model
-        if model is None or packed is None or not (change := self._change(model)):
+        if model is None or packed is None or not (change := self._change(entry, model)):
             return None
         if packed.is_reference:
             packed = fetched(self._ledger, (packed,))[packed.digest]
-        tree = packed.tree()
-        if not is_of(tree, model_name(model) or ""):
+        tree, name = packed.tree(), model_name(model) or ""
+        if not is_of(tree, name, *change.models):
             return None
+        former = tree["c"]
+        change = change if former == name else from_another(change)
         misfits = tuple(change.misfits(tree, self._fits(model, change, tree)))
-        return self._by_function(entry, ticket, model, tree, misfits) if misfits else None
+        if misfits:
+            return self._by_function(entry, ticket, model, tree, misfits)
+        if former == name:
+            return None
+        renamed = f"its model was '{former}' and is '{name}' now"
+        return Migrated(Packed.of({**tree, "c": name}, like=(packed,)), None, (renamed,))
+
+    def look_again(self, entry: LoadedPipeline, envelope: Envelope) -> Migrated | None:
+        """Do what `migrate` does with an attempt's context, after looking up again what fields its model had."""
+        self.forget()
+        return self.migrate(entry, envelope.ticket, envelope.context)
 
     def forget(self) -> None:
         """Look up again what fields models had: another worker has newer code than this one."""
         self._changes.clear()
 
-    def has_history(self, model: type[BaseModel]) -> bool:
-        """Return whether a model ever had other fields."""
-        return self._change(model).has_history
+    def has_history(self, entry: LoadedPipeline, model: type[BaseModel]) -> bool:
+        """Return whether a pipeline's model ever had other fields, or was another one."""
+        return self._change(entry, model).has_history
+
+    def is_known(self, entry: LoadedPipeline, model: type[BaseModel], tree: Any) -> bool:
+        """Return whether a context is of a pipeline's model, or of one that it had instead."""
+        return is_of(tree, model_name(model) or "", *self._change(entry, model).models)
 
     def live(self, tree: Any) -> Any:
         """Return a stored value as the live one."""
         return decode(tree, resolve=self._bench.resolve)
 
-    def _change(self, model: type[BaseModel]) -> ContextChange:
-        found = self._changes.get(model)
+    def _change(self, entry: LoadedPipeline, model: type[BaseModel]) -> ContextChange:
+        found = self._known(entry)
         if found is None:
-            now = fields_of_model(model)
-            before = self._ledger.context_fields(str(model_name(model)), digest(whole(now)), now)
+            at, now = time.monotonic(), fields_of_model(model)
+            before = self._ledger.context_fields(str(model_name(model)), fields_digest(now), now)
             found = change_of(now, before, keeps_extra=model.model_config.get("extra") == "allow")
-            put_bounded(self._changes, model, found)
+            found = replace(found, models=self._ledger.former_models(entry.plan.fingerprint))
+            put_bounded(self._changes, (entry.plan.fingerprint, model), (at, found))
         return found
+
+    def _known(self, entry: LoadedPipeline) -> ContextChange | None:
+        at, found = self._changes.get((entry.plan.fingerprint, entry.pipeline.context_model), (0.0, None))
+        return found if time.monotonic() - at < LOOK_AGAIN_S else None
 
     def _fits(self, model: type[BaseModel], change: ContextChange, tree: Any) -> dict[str, bool]:
         """Return for each field that had another type whether the stored value is of the present one."""
@@ -146,15 +170,22 @@ class ContextMigrations:
                     yield key, function
 
 
-def check_fields(model: type[BaseModel] | None, tree: Any) -> None:
-    """Raise ContextMisfit for a context with fields that its model does not have here: reading it would drop them."""
-    if model is None or not is_of(tree, model_name(model) or "") or model.model_config.get("extra") == "allow":
-        return
-    if others := fields_of(tree).keys() - model.model_fields.keys():
+def may_be_other(model: type[BaseModel], tree: Any) -> bool:
+    """Return whether a context has a value that is not of its field's type here: a worker with another version of the model may have written it.
+
+    Raises:
+        ContextMisfit: it has fields that its model does not have here, and reading it would drop them.
+    """
+    if not is_of(tree, model_name(model) or ""):
+        return False
+    sent, shapes = fields_of(tree), shapes_of_model(model)
+    others = () if model.model_config.get("extra") == "allow" else sent.keys() - model.model_fields.keys()
+    if others:
         shown = ", ".join(f"'{name}'" for name in sorted(others)[:_SHOWN])
         raise ContextMisfit(
             f"its context has fields that {model.__qualname__} does not have here: {shown}; a worker with the newer code will take it"
         )
+    return any(shape_of(each) not in shapes[name] for name, each in sent.items() if name in shapes)
 
 
 class ContextMisfit(CodeMismatch):

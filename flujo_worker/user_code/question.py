@@ -226,13 +226,13 @@ def put(place: Any, name: str, value: Any) -> None:
         return
     is_checked = isinstance(place, pydantic.BaseModel) and bool(place.model_config.get("validate_assignment"))
     if is_checked and (ambiguous := ambiguity(type(place), {name: value})):
-        raise ContextMergeError(f"{type(place).__name__} does not accept it: {name}: {ambiguous}")
+        raise ContextMergeError(f"{type(place).__name__} rejects the value: {name}: {ambiguous}")
     try:
         if is_checked:
             fail_fast_assignment(place, name, value)
         setattr(place, name, value)
     except pydantic.ValidationError as error:
-        raise ContextMergeError(f"{type(place).__name__} does not accept it: {places_of(error)}") from None
+        raise ContextMergeError(f"{type(place).__name__} rejects the value: {places_of(error)}") from None
 
 
 def places_of(error: pydantic.ValidationError) -> str:

@@ -72,3 +72,10 @@ lanes = Pipeline(
         )
     ]
 )
+DAY_S = 86_400.0
+patient = Pipeline(
+    [
+        HumanInTheLoopStep("first", "Pay?", expires_s=30 * DAY_S, on_expiry="default", default="no"),
+        HumanInTheLoopStep("second", "Sure?", expires_s=DAY_S, on_expiry="default", default="late"),
+    ]
+)

@@ -9,7 +9,6 @@ import re
 import signal
 import subprocess
 import sys
-from functools import partial
 
 import pytest
 from fleet import wait_until
@@ -157,7 +156,6 @@ def test_what_is_interrupted_is_not_carried_on_by_the_next_one(folder, tmp_path)
             start_new_session=True,
             stdout=said,
             stderr=said,
-            preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - a shell's background job ignores it
         ) as audit,
     ):
         wait_until(is_under_way, 60, what=lambda: f"the run is under way; {audit.poll()}: {talk.read_text()}")

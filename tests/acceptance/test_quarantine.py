@@ -25,7 +25,10 @@ GATED = ["before", "gate", "after"]
 POISON = "the process died while this step ran alone, 2 times"
 
 
-@pytest.mark.parametrize(("innocents", "killers"), [(4, 1), (1, 3)])
+@pytest.mark.parametrize(
+    ("innocents", "killers"),
+    [(2, 1), (1, 2), pytest.param(4, 1, marks=pytest.mark.large), pytest.param(1, 3, marks=pytest.mark.large)],
+)
 def test_neighbours_of_steps_that_kill_their_process_succeed(services, tmp_path, innocents, killers):
     """M-013, C-37: an attempt fails as lost only for deaths of processes that it had for itself."""
     with Site(services, tmp_path, worker=WORKER) as site:

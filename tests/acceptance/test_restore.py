@@ -1,20 +1,24 @@
-"""A backup that is taken in the middle of runs, restored into other services: Redis is empty, and Postgres is as it was then."""
+"""A backup or a dump that is taken in the middle of runs, restored into other services: Redis is empty, and Postgres is as it was then."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 from collections import Counter
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+import psycopg
 import pytest
 from fleet import BRISK, PATIENCE_S, Site, assert_merged_once, wait_until
 from paid_pipelines import CALLS, HELD
+from services import database_called
 
 from flujo_client.contract.limits import UsageLimits
 from flujo_client.embedded import Embedded
 from flujo_client.embedded import postgres as embedded_postgres
+from flujo_worker.store.migrate import migrate
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,9 +33,11 @@ SPENT = "SELECT run_id, input_tokens FROM flujo_spends WHERE input_tokens > 0"
 SETTLED = "SELECT scope, settled_tokens FROM flujo_budgets"
 
 
-def test_runs_outlive_the_restore_of_a_backup(server_folder, tmp_path):
+@pytest.mark.parametrize("is_dump", [False, True], ids=["base backup", "pg_dump"])
+def test_runs_outlive_the_restore_of_a_backup(is_dump, server_folder, tmp_path):
     """Law of design §5, M-403: all runs that the backup has end, and no call is merged or accounted for twice."""
-    with Embedded(server_folder / "first") as services, Site(services, tmp_path, worker=BRISK) as site:
+    first, second = (server_folder / f"{name}{is_dump:d}" for name in ("first", "second"))
+    with Embedded(first) as services, Site(services, tmp_path, worker=BRISK) as site:
         site.workers(2)
         gated, question = site.enqueue("gated"), site.client.enqueue("human_pipelines:approval", [])
         site.wait_for_execution(gated.id, "gate")
@@ -42,7 +48,8 @@ def test_runs_outlive_the_restore_of_a_backup(server_folder, tmp_path):
             for run in site.client.enqueue_many(f"paid_pipelines:{shape}", [HELD] * RUNS, context={}, limits=LIMITS)
         }
         wait_until(lambda: len(merges(site)) > RUNS, what=site.log)
-        back_up(services, server_folder / "second")
+        database = urlsplit(site.settings.database()).path.removeprefix("/")
+        dump(services, database, tmp_path) if is_dump else back_up(services, second)
         # What follows the backup is lost with the first services, but for the effects of the steps.
         site.open_gate(gated.id)
         (tmp_path / HELD).touch()
@@ -50,12 +57,12 @@ def test_runs_outlive_the_restore_of_a_backup(server_folder, tmp_path):
         question.resume({"approved": False})
         wait_until(lambda: question.status() == "succeeded", what=site.log)
         site.dismiss()
-        made, database = calls(tmp_path), urlsplit(site.settings.database()).path.removeprefix("/")
+        made = calls(tmp_path)
 
-    with (
-        Embedded(server_folder / "second") as services,
-        Site(services, tmp_path, worker=BRISK, database=database) as site,
-    ):
+    with Embedded(second) as services, ExitStack() as stack:
+        if is_dump:
+            load(services, database, tmp_path)
+        site = stack.enter_context(Site(services, tmp_path, worker=BRISK, database=database))
         assert site.redis.dbsize() == 0
         merged, spent = merges(site), spends(site)
         assert {gated.id, question.id} < {
@@ -70,6 +77,8 @@ def test_runs_outlive_the_restore_of_a_backup(server_folder, tmp_path):
         for run, shape in runs.items():
             result = site.client.get_run(run).result(timeout=PATIENCE_S)
             assert (result.run_status, len(result.final_pipeline_context.amounts)) == ("succeeded", CALLS[shape])
+            told = [event.name for event in site.client.get_run(run).events()]
+            assert (told[0], told[-1]) == ("run.enqueued", "run.succeeded")
         wait_until(lambda: not site.stuck(), 30, what=lambda: f"{site.stuck()}\n{site.log()}")
         assert merged < merges(site)
         # Each call that was made since is accounted for, and of those before as many as when the backup was taken.
@@ -92,6 +101,23 @@ def back_up(services: Embedded, into: Path) -> None:
         os.chown(data, owner.st_uid, owner.st_gid)
         account = {"user": owner.st_uid, "group": owner.st_gid}
     subprocess.run([program, *arguments], check=True, cwd="/", **account)
+
+
+def dump(services: Embedded, database: str, into: Path) -> None:
+    """Dump one database."""
+    program = embedded_postgres._find_binaries() / "pg_dump"
+    url = database_called(services, database)
+    subprocess.run([program, "--format=custom", f"--file={into / 'dump'}", url], check=True)
+
+
+def load(services: Embedded, database: str, dumped: Path) -> None:
+    """Load a dump into a new server, and migrate."""
+    program = embedded_postgres._find_binaries() / "pg_restore"
+    with psycopg.connect(services.database_url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {database}".encode())
+    url = database_called(services, database)
+    subprocess.run([program, f"--dbname={url}", dumped / "dump"], check=True)
+    migrate(url)
 
 
 def merges(site: Site) -> set[tuple[str, int]]:

@@ -20,7 +20,7 @@ from flujo_worker.demo.license_facts import derive_verdict, read_metadata
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-LOCKED_EXTRAS = ("worker", "aop-extra", "embedded")
+LOCKED_EXTRAS = ("worker", "aop-extra", "embedded", "encryption")
 UNLOCKED_EXTRAS = {"models": "every provider's SDK, which neither tests nor deployments install as a whole"}
 REVIEWED = {
     "orjson": "MPL-2.0 AND (Apache-2.0 OR MIT)",

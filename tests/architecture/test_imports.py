@@ -42,6 +42,7 @@ DOORS = {
         "flujo_client.gateway.door": "performs the client's statements, and blocks",
         "flujo_client.gateway.transaction": "finds the connection in what callers give",
         "flujo_client.gateway.run_watch": "listens to notifications, on a connection that is no pool's",
+        "flujo_worker.chaos": "is a client of the Postgres that it breaks, and asks again by what errors mean",
         "flujo_worker.store": "is the worker's statements; a door around cursors and transactions would only repeat psycopg",
     },
     "psycopg_pool": {

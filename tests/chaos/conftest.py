@@ -1,17 +1,63 @@
-"""Puts the acceptance tests' folder on the path: chaos runs on steps like theirs, and may be started alone."""
+"""A site on which every shape of the monkey's runs has ended, without a fault, and copies of its database to damage."""
 
 from __future__ import annotations
 
-import sys
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import urlsplit
 
 import pytest
-from fleet import STEPS
+from fleet import STEADY, Site, wait_until
+from services import drop_database, fresh_database
 
-if str(STEPS) not in sys.path:
-    sys.path.append(str(STEPS))
+from flujo_worker.chaos.pipelines import SHAPES
+from flujo_worker.chaos.site import QUEUES, Where, with_own_queues
+from flujo_worker.chaos.site import Site as ChaosSite
+from flujo_worker.chaos.traffic import Traffic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CANCELLED = "approval"
+"""The shape that is run once more, and cancelled at its question."""
+
+
+class Calm(NamedTuple):
+    """A site where nothing fails, and who has enqueued there."""
+
+    site: ChaosSite
+    traffic: Traffic
+    database: str
 
 
 @pytest.fixture(scope="module")
-def services(services_to_break):
-    """Return services that no other test process uses: chaos wipes, restarts and freezes them."""
-    return services_to_break
+def calm(services, tmp_path_factory) -> Iterator[Calm]:
+    folder = tmp_path_factory.mktemp("chaos")
+    attempts, control, _ = QUEUES
+    worker = {**STEADY, "attempts_queue": attempts, "control_queue": control}
+    with Site(services, folder, worker=worker) as real:
+        site = ChaosSite(with_own_queues(real.settings), Where("calm", 1, folder))
+        site.rows("create_ledger")
+        real.workers(arguments=("--queues", ",".join(QUEUES)))
+        traffic = Traffic(site, 1)
+        for name, shape in SHAPES.items():
+            traffic.enqueue(name, shape)
+        cancelled = traffic.enqueue(CANCELLED, SHAPES[CANCELLED])
+        wait_until(cancelled.approvals, what=real.log)
+        assert cancelled.cancel()
+        site.rows("record_cancel", run=cancelled.id)
+        wait_until(lambda: traffic.answer() or not site.live_runs(), what=real.log)
+        real.dismiss()
+        site.client.close()  # a database that has clients cannot be copied
+        real.client.close()
+        real._asking.close()
+        yield Calm(site, traffic, urlsplit(real.settings.database()).path[1:])
+
+
+@pytest.fixture
+def copy(services, calm) -> Iterator[ChaosSite]:
+    """A copy to damage."""
+    url = fresh_database(services, template=calm.database)
+    site = ChaosSite(calm.site.settings.with_database(url), Where("calm", 1, calm.site.log.parent))
+    yield site
+    site.close()
+    drop_database(services, url)

@@ -58,7 +58,7 @@ def test_a_value_is_kept_for_its_time(backend):
     """Requirements §2.11: seconds; 0 is for good."""
     backend.set("for good", b"x", 0)
     backend.set(KEY, b"x", 0.05)
-    wait_until(lambda: backend.get(KEY) is None, 5)
+    wait_until(lambda: backend.get(KEY) is None, 60)
     assert backend.get("for good") == b"x"
 
 
@@ -116,4 +116,8 @@ def test_a_redis_that_is_away_is_not_waited_for():
 def test_a_redis_that_hangs_is_waited_for_once(monkeypatch):
     monkeypatch.setattr(result_cache, "PATIENCE_S", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as hanging:
-        assert 0.5 <= asked(hanging.getsockname()[1]) < 0.9
+        assert asked(hanging.getsockname()[1]) >= 0.5
+        hanging.setblocking(False)
+        hanging.accept()[0].close()
+        with pytest.raises(BlockingIOError):  # it is not asked again
+            hanging.accept()

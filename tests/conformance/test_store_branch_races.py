@@ -384,7 +384,7 @@ def test_a_slow_ring_does_not_wait_for_the_merge_of_another_rings_join(world, da
     with ThreadPoolExecutor(2) as threads:
         slow = waits(database_url, lambda: signal_join(world, arms[0]))
         quick = threads.submit(ring_and_join)
-        wait_until(lambda: len(held_up.execute(WAITING).fetchall()) == 2, 10)
+        wait_until(lambda: len(held_up.execute(WAITING).fetchall()) == 2, 60)
         held_up.execute("SELECT pg_advisory_unlock(42)")
         assert quick.result(20) == "merged"
         slow.result(20)

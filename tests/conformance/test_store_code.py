@@ -113,7 +113,7 @@ def test_a_run_may_be_parked_for_bodies_of_the_same_plan(world, new):
     assert world.store.parked(10) == []
     assert world.store.parked_for_code(10) == [(run_of(new), "shapes:pipeline", new.plan.fingerprint, awaited)]
 
-    assert world.store.unpark(run_of(new))
+    assert world.store.unpark(run_of(new), "w")
     assert world.store.parked_for_code(10) == []
     world.store.park(new.first.key, world.claim(new), "no such code here")
     assert [run for run, _, _ in world.store.parked(10)] == [run_of(new)]

@@ -165,7 +165,7 @@ def test_a_parked_run_is_not_published(world, new):
 def test_a_parked_attempt_goes_on_under_its_number_and_a_new_fence(world, new):
     world.store.park(new.first.key, world.claim(new), "no such code here")
 
-    assert world.store.unpark(run_of(new))
+    assert world.store.unpark(run_of(new), "w")
     assert (world.run(run_of(new)).status, world.run(run_of(new)).reason) == ("running", None)
     [due] = world.due()
     assert (due.why, due.envelope) == ("ready", new.first)
@@ -194,14 +194,14 @@ def test_the_reason_to_park_may_be_any_text(world, new):
 
 
 def test_only_a_parked_run_is_unparked(world, new):
-    assert not world.store.unpark(run_of(new))
-    assert not world.store.unpark("run_none")
+    assert not world.store.unpark(run_of(new), "w")
+    assert not world.store.unpark("run_none", "w")
 
 
 def test_parking_spends_nothing_and_a_later_merge_counts(world):
     new = world.record(enqueued(pipeline_of("a", "b")))
     world.store.park(new.first.key, world.claim(new), "not here")
-    world.store.unpark(run_of(new))
+    world.store.unpark(run_of(new), "w")
     decision = decided(new, succeeded(usage=SPENT), fence=world.claim(new))
 
     assert world.commit(decision) == "merged"

@@ -221,6 +221,27 @@ def test_the_story_of_a_run_that_has_ended_is_whole(clean, held):
     assert names(clean.ask(requests.events(run))) == ["run.enqueued", "run.cancelled"]
 
 
+@pytest.mark.services
+def test_events_of_a_dump_come_before_new_ones(clean):
+    """A dump has the numbers of another server's transactions, which are far ahead of this one's; `flujo migrate` puts them into order."""
+    runs = [enqueued(pipeline_of("a")) for _ in range(2)]
+    for new in runs:
+        clean.record(new)
+    live, ended = (new.first.ticket.run for new in runs)
+    clean.store.stop(ended, "cancelled", "enough")
+    clean.store.note(live, [Event("ahead")])
+    clean.execute(
+        "UPDATE flujo_events SET xid = (xid::text::bigint + 10 ^ 12)::text::xid8 WHERE name <> 'run.enqueued'"
+    )
+    clean.store.note(live, [Event("new")])
+    migrate(clean.url)
+    clean.store.note(live, [Event("newer")])
+    found = clean.ask(requests.events(live, settled=False))
+    assert names(found) == ["run.enqueued", "ahead", "new", "newer"]
+    assert names(clean.ask(requests.events(live, after=found[1].cursor, settled=False))) == ["new", "newer"]
+    assert names(clean.ask(requests.events(ended))) == ["run.enqueued", "run.cancelled"]
+
+
 def test_what_is_no_cursor_is_refused_by_name():
     with pytest.raises(ClientError, match="'12' is not the cursor of an event"):
         requests.events("r", after="12")

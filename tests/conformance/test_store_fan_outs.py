@@ -196,7 +196,7 @@ def test_a_parked_runs_join_is_made_and_waits(world):
     fence = world.claim(arms[0])
     world.store.park(arms[1].key, world.claim(arms[1]), "no such code here")
     assert world.commit(closing(arms[0], fence=fence)) == "merged"
-    world.store.unpark(run_of(arms[0]))
+    world.store.unpark(run_of(arms[0]), "w")
     fence = world.claim(arms[1])
     world.commit(closing(arms[1], fence=fence))
     assert signal_join(world, arms[0])
@@ -443,7 +443,7 @@ def test_parking_leaves_what_is_held_where_it_is(world):
     fences = [world.claim(arm) for arm in arms[:2]]
     assert world.store.park(arms[0].key, fences[0], "no such code here")
     assert not world.store.park(arms[1].key, fences[1], "nor here")
-    world.store.unpark(run_of(arms[0]))
+    world.store.unpark(run_of(arms[0]), "w")
 
     due = [each.envelope for each in world.due()]
     assert sorted(due, key=lambda each: each.key) == arms[:2]

@@ -15,6 +15,7 @@ import pytest
 from builders import SPENT, decided, enqueued, failed, following, packed, pipeline_of, succeeded
 from fleet import wait_until
 from grouped import grouped
+from psycopg.pq import ExecStatus
 from trees import closing, fanned_out
 from worlds import LEASE_S, World
 
@@ -68,6 +69,15 @@ def running(world, count, outcome=None, **rest):
 
 
 # what a group takes and merges
+
+
+def test_a_group_is_one_statement_on_a_connection_that_was_configured_once(world, groups, monkeypatch):
+    answers, read = [], LoopConnection._read
+    monkeypatch.setattr(LoopConnection, "_read", lambda self, each: answers.append(each) or read(self, each))
+    [new] = recorded(world, 1)
+    [claim] = claims(groups, new.first.key)
+    assert claim.fence == 1
+    assert [each.status for each in answers if each is not None] == [ExecStatus.TUPLES_OK, ExecStatus.PIPELINE_SYNC]
 
 
 def test_a_group_claims_all_that_is_free(world, groups):

@@ -9,6 +9,7 @@ from builders import enqueued, member, succeeded
 from worlds import LEASE_S, MAX_LOST
 
 from flujo_worker.ports import Renewal
+from flujo_worker.store.shared_rules import HANDED_BACK_MOST, SUSPECT_AFTER
 
 
 @pytest.fixture
@@ -185,6 +186,21 @@ def test_what_a_worker_hands_back_goes_out_at_once_and_is_not_lost(world, new):
     assert [event.data for event in told] == [{"worker": "w1", "times": times + 1} for times in range(3 * MAX_LOST)]
     assert [event.level for event in told] == ["info", "info", *["warning"] * (3 * MAX_LOST - 2)]
     assert world.conclude(new, succeeded(), fence=world.claim(new)) == "merged"
+
+
+def test_an_attempt_that_is_handed_back_very_often_is_lost_in_the_end(world, new):
+    """It may be what stops its workers: so it does not go round for ever."""
+    for _ in range(HANDED_BACK_MOST):
+        world.claim(new)
+        assert world.store.hand_back("w1", [new.first.key]) == {new.first.key}
+    for losses in range(MAX_LOST):
+        world.claim(new, room="shared" if losses < SUSPECT_AFTER else "alone")
+        assert world.store.hand_back("w1", [new.first.key]) == set()
+        assert [(due.why, due.envelope.key) for due in world.due()] == [("lost", new.first.key)]
+    world.claim(new, room="alone")
+    assert world.store.hand_back("w1", [new.first.key]) == set()
+    assert world.due() == []
+    assert [envelope.key for envelope, _ in world.store.poisoned(max_lost=MAX_LOST, limit=9)] == [new.first.key]
 
 
 def test_a_worker_hands_back_a_message_that_it_has_not_claimed(world, new):

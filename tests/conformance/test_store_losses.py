@@ -152,7 +152,7 @@ def test_an_adopted_attempt_is_in_the_room_it_was_claimed_for(world, new, room, 
 def test_a_claim_beside_others_is_in_company_whatever_the_claim_before_was(world, new):
     fence = world.claim(new, process(world), room="alone")
     world.store.park(new.first.key, fence, "no such code here")
-    world.store.unpark(new.first.ticket.run)
+    world.store.unpark(new.first.ticket.run, "w")
     lose(world, new)
 
     [lost] = [event.data for event in world.events(new.first.ticket.run) if event.name == "attempt.lost"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from builders import decided, enqueued, failed, member, pipeline_of, succeeded
 from trees import fanned_out
@@ -177,6 +179,58 @@ def test_an_incarnation_is_as_old_as_its_process(world, new):
     world.setting.pass_time(5.0)
     world.store.register_worker(member("w2"), 30.0, old="w1")
     assert carry_on(world, later, plan_of("a"), worker="w2") == "older"
+
+
+def is_able(world, new, *, fingerprint=None, queue="flujo.attempts", but="w1"):
+    return world.store.has_able_worker(new.first.ticket.run, fingerprint, queue, but=but)
+
+
+def test_a_worker_that_has_loaded_a_plan_can_take_its_runs(world, new):
+    plan = new.plan.fingerprint
+    assert not is_able(world, new, fingerprint=plan)
+
+    world.store.note_plan("w1", plan, None)
+    assert not is_able(world, new, fingerprint=plan, but="w1"), "it asks for another one"
+    world.register_worker("other")
+    for _ in range(2):
+        world.store.note_plan("other", plan, "blue")
+    assert is_able(world, new, fingerprint=plan)
+    assert not is_able(world, new, fingerprint=plan_of("z").fingerprint)
+
+    world.store.register_worker(member("later"), 30.0, old="other")
+    assert is_able(world, new, fingerprint=plan), "a new incarnation has what the process has loaded"
+    world.store.deregister_worker("later")
+    assert not is_able(world, new, fingerprint=plan)
+
+
+def test_a_worker_whose_lease_is_over_takes_nothing(world, new):
+    world.register_worker("other")
+    world.store.note_plan("other", new.plan.fingerprint, None)
+    world.setting.pass_time(60.0)
+    assert not is_able(world, new, fingerprint=new.plan.fingerprint)
+
+
+@pytest.mark.parametrize(
+    ("rest", "is_taken"),
+    [({"queues": ("gpu",)}, False), ({"queues": ("gpu", "flujo.attempts")}, True), ({"slots": 0}, False)],
+)
+def test_a_worker_takes_what_is_in_its_queues(world, new, rest, is_taken):
+    world.store.register_worker(replace(member("other"), **rest), 30.0)
+    world.store.note_plan("other", new.plan.fingerprint, None)
+    assert is_able(world, new, fingerprint=new.plan.fingerprint) is is_taken
+
+
+def test_a_worker_that_has_let_a_run_continue_can_take_it(world, new):
+    """Bodies and contexts are no part of a plan: that one fits is known when it says so, until the run is parked again."""
+    world.register_worker("other")
+    world.store.park(new.first.key, world.claim(new), "other bodies")
+    assert not is_able(world, new)
+    world.store.unpark(new.first.ticket.run, "other")
+    assert is_able(world, new)
+    assert not is_able(world, new, but="other")
+
+    world.store.park(new.first.key, world.claim(new), "other bodies")
+    assert not is_able(world, new)
 
 
 def test_all_branches_of_a_fan_out_move_at_once(world):

@@ -104,7 +104,7 @@ def test_a_cancel_against_parking_and_unparking_leaves_nothing_alive(world, race
         fence = world.claim(new)
         *_, stopped = race(
             lambda new=new, fence=fence: world.store.park(new.first.key, fence, "no such code"),
-            lambda new=new: world.store.unpark(run_of(new)),
+            lambda new=new: world.store.unpark(run_of(new), "w"),
             lambda new=new: world.store.stop(run_of(new), "cancelled", "enough"),
         )
         assert stopped
@@ -246,7 +246,7 @@ def test_the_deadlock_that_these_tests_look_for_would_be_seen(services, postgres
     url = fresh_database(services)
     name = urlsplit(url).path[1:]
     cross(url)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while deadlocks(postgres, name) == 0 and time.monotonic() < deadline:
         time.sleep(0.05)
     assert deadlocks(postgres, name) == 1

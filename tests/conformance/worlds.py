@@ -138,7 +138,7 @@ class Postgres:
     """A real one. Its clock cannot be moved, so time passes by making everything older."""
 
     def __init__(self, store: PostgresStore, url: str) -> None:
-        self.store = store
+        self.store, self.url = store, url
         self._connection = psycopg.connect(url, autocommit=True, row_factory=dict_row)
 
     def empty(self) -> None:
@@ -347,7 +347,7 @@ def waits(url: str, act: Callable[[], Any]) -> Future[Any]:
     started = threads.submit(act)
     threads.shutdown(wait=False)
     waiting = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     with psycopg.connect(url, autocommit=True) as onlooker:
         while not (started.done() or onlooker.execute(waiting).fetchone()) and time.monotonic() < deadline:
             time.sleep(0.005)

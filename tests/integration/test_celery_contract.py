@@ -93,6 +93,16 @@ def test_a_key_prefix_is_kombus(settings, lists):
     assert lists.llen("shop:flujo.attempts") == 1
 
 
+def test_a_message_that_is_published_first_is_taken_first(settings, lists):
+    register()
+    one, two, three = (enqueued().first for _ in range(3))
+    broker = Broker(settings)
+    broker.publish([one, two])
+    broker.publish([three], first=True)
+    taken = [orjson.loads(lists.rpop("flujo.attempts"))["headers"]["id"] for _ in range(3)]
+    assert taken == [three.key, one.key, two.key]
+
+
 def test_without_acknowledgements_kombu_keeps_nothing_in_redis_and_still_prefetches_in_bounds(settings, lists):
     """`broker_acks = false` turns off bookkeeping in Redis, not the window of messages a worker takes."""
     register()

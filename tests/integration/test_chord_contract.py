@@ -23,6 +23,7 @@ from flujo_client.transport.chords import group_of, membership
 from flujo_client.transport.wire import dump, load, register
 from flujo_worker.app import _carry, _own_app
 from flujo_worker.attempts.isolation import DeliveryResult
+from flujo_worker.consumer.chord_parts import Part, count_parts
 from flujo_worker.dispatch import RedisPublisher
 
 pytestmark = pytest.mark.services
@@ -176,6 +177,23 @@ def test_the_body_is_signed_by_celery_and_repeats_what_headers_say(parts_of, lis
     assert (wire["task"], wire["key"]) == (message["headers"]["task"], message["headers"]["id"])
     with pytest.raises(SerializationError):
         load(body.replace(b"outer", b"inner"), keys=KEYS)
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_parts_are_counted_together_without_asking_redis_for_the_script(parts_of, app, monkeypatch, is_known):
+    """Where Redis does not know it, as after its restart, Celery counts each part and loads it."""
+
+    def ask(_):
+        raise AssertionError("a round trip before each group of parts")
+
+    parts_of(1).come("other", 0)  # loads the script
+    chord_ = parts_of(3)
+    if not is_known:
+        monkeypatch.setattr(app.backend._chord_part_return_script, "sha", "0" * 40)
+    monkeypatch.setattr(redis.client.Pipeline, "load_scripts", ask)
+    part = membership("run", {OUTER: 0}, queue=CONTROL)
+    count_parts(app, [Part(f"task-{lane}", part["group_id"], lane, part["chord"]) for lane in range(3)])
+    assert chord_.rings()[0] == ([None] * 3, JOIN)
 
 
 class Host:

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -643,7 +642,6 @@ def watching(site, code, run):
     return subprocess.Popen(
         [sys.executable, "-m", "flujo_client.cli.main", "lens", "watch", run],
         cwd=code, env={**os.environ, **site.settings.as_environment()}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - a shell's background job ignores it
     )  # fmt: skip
 
 
@@ -731,7 +729,6 @@ def test_ctrl_c_is_quiet_and_leaves_the_run(site, flujo, read, code):
     process = subprocess.Popen(
         [sys.executable, "-m", "flujo_client.cli.main", "run", "cli_pipelines:hang", "-i", "x"],
         cwd=code, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - a shell's background job ignores it
     )  # fmt: skip
     run = process.stderr.readline().split()[0]
     process.stderr.readline()  # it waits

@@ -68,6 +68,20 @@ def test_what_is_published_at_once_lies_there_once_and_in_order(broker):
     assert lying_in(broker) == [f"a{n}" for whole in range(200) for n in (whole, whole + 0.5)]
 
 
+def test_what_is_published_at_one_moment_is_one_push(broker, monkeypatch):
+    """Attempts that were merged together publish together, also while no push is under way."""
+    pushed = []
+    write = broker.pushes
+    monkeypatch.setattr(broker, "pushes", lambda envelopes: pushed.append(len(envelopes)) or write(envelopes))
+
+    async def act(publisher):
+        await publisher.publish([numbered(0)])
+        await asyncio.gather(*(publisher.publish([numbered(n)]) for n in range(1, 6)))
+
+    publishing(broker, act)
+    assert pushed == [1, 5]
+
+
 def test_each_message_goes_to_its_own_queue(broker):
     async def act(publisher):
         await publisher.publish([numbered(1, queue="one"), numbered(2, queue="two"), numbered(3, queue="one")])

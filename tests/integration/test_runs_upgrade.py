@@ -153,9 +153,40 @@ def test_a_pinned_run_waits_for_its_build_and_status_says_which(site, deploy, fl
     ]
     assert finding["change"] == plan["change"]
 
-    green.kill()  # it would park the run again whenever it takes its message first
     site.workers(code=old, arguments=["--build", "blue"])
     assert site.client.get_run(second).result(timeout=60).output == ["a"]
+    assert green.pids, "the worker that cannot take it is still up"
+
+
+@pytest.fixture
+def versions(deploy, tmp_path):
+    """Two folders, each with its own version of the pipelines."""
+
+    def folder(name, *steps):
+        deploy(*steps, runs=0)
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "upgrading.py").write_text((tmp_path / "upgrading.py").read_text())
+        return f"{tmp_path / name}:{STEPS}"
+
+    return folder
+
+
+@pytest.mark.parametrize("policy", ["pinned", "moving"])
+def test_workers_of_two_versions_leave_runs_to_each_other(site, deploy, versions, policy):
+    """All take messages of the same queue. No run is parked, and each goes by the code that it was started with."""
+    old, new = ("a", "b", "c"), ("a", "d")
+    for name, steps, processes in (("old", old, 1), ("new", new, 2)):
+        site.workers(processes, code=versions(name, *steps))
+        [first] = deploy(*steps, name=policy)  # the workers of this version have loaded it then
+        site.client.get_run(first).result(timeout=60)
+
+    runs = dict.fromkeys(deploy(*old, name=policy, runs=10), old) | dict.fromkeys(
+        deploy(*new, name=policy, runs=10), new
+    )
+    for run, steps in runs.items():
+        assert site.client.get_run(run).result(timeout=60).output == list(steps), site.log()
+    assert [run for run in runs if site.told(run, "run.parked", "run.carried_on")] == []
+    assert any(site.told(run, "run.waits_for_old_code") for run in runs), "no worker of another version met one"
 
 
 def test_a_build_s_name_is_checked(flujo):
@@ -174,3 +205,45 @@ def test_a_thousand_parked_runs_are_upgraded_in_one_command(site, deploy, flujo,
     assert "1000 moved, 0 refused, 0 not needed" in told
     assert re.search(r"^\d+ of 1000 runs$", told, re.MULTILINE)
     assert site.rows("SELECT 1 FROM flujo_runs WHERE status = 'parked'") == []
+
+
+ORDERS = """
+from pydantic import BaseModel
+from flujo_client import Pipeline, Step
+
+
+class Order(BaseModel):
+    price: {type} = {default}
+
+
+def read(data, *, context):
+    return [context.price]
+
+
+orders = Pipeline([Step("read", read)], context_model=Order)
+"""
+
+
+@pytest.mark.parametrize("in_bulk", [False, True])
+def test_the_fields_of_a_context_are_known_from_its_enqueue(site, tmp_path, monkeypatch, in_bulk):
+    """No worker ever had the old model, and the fingerprint is the same: still, none reads the number as a text."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+
+    def deploy(text, default):
+        (tmp_path / "ordering.py").write_text(ORDERS.format(type=text, default=default))
+        sys.modules.pop("ordering", None)
+
+    deploy("int", "3")
+    [run] = (
+        site.client.enqueue_many("ordering:orders", [""])
+        if in_bulk
+        else [site.client.enqueue("ordering:orders", "") for _ in range(2)][:1]
+    )
+    assert len(site.rows("SELECT 1 FROM flujo_context_fields WHERE model = 'ordering:Order'")) == 1
+
+    deploy("str", "'3'")
+    site.workers(code=f"{tmp_path}:{STEPS}")
+    wait_until(lambda: run.status() == "parked", what=site.log)
+    assert "its context does not fit Order: field 'price' was int and is str now" in run.record().reason
+    sys.modules.pop("ordering", None)

@@ -139,24 +139,24 @@ def test_all_who_wait_in_a_process_share_one_connection(site, no_reading_again):
 
     async def wait():
         async with AsyncFlujoClient(site.settings) as client:
-            theirs = [await client.enqueue(fine, number) for number in range(300)]
+            theirs = [await client.enqueue(fine, number) for number in range(60)]
             waits = [asyncio.create_task(run.result(timeout=PATIENCE_S)) for run in theirs]
             others = asyncio.to_thread(ours[0].result, timeout=PATIENCE_S)
             other = asyncio.create_task(others)
-            await asyncio.to_thread(wait_until, lambda: len(watch()) == 301)
+            await asyncio.to_thread(wait_until, lambda: len(watch()) == 61)
             seen = watchers(site)
-            await asyncio.to_thread(end, site, *theirs[:200])
-            first = await asyncio.gather(*waits[:200])
-            unended = sum(not each.done() for each in waits[200:])
-            await asyncio.to_thread(end, site, *theirs[200:], *ours)
-            rest = await asyncio.gather(other, *waits[200:])
+            await asyncio.to_thread(end, site, *theirs[:40])
+            first = await asyncio.gather(*waits[:40])
+            unended = sum(not each.done() for each in waits[40:])
+            await asyncio.to_thread(end, site, *theirs[40:], *ours)
+            rest = await asyncio.gather(other, *waits[40:])
             return len(seen), unended, {each.run_status for each in (*first, *rest)}
 
     def watch():
         return run_watch.watch_of(site.settings.database())._waits
 
     ours = [site.client.enqueue(fine, 1)]
-    assert asyncio.run(asyncio.wait_for(wait(), PATIENCE_S)) == (1, 100, {"cancelled"})
+    assert asyncio.run(asyncio.wait_for(wait(), PATIENCE_S)) == (1, 20, {"cancelled"})
     assert watch() == {}
 
 

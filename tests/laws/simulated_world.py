@@ -199,7 +199,7 @@ class BrokerConnection:
     def __init__(self, broker: Broker, fuse: Fuse) -> None:
         self._broker, self._fuse = broker, fuse
 
-    def send(self, envelopes: Sequence[Envelope]) -> None:
+    def send(self, envelopes: Sequence[Envelope], *, first: bool = False) -> None:
         self._fuse.passing("send", lambda: self._broker.put(envelopes), DispatchError)
 
     def open_chord(self, run: str, fan_out: str, lanes: int) -> None:

@@ -11,7 +11,6 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from mypy import api
 
 from flujo_client import ConditionalStep, LoopStep, ParallelStep, Step
 from flujo_client.api import options
@@ -37,12 +36,12 @@ def marks():
 
 
 def test_a_type_checker_accepts_and_refuses_what_it_should():
-    """mypy reports exactly the lines that are marked as wrong."""
-    out, err, _ = api.run(["--config-file", str(ROOT / "pyproject.toml"), *map(str, SOURCES)])
-
-    assert not err
-    found = re.findall(r"([a-z_]+\.py):(\d+): error: .*\[([a-z-]+)\]", out)
-    assert {(name, int(line), code) for name, line, code in found} == marks(), out
+    """mypy reports exactly the lines that are marked as wrong. It runs in a process of its own, which gives a gigabyte of trees back."""
+    command = [sys.executable, "-m", "mypy", "--config-file", ROOT / "pyproject.toml", *SOURCES]
+    checked = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert not checked.stderr
+    found = re.findall(r"([a-z_]+\.py):(\d+): error: .*\[([a-z-]+)\]", checked.stdout)
+    assert {(name, int(line), code) for name, line, code in found} == marks(), checked
 
 
 def test_a_checker_that_knows_no_plugins_finds_the_same():

@@ -29,7 +29,10 @@ pinned AS (
            extract(epoch FROM now() - r.created_at)::float8 AS age_s
     FROM flujo_runs r JOIN flujo_pipelines p ON p.fingerprint = r.fingerprint
     WHERE r.status = 'parked' AND coalesce(p.plan ->> 'on_change', %(on_change)s::text) = 'pin'
-      AND NOT EXISTS (SELECT 1 FROM flujo_workers w WHERE w.code_build = p.build AND w.lease_until > now() AND w.ended_at IS NULL)
+      AND NOT EXISTS (
+          SELECT 1 FROM flujo_workers w
+          WHERE (w.code_build = p.build OR p.fingerprint = ANY(w.plans)) AND w.lease_until > now() AND w.ended_at IS NULL
+      )
 ),
 -- A worker that is gone, which its lease and the sweeps after it should have reported.
 orphaned AS (

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from flujo_client.contract.code import CodeVersion
-    from flujo_worker.domain.context_change import Fields
+    from flujo_client.pipeline.context_fields import Fields
 
 
 class CodeInMemory(Tables):
@@ -24,6 +24,14 @@ class CodeInMemory(Tables):
             known = self._context_fields.setdefault(model, {})
             known.setdefault(digest, fields)
             return [each for other, each in known.items() if other != digest]
+
+    def former_models(self, fingerprint: str) -> frozenset[str]:
+        with self._lock:
+            plan = self._plans.get(fingerprint)
+            if plan is None:
+                return frozenset()
+            others = {each.context_model for each in self._plans.values() if each.name == plan.name}
+            return frozenset(each for each in others - {plan.context_model} if each is not None)
 
     def plans_of_run(self, run: str) -> list[tuple[str, str]]:
         with self._lock:

@@ -118,7 +118,7 @@ class LedgerInMemory(BudgetsInMemory):
             if run.status == "parked":
                 return False
             run.move("parked")
-            run.reason, run.awaited = reason, code
+            run.reason, run.awaited, run.unparked_by = reason, code, None
             self._add_event(row.key.run, key, "run.parked", "error", {"reason": reason})
             return True
 

@@ -67,9 +67,18 @@ class PlanMovesInMemory(Tables):
             self._plans[plan.fingerprint] = plan
             self._since[plan.fingerprint] = max(started, self._since.get(plan.fingerprint, started))
 
-    def note_build(self, fingerprint: str, build: str) -> None:
+    def note_plan(self, worker: str, fingerprint: str, build: str | None) -> None:  # noqa: ARG002 - nothing here reads a build
         with self._lock:
-            self._builds[fingerprint] = build
+            self._loaded.setdefault(worker, set()).add(fingerprint)
+
+    def has_able_worker(self, run: str, fingerprint: str | None, queue: str, *, but: str) -> bool:
+        with self._lock:
+            others = (self._members[each] for each in self._leases if each != but and self._is_leased(each))
+            able = {worker for worker, plans in self._loaded.items() if fingerprint in plans}
+            able.add(self._runs[run].unparked_by or "")
+            return any(
+                each.id in able and each.slots > 0 and (each.queues is None or queue in each.queues) for each in others
+            )
 
     def _move_attempts(self, move: PlanMove) -> None:
         moved = {each.key: each for each in move.attempts}

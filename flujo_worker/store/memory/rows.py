@@ -60,6 +60,7 @@ class StoredRun:
     ended_by: str | None = None
     forked: tuple[str, str] | None = None
     awaited: AwaitedCode | None = None
+    unparked_by: str | None = None
     gates: tuple[Gate, ...] = ()
 
     def child(self, begun: ChildRun, now: float) -> StoredRun:

@@ -47,7 +47,7 @@ from flujo_worker.store.memory.permits import PermitsInMemory
 from flujo_worker.store.memory.plan_moves import PlanMovesInMemory
 from flujo_worker.store.memory.retention import RetentionInMemory
 from flujo_worker.store.memory.rows import StoredAttempt, StoredRun, StoredScope
-from flujo_worker.store.shared_rules import GRACE_S, HANDED_BACK_OFTEN, fairly
+from flujo_worker.store.shared_rules import GRACE_S, HANDED_BACK_MOST, HANDED_BACK_OFTEN, fairly
 
 GONE_AFTER_S = 5.0
 MAX_DOUBLINGS = 5
@@ -249,6 +249,7 @@ class MemoryStore(
             self._started.setdefault(member.id, self._started.get(old or "", self._clock()))
             if old is not None:
                 self._leases.pop(old, None)
+                self._loaded[member.id] = self._loaded.pop(old, set())
             rows = [self._attempts[key] for key in held if key in self._attempts]
             running = [row for row in rows if row.status == "running" and row.worker in (old, member.id)]
             crowded = self._without_place({str(row.key) for row in running})
@@ -286,22 +287,24 @@ class MemoryStore(
             rows = [self._attempts[key] for key in sorted(keys) if key in self._attempts]
             mine = [row for row in rows if row.status == "queued" or (row.status, row.worker) == ("running", worker)]
             for row in mine:
-                if row.status == "running":
-                    self._tell_handed_back(row, worker)
-                row.move("ready")
+                times = self._tell_handed_back(row, worker) if row.status == "running" else 0
+                if times <= HANDED_BACK_MOST:
+                    row.move("ready")
                 row.worker, row.available_at, row.sends = None, self._clock(), 0
-            return {str(row.key) for row in mine}
+            return {str(row.key) for row in mine if row.status == "ready"}
 
-    def _tell_handed_back(self, row: StoredAttempt, worker: str) -> None:
+    def _tell_handed_back(self, row: StoredAttempt, worker: str) -> int:
         name, key = "attempt.handed_back", str(row.key)
         times = 1 + sum((each.attempt, each.name) == (key, name) for each in self._events)
         level = "info" if times < HANDED_BACK_OFTEN else "warning"
         self._add_event(row.key.run, key, name, level, {"worker": worker, "times": times})
+        return times
 
     def deregister_worker(self, worker: str) -> None:
         with self._lock:
             self._leases.pop(worker, None)
             self._started.pop(worker, None)
+            self._loaded.pop(worker, None)
 
     def neighbours(self, host: str) -> list[tuple[str, int]]:
         with self._lock:
@@ -453,13 +456,14 @@ class MemoryStore(
         parked = (run for run in self._runs.values() if run.status == "parked")
         return fairly(parked, lambda run: (run.ticket.reference, run.ticket.fingerprint))
 
-    def unpark(self, run: str) -> bool:
+    def unpark(self, run: str, worker: str) -> bool:
         with self._lock:
             row = self._runs.get(run)
             if row is None or row.status != "parked":
                 return False
             row.move("running")
             row.reason = row.awaited = None
+            row.unparked_by = worker
             self._add_event(run, None, "run.unparked", "info", {})
             return True
 

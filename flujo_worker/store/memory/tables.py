@@ -15,9 +15,9 @@ from flujo_client.contract.outcome import Usage
 from flujo_client.contract.plan import Plan
 from flujo_client.contract.records import CODE, CorrectionRecord, EventRecord, RunSummary
 from flujo_client.errors import IdempotencyConflict, RunNotFound
+from flujo_client.pipeline.context_fields import Fields
 from flujo_client.serial import Packed
 from flujo_worker.domain.budget import Budget
-from flujo_worker.domain.context_change import Fields
 from flujo_worker.ports import Member
 from flujo_worker.store.memory.rows import (
     ClaimId,
@@ -52,7 +52,7 @@ class Tables:
         self._blobs: dict[str, Packed] = {}
         self._touched: dict[str, float] = {}
         self._plans: dict[str, Plan] = {}
-        self._builds: dict[str, str] = {}
+        self._loaded: dict[str, set[str]] = {}
         self._since: dict[str, float] = {}
         self._started: dict[str, float] = {}
         self._code: dict[str, CodeVersion] = {}

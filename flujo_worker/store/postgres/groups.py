@@ -272,7 +272,7 @@ class Groups(Generic[Q, A]):
         for asked in group:
             if is_value and asked.reference is not None:
                 logger.warning(
-                    "attempts of %s are claimed without groups for a while: %s", asked.reference, type(error).__name__
+                    "attempts of %s are claimed one by one for a while: %s", asked.reference, type(error).__name__
                 )
                 self._suspects[asked.reference] = asked.answer.get_loop().time() + SUSPECT_S
             _tell(asked, None)

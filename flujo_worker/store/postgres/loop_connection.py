@@ -44,7 +44,7 @@ class LoopConnection:
         names: of the statements that it may be asked for.
         prepare: whether statements may be prepared, if the connection has a session of its own. Else each is planned anew, with the
             numbers of rows that it is about.
-        settings: the statement that goes before the others of a transaction, where statements are prepared.
+        settings: the statement that configures the connection, if it has a session of its own.
     """
 
     def __init__(self, url: str, names: Sequence[str], *, prepare: bool, settings: str = "group_settings") -> None:
@@ -80,8 +80,6 @@ class LoopConnection:
             raise psycopg.OperationalError("there is no connection")
         bound = [(name, self._bind(name, parameters)) for name, parameters in calls]
         try:
-            if self._prepares:
-                self._pgconn.send_query_prepared(self._settings.encode(), [])
             for name, values in bound:
                 self._send_statement(name, values)
             self._send(answered)
@@ -121,7 +119,8 @@ class LoopConnection:
         self._socket = pgconn.socket  # libpq forgets it when the connection is lost, and the loop must unregister it
         self._loop.add_reader(self._socket, self._readable)
         if self._prepares:
-            for name in (self._settings, *self._names):
+            pgconn.send_query_params(statement(self._settings).text, None)
+            for name in self._names:
                 pgconn.send_prepare(name.encode(), statement(name).text)
         self._send(self._begin)
 
@@ -186,7 +185,7 @@ class LoopConnection:
         if self.is_ready:
             self._wait_s = FIRST_WAIT_S
         if answered is not None:
-            answered(error or self._rows[1 if self._prepares else 0 :])  # the settings' answer comes first
+            answered(error or self._rows)
 
     def _drop(self, error: psycopg.Error) -> None:
         """Close the connection; callers that wait for an answer get this error."""

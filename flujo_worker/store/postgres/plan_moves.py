@@ -32,8 +32,12 @@ class PlanMovesInPostgres(RetryingPool):
     def adopt_plan(self, reference: str, plan: Plan, worker: str | None) -> None:
         self._do("adopt_plan", _bind_plan(reference, plan, worker))
 
-    def note_build(self, fingerprint: str, build: str) -> None:
-        self._do("note_build", {"fingerprint": fingerprint, "build": build})
+    def note_plan(self, worker: str, fingerprint: str, build: str | None) -> None:
+        self._do("note_plan", {"worker": worker, "fingerprint": fingerprint, "build": build})
+
+    def has_able_worker(self, run: str, fingerprint: str | None, queue: str, *, but: str) -> bool:
+        parameters = {"run": run, "fingerprint": fingerprint, "queue": queue, "but": but}
+        return bool(self._rows("able_worker", parameters))
 
     def code_on_record(self, run: str, fingerprint: str) -> CodeOnRecord:
         parameters = {"run": run, "fingerprint": fingerprint}

@@ -63,7 +63,7 @@ from flujo_worker.store.postgres.retention import RetentionInPostgres
 from flujo_worker.store.postgres.statements import CLIENT, UNDONE, execute
 from flujo_worker.store.postgres.tree import TreeInPostgres, read_envelopes
 from flujo_worker.store.rows import plan_of, reply_of
-from flujo_worker.store.shared_rules import HANDED_BACK_OFTEN, MAX_FORKS, SUSPECT_AFTER
+from flujo_worker.store.shared_rules import HANDED_BACK_MOST, HANDED_BACK_OFTEN, MAX_FORKS, SUSPECT_AFTER
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -72,9 +72,9 @@ if TYPE_CHECKING:
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.outcome import Event
     from flujo_client.contract.plan import Plan
+    from flujo_client.pipeline.context_fields import Fields
     from flujo_client.serial import Packed
     from flujo_worker.domain.budget import Reservation
-    from flujo_worker.domain.context_change import Fields
     from flujo_worker.domain.values import Decision
 
 DAYS_AHEAD = 2, 7
@@ -115,6 +115,7 @@ class PostgresStore(
             "build": member.build,
             "code_build": member.code_build,
             "slots": member.slots,
+            "queues": None if member.queues is None else list(member.queues),
             "schema": migrations()[-1].version,
             "lease_s": lease_s,
             "old": old,
@@ -139,7 +140,7 @@ class PostgresStore(
         return {row["key"] for row in self._rows("release_unowned", parameters)}
 
     def hand_back(self, worker: str, keys: Collection[str]) -> set[str]:
-        parameters = {"worker": worker, "keys": sorted(keys), "often": HANDED_BACK_OFTEN}
+        parameters = {"worker": worker, "keys": sorted(keys), "often": HANDED_BACK_OFTEN, "most": HANDED_BACK_MOST}
         return {row["key"] for row in self._rows("hand_back", parameters)}
 
     def announce_stop(self, worker: str) -> None:
@@ -245,6 +246,9 @@ class PostgresStore(
     def context_fields(self, model: str, digest: str, fields: Fields) -> list[Fields]:
         parameters = {"model": model, "digest": digest, "fields": stored_safely(dict(fields))}
         return [orjson.loads(row["fields"]) for row in self._rows("context_fields", parameters)]
+
+    def former_models(self, fingerprint: str) -> frozenset[str]:
+        return frozenset(row["model"] for row in self._rows("former_models", {"fingerprint": fingerprint}))
 
     def plans_of_run(self, run: str) -> list[tuple[str, str]]:
         return [
@@ -390,8 +394,8 @@ class PostgresStore(
             for row in self._rows("parked_for_code", {"limit": limit})
         ]
 
-    def unpark(self, run: str) -> bool:
-        return bool(self._do("unpark", {"run": run}))
+    def unpark(self, run: str, worker: str) -> bool:
+        return bool(self._do("unpark", {"run": run, "worker": worker}))
 
 
 def _optional_statements(decision: Decision) -> dict[str, dict[str, Any]]:

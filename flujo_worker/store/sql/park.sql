@@ -4,7 +4,7 @@ WITH freed AS (
     WHERE key = %(key)s AND status = 'running' AND fence = %(fence)s RETURNING run_id
 ),
 parked AS (
-    UPDATE flujo_runs r SET status = 'parked', reason = %(reason)s, parked_for = %(parked_for)s::jsonb FROM freed
+    UPDATE flujo_runs r SET status = 'parked', reason = %(reason)s, parked_for = %(parked_for)s::jsonb, unparked_by = NULL FROM freed
     WHERE r.id = freed.run_id AND r.status IN ('queued', 'running') RETURNING r.id
 )
 INSERT INTO flujo_events (run_id, attempt, name, level, data)

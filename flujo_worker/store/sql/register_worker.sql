@@ -3,9 +3,10 @@
 -- answer was lost, it gives the same answer. The process was started when its first incarnation was. An attempt with a permit stays behind,
 -- and is lost, if others have its place by now: while the lease was over it was free. The limits are held (hold_limits_of.sql).
 WITH born AS (
-    INSERT INTO flujo_workers (id, host, pid, build, slots, schema, code_build, lease_until, started_at)
-    VALUES (%(id)s, %(host)s, %(pid)s, %(build)s, %(slots)s, %(schema)s, %(code_build)s, now() + make_interval(secs => %(lease_s)s),
-            coalesce((SELECT started_at FROM flujo_workers WHERE id = %(old)s), now()))
+    INSERT INTO flujo_workers (id, host, pid, build, slots, schema, code_build, queues, lease_until, started_at, plans)
+    VALUES (%(id)s, %(host)s, %(pid)s, %(build)s, %(slots)s, %(schema)s, %(code_build)s, %(queues)s::text[], now() + make_interval(secs => %(lease_s)s),
+            coalesce((SELECT started_at FROM flujo_workers WHERE id = %(old)s), now()),
+            coalesce((SELECT plans FROM flujo_workers WHERE id = %(old)s), '{}'))
     ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until
 ),
 dead AS (

@@ -44,6 +44,10 @@ def choose(_output, _context):
     return "yes"
 
 
+class OtherNotes(BaseModel):
+    """Another one."""
+
+
 class Notes(BaseModel):
     text: str = ""
 
@@ -257,8 +261,11 @@ def test_what_an_open_cache_keeps_is_of_one_code():
     assert rules(old, new, here) == {"open cache"}
 
 
-def test_another_context_model_is_refused():
-    assert rules(plan(step("a")), plan(step("a"), context_model=Notes), at(0, "a")) == {"context model"}
+def test_a_context_model_that_comes_or_goes_is_refused():
+    """Whether a context fits another model is seen when it is read."""
+    with_one, without = plan(step("a"), context_model=Notes), plan(step("a"))
+    assert rules(without, with_one, at(0, "a")) == rules(with_one, without, at(0, "a")) == {"context model"}
+    assert rules(with_one, plan(step("a"), context_model=OtherNotes), at(0, "a")) == set()
 
 
 def test_a_child_run_is_judged_by_its_own_part():

@@ -2,12 +2,10 @@
 
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
 import time
-from functools import partial
 from pathlib import Path
 
 import click
@@ -410,7 +408,6 @@ def test_ctrl_c_while_modules_are_imported_is_quiet(tmp_path, start, interrupted
     done = subprocess.run(
         [sys.executable, "-c", start, "up"],
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
         capture_output=True,
         text=True,
         check=False,

@@ -647,7 +647,7 @@ def test_services():
     parked         1       m:p 2c3d, build 7: pinned, no live worker is known to
                            have that code
                            → flujo worker --build 7
-    parked         1       m:p 4d5e, build 8: pinned, a worker of that build is up
+    parked         1       m:p 4d5e, build 8: pinned, a worker with that code is up
     limit                  crm: 5 of 5 in use, 1 attempt waiting
     breaker                openai:gpt-5: half open for 1 min
     budget                 run:run_1: $0.2 of $0.5 spent, $0.1 reserved; 1,200 of

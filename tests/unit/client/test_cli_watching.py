@@ -19,9 +19,6 @@ def process(tmp_path):
     (tmp_path / "draft.py").write_text(BROKEN.format("the first"))
     away = {"FLUJO_DATABASE_URL": "postgresql://127.0.0.1:1/x", "FLUJO_BROKER_URL": "redis://127.0.0.1:1/0"}
     command = [sys.executable, "-m", "flujo_client.cli.main", "run", "draft:pipeline", "-i", "x", "--watch"]
-    signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # another test may have left it ignored, and a child inherits that
     process = subprocess.Popen(
         command, cwd=tmp_path, env=os.environ | away, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
         start_new_session=True,

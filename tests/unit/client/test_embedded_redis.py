@@ -103,7 +103,7 @@ def test_fakeredis_wakes_a_blocked_reader(client, fake):
 
     timer = threading.Timer(0.2, push)
     timer.start()
-    assert client.brpop(["queue"], timeout=5) == (b"queue", b"message")
+    assert client.brpop(["queue"], timeout=60) == (b"queue", b"message")
     timer.join()
 
 

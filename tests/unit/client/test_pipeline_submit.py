@@ -6,6 +6,9 @@ import pytest
 from builders import enqueued, packed, pipeline_of
 from pydantic import BaseModel
 
+from flujo_client import Settings
+from flujo_client.api.operations import FoundPipeline, new_run_of
+from flujo_client.config.models import Worker
 from flujo_client.contract.context import PipelineContext
 from flujo_client.contract.envelope import ATTEMPTS_QUEUE, Envelope
 from flujo_client.errors import (
@@ -45,6 +48,13 @@ def test_the_first_attempt_stands_at_the_root():
     assert (new.first.address, new.first.step, new.first.number, new.first.version) == ("", "a", 1, 0)
     assert (new.first.input, new.first.context, new.first.queue) == (packed({"k": 1}), None, ATTEMPTS_QUEUE)
     assert new.first.ticket.fingerprint == new.plan.fingerprint
+
+
+def test_steps_go_to_the_queue_that_the_settings_name():
+    settings = Settings(worker=Worker(attempts_queue="ours"))
+    found = FoundPipeline(compile_plan(pipeline_of("a"), default_name="p"), "m:p", None)
+    assert new_run_of(settings, found, 1, {}).first.queue == "ours"
+    assert new_run_of(settings, found, 1, {"queue": "theirs"}).first.queue == "theirs"
 
 
 def test_an_envelope_survives_its_journey():

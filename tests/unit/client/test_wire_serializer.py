@@ -51,7 +51,7 @@ def test_it_crosses_a_transport():
         queue.consumer.accept = {CONTENT_TYPE}
         register([NEW])
         queue.put(MESSAGE)
-        message = queue.get(timeout=5)
+        message = queue.get(timeout=60)
         assert message.payload == MESSAGE
         message.ack()
 
@@ -168,8 +168,8 @@ def test_a_celery_consumer_drops_the_refused_and_goes_on():
         producer.publish(b"[[],{},{}]", content_type=CONTENT_TYPE, content_encoding="binary")
         producer.publish(MESSAGE, serializer=SERIALIZER)
         with consumer:
-            connection.drain_events(timeout=5)
-            connection.drain_events(timeout=5)
+            connection.drain_events(timeout=60)
+            connection.drain_events(timeout=60)
     assert [type(error) for error in refused] == [DecodeError]
     assert seen == [MESSAGE]
 

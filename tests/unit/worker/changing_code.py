@@ -89,6 +89,18 @@ class Widened(Rounds):
     more: int = 0
 
 
+class Narrow(PipelineContext):
+    """A third one, with another type of a field."""
+
+    rounds: int = 0
+    kept: str = ""
+
+
+def to_narrow(old: dict[str, Any]) -> dict[str, Any]:
+    """Migrate a context to the third model."""
+    return to_text(old)
+
+
 def _instead_of(old: Any, new: Any) -> Any:
     """Give new code the name that the old has: what an edit of a file does."""
     new.__name__, new.__qualname__ = old.__name__, old.__qualname__
@@ -140,7 +152,7 @@ class Shape:
     default: str = "none"
     before: list[Step] = field(default_factory=list)
     last: list[Step] = field(default_factory=lambda: [Step("last1", Typed()), Step("last2", work)])
-    context: type[PipelineContext] = Rounds
+    context: type[PipelineContext] | None = Rounds
     options: dict[str, Any] = field(default_factory=dict)
 
     def pipeline(self) -> Pipeline:
@@ -177,6 +189,9 @@ EDITS: dict[str, Callable[[], Shape]] = {
     "remove the last step": lambda: Shape(last=[Step("last1", Typed())]),
     "swap the last two steps": lambda: Shape(last=[Step("last2", work), Step("last1", Typed())]),
     "another context model": lambda: Shape(context=Widened),
+    "another context model, whose fields do not fit": lambda: Shape(context=Narrow),
+    "another context model, whose fields do not fit, with a migration": lambda: Shape(context=Narrow, options={"context_migrations": {"1": to_narrow}}),
+    "no context model": lambda: Shape(context=None),
     "insert a step into the loop's body": lambda: Shape(body=[Step("b1", work), Step("new", work), Step("b2", work)]),
     "another agent in the loop's body": lambda: Shape(body=[Step("b1", work), Step("b2", rework)]),
     "another condition of the loop": lambda: Shape(condition=soon),
@@ -236,7 +251,7 @@ def standing(state: str) -> Iterator[tuple[LocalEngine, str, Pipeline]]:
         while not _is_at(engine, run, address, step, number):
             _go_on(engine, run)
         yield engine, run, old
-        deploy(engine, old, old)
+        _name(Rounds)
 
 
 def _is_at(engine: LocalEngine, run: str, address: str, step: str, number: int) -> bool:
@@ -272,27 +287,34 @@ def fate(state: str, edit: str) -> Fate:
         reason = parked[0].reason
         deploy(engine, old, old)
         for each in parked:
-            engine.store.unpark(each.id)
+            engine.store.unpark(each.id, "w")
         see_through(engine, run)
         return Fate(rule or "context fields", engine.store.read_run(run).status, told, reason)
 
 
 def deploy(engine: LocalEngine, old: Pipeline, new: Pipeline) -> None:
     """Deploy other code: its context model is what the name of the old one means from now on, and has been in use."""
-    model, migrations = new.context_model, engine.attempts.preparation._migrations
-    assert model is not None
-    setattr(sys.modules[Rounds.__module__], model.__name__, model)
+    model, migrations = new.context_model, engine.attempts.preparation.migrations
+    if model is not None:
+        _name(model)
     for resolve in (engine.attempts._outcomes._resolve, migrations._bench.resolve):
         resolve._found.clear()
     engine.deploy(old, new)
-    migrations.has_history(model)
+    if model is not None:
+        migrations.has_history(engine._local.loaded(f"local:{id(old)}"), model)
+
+
+def _name(model: type[PipelineContext]) -> None:
+    """Have the name of a model mean this one."""
+    setattr(sys.modules[Rounds.__module__], model.__name__, model)
 
 
 def _rule(engine: LocalEngine, run: str, old: Pipeline, new: Pipeline) -> str | None:
+    before, after = compile_plan(old), compile_plan(new)
     for each in (run, *(child.id for child in engine.children(run))):
         state = engine.store.run_state(each)
         assert state is not None
-        found = compatible(compile_plan(old), compile_plan(new), replace(state))
+        found = compatible(before, after, replace(state))
         if found:
             return found[0].rule
     return None

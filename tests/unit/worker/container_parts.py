@@ -155,13 +155,13 @@ class WatchedEngine(LocalEngine):
         self._now: Counter[str] = Counter()
         super().__init__(settings)
 
-    def _send(self, envelopes: Sequence[Envelope], fan_out: FanOut | None = None) -> None:
+    def _send(self, envelopes: Sequence[Envelope], fan_out: FanOut | None = None, *, first: bool = False) -> None:
         for envelope in envelopes:
             self.sizes[envelope.address] = len(dumps(envelope.to_wire()))
             for place in sorted(envelope.lanes, key=len)[-1:]:
                 self._now[place] += envelope.kind != "join"
                 self.most[place] = max(self.most[place], self._now[place])
-        super()._send(envelopes, fan_out)
+        super()._send(envelopes, fan_out, first=first)
 
     def deliver(self, message: bytes) -> str:
         """Take it from the bus."""

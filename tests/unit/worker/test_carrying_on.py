@@ -12,6 +12,7 @@ from flujo_client.contract.envelope import Envelope
 from flujo_client.errors import PipelineError, ReplayError
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.serial import loads
+from flujo_worker.domain.carry_on import AT_ONCE
 from flujo_worker.replay.replay import replay
 from flujo_worker.sweeper import Sweeper
 from flujo_worker.testing import LocalEngine
@@ -78,6 +79,57 @@ def test_a_policy_parks_what_could_go_on(policy, is_project):
         reason = engine.store.read_run(run).reason
         assert ("pinned to the code that it was started with" if policy == "pin" else "step 'c' was added") in reason
         assert named(engine, run, "run.carried_on") == []
+
+
+@pytest.fixture
+def other(engine):
+    """A worker beside the engine's own, by a function that tells it that it has the code of a pipeline."""
+    engine.store.register_worker(member("other"), 600.0)
+    return lambda pipeline: engine.store.note_plan("other", compile_plan(pipeline).fingerprint, None)
+
+
+def keys_of(engine):
+    return [Envelope.from_wire(loads(each)).key for each in engine.bus]
+
+
+@pytest.mark.parametrize("policy", ["pin", "park", "carry_on"])
+def test_a_run_is_left_to_a_live_worker_that_has_its_code(engine, other, policy):
+    """It is at the head of the queue again, and parked only once no such worker is alive."""
+    old = steps("a", "b", on_change=policy)
+    run = begun(engine, old)
+    engine.deploy(old, steps("b", on_change=policy))  # what has been merged is gone, so the run cannot carry on
+    other(old)
+    waiting = engine.enqueue(steps("z"), "x")
+
+    for _ in range(3):
+        engine.deliver(engine.bus.popleft())
+        assert keys_of(engine) == [f"{run}::b:1", f"{waiting}::z:1"]
+    assert engine.store.read_run(run).status == "running"
+    assert [each.level for each in named(engine, run, "run.waits_for_old_code")] == ["info"]
+    assert named(engine, run, "run.parked") == []
+
+    engine.store.deregister_worker("other")
+    engine.deliver(engine.bus.popleft())
+    assert engine.store.read_run(run).status == "parked"
+    assert named(engine, run, "run.waits_for_old_code")[0].data["reason"] == engine.store.read_run(run).reason
+
+
+def test_an_attempt_that_no_worker_takes_is_published_ever_later(engine, other):
+    """Workers with its code may be busy for long: then it does not go round and round."""
+    old = steps("a", on_change="pin")
+    run = engine.enqueue(old, "x")
+    engine.deploy(old, steps("a", "b", on_change="pin"))
+    other(old)
+    waits = []
+    for _ in range(AT_ONCE + 8):
+        if not engine.bus:
+            [until] = engine.store.waiting()
+            waits.append(until - engine.now)
+            engine.now = until
+            engine.sweep()
+        engine.deliver(engine.bus.popleft())
+    assert waits == [0.5, 1, 2, 4, 8, 15, 15]
+    assert engine.store.read_run(run).status == "running"
 
 
 def test_the_policy_that_counts_is_the_run_s_own(engine):

@@ -23,8 +23,8 @@ class Post:
     def open_chord(self, run, fan_out, lanes):
         self._go("open_chord", run, fan_out, lanes)
 
-    def send(self, envelopes):
-        self._go("send", *(envelope.key for envelope in envelopes))
+    def send(self, envelopes, *, first=False):
+        self._go("send first" if first else "send", *(envelope.key for envelope in envelopes))
 
     def _go(self, what, *rest):
         if what in self.broken:

@@ -73,6 +73,15 @@ def test_a_ring_has_hooks_told_at_once(engine, gate, wake, thread):
     assert gate.runs == [run]
 
 
+@pytest.mark.parametrize("is_hooked", [True, False])
+def test_only_the_end_of_a_run_with_hooks_wakes_the_thread(engine, gate, wake, is_hooked):
+    """Each wake-up is a query."""
+    gate.open.set()
+    engine.coordinator._on_hooks_due = wake.set
+    engine.run(Pipeline([step("a")], hooks=[gate] if is_hooked else []), 1)
+    assert wake.is_set() is is_hooked
+
+
 def test_what_is_under_way_is_not_begun_again(engine, gate, wake, thread):
     """Its own row is this worker's to take."""
     ended(engine, gate)

@@ -66,7 +66,7 @@ def same(data, **_):
 
 
 def wait_until(is_so):
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while not is_so():
         assert time.monotonic() < until
         time.sleep(0.005)
@@ -100,7 +100,8 @@ def test_what_stands_around_an_agent_has_its_timeout_too(engine, stubborn, where
         else type("Sleeper", (), {"validate": staticmethod(sleeps), "__call__": staticmethod(sleeps)})()
     )
     extra = {"processors": AgentProcessors(prompt_processors=[code])} if where == "processors" else {where: [code]}
-    result = engine.run(Pipeline([Step("s", same, config=ONCE, **extra)]), "in")
+    long_enough = ONCE.model_copy(update={"timeout_s": 0.5})  # for the agent itself, on a busy machine
+    result = engine.run(Pipeline([Step("s", same, config=long_enough, **extra)]), "in")
 
     [attempt] = engine.history(result.run_id)
     assert (attempt.fault.category, attempt.fault.type_name) == (category, "TimeoutError")
@@ -214,7 +215,7 @@ def test_closing_the_engine_waits_for_nobody_who_ignores_it(stubborn):
     with LocalEngine(settings) as engine:
         engine.run(Pipeline([Step("deaf", stubborn, config=ONCE)]), "in")
         began = time.monotonic()
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 10
 
 
 def test_an_attempt_that_is_cancelled_after_its_agents_answer_has_spent_what_that_cost(engine):

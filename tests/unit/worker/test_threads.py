@@ -32,14 +32,14 @@ def threads():
 def test_no_call_waits_for_another(threads):
     wake = threading.Event()
     hanging = [threads.submit(wake.wait, 30) for _ in range(50)]
-    assert threads.submit(sum, [1, 2]).result(timeout=5) == 3
+    assert threads.submit(sum, [1, 2]).result(timeout=60) == 3
     wake.set()
-    assert all(each.result(timeout=5) for each in hanging)
+    assert all(each.result(timeout=60) for each in hanging)
 
 
 def test_threads_are_used_again(threads):
     """Making one for each call would cost more than most calls."""
-    assert len({threads.submit(threading.get_ident).result(timeout=5) for _ in range(200)}) < 100
+    assert len({threads.submit(threading.get_ident).result(timeout=60) for _ in range(200)}) < 100
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), SystemExit(3)])
@@ -47,8 +47,8 @@ def test_what_a_call_raises_comes_back_and_the_thread_goes_on(threads, error):
     def fail():
         raise error
 
-    assert threads.submit(fail).exception(timeout=5) is error
-    assert threads.submit(str, 1).result(timeout=5) == "1"
+    assert threads.submit(fail).exception(timeout=60) is error
+    assert threads.submit(str, 1).result(timeout=60) == "1"
 
 
 def test_a_call_that_hangs_does_not_keep_the_process_from_ending():
@@ -63,6 +63,6 @@ def test_idle_threads_end(threads, monkeypatch):
     burst = [threads.submit(lambda: wake.wait(30) and threading.current_thread()) for _ in range(20)]
     wake.set()
     for each in burst:
-        each.result(timeout=5).join(timeout=5)
+        each.result(timeout=60).join(timeout=60)
         assert not each.result().is_alive()
-    assert threads.submit(str, 1).result(timeout=5) == "1"
+    assert threads.submit(str, 1).result(timeout=60) == "1"

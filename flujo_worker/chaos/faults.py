@@ -1,0 +1,303 @@
+"""The faults. Each is one act on a site, and leaves a `Strike`: what recovery is measured from."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections import Counter
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import psycopg
+
+from flujo_client.errors import WaitTimedOut
+from flujo_worker.chaos.invariants import Observed
+from flujo_worker.chaos.ledger import patiently, sql
+from flujo_worker.chaos.report import Strike
+from flujo_worker.chaos.site import APPLICATION, QUEUES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from subprocess import Popen
+
+    from flujo_worker.chaos.site import Site
+    from flujo_worker.chaos.traffic import Traffic
+
+SPELL_S: Final = (1.0, 4.0)
+FREEZE_S: Final = (1.0, 9.0)
+"""At its longest longer than a lease."""
+PIN_S: Final = (3.0, 10.0)
+STALL_S: Final = (0.5, 2.0)
+MOST_OLD_MESSAGES: Final = 500
+MOST_READ: Final = 200
+JUNK: Final = (b"", b"{}", b"not a message", b'{"body": 1}', b"\x80\x04K\x01.", b"[" * 1000)
+
+
+class Faults:
+    """Draws faults like cards, so that each kind happens before one happens again.
+
+    Args:
+        site: what they happen to.
+        traffic: who enqueues.
+        seed: fixes which faults happen in which order; not the moment they strike.
+
+    Attributes:
+        strikes: what happened.
+        refused: messages that workers have refused, by reason, read before each loss of Redis.
+        junk: how many items were pushed that are not messages.
+        deadlocks: how many Postgres has reported, read before each end of the server.
+    """
+
+    def __init__(self, site: Site, traffic: Traffic, seed: int) -> None:
+        self._site, self._traffic, self._draw = site, traffic, random.Random(f"faults {seed}")
+        self._aside = ThreadPoolExecutor(16, thread_name_prefix="chaos-fault")
+        self._lasting: list[Future[None]] = []
+        self._frozen: set[int] = set()
+        self._deck: list[str] = []
+        self._old: list[tuple[str, bytes]] = []
+        self.strikes: list[Strike] = []
+        self.refused: Counter[str] = Counter()
+        self.junk = self.deadlocks = 0
+        outside: dict[str, Callable[[], Any]] = {
+            "kill -9 of a worker": self.kill,
+            "a worker stopped and continued": self.freeze,
+            "a run that kills its worker": self.enqueue_killer,
+            "runs cancelled": self.cancel,
+            "connections to Postgres cut": self.cut_postgres,
+            "messages delivered twice": self.double,
+            "old messages delivered again": self.repeat_old,
+        }
+        inside: dict[str, Callable[[], Any]] = {
+            "Redis flushed": self.flush_redis,
+            "Redis restarted": self.restart_redis,
+            "Redis stalled": self.stall_redis,
+            "connections to Redis cut": self.cut_redis,
+            "items that are not messages": self.push_junk,
+            "Postgres crashed": lambda: self.restart_postgres("immediate"),
+            "Postgres restarted": lambda: self.restart_postgres("fast"),
+            "Postgres read-only": self.refuse_writes,
+            "Postgres out of connections": self.exhaust_connections,
+            "the table of attempts locked": self.lock_attempts,
+            "an idle transaction that pins the snapshot": self.pin_snapshot,
+        }
+        self.kinds = outside | (inside if site.services else {})
+
+    def strike(self) -> str:
+        """Let the next fault happen; return its name."""
+        self._remember_messages()
+        if not self._deck:
+            self._deck = sorted(self.kinds)
+            self._draw.shuffle(self._deck)
+        name = self._deck.pop()
+        self.kinds[name]()
+        return name
+
+    def mend(self) -> None:
+        """Replace workers that were killed; raise what went wrong in a lasting fault."""
+        self._site.fleet.mend()
+        for over in [each for each in self._lasting if each.done()]:
+            self._lasting.remove(over)
+            over.result()
+
+    def end(self) -> None:
+        """Wait until lasting faults are over."""
+        self._aside.shutdown()
+        self.mend()
+        self._count_refused()
+        self._count_deadlocks()
+
+    def observed(self) -> Observed:
+        """Return what only servers have seen."""
+        return Observed(self.refused, self.junk, self.deadlocks)
+
+    # --- workers -----------------------------------------------------------------------------------------------------
+
+    def kill(self) -> None:
+        """SIGKILL a worker process; another one replaces it."""
+        process = self._process()
+        victims = self._running(process)
+        process.kill()
+        process.wait()
+        self._note("kill -9 of a worker", victims)
+        self._site.fleet.mend()
+
+    def freeze(self) -> None:
+        """SIGSTOP a worker process, sometimes for longer than its lease, and let it continue."""
+        process = self._process()
+        if process.pid in self._frozen:
+            return
+        self._frozen.add(process.pid)
+        victims = self._running(process)
+        process.send_signal(signal.SIGSTOP)
+        self._note("a worker stopped and continued", victims)
+
+        def thaw() -> None:
+            self._last(FREEZE_S)
+            process.send_signal(signal.SIGCONT)
+            self._frozen.discard(process.pid)
+
+        self._begin(thaw)
+
+    def enqueue_killer(self) -> None:
+        """Enqueue a run whose step kills its process, and the attempts beside it."""
+        self._begin(self._traffic.enqueue_killer)
+        self._note("a run that kills its worker")
+
+    def cancel(self) -> None:
+        """Cancel a few live runs, and write down how far they had come when it was acknowledged."""
+        live = self._site.live_runs()
+        for run in self._draw.sample(live, min(len(live), self._draw.randint(1, 3))):
+            self._begin(partial(self._cancel, run))
+        self._note("runs cancelled")
+
+    # --- messages ----------------------------------------------------------------------------------------------------
+
+    def double(self) -> None:
+        """Put a copy of every queued message behind it."""
+        for queue, messages in self._queued().items():
+            self._site.broker.redis.lpush(queue, *messages)
+        self._note("messages delivered twice")
+
+    def repeat_old(self) -> None:
+        """Publish messages again that were in a queue at any time since the beginning."""
+        for queue, message in self._draw.sample(self._old, min(len(self._old), 5)):
+            self._site.broker.redis.lpush(queue, message)
+        self._note("old messages delivered again")
+
+    def push_junk(self) -> None:
+        """Push items that are not messages."""
+        self._site.broker.redis.lpush(self._draw.choice(QUEUES), *JUNK)
+        self.junk += len(JUNK)
+        self._note("items that are not messages")
+
+    # --- Redis -------------------------------------------------------------------------------------------------------
+
+    def flush_redis(self) -> None:
+        self._count_refused()
+        self._site.broker.redis.flushall()
+        self._note("Redis flushed")
+
+    def restart_redis(self) -> None:
+        """Stop Redis, which loses all that it had, and start it."""
+        assert self._site.services is not None
+        self._count_refused()
+        self._site.services.restart_redis()
+        self._note("Redis restarted")
+
+    def stall_redis(self) -> None:
+        """Stop the process of Redis for a moment."""
+        assert self._site.services is not None
+        pid = self._site.services.redis_pid
+        os.kill(pid, signal.SIGSTOP)
+        self._last(STALL_S)
+        os.kill(pid, signal.SIGCONT)
+        self._note("Redis stalled")
+
+    def cut_redis(self) -> None:
+        """Close every connection to Redis but our own."""
+        for kind in ("normal", "pubsub"):
+            self._site.broker.redis.client_kill_filter(_type=kind, skipme=True)
+        self._note("connections to Redis cut")
+
+    # --- Postgres ----------------------------------------------------------------------------------------------------
+
+    def cut_postgres(self) -> None:
+        """Terminate every connection of the workers and the client."""
+        self._site.rows("cut_connections", application=APPLICATION)
+        self._note("connections to Postgres cut")
+
+    def restart_postgres(self, mode: Any) -> None:
+        """Crash Postgres, or stop it in good order, and start it."""
+        assert self._site.services is not None
+        self._count_deadlocks()
+        self._site.services.restart_postgres(mode)
+        self._note("Postgres crashed" if mode == "immediate" else "Postgres restarted")
+
+    def refuse_writes(self) -> None:
+        """Make every transaction read-only for a while, as a server does that is no longer the primary."""
+
+        def spell() -> None:
+            self._site.rows("refuse_writes")
+            self._site.rows("reload")
+            self._last(SPELL_S)
+            self._site.rows("accept_writes")
+            self._site.rows("reload")
+            self._note("Postgres read-only")
+
+        self._begin(spell)
+
+    def exhaust_connections(self) -> None:
+        """Open connections until Postgres refuses more, and hold them for a while."""
+
+        def spell() -> None:
+            with ExitStack() as held:
+                with suppress(psycopg.OperationalError):
+                    while True:
+                        held.enter_context(self._site.connect())
+                self._last(SPELL_S)
+                # Those that a crash has cut close as well as the others.
+            self._note("Postgres out of connections")
+
+        self._begin(spell)
+
+    def lock_attempts(self) -> None:
+        """Lock the table of attempts against writes for a while, as a careless migration does."""
+        self._begin(lambda: self._hold("lock_attempts", STALL_S, "the table of attempts locked"))
+
+    def pin_snapshot(self) -> None:
+        """Leave a transaction idle for a while: no dead row can be removed meanwhile."""
+        self._begin(lambda: self._hold("pin_snapshot", PIN_S, "an idle transaction that pins the snapshot"))
+
+    # --- what they are made of ---------------------------------------------------------------------------------------
+
+    def _begin(self, lasting: Callable[[], Any]) -> None:
+        self._lasting.append(self._aside.submit(lasting))
+
+    def _last(self, between: tuple[float, float]) -> None:
+        time.sleep(self._draw.uniform(*between))
+
+    def _note(self, fault: str, victims: Sequence[str] = ()) -> None:
+        self.strikes.append(Strike(fault, self._site.now(), tuple(victims)))
+
+    def _hold(self, name: str, between: tuple[float, float], fault: str) -> None:
+        """Hold a transaction; a fault that ends it early ends this one too."""
+        with suppress(psycopg.OperationalError), self._site.connect() as connection, connection.transaction():
+            connection.execute(sql(name).encode())
+            self._last(between)
+        self._note(fault)
+
+    def _cancel(self, run_id: str) -> None:
+        run = patiently(lambda: self._site.client.get_run(run_id))
+        with suppress(WaitTimedOut):  # it holds all the same, and the state at the end is judged without it
+            if patiently(lambda: run.cancel(reason="flujo chaos")):
+                self._site.rows("record_cancel", run=run_id)
+
+    def _process(self) -> Popen[bytes]:
+        self._site.fleet.mend()
+        return self._draw.choice(self._site.fleet.processes)
+
+    def _running(self, process: Popen[bytes]) -> list[str]:
+        return [row["key"] for row in self._site.rows("running", pid=process.pid)]
+
+    def _queued(self) -> dict[str, list[bytes]]:
+        found: dict[str, list[Any]] = {queue: self._site.broker.redis.lrange(queue, 0, MOST_READ) for queue in QUEUES}
+        return {queue: messages for queue, messages in found.items() if messages}
+
+    def _remember_messages(self) -> None:
+        known = set(self._old)
+        seen = [(queue, message) for queue, messages in self._queued().items() for message in messages]
+        self._old = (self._old + [each for each in seen if each not in known])[-MOST_OLD_MESSAGES:]
+
+    def _count_refused(self) -> None:
+        """Add what was refused; afterwards Redis is emptied, or the storm is over."""
+        self.refused.update(self._site.broker.refused().reasons)
+
+    def _count_deadlocks(self) -> None:
+        """Count them in the log, which begins anew with each start: a crash loses the statistics."""
+        if self._site.services is not None:
+            log = self._site.services.directory / "postgres.log"
+            self.deadlocks += log.read_text(errors="replace").count("deadlock detected")

@@ -1,0 +1,65 @@
+"""The effects of the monkey's steps, in the same Postgres: the stand-in for a user's mails and payments.
+
+An effect is a row for each time that a step acted, with the claim that it acted under. It is committed on its own, not with the merge.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from functools import cache
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import psycopg
+
+from flujo_client.config.manager import ConfigManager
+from flujo_client.errors import ServiceUnreachable
+from flujo_client.transport.postgres import fate, options
+from flujo_worker.store.postgres.statements import written
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from flujo_client.attempt_info import AttemptInfo
+
+T = TypeVar("T")
+
+HOME: Final = "flujo_worker.chaos"
+PATIENCE_S: Final = 25.0
+"""Shorter than the time that a step may take."""
+_PAUSE_S: Final = 0.1
+
+
+def sql(name: str) -> str:
+    """Read the statement `sql/<name>.sql`."""
+    return written(name, HOME)
+
+
+def record(info: AttemptInfo, claim: tuple[int, int]) -> None:
+    """Write the effect of a step that acts now. Asked again after a lost answer, it is still one effect."""
+    fence, claimed_at = claim
+    effect = {"id": uuid.uuid4(), "run": info.run_id, "key": info.key, "fence": fence, "claimed_at": claimed_at}
+
+    def write() -> None:
+        with psycopg.connect(_url(), autocommit=True, **options(_url())) as connection:
+            connection.execute(sql("record_effect").encode(), effect)
+
+    patiently(write, PATIENCE_S)
+
+
+def patiently(ask: Callable[[], T], seconds: float = 60.0) -> T:
+    """Ask again for so many seconds while Postgres or Redis does not answer."""
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            return ask()
+        except (psycopg.Error, ServiceUnreachable) as error:
+            is_hopeless = isinstance(error, psycopg.Error) and fate(error) == "ours"
+            if is_hopeless or time.monotonic() > until:
+                raise
+            time.sleep(_PAUSE_S)
+
+
+@cache
+def _url() -> str:
+    return ConfigManager().settings().database()

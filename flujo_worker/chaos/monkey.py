@@ -1,0 +1,72 @@
+"""A storm with faults, a quiet time in which all has to end, and the judgement."""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import TYPE_CHECKING, Final
+
+from flujo_worker.chaos.faults import Faults
+from flujo_worker.chaos.invariants import judge
+from flujo_worker.chaos.report import Report, recoveries
+from flujo_worker.chaos.traffic import Traffic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from flujo_worker.chaos.site import Site
+
+GAP_S: Final = (0.5, 2.0)
+LOOK_EVERY_S: Final = 0.1
+
+
+def rage(
+    site: Site, *, seed: int, seconds: float, quiet_s: float = 300.0, watch: Callable[[str], None] = lambda _: None
+) -> Report:
+    """Let the monkey loose on a site, and judge what is left.
+
+    Args:
+        site: its services and workers.
+        seed: fixes which faults and pipelines come in which order.
+        seconds: how long faults happen.
+        quiet_s: how long everything may take to end after the last fault.
+        watch: is called with each fault, and with what is waited for.
+    """
+    traffic = Traffic(site, seed)
+    faults = Faults(site, traffic, seed)
+    draw = random.Random(f"gaps {seed}")
+    site.start_workers()
+    began = time.monotonic()
+    traffic.start()
+    while (now := time.monotonic() - began) < seconds:
+        watch(f"{now:6.1f} s  {faults.strike()}")
+        _pass(draw.uniform(*GAP_S), faults)
+    faults.end()
+    traffic.stop()
+    watch(f"{time.monotonic() - began:6.1f} s  quiet: all runs have to end within {quiet_s:g} s")
+    calm_at = time.monotonic()
+    _let_end(site, traffic, faults, calm_at + quiet_s)
+    ended_at = time.monotonic()
+    [totals] = site.rows("totals")
+    return Report(
+        seed=seed,
+        seconds=seconds,
+        quiet_s=ended_at - calm_at,
+        workers=len(site.fleet.processes),
+        totals=totals,
+        recoveries=recoveries(faults.strikes, site.rows("ended_attempts")),
+        verdicts=judge(site, traffic.acknowledged, faults.observed()),
+    )
+
+
+def _pass(seconds: float, faults: Faults) -> None:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        faults.mend()
+        time.sleep(LOOK_EVERY_S)
+
+
+def _let_end(site: Site, traffic: Traffic, faults: Faults, until: float) -> None:
+    while site.live_runs() and time.monotonic() < until:
+        traffic.answer()
+        _pass(LOOK_EVERY_S, faults)

@@ -1,0 +1,169 @@
+"""What the monkey did and what was left, as values, tables and JSON. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rich.markup import escape
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Strike:
+    """A fault that happened.
+
+    Attributes:
+        fault: its name.
+        over_at: when it happened, or when a lasting one was over, in unix seconds of the server's clock.
+        victims: the attempts that it interrupted, where it is known which.
+    """
+
+    fault: str
+    over_at: float
+    victims: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """An invariant, and what violates it."""
+
+    name: str
+    promise: str
+    violations: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """How often a fault happened, and after how many seconds work went on each time that it could be measured."""
+
+    fault: str
+    times: int
+    seconds: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One storm.
+
+    Attributes:
+        seconds: how long faults happened.
+        quiet_s: how long the rest took to end.
+        totals: runs by their end, effects and merges.
+    """
+
+    seed: int
+    seconds: float
+    quiet_s: float
+    workers: int
+    totals: Mapping[str, int]
+    recoveries: Sequence[Recovery]
+    verdicts: Sequence[Verdict]
+
+    @property
+    def violations(self) -> int:
+        """Return how many there are, over all invariants."""
+        return sum(len(each.violations) for each in self.verdicts)
+
+    def tree(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {
+            "seed": self.seed,
+            "seconds": self.seconds,
+            "quiet_s": round(self.quiet_s, 2),
+            "workers": self.workers,
+            **self.totals,
+            "violations": self.violations,
+            "invariants": [
+                {"name": each.name, "promise": each.promise, "violations": list(each.violations)}
+                for each in self.verdicts
+            ],
+            "recovery": [
+                {"fault": each.fault, "times": each.times, **percentiles(each.seconds)}
+                for each in [*self.recoveries, overall(self.recoveries)]
+            ],
+        }
+
+
+def recoveries(strikes: Sequence[Strike], ended: Sequence[Mapping[str, Any]]) -> list[Recovery]:
+    """Measure how long after each fault work went on.
+
+    Args:
+        strikes: the faults.
+        ended: the attempts that have ended, in the order of their end, each with `key`, `is_merged`, `started_at` and `ended_at`.
+
+    Returns:
+        a value for each fault. If it is known which attempts it interrupted, each of them counts, until its end; else the first attempt
+        that began after the fault counts, until its merge.
+    """
+    ends = {row["key"]: row["ended_at"] for row in ended}
+    merged = [(row["started_at"], row["ended_at"]) for row in ended if row["is_merged"] and row["started_at"]]
+    measured: dict[str, list[float]] = {}
+    for strike in strikes:
+        found = measured.setdefault(strike.fault, [])
+        if strike.victims:
+            found += [ends[key] - strike.over_at for key in strike.victims if ends.get(key, 0.0) > strike.over_at]
+        elif next_at := next((end for start, end in merged if start > strike.over_at), None):
+            found.append(next_at - strike.over_at)
+    times = Counter(strike.fault for strike in strikes)
+    return [Recovery(fault, times[fault], tuple(seconds)) for fault, seconds in sorted(measured.items())]
+
+
+def overall(each: Sequence[Recovery]) -> Recovery:
+    """Return all faults as one."""
+    return Recovery("all", sum(one.times for one in each), [second for one in each for second in one.seconds])
+
+
+def percentiles(seconds: Sequence[float]) -> dict[str, float | None]:
+    """Return the median, the 99th percentile and the greatest, each a value that was measured; None without any."""
+    if not seconds:
+        return {"p50_s": None, "p99_s": None, "max_s": None}
+    ordered, last = sorted(seconds), len(seconds) - 1
+    return {
+        f"{name}_s": round(ordered[round(last * share)], 2) for name, share in (("p50", 0.5), ("p99", 0.99), ("max", 1))
+    }
+
+
+def verdict_table(report: Report) -> Table:
+    """Draw the invariants."""
+    table = Table(title="Invariants", title_justify="left", expand=True)
+    table.add_column("promise", ratio=1)
+    table.add_column("violations", justify="right")
+    for each in report.verdicts:
+        color = "red" if each.violations else "green"
+        table.add_row(escape(each.promise), f"[{color}]{len(each.violations)}[/]")
+    return table
+
+
+def violations_text(report: Report) -> str:
+    """Name the first violations of each invariant."""
+    return "\n".join(f"{each.name}: {violation}" for each in report.verdicts for violation in each.violations[:SHOWN])
+
+
+def recovery_table(report: Report) -> Table:
+    """Draw the faults and the recovery times."""
+    table = Table(title="Recovery, in seconds", title_justify="left", expand=True)
+    table.add_column("fault", ratio=1)
+    for name in ("times", "p50", "p99", "max"):
+        table.add_column(name, justify="right")
+    for each in [*report.recoveries, overall(report.recoveries)]:
+        values = percentiles(each.seconds).values()
+        table.add_row(each.fault, str(each.times), *("" if value is None else f"{value:.2f}" for value in values))
+    return table
+
+
+def summary(report: Report) -> str:
+    """Describe the storm in a few lines."""
+    totals = report.totals
+    repeated = totals["effects"] - totals["merged"]
+    return (
+        f"Seed {report.seed}: {report.seconds:g} s of faults on {report.workers} workers, then {report.quiet_s:.1f} s until all had ended.\n"
+        f"{totals['runs']} runs: {totals['succeeded']} succeeded, {totals['failed']} failed as they should, {totals['cancelled']} cancelled. "
+        f"{totals['merged']} merges; {repeated} effects more, of attempts that were lost, failed or cancelled."
+    )

@@ -1,0 +1,173 @@
+"""What the monkey breaks: services, a client and worker processes, in a folder of their own or on a staging system."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import psycopg
+from psycopg.rows import dict_row
+
+from flujo_client.api.client import FlujoClient
+from flujo_client.embedded import Embedded
+from flujo_client.embedded.local import Fleet, migrate
+from flujo_client.embedded.process import wait_until
+from flujo_client.errors import ConfigurationError
+from flujo_client.transport.broker import Broker
+from flujo_client.transport.postgres import options
+from flujo_worker.chaos import ledger
+from flujo_worker.chaos.pipelines import HEAVY_QUEUE, MODULE
+from flujo_worker.store.migrate import require_current
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from flujo_client.config.manager import Settings
+
+APPLICATION: Final = "flujo-chaos"
+"""The name of our connections to Postgres: on a staging system only these are cut."""
+QUEUES: Final = ("flujo.chaos.attempts", "flujo.chaos.control", HEAVY_QUEUE)
+CONCURRENCY: Final = 16
+START_S: Final = 120.0
+LOG: Final = "chaos-workers.log"
+
+
+class Where(NamedTuple):
+    """What a site of any kind needs to know.
+
+    Attributes:
+        monkey: the id that the monkey's runs have in their metadata.
+        workers: how many worker processes.
+        folder: where embedded services and the log of the workers are.
+    """
+
+    monkey: str
+    workers: int
+    folder: Path
+
+
+class Site:
+    """Services, a client, and worker processes with queues of their own.
+
+    Args:
+        settings: the project's, with database and broker set.
+        where: its monkey, workers and folder.
+        services: the embedded services, which may be broken; None for services of others.
+    """
+
+    def __init__(self, settings: Settings, where: Where, services: Embedded | None = None) -> None:
+        self.settings, self.monkey, self.services = settings, where.monkey, services
+        self.log = where.folder / LOG
+        self.client = FlujoClient(settings)
+        self.broker = Broker(settings)
+        self.fleet = Fleet(settings, processes=where.workers, log=self.log, arguments=["--queues", ",".join(QUEUES)])
+        [clock] = self.rows("now")
+        self._ahead_s: float = clock["now"] - time.time()
+
+    def start_workers(self) -> None:
+        """Start the workers, and wait until each takes work: a fault before that would only delay their start.
+
+        Raises:
+            ConfigurationError: they do not come up.
+        """
+        self.fleet.start()
+        pids = {process.pid for process in self.fleet.processes}
+        if not wait_until(lambda: pids <= {row["pid"] for row in self.rows("live_workers")}, seconds=START_S):
+            raise ConfigurationError(f"the workers take no work after {START_S:g} s; see {self.log}")
+
+    def now(self) -> float:
+        """Return the time by the clock of Postgres, in unix seconds."""
+        return time.time() + self._ahead_s
+
+    def rows(self, name: str, **parameters: Any) -> list[dict[str, Any]]:
+        """Execute a statement of `sql/` on a new connection, again while Postgres is away, and return its rows."""
+        text = ledger.sql(name)
+        given = {"monkey": self.monkey, **parameters} if "%(" in text else None
+
+        def ask() -> list[dict[str, Any]]:
+            with self.connect() as connection, connection.cursor(row_factory=dict_row) as cursor:
+                cursor.execute(text.encode(), given)
+                return cursor.fetchall() if cursor.description else []
+
+        return ledger.patiently(ask)
+
+    def live_runs(self) -> list[str]:
+        """Return the ids of the monkey's runs that have not ended."""
+        return [row["id"] for row in self.rows("live_runs")]
+
+    def connect(self) -> psycopg.Connection[Any]:
+        """Open a connection that faults of connections spare."""
+        url = self.settings.database()
+        return psycopg.connect(url, autocommit=True, application_name=f"{APPLICATION}-monkey", **options(url))
+
+    def close(self) -> None:
+        """End the workers and close every connection."""
+        self.fleet.stop()
+        self.client.close()
+        self.broker.close()
+
+
+@contextmanager
+def embedded_site(settings: Settings, where: Where) -> Iterator[Site]:
+    """Yield a site with services of its own, started in the folder and stopped at the end."""
+    unset = settings.model_copy(update=dict.fromkeys(("database_url", "broker_url", "result_backend_url")))
+    with Embedded(where.folder / "services") as services:
+        own = with_own_queues(unset.with_services(services.database_url, services.broker_url))
+        migrate(own)
+        yield from _open(Site(own, where, services))
+
+
+@contextmanager
+def staging_site(settings: Settings, where: Where) -> Iterator[Site]:
+    """Yield a site on services of others.
+
+    Raises:
+        ConfigurationError: its schema is not current, or there are live runs of others.
+    """
+    require_current(settings.database())
+    site = Site(with_own_queues(settings), where)
+    [live] = site.rows("foreign_runs")
+    if live["runs"]:
+        site.close()
+        raise ConfigurationError(
+            f"{live['runs']} runs of others are live in this database, and the monkey's workers could perform their recovery",
+            suggestion="wait until they have ended, or leave out --url and --broker: then the monkey starts services of its own",
+        )
+    yield from _open(site)
+
+
+def with_own_queues(settings: Settings) -> Settings:
+    """Return settings whose workers take only the monkey's messages, and whose connections have its name."""
+    attempts, control, _ = QUEUES
+    worker = settings.worker.model_copy(
+        update={"attempts_queue": attempts, "control_queue": control, "concurrency": CONCURRENCY}
+    )
+    url = settings.database()
+    named = settings.with_database(f"{url}{'&' if '?' in url else '?'}application_name={APPLICATION}")
+    return named.model_copy(update={"worker": worker, "allowed_imports": (*settings.allowed_imports, MODULE)})
+
+
+@contextmanager
+def own_folder(*, is_kept: list[bool]) -> Iterator[Path]:
+    """Yield a new folder that servers of another account can enter. It is deleted unless something is put into `is_kept`."""
+    folder = Path(tempfile.mkdtemp(prefix="flujo-chaos-"))
+    if os.geteuid() == 0:
+        folder.chmod(0o711)
+    try:
+        yield folder
+    finally:
+        if not is_kept:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _open(site: Site) -> Iterator[Site]:
+    try:
+        site.rows("create_ledger")
+        yield site
+    finally:
+        site.close()

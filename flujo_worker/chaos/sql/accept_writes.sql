@@ -1,0 +1,1 @@
+ALTER SYSTEM RESET default_transaction_read_only;

@@ -1,0 +1,14 @@
+-- What steps did, and how far cancelled runs had come when their cancel was acknowledged. Beside the engine's tables, and not one of them.
+CREATE TABLE IF NOT EXISTS flujo_chaos_effects (
+    id         uuid PRIMARY KEY,
+    run_id     text NOT NULL,
+    key        text NOT NULL,
+    fence      integer NOT NULL,
+    claimed_at bigint NOT NULL,
+    at         timestamptz NOT NULL DEFAULT now()
+);
+CREATE INDEX IF NOT EXISTS flujo_chaos_effects_key ON flujo_chaos_effects (key);
+CREATE TABLE IF NOT EXISTS flujo_chaos_cancels (
+    run_id text PRIMARY KEY,
+    merges integer NOT NULL
+);

@@ -1,0 +1,1 @@
+DROP TABLE IF EXISTS flujo_chaos_effects, flujo_chaos_cancels;

@@ -1,0 +1,1 @@
+SELECT count(*) AS runs FROM flujo_runs WHERE ended_at IS NULL AND NOT metadata ? 'chaos';

@@ -1,0 +1,1 @@
+SELECT pid FROM flujo_workers WHERE lease_until > now() AND ended_at IS NULL;

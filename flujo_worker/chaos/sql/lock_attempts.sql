@@ -1,0 +1,1 @@
+LOCK TABLE flujo_attempts IN EXCLUSIVE MODE;

@@ -1,0 +1,1 @@
+ALTER SYSTEM SET default_transaction_read_only = on;

@@ -1,0 +1,88 @@
+"""`flujo chaos`: a monkey breaks what real workers run on, and invariants are read from Postgres at the end."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from contextlib import ExitStack
+
+import click
+
+from flujo_client.cli.output import RUNTIME, say, show, show_json
+from flujo_client.config.manager import ConfigManager
+from flujo_worker.chaos.monkey import rage
+from flujo_worker.chaos.report import recovery_table, summary, verdict_table, violations_text
+from flujo_worker.chaos.site import Where, embedded_site, own_folder, staging_site
+
+MOST_SECONDS = 86_400
+WARNING = (
+    "The monkey writes runs and two tables of its own into this database, kills worker processes that it starts itself, and cuts their "
+    "connections. Use a staging system, and repeat the command with --yes."
+)
+
+
+@click.command("chaos")
+@click.option("--seed", type=int, help="Which faults happen in which order; drawn and printed unless you give one.")
+@click.option(
+    "--duration", type=click.IntRange(1, MOST_SECONDS), default=60, show_default=True, help="Seconds of faults."
+)
+@click.option(
+    "--quiet",
+    type=click.IntRange(1, MOST_SECONDS),
+    default=300,
+    show_default=True,
+    help="Seconds in which all must end afterwards.",
+)
+@click.option("--workers", type=click.IntRange(1, 64), default=3, show_default=True, help="Worker processes.")
+@click.option("--url", metavar="URL", help="A staging Postgres, instead of an embedded one.")
+@click.option("--broker", metavar="URL", help="Its Redis.")
+@click.option("--yes", is_flag=True, help="Confirm that --url is a staging system.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@click.pass_context
+def command(  # noqa: PLR0913 - one for each option
+    ctx: click.Context,
+    *,
+    seed: int | None,
+    duration: int,
+    quiet: int,
+    workers: int,
+    url: str | None,
+    broker: str | None,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Break embedded services and workers at random while runs are under way, wait until all have ended, and check every promise.
+
+    Needs nothing running, and leaves nothing running. The exit code is 1 if an invariant is violated.
+    """
+    if (url is None) != (broker is None):
+        raise click.UsageError("--url and --broker must be given together")
+    if url is not None and not yes:
+        raise click.UsageError(WARNING)
+    seed = secrets.randbelow(1_000_000) if seed is None else seed
+    settings = ConfigManager().settings()
+    logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())  # lost connections are what this is about
+    is_kept: list[bool] = []
+    say(f"seed {seed}: starting {workers} workers" + ("" if url else ", Postgres and Redis"))
+    with ExitStack() as stack:
+        folder = stack.enter_context(own_folder(is_kept=is_kept))
+        where = Where(f"{seed}-{secrets.token_hex(4)}", workers, folder)
+        if url is not None and broker is not None:
+            site = stack.enter_context(staging_site(settings.with_services(url, broker), where))
+        else:
+            site = stack.enter_context(embedded_site(settings, where))
+        is_kept.append(True)
+        report = rage(site, seed=seed, seconds=duration, quiet_s=quiet, watch=say)
+        if not report.violations:
+            is_kept.clear()
+            site.rows("drop_ledger")
+    if as_json:
+        show_json(report.tree())
+    else:
+        show(summary(report))
+        show(recovery_table(report))
+        show(verdict_table(report))
+    if report.violations:
+        say(violations_text(report))
+        say(f"{report.violations} violations; logs and data are in {folder}. Repeat with --seed {seed}.")
+        ctx.exit(RUNTIME)

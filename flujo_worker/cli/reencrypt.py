@@ -1,0 +1,44 @@
+"""`flujo runs reencrypt`: encrypt all stored values with the first of `value_keys`."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+import click
+
+from flujo_client.cli.output import say, show_json
+from flujo_client.config.manager import ConfigManager
+from flujo_client.embedded.local import join_services
+from flujo_client.errors import SettingsError
+from flujo_client.transport.encryption import encrypt_values
+from flujo_worker.store.migrate import require_current
+from flujo_worker.store.reencrypt import reencrypt
+
+TOLD_EVERY_S: Final = 2.0
+
+
+@click.command("reencrypt")
+@click.option("--json", "as_json", is_flag=True, help="Print the number of values as JSON.")
+def command(*, as_json: bool) -> None:
+    """Encrypt all stored values with the first of `value_keys`: plain ones, and those of earlier keys.
+
+    Safe under running workers, and to be interrupted and repeated. It needs the keys of all values.
+    """
+    settings = join_services(ConfigManager().settings())
+    if not settings.value_keys:
+        raise SettingsError(
+            "`value_keys` are not set", suggestion="set FLUJO_VALUE_KEYS, here and for all workers and clients"
+        )
+    encrypt_values(settings)
+    require_current(settings.database())
+    total, told_at = 0, time.monotonic()
+    for changed in reencrypt(settings.database()):
+        total += changed
+        if time.monotonic() - told_at > TOLD_EVERY_S and not as_json:
+            told_at = time.monotonic()
+            say(f"{total} values so far")
+    if as_json:
+        show_json({"values": total})
+    else:
+        say(f"encrypted {total} values with the key '{next(iter(settings.value_keys))}'")

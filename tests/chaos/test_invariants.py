@@ -1,0 +1,134 @@
+"""The invariants of `flujo chaos`: none is violated where nothing failed, and each finds what is planted."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+
+from flujo_worker.chaos.invariants import PROMISES, Observed, judge, unexplained, violations, wrong_contexts
+from flujo_worker.chaos.pipelines import SHAPES
+
+CHAIN = "(SELECT id FROM flujo_runs WHERE metadata ->> 'shape' = 'chain')"
+MERGED = f"(SELECT key FROM flujo_attempts WHERE run_id = {CHAIN} AND step = 'step1')"
+ONE_EFFECT = f"SELECT gen_random_uuid(), run_id, key, fence, claimed_at FROM flujo_chaos_effects WHERE key = {MERGED}"
+EFFECT = "INSERT INTO flujo_chaos_effects (id, run_id, key, fence, claimed_at)"
+EVENT = "INSERT INTO flujo_events (run_id, attempt, fence, name, data)"
+SPEND = "INSERT INTO flujo_spends (key, fence, run_id, claimed_at)"
+
+PLANTED = {
+    "a run that has not ended": (
+        "runs_ended",
+        f"UPDATE flujo_runs SET status = 'running', ended_at = NULL WHERE id = {CHAIN}",
+    ),
+    "a run that was lost": ("runs_ended", f"DELETE FROM flujo_runs WHERE id = {CHAIN}"),
+    "an innocent that failed": ("ends_expected", f"UPDATE flujo_runs SET status = 'failed' WHERE id = {CHAIN}"),
+    "a culprit that succeeded": (
+        "ends_expected",
+        "UPDATE flujo_runs SET status = 'succeeded' WHERE metadata ->> 'shape' = 'failing'",
+    ),
+    "an unwanted cancel": ("ends_expected", f"UPDATE flujo_runs SET status = 'cancelled' WHERE id = {CHAIN}"),
+    "a merge with two events": (
+        "merged_once",
+        f"{EVENT} SELECT run_id, attempt, fence, name, data FROM flujo_events WHERE attempt = {MERGED} AND name = 'step.succeeded'",
+    ),
+    "a merge without an event": (
+        "merged_once",
+        f"DELETE FROM flujo_events WHERE attempt = {MERGED} AND name = 'step.succeeded'",
+    ),
+    "a merge that is missing": ("merged_once", f"DELETE FROM flujo_attempts WHERE key = {MERGED}"),
+    "a merge without its effect": ("merges_have_effects", f"DELETE FROM flujo_chaos_effects WHERE key = {MERGED}"),
+    "a merge with an effect of another claim": (
+        "merges_have_effects",
+        f"UPDATE flujo_chaos_effects SET fence = fence + 1 WHERE key = {MERGED}",
+    ),
+    "a merge with an effect of a claim that a crash took": (
+        "merges_have_effects",
+        f"UPDATE flujo_chaos_effects SET claimed_at = claimed_at - 1 WHERE key = {MERGED}",
+    ),
+    "a claim that acted twice": ("effects_explained", f"{EFFECT} {ONE_EFFECT}"),
+    "an effect of a claim that has not ended": (
+        "effects_explained",
+        f"UPDATE flujo_attempts SET status = 'running', ended_at = NULL WHERE key = {MERGED}",
+    ),
+    "an effect of no attempt": (
+        "effects_explained",
+        f"UPDATE flujo_chaos_effects SET key = 'other' WHERE key = {MERGED}",
+    ),
+    "a spend of another amount": ("spends_once", f"UPDATE flujo_spends SET cost_usd = 1 WHERE key = {MERGED}"),
+    "a merge without a spend": ("spends_once", f"DELETE FROM flujo_spends WHERE key = {MERGED}"),
+    "a second spend of a claim": (
+        "spends_once",
+        f"{SPEND} SELECT key, fence, run_id, 1 FROM flujo_spends WHERE key = {MERGED}",
+    ),
+    "a budget with too much money": (
+        "budgets_settled",
+        "UPDATE flujo_budgets SET settled_usd = settled_usd + 0.01 WHERE limit_tokens > 0",
+    ),
+    "a budget with too few tokens": ("budgets_settled", "UPDATE flujo_budgets SET settled_tokens = settled_tokens - 1"),
+    "a reservation that is held": ("nothing_reserved", "UPDATE flujo_reservations SET held = true"),
+    "a budget with something reserved": ("nothing_reserved", "UPDATE flujo_budgets SET reserved_tokens = 1"),
+    "a place that is held": (
+        "nothing_reserved",
+        f"INSERT INTO flujo_gate_places (gate, run_id) SELECT 'gate', {CHAIN}",
+    ),
+    "a run that waits": (
+        "nothing_reserved",
+        f"INSERT INTO flujo_waiting_runs (run_id, key, gate, flow, priority) SELECT {CHAIN}, 'key', 'gate', '', 0",
+    ),
+    "a scope that is open": (
+        "scopes_closed",
+        f"UPDATE flujo_scopes SET status = 'open', closed_at = NULL WHERE run_id = {CHAIN}",
+    ),
+    "an attempt that has not ended": (
+        "attempts_ended",
+        f"UPDATE flujo_attempts SET status = 'running', ended_at = NULL WHERE key = {MERGED}",
+    ),
+    "a merge after a cancel": ("cancels_hold", "UPDATE flujo_chaos_cancels SET merges = merges - 1"),
+}
+
+
+def plant(site, statement):
+    with psycopg.connect(site.settings.database(), autocommit=True) as connection:
+        assert connection.execute(statement).rowcount > 0
+
+
+def test_nothing_is_found_where_nothing_failed(calm, copy):
+    found = judge(copy, calm.traffic.acknowledged, Observed({}))
+    assert [(each.name, each.violations) for each in found if each.violations] == []
+    [totals] = copy.rows("totals")
+    assert (totals["runs"], totals["cancelled"]) == (len(SHAPES) + 1, 1)
+
+
+@pytest.mark.parametrize(("name", "statement"), PLANTED.values(), ids=PLANTED)
+def test_what_is_planted_is_found(calm, copy, name, statement):
+    plant(copy, statement)
+    assert violations(copy, name, calm.traffic.acknowledged)
+
+
+def test_a_context_that_is_not_made_of_its_merges_is_found(copy):
+    other = "SELECT context FROM flujo_scopes o JOIN flujo_runs r ON r.id = o.run_id WHERE o.address = '' AND r.metadata ->> 'shape' = 'retry'"
+    plant(copy, f"UPDATE flujo_scopes SET context = ({other}) WHERE address = '' AND run_id = {CHAIN}")
+    [found] = wrong_contexts(copy)
+    assert "(chain)" in found
+
+
+def test_something_is_planted_for_every_invariant():
+    assert {name for name, _ in PLANTED.values()} == PROMISES.keys()
+
+
+@pytest.mark.parametrize(
+    ("observed", "count"),
+    [
+        (Observed({}), 0),
+        (Observed({"malformed": 9}, junk=6), 0),
+        (Observed({"malformed": 1}), 1),
+        (Observed({"undecodable": 1}, junk=6), 1),
+    ],
+)
+def test_refused_messages_are_explained_by_junk_alone(observed, count):
+    assert len(unexplained(observed)) == count
+
+
+def test_deadlocks_are_reported(copy):
+    found = judge(copy, (), Observed({}, deadlocks=2))
+    assert [(each.name, len(each.violations)) for each in found if each.violations] == [("no_deadlocks", 2)]
