@@ -17,6 +17,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from flujo_client.contract.fail_fast import fail_fast
 from flujo_client.errors import ContextMergeError
 from flujo_client.pipeline.context_fields import fields_digest, fields_of_model
+from flujo_client.pipeline.nested import ImportStep
 from flujo_client.pipeline.pipeline import model_name
 from flujo_client.serial import Packed, decode, encode
 from flujo_worker.domain.context_change import change_of, fields_of, from_another, is_of
@@ -122,7 +123,7 @@ class ContextMigrations:
             at, now = time.monotonic(), fields_of_model(model)
             before = self._ledger.context_fields(str(model_name(model)), fields_digest(now), now)
             found = change_of(now, before, keeps_extra=model.model_config.get("extra") == "allow")
-            found = replace(found, models=self._ledger.former_models(entry.plan.fingerprint))
+            found = replace(found, models=self._ledger.former_models(entry.plan.fingerprint) - _imported(entry))
             put_bounded(self._changes, (entry.plan.fingerprint, model), (at, found))
         return found
 
@@ -168,6 +169,12 @@ class ContextMigrations:
             for key, function in given.items():
                 if key == version or (len(key) >= _SHORTEST and fingerprint.startswith(key)):
                     yield key, function
+
+
+def _imported(entry: LoadedPipeline) -> frozenset[str | None]:
+    """Return the context models of the pipelines that a pipeline imports, which it does not have instead of its own."""
+    imports = [step for step in entry.steps.values() if isinstance(step, ImportStep)]
+    return frozenset(model_name(getattr(each.pipeline, "context_model", None)) for each in imports)
 
 
 def may_be_other(model: type[BaseModel], tree: Any) -> bool:

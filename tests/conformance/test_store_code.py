@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 from builders import decided, enqueued, envelopes, following, pipeline_of, succeeded
+from pydantic import BaseModel
 from trees import concluded, moved, opening, work
 from worlds import run_of
 
+from flujo_client import Pipeline, Step
 from flujo_client.contract.code import AwaitedCode, CodeMark, CodeVersion
 from flujo_client.contract.outcome import Event
 from flujo_client.contract.records import CODE
@@ -164,3 +166,25 @@ def test_a_run_may_be_parked_for_its_context(world, new):
     world.store.park(new.first.key, world.claim(new), "its context does not fit", code=awaited)
 
     assert [each for *_, each in world.store.parked_for_code(10)] == [awaited]
+
+
+class Former(BaseModel):
+    """What a pipeline had before."""
+
+
+class Present(BaseModel):
+    """What it has now."""
+
+
+def test_the_models_that_a_pipeline_had_are_those_of_its_plans(world):
+    """One that has only the same name is another pipeline."""
+    former, present = (
+        compile_plan(Pipeline([Step("a", work)], name="orders", context_model=each)) for each in (Former, Present)
+    )
+    world.store.adopt_plan("app:orders", former, None)
+    world.store.adopt_plan("app:orders", present, None)
+    assert world.store.former_models(present.fingerprint) == {former.context_model}
+
+    other = compile_plan(Pipeline([Step("b", work)], name="orders", context_model=Present))
+    world.store.adopt_plan("other:orders", other, None)
+    assert world.store.former_models(other.fingerprint) == frozenset()

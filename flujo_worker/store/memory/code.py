@@ -27,11 +27,10 @@ class CodeInMemory(Tables):
 
     def former_models(self, fingerprint: str) -> frozenset[str]:
         with self._lock:
-            plan = self._plans.get(fingerprint)
-            if plan is None:
-                return frozenset()
-            others = {each.context_model for each in self._plans.values() if each.name == plan.name}
-            return frozenset(each for each in others - {plan.context_model} if each is not None)
+            reference = self._references.get(fingerprint)
+            plans = [self._plans[each] for each, its in self._references.items() if its == reference]
+            mine = {each.context_model for each in plans if each.fingerprint == fingerprint}
+            return frozenset(each.context_model for each in plans if each.context_model is not None) - mine
 
     def plans_of_run(self, run: str) -> list[tuple[str, str]]:
         with self._lock:

@@ -51,7 +51,7 @@ class ForksInMemory(LedgerInMemory, AdmissionInMemory):
                 return found
             step, metadata = new.first.step, dict(new.metadata)
             self._keep(new.blobs)
-            self._plans[new.plan.fingerprint] = new.plan
+            self._record_plan(ticket.reference, new.plan)
             self._runs[ticket.run] = StoredRun(
                 ticket,
                 new.plan,

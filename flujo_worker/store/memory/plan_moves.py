@@ -61,10 +61,10 @@ class PlanMovesInMemory(Tables):
             self._add_event(move.state.run, None, "run.carried_on", level, data)
             return "moved"
 
-    def adopt_plan(self, reference: str, plan: Plan, worker: str | None) -> None:  # noqa: ARG002 - plans know no reference here
+    def adopt_plan(self, reference: str, plan: Plan, worker: str | None) -> None:
         with self._lock:
             started = self._clock() if worker is None else self._started.get(worker, self._clock())
-            self._plans[plan.fingerprint] = plan
+            self._record_plan(reference, plan)
             self._since[plan.fingerprint] = max(started, self._since.get(plan.fingerprint, started))
 
     def note_plan(self, worker: str, fingerprint: str, build: str | None) -> None:  # noqa: ARG002 - nothing here reads a build

@@ -82,7 +82,7 @@ class MemoryStore(
                 return holder
             ticket, now = new.first.ticket, self._clock()
             self._keep(new.blobs)
-            self._plans[new.plan.fingerprint] = new.plan
+            self._record_plan(ticket.reference, new.plan)
             self._since.setdefault(new.plan.fingerprint, now)
             self._runs[ticket.run] = StoredRun(
                 ticket, new.plan, new.first.input, new.digest, new.metadata, now, new.idempotency_key, new.plan.name

@@ -52,6 +52,7 @@ class Tables:
         self._blobs: dict[str, Packed] = {}
         self._touched: dict[str, float] = {}
         self._plans: dict[str, Plan] = {}
+        self._references: dict[str, str] = {}
         self._loaded: dict[str, set[str]] = {}
         self._since: dict[str, float] = {}
         self._started: dict[str, float] = {}
@@ -76,6 +77,10 @@ class Tables:
         if run_id not in self._runs:
             raise RunNotFound(f"no run '{run_id}'")
         return self._runs[run_id]
+
+    def _record_plan(self, reference: str, plan: Plan) -> None:
+        self._plans[plan.fingerprint] = plan
+        self._references.setdefault(plan.fingerprint, reference)
 
     def _add_scope(self, run: str, scope: StoredScope) -> None:
         self._scopes[run, scope.address] = scope

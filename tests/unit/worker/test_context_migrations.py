@@ -8,9 +8,11 @@ import importlib.util
 import sys
 
 import pytest
+from pydantic import BaseModel
 
-from flujo_client import Pipeline, Step
+from flujo_client import ImportStep, Pipeline, Step
 from flujo_client.errors import PipelineError
+from flujo_client.pipeline.compile import compile_plan
 from flujo_client.serial import encode
 from flujo_worker.domain.context_change import fields_of
 from flujo_worker.testing import LocalEngine
@@ -170,6 +172,29 @@ def test_a_model_with_another_name_is_read_if_its_fields_fit(engine, deploy, fie
     assert engine.store.read_run(run).context.tree()["c"] == "orders_app:Purchase"
     [told] = [event.data for event in engine.store.read_events(run) if event.name == "context.migrated"]
     assert told["migration"] == ("1" if migration else None)
+
+
+class Inner(BaseModel):
+    """The context of an imported pipeline, which the importing one had itself before."""
+
+    title: str = "Emma"
+
+
+class Outer(BaseModel):
+    """What the importing pipeline has now."""
+
+    price: int = 3
+
+
+def test_an_import_s_own_context_is_not_a_former_one_of_its_importer(engine):
+    """Also where the importing pipeline had its model once."""
+    former = Pipeline([Step("a", str)], name="orders", context_model=Inner)
+    inner = Pipeline([Step("read", lambda _, *, context: context.title)], context_model=Inner)
+    pipeline = Pipeline([ImportStep("inner", pipeline=inner)], name="orders", context_model=Outer)
+    engine.store.adopt_plan(engine._local.put(pipeline), compile_plan(former), None)
+
+    result = engine.run(pipeline, "in")
+    assert (result.run_status, result.output) == ("succeeded", "Emma")
 
 
 @pytest.mark.parametrize("key", ["1", "fingerprint"])
