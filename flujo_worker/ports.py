@@ -492,7 +492,7 @@ class RunAdmissions(Protocol):
 
 
 class Retention(Protocol):
-    """What is deleted after its retention. Nothing that is live, and nothing that something live refers to."""
+    """Deletes what has outlived its retention, but nothing live and nothing that live runs refer to."""
 
     def begin_pruning(self, every_s: float) -> bool:
         """Return whether it is the caller's turn to delete: once in so many seconds, for the whole fleet."""

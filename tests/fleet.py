@@ -268,7 +268,7 @@ class SiteFleet(Fleet):
     def grow(self, processes: int) -> None:
         """Start what is missing to so many processes."""
         self._count = max(self._count, processes)
-        self.mend()
+        self.replace_dead()
 
     def signal(self, what: signal.Signals) -> None:
         """Send a signal to every process."""

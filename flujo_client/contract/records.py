@@ -283,7 +283,7 @@ class EventRecord:
 
 @dataclass(frozen=True, slots=True)
 class NoticeRecord:
-    """What a coordinator was notified of one work row, and the answers it got while it decided.
+    """A report about one row of work that a coordinator received, and the answers of user code that its decision needed.
 
     Attributes:
         made: which of the run's rows it is, counted from 1 in the order they were made.

@@ -145,7 +145,7 @@ class Fleet:
             _command(*arguments), env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out
         )
 
-    def mend(self) -> int:
+    def replace_dead(self) -> int:
         """Replace processes that have died; return how many."""
         dead = [process for process in self.processes if process.poll() is not None]
         self.processes = [process for process in self.processes if process.poll() is None]

@@ -1,6 +1,6 @@
 """Cached steps: a step whose successful result is stored, and returned again for the same input.
 
-What a user writes of it, and how it nests. It must not decide when a stored result is used: that is the workers' part.
+Its options, and the steps inside it. It must not decide when a stored result is used: workers do.
 """
 
 from __future__ import annotations

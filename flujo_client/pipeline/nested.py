@@ -34,8 +34,8 @@ class ImportStep(Container):
         inherit_conversation: start with this pipeline's conversation.
         propagate_hitl: let questions inside the child pause this run. With False, a step that asks fails with the question's text and the
             code `QUESTION_NOT_PROPAGATED`.
-        on_failure: when the child fails: `abort` fails this step; the others return: `skip` the step's input, `continue_with_default`
-            the `default`, `tell` a mapping of `error` to what went wrong.
+        on_failure: what happens if the child fails. `abort` fails this step. With the others this step succeeds, and its output is its
+            input (`skip`), `default` (`continue_with_default`), or a mapping of `error` to the error's text (`tell`).
         default: the output for `continue_with_default`.
         keeps_input: return a `Refinement` of the step's input and the child's output.
         own_run: run it as a child run, which this run waits for: with its own id and status, listed, cancelled and traced apart, with

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 LONGEST_RESET_S: Final = 60.0
-"""Seconds that a reset counts for: it tells when a limit is whole again, and calls may be made before."""
+"""Seconds that a reset counts for at most: it is the time when the whole limit is free again, and calls may be made before."""
 
 
 class Paced(AbstractCapability[Any]):

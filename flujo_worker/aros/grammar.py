@@ -34,7 +34,7 @@ WHOLE: Final = re.compile(r"[+-]?[0-9]++")
 WORD: Final = re.compile(r"[A-Za-z]++" + _END)
 WORDS: Final = {"true": True, "false": False, "null": None, "True": True, "False": False, "None": None}
 NO_VALUE: Final = frozenset({"NaN", "Infinity", "undefined", "nan", "inf", "infinity"})
-"""Words that stand for something JSON cannot express."""
+"""Words for values that JSON cannot express."""
 
 _NAME5 = r"[^\W\d][\w$]*+|\$[\w$]*+"
 KEY: Final = (None, re.compile(_NAME5), re.compile(r"[\w$][\w$.-]*+"))

@@ -96,9 +96,9 @@ class Faults:
         self.kinds[name]()
         return name
 
-    def mend(self) -> None:
+    def replace_dead(self) -> None:
         """Replace workers that were killed; raise what went wrong in a lasting fault."""
-        self._site.fleet.mend()
+        self._site.fleet.replace_dead()
         for over in [each for each in self._lasting if each.done()]:
             self._lasting.remove(over)
             over.result()
@@ -106,7 +106,7 @@ class Faults:
     def end(self) -> None:
         """Wait until lasting faults are over."""
         self._aside.shutdown()
-        self.mend()
+        self.replace_dead()
         self._count_refused()
         self._count_deadlocks()
 
@@ -123,7 +123,7 @@ class Faults:
         process.kill()
         process.wait()
         self._note("kill -9 of a worker", victims)
-        self._site.fleet.mend()
+        self._site.fleet.replace_dead()
 
     def freeze(self) -> None:
         """SIGSTOP a worker process, sometimes for longer than its lease, and let it continue."""
@@ -277,7 +277,7 @@ class Faults:
                 self._site.rows("record_cancel", run=run_id)
 
     def _process(self) -> Popen[bytes]:
-        self._site.fleet.mend()
+        self._site.fleet.replace_dead()
         return self._draw.choice(self._site.fleet.processes)
 
     def _running(self, process: Popen[bytes]) -> list[str]:

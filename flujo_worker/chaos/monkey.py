@@ -62,7 +62,7 @@ def run_chaos(
 def _pass(seconds: float, faults: Faults) -> None:
     until = time.monotonic() + seconds
     while time.monotonic() < until:
-        faults.mend()
+        faults.replace_dead()
         time.sleep(LOOK_EVERY_S)
 
 

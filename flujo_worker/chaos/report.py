@@ -1,4 +1,4 @@
-"""What the monkey did and what was left, as values, tables and JSON. Pure."""
+"""The monkey's report: faults, violations and recovery times, as values, tables and JSON. Pure."""
 
 from __future__ import annotations
 

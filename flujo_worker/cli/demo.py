@@ -154,7 +154,7 @@ class WatchedAudit:
         victim.wait()
         self.killed = victim.pid
         say(f"killed worker {victim.pid} in the middle of its work; another one replaces it")
-        self._victims.mend()
+        self._victims.replace_dead()
 
 
 def _say_next(run: RunHandle) -> None:

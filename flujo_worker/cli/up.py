@@ -81,9 +81,9 @@ def _supervise(
         if files is not None and (changed := files.changes()):
             say(f"changed: {changed}; restarting the workers")
             fleet.renew()
-        if dead := fleet.mend():
+        if dead := fleet.replace_dead():
             say(f"{counted(dead, 'worker process')} ended and {'was' if dead == 1 else 'were'} replaced")
-        if beat.mend():
+        if beat.replace_dead():
             say("the beat died and was replaced")
     return OK
 

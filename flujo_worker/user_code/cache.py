@@ -1,7 +1,7 @@
 """Results that are stored for later runs: looked up when `decide` asks, written after its decision was committed.
 
-What comes out of a cache is data that anyone may have put there: read as values are read, never run, and proved by its signature
-where there are keys. What is not ours, or does not fit, is a miss. A cache that does not answer is one too, and no run's failure.
+Anyone may have written to a cache, so its entries are decoded as data, never run, and their signatures are verified if there are keys.
+An entry that is foreign or does not fit counts as a miss. So does a cache that does not answer; it fails no run.
 """
 
 from __future__ import annotations

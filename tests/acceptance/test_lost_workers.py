@@ -73,7 +73,7 @@ def test_a_step_that_kills_its_worker_every_time_fails_as_lost(services, tmp_pat
     worker = {"lease_s": 0.8, "renew_s": 0.3, "sweep_s": 0.2, "max_lost": 1}
     with Site(services, tmp_path, worker=worker) as site:
         fleet, run = site.workers(3), site.enqueue("deadly")
-        wait_until(lambda: fleet.mend() * 0 or run.status() not in ("queued", "running"), 60, what=site.log)
+        wait_until(lambda: fleet.replace_dead() * 0 or run.status() not in ("queued", "running"), 60, what=site.log)
         result, attempts = run.result(), site.attempts(run.id)
         assert [(each["number"], each["status"], each["reason"]) for each in attempts] == [(1, "failed", "lost")]
         assert (result.run_status, result.error.type_name) == ("failed", "AttemptLost")

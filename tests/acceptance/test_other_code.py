@@ -142,7 +142,7 @@ def test_code_that_ends_its_process_at_import_is_lost_like_a_step_that_does(serv
             run = site.client.enqueue("moving:pipeline", [], limits=limits)
         sys.modules.pop("moving")
         fleet = site.workers(code=os.pathsep.join([str(harmful), str(STEPS)]))
-        wait_until(lambda: fleet.mend() * 0 or run.status() == "failed", 60, what=site.log)
+        wait_until(lambda: fleet.replace_dead() * 0 or run.status() == "failed", 60, what=site.log)
         assert run.result().error.code == "ATTEMPT_LOST"
 
 

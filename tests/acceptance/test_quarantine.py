@@ -36,7 +36,7 @@ def test_neighbours_of_steps_that_kill_their_process_succeed(services, tmp_path,
         for run in calm:
             site.wait_for_execution(run.id, "endure")
         deadly = [site.enqueue("aborting") for _ in range(killers)]
-        ended = lambda: fleet.mend() * 0 or all(run.status() not in LIVE for run in [*calm, *deadly])  # noqa: E731
+        ended = lambda: fleet.replace_dead() * 0 or all(run.status() not in LIVE for run in [*calm, *deadly])  # noqa: E731
         wait_until(ended, 120, what=site.log)
         for run in calm:
             assert_merged_once(site, run, ["endure", "after"])
@@ -58,7 +58,7 @@ def test_hook_calls_beside_hooks_that_kill_their_process_are_made(services, tmp_
         beside = site.enqueue("enduring")
         owed = lambda: site.rows("SELECT 1 AS n FROM flujo_hook_calls")  # noqa: E731
         ended = lambda: all(run.status() == "succeeded" for run in [*calm, *deadly, beside])  # noqa: E731
-        wait_until(lambda: fleet.mend() * 0 or (ended() and not owed()), 120, what=site.log)
+        wait_until(lambda: fleet.replace_dead() * 0 or (ended() and not owed()), 120, what=site.log)
         for run in calm:
             assert (site.folder / f"hooks-{run.id}").read_text().splitlines()[-1] == "post_run succeeded"
             assert site.told(run.id, "hook.lost") == []

@@ -54,7 +54,7 @@ def test_a_worker_with_too_much_left_behind_retires(site):
     for run in runs:
         assert run.result(timeout=30).run_status == "failed"
     assert process.wait(timeout=30) == RETIRED, site.log()
-    assert fleet.mend() == 1
+    assert fleet.replace_dead() == 1
     assert enqueue(site, "plain").result(timeout=30).output == ["plain"]
 
 

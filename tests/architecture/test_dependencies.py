@@ -1,4 +1,4 @@
-"""What users install with us: under permissive licences, and in versions that are pinned with hashes. `make audit` runs this alone.
+"""Dependencies have permissive licences, and versions that are pinned with hashes. `make audit` runs this alone.
 
 Known vulnerabilities change without us, and are looked up over a network: `make audit` does that too, with pip-audit.
 """

@@ -57,7 +57,7 @@ def measure(site: Site, case: str, kills: int) -> list[float]:
         os.kill(first.pid, signal.SIGKILL)
         killed = time.monotonic()
         wait_until(lambda pid=first.pid: pid not in fleet.pids, what="it to be gone")
-        fleet.mend()
+        fleet.replace_dead()
         site.wait_for_execution(run.id, "gate", times=2)
         took.append(time.monotonic() - killed)
         site.open_gate(run.id)

@@ -179,7 +179,7 @@ class Flujo:
         os.kill(worker, signal.SIGKILL)
         began = time.monotonic()
         self.wait_until(lambda: any(each.poll() is not None for each in self.fleet.processes), "its end", 0.005)
-        self.fleet.mend()
+        self.fleet.replace_dead()
         self.wait_until(lambda: len(starts(journal)) > 1, "a second start", 0.02)
         return time.monotonic() - began
 

@@ -99,7 +99,7 @@ def main(seed, seconds, workers):
         site.fleet = CeleryFleet(site.settings, processes=workers, log=folder / "celery.log")
         accepted = storm(site, act, seed, seconds)
         while reached(url, STILL)[0][0] < STILL_S and len(reached(url, ENDED)) < len(accepted):
-            site.fleet.mend()
+            site.fleet.replace_dead()
             time.sleep(1.0)
         ended = {row[0] for row in reached(url, ENDED)}
         lost = sorted(set(accepted) - ended)
@@ -123,7 +123,7 @@ def storm(site, act, seed, seconds):
         faults.strike()
         pause = time.monotonic() + draw.uniform(*GAP_S)
         while time.monotonic() < pause:
-            faults.mend()
+            faults.replace_dead()
             for _ in range(draw.randint(1, 3)):
                 canvas = f"{draw.choice(SHAPES)} {len(accepted)}"
                 try:

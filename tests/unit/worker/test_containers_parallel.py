@@ -434,7 +434,7 @@ def pays_and_fails(data):
 
 
 def test_only_successful_branches_count_in_the_fan_outs_figures(engine):
-    """C-11, M-432, U-14, M-434: failed ones are told beside them, and the run's totals hold everything, once."""
+    """C-11, M-432, U-14, M-434: failed branches are reported beside the others, and the run's totals count each branch once."""
     failing = Pipeline([step("paid", paid), step("no", fails)])
     inner = Step.parallel("inner", {"c": step("paid", paid), "d": step("paid", paid)})
     branches = {"a": step("paid", paid), "b": failing, "deep": inner}
