@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 ENDED: Final = 1_000_000
 STEPS: Final = 100_000
+PER_S: Final = 250.0
 ROUNDS: Final = 15
 SETTLED_S, IDLE_S = 5, 20
 PIPELINES: Final = "tests.bench.pipelines"
@@ -188,7 +189,7 @@ def retention(options: argparse.Namespace) -> None:
 
     days = Retention(succeeded_days=1, runs_per_minute=10 * options.runs)
     with running(2, retention=days) as flujo:
-        come_and_go(flujo, options.runs, ROUNDS)
+        come_and_go(flujo, options.runs, options.per_second, ROUNDS)
 
 
 PARTS: Final = {each.__name__: each for each in (ended, loop, fans, snapshot, memory, idle, retention)}
@@ -199,6 +200,7 @@ def main() -> None:
     parser.add_argument("--only", choices=sorted(PARTS), action="append", help="measure this part alone")
     parser.add_argument("--ended", type=int, default=ENDED, help="ended runs")
     parser.add_argument("--runs", type=int, default=ENDED, help="runs that end and are deleted")
+    parser.add_argument("--per-second", type=float, default=PER_S, help="runs that end per second")
     parser.add_argument("--steps", type=int, default=STEPS, help="steps of one worker process")
     options = parser.parse_args()
     for name in options.only or PARTS:

@@ -21,8 +21,6 @@ WINDOW: Final = 8
 """How many batches are retained at once; the later ones replace these."""
 STEADY: Final = 24
 """After so many batches the size is to be steady: three times as many as are retained, so that vacuum has come round."""
-PER_S: Final = 250
-"""How many runs are written in a second, and as many are to be deleted."""
 SHORTEST_S: Final = 10.0
 COMPARED: Final = ("claim", "claim_many", "conclude", "conclude_many", "record", "record_many", "due", "runs")
 SPARE: Final = range(600, 800), range(1_000, 1_200)
@@ -33,18 +31,19 @@ SIZES: Final = """
 """
 
 
-def come_and_go(flujo: Running, runs: int, rounds: int) -> None:
+def come_and_go(flujo: Running, runs: int, per_s: float, rounds: int) -> None:
     """Print the size after each batch, and what statements take once as much is retained as ever will be, and at the end.
 
     Args:
         flujo: services, whose workers delete succeeded runs after a day.
         runs: how many come; all but a quarter go.
+        per_s: how many are written per second, and deleted as fast.
         rounds: how often each statement is measured.
     """
     store, url = PostgresStore(flujo.url).open(), flujo.url
     setting, sizes, taken = Asking(store, url), [], []
     model, share = ended_run(World(setting)), runs // BATCHES
-    period_s, next_at = max(SHORTEST_S, share / PER_S), time.monotonic()
+    period_s, next_at = max(SHORTEST_S, share / per_s), time.monotonic()
     with psycopg.connect(url, autocommit=True) as connection:
         # What autovacuum does in a month is to be done in minutes.
         connection.execute("ALTER SYSTEM SET autovacuum_naptime = '5s'")
