@@ -86,7 +86,7 @@ logger = logging.getLogger(__name__)
 
 FIRST_POLL_S, SLOWEST_POLL_S = 0.005, 0.25
 LOOK_AGAIN_S = 30.0
-"""How old a run's unchanged status may be before it is read again."""
+"""Seconds after which a run's unchanged status is read again."""
 EVENTS_AT_ONCE = 10_000
 OWN_SERVICES_LOOK_S = 0.2
 FIRST_LOOK_S = 5.0

@@ -35,12 +35,12 @@ _FENCE_NOT: Final = r"`(?!``)|~(?!~~)"
 
 
 class RegionPatterns:
-    """What one level sees at once. Each pattern is compiled when it is first needed, which takes some milliseconds.
+    """The patterns of one level. Each pattern is compiled when it is first needed, which takes some milliseconds.
 
     Args:
         first: a string that is a key or an element.
         value: a string after a colon.
-        plain: what else may be between brackets, but commas and colons.
+        plain: other text between brackets, except commas and colons.
         marks: characters that may begin a string or a comment.
         no_mark: such a character where it begins neither.
     """

@@ -49,7 +49,7 @@ logger = logging.getLogger(__name__)
 ASK_AGAIN_S: Final = 2.0
 """Seconds until an attempt is retried whose run still has attempts running under its old code."""
 FAILURES: Final = ("failure", "lost", "limit")
-"""The outcomes that Celery's listeners see as failures: a question to a person is not one."""
+"""The outcomes that Celery's listeners see as failures: a question to a person is not among them."""
 
 
 class Attempts:

@@ -189,7 +189,7 @@ def test_run_tells_the_context_or_the_steps_alone(flujo):
     made = flujo("run", "cli_pipelines:shout", "-i", "x", "-c", "cli_pipelines:Topic", "-d", '{"topic": "bees"}')
     assert json.loads(made.stdout)["length"] == 1
     refused = flujo("run", "cli_pipelines:shout", "-i", "x", "-c", "cli_pipelines:upper", code=2)
-    assert "'cli_pipelines:upper' is no pydantic model" in refused.stderr
+    assert "'cli_pipelines:upper' is not a pydantic model" in refused.stderr
 
 
 def test_a_dry_run_checks_and_lists_and_records_nothing(flujo, site, code):
@@ -717,7 +717,7 @@ def test_a_run_that_no_worker_can_load_is_seen_as_parked(site, flujo, read, tmp_
     assert "parked: this worker cannot load its pipeline" in told.stderr
     assert f"this worker was started in {Path.cwd()}: start it in the folder that holds 'cli_elsewhere'" in told.stderr
     assert "the run makes no progress: it is parked" in told.stderr
-    assert "it continues by itself once a worker can load that code" in told.stderr
+    assert "it continues once a worker can load that code" in told.stderr
     [parked] = read("lens", "list", "--status", "parked")
     assert parked["pipeline"] == "shout"
     flujo("runs", "cancel", parked["id"])
