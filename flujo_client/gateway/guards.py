@@ -1,4 +1,4 @@
-"""What holds attempts back: concurrency limits, and circuit breakers that are open."""
+"""Queries about what holds attempts back: concurrency limits, and open circuit breakers."""
 
 from __future__ import annotations
 
