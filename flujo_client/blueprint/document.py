@@ -219,7 +219,7 @@ class Writing:
             "output_processors": [self.named(each, "processor") for each in after],
             "processing": None if step.processing is None else self._processing(step.processing),
             "queue": step.queue,
-            "limit": None if step.limit is None else step.limit.model_dump(),
+            "limit": None if step.limit is None else step.limit.model_dump(exclude_defaults=True),
         }
         return {key: value for key, value in found.items() if value not in (None, [])} | self._judges(step)
 

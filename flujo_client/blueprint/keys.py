@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 from flujo_client.blueprint import agents
 from flujo_client.blueprint.kind import BODY
@@ -24,7 +24,9 @@ from flujo_client.blueprint.value_types import (
     Reference,
     is_function,
 )
+from flujo_client.contract.admission import OnFull
 from flujo_client.contract.code import ON_BODY_CHANGE
+from flujo_client.contract.limit import AttemptScope
 from flujo_client.contract.plan import ON_CHANGE
 from flujo_client.pipeline.agentic_loop import registry_findings
 from flujo_client.pipeline.hooks import HOOK
@@ -110,6 +112,8 @@ LIMIT: Final = Table(
     {
         "name": Key(LIMIT_NAME, "What is counted together.", required=True),
         "at_once": Key(Number(least=1, whole=True), "How many attempts may run at once.", required=True),
+        "scope": Key(OneOf(get_args(AttemptScope)), "Which attempts share the name; global by default."),
+        "on_full": Key(OneOf(get_args(OnFull)), "What happens to further attempts; queue by default."),
     },
     "a limit",
 )
