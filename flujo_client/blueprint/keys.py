@@ -17,6 +17,7 @@ from flujo_client.blueprint.shapes import TEXT, AnyOf, Key, ListOf, MapOf, Null,
 from flujo_client.blueprint.value_types import (
     EXPRESSION,
     LIMIT_NAME,
+    RUN_LIMIT_KEY,
     TEMPLATE,
     JsonSchema,
     Model,
@@ -24,7 +25,7 @@ from flujo_client.blueprint.value_types import (
     Reference,
     is_function,
 )
-from flujo_client.contract.admission import OnFull
+from flujo_client.contract.admission import LimitScope, OnFull
 from flujo_client.contract.code import ON_BODY_CHANGE
 from flujo_client.contract.limit import AttemptScope
 from flujo_client.contract.plan import ON_CHANGE
@@ -117,6 +118,15 @@ LIMIT: Final = Table(
     },
     "a limit",
 )
+RUN_LIMIT: Final = Table(
+    {
+        "key": Key(RUN_LIMIT_KEY, "What is counted together.", required=True),
+        "most": Key(Number(least=1, whole=True), "How many runs may be under way at once.", required=True),
+        "scope": Key(OneOf(get_args(LimitScope)), "Which runs share the key; global by default."),
+        "on_full": Key(OneOf(get_args(OnFull)), "What happens to further runs; queue by default."),
+    },
+    "a limit of runs",
+)
 WORK: Final[Mapping[str, Key]] = {
     "input": Key(TEMPLATE, "What the agent gets, instead of the output of the step before."),
     "input_schema": Key(
@@ -174,6 +184,7 @@ DOCUMENT: Final = Table(
         "imports": Key(MapOf(ImportShape(), "import"), "Other blueprints, by name."),
         "steps": Key(BODY, "The steps, which run one after the other.", required=True),
         "static_invariants": Key(ListOf(WhenShape()), "What must be true after every step; a violation ends the step."),
+        "run_limits": Key(ListOf(RUN_LIMIT), "How many of its runs may be under way at once."),
     },
     "a blueprint",
 )
