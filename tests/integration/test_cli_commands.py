@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 from fleet import Site, wait_until
 from junk import JUNK, push
-from services import passable_folder
+from services import passable_folder, remove_folder
 
 from flujo_client.cli.main import cli
 from flujo_client.errors import WaitTimedOut
@@ -80,7 +79,7 @@ def code():
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(folder)
         yield folder
-    shutil.rmtree(folder)
+    remove_folder(folder)
 
 
 @pytest.fixture(scope="module")
