@@ -33,8 +33,14 @@ PROCESS = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 PROCESSES = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 """The number of this test process, and how many there are."""
 
+MEMORY = "/dev/shm"
+ROOM_BYTES = 4 << 30
+
 _numbers = itertools.count(1)
-_redis_numbers = itertools.count()
+_redisMEMORY = "/dev/shm"
+ROOM_BYTES = 4 << 30
+
+_numbers = itertools.count()
 
 
 @pytest.fixture(scope="session")
@@ -92,9 +98,19 @@ def _agreed_folder(run: Path) -> Path:
 
 def passable_folder() -> Path:
     """Make a folder that servers run as another user can reach."""
-    folder = Path(tempfile.mkdtemp(prefix="flujo-", dir="/tmp"))
+    folder = Path(tempfile.mkdtemp(prefix="flujo-", dir=_roomy_folder()))
     folder.chmod(0o711)
     return folder
+
+
+@cache
+def _roomy_folder() -> str:
+    """Return a folder in memory if the machine has a roomy one, else /tmp. A database is 300 files, which a disk is slow to create."""
+    try:
+        system = os.statvfs(MEMORY)
+    except OSError:
+        return "/tmp"
+    return MEMORY if system.f_bavail * system.f_frsize > ROOM_BYTES else "/tmp"
 
 
 @pytest.fixture(scope="module")

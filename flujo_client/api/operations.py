@@ -181,9 +181,7 @@ def new_run_of(
         tenant=tenant,
         background=settings.background_tasks.limits(),
     )
-    gates = gates_of(
-        settings.admission, admission_options(options), pipeline=found.plan.name, tenant=tenant, value=value
-    )
+    gates = gates_of(settings.admission, admission_options(options), plan=found.plan, tenant=tenant, value=value)
     order = Order(
         run_id,
         context=options.get("context"),

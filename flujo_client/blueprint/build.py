@@ -15,6 +15,7 @@ from typing import Any, Final
 from flujo_client.blueprint.changes import build_changes
 from flujo_client.blueprint.keys import TIMEOUT
 from flujo_client.blueprint.kind import INIT, KINDS, kind_word
+from flujo_client.contract.admission import RunLimit
 from flujo_client.contract.context import PipelineContext
 from flujo_client.contract.limit import Limit
 from flujo_client.contract.limits import UsageLimits
@@ -57,6 +58,7 @@ class Building:
             hooks=tuple(self.document.get("hooks", ())),
             on_change=self.document.get("on_change"),
             static_invariants=tuple(self.document.get("static_invariants", ())),
+            run_limits=tuple(RunLimit(**each) for each in self.document.get("run_limits", ())),
             on_body_change=self.document.get("on_body_change", "warn"),
             context_migrations={
                 key: self.load(function, "migration")

@@ -6,7 +6,7 @@ In: a pipeline; out: plain data, and findings about everything that a blueprint 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.blueprint.build import OF_AGENTS
@@ -81,6 +81,8 @@ class Writing:
             named["hooks"] = [self.named(hook, HOOK) for hook in pipeline.hooks]
         if pipeline.static_invariants:
             named["static_invariants"] = [self.named(each, INVARIANT) for each in pipeline.static_invariants]
+        if pipeline.run_limits:
+            named["run_limits"] = [asdict(each) for each in pipeline.run_limits]
         if self.imports:
             named["imports"] = self.imports
         if self.agents:
@@ -157,7 +159,7 @@ class Writing:
         """Write what a container runs."""
         if isinstance(body, Step):
             return self.step(body)
-        for name in ("context_model", "resources", "hooks", "static_invariants"):
+        for name in ("context_model", "resources", "hooks", "static_invariants", "run_limits"):
             if getattr(body, name) not in (None, (), []):
                 self.cannot(f"a pipeline in it has its own {name}; nest it with as_step, which becomes an import")
         return self.steps(body)
@@ -219,7 +221,7 @@ class Writing:
             "output_processors": [self.named(each, "processor") for each in after],
             "processing": None if step.processing is None else self._processing(step.processing),
             "queue": step.queue,
-            "limit": None if step.limit is None else step.limit.model_dump(),
+            "limit": None if step.limit is None else step.limit.model_dump(exclude_defaults=True),
         }
         return {key: value for key, value in found.items() if value not in (None, [])} | self._judges(step)
 

@@ -145,6 +145,7 @@ class Plan:
         blueprint: the text it was built from; None for a pipeline that a module holds.
         on_change: what happens to its runs when its code changes; None: what the project says.
         invariants: the static invariants of each pipeline in it that has some, as `hooks`.
+        run_limits: the limits that all its runs pass, as plain data.
     """
 
     name: str
@@ -157,6 +158,7 @@ class Plan:
     blueprint: str | None = None
     on_change: OnChange | None = None
     invariants: dict[str, Any] | None = None
+    run_limits: list[dict[str, Any]] | None = None
 
     def locate(self, address: str) -> PlanLocation:
         """Return the place that a scope's address denotes; raises KeyError if it is not in this plan."""
@@ -192,6 +194,7 @@ class Plan:
             **({} if self.blueprint is None else {"blueprint": self.blueprint}),
             **({} if self.on_change is None else {"on_change": self.on_change}),
             **({} if self.invariants is None else {"invariants": self.invariants}),
+            **({} if self.run_limits is None else {"run_limits": self.run_limits}),
         }
 
     @classmethod
@@ -199,7 +202,7 @@ class Plan:
         """Read a stored plan."""
         nodes = Nodes(Node.from_tree(node) for node in tree["nodes"])
         named = tree["name"], tree["version"], nodes, tree["context_model"]
-        rest = (tree.get(name) for name in ("resources", "hooks", "blueprint", "on_change", "invariants"))
+        rest = (tree.get(name) for name in ("resources", "hooks", "blueprint", "on_change", "invariants", "run_limits"))
         return cls(*named, digest(tree), *rest)
 
 

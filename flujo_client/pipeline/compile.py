@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract import kinds
@@ -44,6 +45,7 @@ def compile_plan(pipeline: Pipeline, *, default_name: str = "pipeline") -> Plan:
         blueprint=pipeline.blueprint,
         on_change=pipeline.on_change,
         invariants=_of_pipelines(pipeline, "static_invariants") or None,
+        run_limits=[asdict(each) for each in pipeline.run_limits] or None,
     )
     tree = plan.to_tree()
     size = len(stored(tree, path="plan").encode())

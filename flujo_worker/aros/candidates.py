@@ -173,7 +173,8 @@ class Layer:
     def _fenced(self, level: int) -> Iterator[TextCandidate]:
         """Yield the whole text and the fences that hold a scalar or a tuple: regions are found by their brackets."""
         if self._fences is None:
-            self._fences = list(islice(_FENCE.finditer(self.text), 2 * MOST_FENCES))
+            may_be = "`" in self.text or "~" in self.text
+            self._fences = list(islice(_FENCE.finditer(self.text), 2 * MOST_FENCES)) if may_be else []
         marks = self._fences
         bodies = [(opening.end(), closing.start()) for opening, closing in zip(marks[::2], marks[1::2], strict=False)]
         for start, stop in [(0, len(self.text)), *bodies]:

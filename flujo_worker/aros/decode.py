@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
@@ -36,6 +37,7 @@ ERRORS: Final[tuple[type[Exception], ...]] = (
 _SHORT: Final = 2 * DEEPEST
 """Text this short cannot be nested too deep."""
 _RUN: Final = b"0" * 19
+_LONG: Final = re.compile(r"-?\d{19}", re.ASCII)
 _DIGITS_AS_ZEROS: Final = bytes(48 if 48 <= code <= 57 else code for code in range(256))  # noqa: PLR2004 - the codes of 0 and 9
 _quick: Final[Callable[[str], Any] | None] = msgspec.json.Decoder().decode if msgspec else None
 
@@ -49,10 +51,16 @@ def decode(text: str) -> Any:
     if _quick is not None and len(text) < _SHORT:
         return _quick(text)
     data = text.encode()
-    # orjson reads an integer past 64 bits as a float; a table and a search for nineteen digits are the cheapest guard.
-    if orjson is None or _RUN in data.translate(_DIGITS_AS_ZEROS):
+    if orjson is None:
         return exact(text)
-    return orjson.loads(data)
+    try:
+        value = orjson.loads(data)
+    except orjson.JSONDecodeError as wrong:
+        if _LONG.match(text, wrong.pos):  # an integer past what a float holds
+            return exact(text)
+        raise
+    # orjson reads an integer past 64 bits as a float; a table and a search for nineteen digits are the cheapest guard.
+    return exact(text) if _RUN in data.translate(_DIGITS_AS_ZEROS) else value
 
 
 def exact(text: str) -> Any:

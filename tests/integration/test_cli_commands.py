@@ -20,7 +20,7 @@ from flujo_client.cli.main import cli
 from flujo_client.errors import WaitTimedOut
 from flujo_client.gateway import requests
 from flujo_client.gateway.door import SCHEMA
-from flujo_worker.testing import RecordedRun
+from flujo_worker.testing import LocalEngine, RecordedRun
 
 pytestmark = [pytest.mark.services, pytest.mark.acceptance]
 
@@ -760,6 +760,8 @@ def test_a_run_on_services_becomes_a_test_without_them(site, paused, flujo_engin
     RecordedRun.read(paused, client=site.client).save(tmp_path / "run.json")
     again = RecordedRun.load(tmp_path / "run.json").rerun(flujo_engine)
     assert (again.run_status, again.output) == (before.run_status, before.output) == ("succeeded", {"said": True})
+    with LocalEngine() as engine:
+        assert engine.from_run(paused, client=site.client).output == {"said": True}
 
 
 def test_open_questions_are_listed(flujo, paused):
