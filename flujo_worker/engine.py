@@ -49,11 +49,11 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 MOST_AT_ONCE = 64
-"""How many are claimed, merged or sent together at most: all wait for the slowest."""
+"""The maximum that is claimed, merged or sent together: all wait for the slowest."""
 
 
 CLOSING_S = 5.0
-"""How long the loop may take for its last thing, and to stop."""
+"""Seconds that the loop may take for its last work, and to stop."""
 
 
 class Engine:
@@ -110,10 +110,10 @@ def _end(waiting: asyncio.Future[None]) -> None:
 
 
 class Gathering(Generic[T, R]):
-    """Does for many at once what they ask for one by one: one act under way, and what gathers meanwhile goes next. There is no timer.
+    """Combines single requests: while one batch is under way, further requests gather for the next. There is no timer.
 
     Args:
-        act: does it for some of them, and gives each one's result in their order; what it raises is raised for each.
+        act: handles a batch, and returns the results in order; its exception is raised for each request.
     """
 
     def __init__(self, act: Callable[[Sequence[T]], Awaitable[Sequence[R]]]) -> None:
@@ -147,7 +147,7 @@ class Gathering(Generic[T, R]):
 
 
 class Taker:
-    """What takes messages beside the consumer: nothing, unless a pool says otherwise."""
+    """Takes messages in addition to the consumer: none, unless a pool replaces it."""
 
     def wants(self, kind: AttemptKind, queue: str) -> bool:  # noqa: ARG002 - for those who do
         """Return whether the process may carry out one more attempt of this kind from this queue."""
@@ -159,18 +159,18 @@ class Taker:
 
 
 class LoopEffects:
-    """Effects for attempts on the engine's loop: the common ones are awaited there, whatever else blocks goes to a thread.
+    """Effects for attempts on the engine's loop: the common ones are awaited there, other blocking calls go to a thread.
 
     Args:
-        engine: whose loop it is.
-        store: where attempts are claimed and decisions committed, one by one.
-        groups: the same for many at once; what they do not answer is asked of the store.
-        threads: for what blocks.
-        sender: publishes, what begins a fan-out in a thread.
-        at_once: how many the store is asked for one by one at the same time; more would wait for its connections, each in a thread.
+        engine: the owner of the loop.
+        store: claims attempts and commits decisions, one by one.
+        groups: the same for many at once; the store handles requests without an answer.
+        threads: for blocking calls.
+        sender: publishes; the beginning of a fan-out in a thread.
+        at_once: the maximum of concurrent single requests to the store; more would wait for its connections, each in a thread.
 
     Attributes:
-        taker: takes the next message at once, where nothing else is under way; None until the process consumes.
+        taker: takes the next message at once, if nothing else is under way; None until the process consumes.
     """
 
     def __init__(
@@ -233,7 +233,7 @@ class LoopEffects:
             await self._give_back(first)
 
     async def _give_back(self, envelope: Envelope) -> None:
-        """Release an attempt whose message others may have by now, and publish it once more: they saw it as taken."""
+        """Release an attempt whose message others may have by now, and publish it again: they saw it as taken."""
         try:
             await self.call(self._store.defer, envelope.key, FENCE, 0.0)
         except StoreError as error:

@@ -86,7 +86,7 @@ logger = logging.getLogger(__name__)
 
 FIRST_POLL_S, SLOWEST_POLL_S = 0.005, 0.25
 LOOK_AGAIN_S = 30.0
-"""How old a run's unchanged status may be before it is read again."""
+"""Seconds after which a run's unchanged status is read again."""
 EVENTS_AT_ONCE = 10_000
 OWN_SERVICES_LOOK_S = 0.2
 FIRST_LOOK_S = 5.0
@@ -181,9 +181,7 @@ def new_run_of(
         tenant=tenant,
         background=settings.background_tasks.limits(),
     )
-    gates = gates_of(
-        settings.admission, admission_options(options), pipeline=found.plan.name, tenant=tenant, value=value
-    )
+    gates = gates_of(settings.admission, admission_options(options), plan=found.plan, tenant=tenant, value=value)
     order = Order(
         run_id,
         context=options.get("context"),

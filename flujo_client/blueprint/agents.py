@@ -48,7 +48,7 @@ class ModelShape:
 
 
 class SettingsShape(MapOf):
-    """What is sent with every call."""
+    """The settings of every call."""
 
     def findings(self, value: Any, location: DocumentLocation) -> Iterator[Finding]:
         yield from super().findings(value, location)
@@ -109,4 +109,4 @@ class ById(Table):
 
 BY_ID: Final = ById({"id": Key(NAMED, "Its reference.", required=True)}, "an agent's reference")
 HERE: Final = AnyOf((NAMED, BY_ID, AGENT))
-"""What a step's `agent` takes."""
+"""The value of a step's `agent`."""

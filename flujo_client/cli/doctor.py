@@ -106,7 +106,7 @@ def _database(client: FlujoClient) -> DatabaseFacts:
 def _tried(ask: Callable[[], Any], timeout: float) -> tuple[Any, str | None]:
     try:
         return within(timeout, ask), None
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is what the person wants to know
+    except Exception as error:  # noqa: BLE001 - any error is the answer that the person wants
         return None, str(error) or type(error).__name__
 
 

@@ -1,6 +1,6 @@
 """The `flujo` command itself. A command's module is imported when it is used, so that `flujo --help` stays fast.
 
-The commands for operators belong to the worker: they come by entry points of the group `flujo.commands`, and so may yours.
+The commands for operators belong to the worker: they are entry points of the group `flujo.commands`, which you can extend.
 """
 
 from __future__ import annotations

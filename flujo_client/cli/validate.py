@@ -65,10 +65,10 @@ def command(  # noqa: PLR0913 - a parameter for each option
     list_rules: bool,
     show_schema: bool,
 ) -> None:
-    """Find everything that is wrong with TARGETS: blueprints' files, or pipelines as 'package.module:attribute'.
+    """Find all faults of TARGETS: blueprint files, or pipelines as 'package.module:attribute'.
 
     Each finding is printed as a line: file:line:column: rule: key: what is wrong. Modules that a blueprint names are imported; nothing else
-    happens, unless --fix writes. Exits with 3 when a target is not there, else with 4 when something refuses a pipeline.
+    happens, unless --fix writes. Exits with 3 if a target does not exist, else with 4 if a pipeline has errors.
     """
     in_json = as_json or form == "json"
     if show_schema:
@@ -105,10 +105,10 @@ def profile_of(profiles: Mapping[str, Mapping[str, str]], name: str | None, rule
     Args:
         profiles: those of flujo.toml.
         name: one of them.
-        rules: one of them, else a file; goes before the other.
+        rules: one of them, else a file; takes precedence.
 
     Raises:
-        SettingsError: there is none of that name; or that one, or any of flujo.toml, is wrong.
+        SettingsError: there is no such profile; or that one, or any of flujo.toml, is invalid.
     """
     for known, weights in profiles.items():
         checked(weights, f"profile '{known}'")

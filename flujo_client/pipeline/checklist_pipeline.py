@@ -1,6 +1,6 @@
 """The default pipeline: a checklist, then solutions until one passes it.
 
-Built of the kinds that are there; agents come from the caller. In: the task, as the run's input. Out: a `Candidate`.
+It is composed of existing kinds; agents come from the caller. In: the task, as the run's input. Out: a `Candidate`.
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ class LoopPublisher:
         return error, taken if isinstance(taken, bytes) else None
 
     def _refused(self, error: ResponseError) -> None:
-        """Handle Redis's refusal of what was sent. A transaction has not happened then: the message is pushed once more, without one."""
+        """Handle an error of Redis. The transaction did not take place: the message is pushed again, without one."""
         if self._is_taking:
             self._may_take = not is_not_allowed(error)
             self._waiting.appendleft(self._under_way.pop()._replace(take=False))
@@ -172,7 +172,7 @@ class LoopPublisher:
 
 
 class _Push(NamedTuple):
-    """What is to be published, whether a message is to be taken too, and the waiting future."""
+    """The messages to publish, whether to take a message too, and the waiting future."""
 
     envelopes: Sequence[Envelope]
     take: bool

@@ -1,6 +1,6 @@
-"""Agents that are often needed, ready-made: a short system prompt, a typed output, a model that the settings name.
+"""Ready-made agents for common needs: a short system prompt, a typed output, a model from the settings.
 
-They ask as every agent of `make_agent_async`. In: that one's options. Out: an agent for a step, or for `make_default_pipeline`.
+They work as every agent of `make_agent_async`. In: its options. Out: an agent for a step, or for `make_default_pipeline`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class ImprovementSuggestion(BaseModel):
 
 
 class ImprovementReport(BaseModel):
-    """What the self-improvement agent answers."""
+    """The answer of the self-improvement agent."""
 
     suggestions: list[ImprovementSuggestion]
 
@@ -88,9 +88,9 @@ def make_self_improvement_agent(model: AnyModel | None = None, **options: Any) -
 
 
 def make_repair_agent(model: AnyModel | None = None, **options: Any) -> FlujoAgent:
-    """Make an agent that makes JSON of a text, or answers `CANNOT_REPAIR`; its model is `agents.default_repair_model`.
+    """Make an agent that converts a text to JSON, or answers `CANNOT_REPAIR`; its model is `agents.default_repair_model`.
 
-    Nothing here calls it by itself: outputs are repaired by AROS, without a model.
+    It is not called automatically: AROS repairs outputs without a model.
     """
     return _make("repair", model, _REPAIR, str, options)
 

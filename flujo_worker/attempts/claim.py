@@ -42,7 +42,7 @@ from flujo_worker.user_code.question import fetched
 logger = logging.getLogger(__name__)
 
 UNCOMMITTED_S = 1.0
-"""How long a sweep may take from sending a message to its commit."""
+"""The maximum seconds of a sweep from sending a message to its commit."""
 
 
 @dataclass(frozen=True, slots=True)

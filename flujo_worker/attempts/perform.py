@@ -28,7 +28,7 @@ from flujo_worker.attempts.code import Preparation, Prepared
 from flujo_worker.attempts.isolation import DeliveryResult, Failure, Isolation, Processes, isolated
 from flujo_worker.attempts.lease import ActiveAttempt, Lease
 from flujo_worker.attempts.outcome import Claimed, Outcomes, failed
-from flujo_worker.attempts.permit import UnnamedLimit
+from flujo_worker.attempts.permit import LimitRefusal
 from flujo_worker.coordinator.code_changes import CodeChanges
 from flujo_worker.coordinator.coordinator import ConcludeResult, Coordinator
 from flujo_worker.domain.values import AttemptReport
@@ -49,7 +49,7 @@ logger = logging.getLogger(__name__)
 ASK_AGAIN_S: Final = 2.0
 """Seconds until an attempt is retried whose run still has attempts running under its old code."""
 FAILURES: Final = ("failure", "lost", "limit")
-"""The outcomes that Celery's listeners see as failures: a question to a person is not one."""
+"""The outcomes that Celery's listeners see as failures: a question to a person is not among them."""
 
 
 class Attempts:
@@ -205,7 +205,7 @@ class Attempts:
         try:
             if await admission.holds_back(fence):
                 return DeliveryResult("waiting")
-        except UnnamedLimit as error:
+        except LimitRefusal as error:
             return await self._conclude(
                 prepared.report(_bare(error.cause, NO_USAGE, started), fence, held.claimed_at), started
             )

@@ -16,7 +16,7 @@ from flujo_worker.chaos.site import SiteOptions, embedded_site, own_folder, stag
 
 MOST_SECONDS = 86_400
 WARNING = (
-    "The monkey writes runs and two tables of its own into this database, kills worker processes that it starts itself, and cuts their "
+    "The monkey writes runs and two tables into this database, kills worker processes that it starts itself, and cuts their "
     "connections. Use a staging system, and repeat the command with --yes."
 )
 

@@ -17,7 +17,7 @@ from flujo_worker.store.postgres.stop_requests import StopRequests
 
 LOOK_EVERY_S = 0.2
 MARGIN_S = 30.0
-"""How much longer than its grace times a worker may take to hear of it and to end."""
+"""Seconds in addition to its grace times that a worker may need to notice the request and to end."""
 
 
 def drain(settings: Settings, names: Sequence[str]) -> int:

@@ -1,4 +1,4 @@
-"""`flujo runs upgrade`: move many runs to another plan of their pipeline, whatever they wait for."""
+"""`flujo runs upgrade`: move many runs to another plan of their pipeline."""
 
 from __future__ import annotations
 

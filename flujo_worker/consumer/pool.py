@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from flujo_worker.runtime.effects import Effects
 
     class Carrier(Protocol):
-        """What carries out a message: this process's host."""
+        """The executor of messages: this process's host."""
 
         effects: Effects
 
@@ -99,7 +99,7 @@ class Held:
 
 
 class Shortcut(NamedTuple):
-    """How a task's messages bypass Celery's consumer: whether they may, and what takes one or returns that it cannot."""
+    """How a task's messages bypass Celery's consumer: whether they may, and the function that takes one or returns that it cannot."""
 
     is_open: Callable[[], bool]
     take: Callable[[Mapping[str, Any]], bool]

@@ -1,8 +1,8 @@
-"""How a worker takes messages of our tasks: only what our serializer wrote, and only under the task and id that its body names.
+"""Accept messages of our tasks: only those that our serializer wrote, and only under the task and id that the body names.
 
-Celery asks a task for its strategy, whatever consumer the app has, so this holds in an app of our own and in one that we are attached
-to. Headers are not signed: none of them is taken over that the body does not repeat. What is refused is rejected, recorded and never
-executed; the run that it names continues by its real message, or by the sweeper's.
+Celery uses a task's strategy under any consumer, so this applies to Flujo's own app and to yours. Headers are not signed: one that the body
+does not repeat is not used. A rejected message is recorded and never executed; the run that it names continues by its real message, or by
+the sweeper's.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def strategy(task: Any, app: Any, consumer: Any, *, refusals: Refusals) -> Calla
 
 
 class Unread:
-    """A message that was screened and that kombu has not read, with as much of kombu's own class as is asked of it here."""
+    """A message that was screened and that kombu has not read, with the needed part of kombu's class."""
 
     def __init__(self, item: Mapping[str, Any]) -> None:
         self._item = item
@@ -94,7 +94,7 @@ class Unread:
 
     @cached_property
     def payload(self) -> Any:
-        """Return what its body says; raises whatever a decoder raises."""
+        """Return the decoded body; raises any exception of the decoder."""
         body: Any = self._item.get("body")
         if self._item["properties"].get("body_encoding") == "base64":
             body = base64.b64decode(body or "")

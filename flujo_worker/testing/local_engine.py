@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from math import inf
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import BaseModel
 
@@ -60,6 +60,9 @@ from flujo_worker.threads import Threads
 from flujo_worker.user_code.code_registry import CodeRegistry, LoadedPipeline
 from flujo_worker.user_code.evaluator import Evaluator, user_code_runtime
 from flujo_worker.user_code.hooks import HookCaller
+
+if TYPE_CHECKING:
+    from flujo_client.api.client import FlujoClient
 
 LEASE_S = 3600.0
 JOIN_OVERDUE_S = 2.0
@@ -160,6 +163,26 @@ class LocalEngine:
         self.drain()
         return self.result(run_id)
 
+    def from_run(
+        self, run_id: str, pipeline: Pipeline | None = None, *, client: FlujoClient | None = None
+    ) -> PipelineResult:
+        """Run a run of your services again, under the present code, with its recorded answers of models and people.
+
+        `RecordedRun` describes what is recorded, and writes it to a file.
+
+        Args:
+            run_id: a run in the client's database, live or ended.
+            pipeline: the present code; what the run's reference names when None.
+            client: whose services are asked; those of the settings in force when None.
+
+        Raises:
+            RunNotFound: there is no such run.
+            ReplayError: what it began with, or an output, is no longer stored.
+        """
+        from flujo_worker.testing.recorded_run import RecordedRun
+
+        return RecordedRun.read(run_id, client=client).rerun(self, pipeline)
+
     def enqueue(
         self,
         pipeline: Pipeline,
@@ -191,7 +214,7 @@ class LocalEngine:
         )
         words = [each.name for each in fields(AdmissionOptions)]
         admission = AdmissionOptions(**{name: options.pop(name) for name in words if name in options})
-        gates = gates_of(self.settings.admission, admission, pipeline=plan.name, tenant=tenant, value=value)
+        gates = gates_of(self.settings.admission, admission, plan=plan, tenant=tenant, value=value)
         order = Order(run, gates=gates, **options)
         size = ValueLimits(self.settings.limits.snapshot_inline_bytes, self.settings.limits.snapshot_max_bytes)
         new = new_run(plan, reference, value, order, size=size, allowed=self.settings.allowed_imports)

@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from flujo_client.address import AttemptKey
 from flujo_client.api.client import FlujoClient
@@ -30,7 +30,9 @@ from flujo_client.pipeline.step import AgentProcessors, Step
 from flujo_client.serial import Packed, Resolver, decode
 from flujo_worker.agents.factory import asks_by_library
 from flujo_worker.runtime.call_args import unwrap
-from flujo_worker.testing.local_engine import LocalEngine
+
+if TYPE_CHECKING:
+    from flujo_worker.testing.local_engine import LocalEngine
 
 MOST_CHILDREN = 100_000
 Fetch = Callable[[Collection[str]], Mapping[str, Packed]]

@@ -46,7 +46,7 @@ _OPTIONS: Final = (
     (r".* contains itself: ", "V-F1"),
     (r"(input_schema|processing\.schema) .*JSON", "V-S1"),
 )
-"""How the check's sentences begin, and the rule; its own first word is the option that they are about."""
+"""The beginnings of the check's sentences, and their rules; the first word is the option that they are about."""
 
 
 def named(finding: Finding) -> Finding:
