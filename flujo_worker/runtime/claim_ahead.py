@@ -1,7 +1,8 @@
 """Claim a run's next attempt in the merge of the one before, where this process is about to take that one's message as well.
 
-A run that has an idle process and an empty queue to itself so saves one of two round trips to Postgres per step (ADR 16). Its message is
-published and taken as always. If another message is taken in its place, the claim is given back.
+A run that has an idle process and an empty queue to itself so saves one of two round trips to Postgres per step (ADR 16). The attempt
+begins once the merge is committed, while its message is published and taken. If another message is taken in its place, that is carried
+out as well, and whoever gets the attempt's own finds it claimed.
 """
 
 from __future__ import annotations
