@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from types import SimpleNamespace
+
 import psycopg
 import pytest
 
+from flujo_worker.chaos.faults import Faults
 from flujo_worker.chaos.invariants import PROMISES, Observed, judge, unexplained, violations, wrong_contexts
 from flujo_worker.chaos.pipelines import SHAPES
+from flujo_worker.consumer.refusals import Refusals
+from flujo_worker.errors import WireError
 
 CHAIN = "(SELECT id FROM flujo_runs WHERE metadata ->> 'shape' = 'chain')"
 MERGED = f"(SELECT key FROM flujo_attempts WHERE run_id = {CHAIN} AND step = 'step1')"
@@ -93,8 +101,8 @@ def plant(site, statement):
 
 
 def test_nothing_is_found_where_nothing_failed(calm, copy):
-    found = judge(copy, calm.traffic.acknowledged, Observed({}))
-    assert [(each.name, each.violations) for each in found if each.violations] == []
+    verdicts = judge(copy, calm.traffic.acknowledged, Observed({}))
+    assert [(each.name, each.violations) for each in verdicts if each.violations] == []
     [totals] = copy.rows("totals")
     assert (totals["runs"], totals["cancelled"]) == (len(SHAPES) + 1, 1)
 
@@ -108,12 +116,55 @@ def test_what_is_planted_is_found(calm, copy, name, statement):
 def test_a_context_that_is_not_made_of_its_merges_is_found(copy):
     other = "SELECT context FROM flujo_scopes o JOIN flujo_runs r ON r.id = o.run_id WHERE o.address = '' AND r.metadata ->> 'shape' = 'retry'"
     plant(copy, f"UPDATE flujo_scopes SET context = ({other}) WHERE address = '' AND run_id = {CHAIN}")
-    [found] = wrong_contexts(copy)
-    assert "(chain)" in found
+    [wrong] = wrong_contexts(copy)
+    assert "(chain)" in wrong
+    assert found(copy, Observed({})) == {"contexts_folded": 1}
 
 
-def test_something_is_planted_for_every_invariant():
-    assert {name for name, _ in PLANTED.values()} == PROMISES.keys()
+def found(site, observed):
+    return {each.name: len(each.violations) for each in judge(site, (), observed) if each.violations}
+
+
+def test_a_message_that_a_worker_refused_is_found(calm, copy):
+    faults = Faults(calm.site, calm.traffic, 1)
+    Refusals(copy.settings).record(WireError("its signature is wrong", reason="undecodable"), b"{}", queue="any")
+    faults.end()
+    assert found(copy, faults.observed()) == {"no_dead_letters": 1}
+
+
+def test_a_deadlock_is_found(services, calm, copy, monkeypatch):
+    """Two transactions hold one run each, and ask for the other's."""
+    monkeypatch.setattr(calm.site, "services", SimpleNamespace(directory=services.directory))
+    both_hold = threading.Barrier(2)
+
+    def hold(*runs):
+        with psycopg.connect(copy.settings.database()) as connection:
+            for at, run in enumerate(runs):
+                connection.execute("SELECT 1 FROM flujo_runs WHERE id = %s FOR UPDATE", [run])
+                if not at:
+                    both_hold.wait(timeout=30)
+
+    def hold_or_be_broken(*runs):
+        with suppress(psycopg.errors.DeadlockDetected):
+            hold(*runs)
+
+    first, second, *_ = sorted(calm.traffic.acknowledged)
+    with ThreadPoolExecutor(2) as together:
+        for order in ((first, second), (second, first)):
+            together.submit(hold_or_be_broken, *order)
+    faults = Faults(calm.site, calm.traffic, 1)
+    faults.end()
+    assert found(copy, Observed({}, deadlocks=faults.deadlocks)).keys() == {"no_deadlocks"}
+
+
+def test_every_invariant_has_a_test_here_that_violates_it(copy):
+    planted = {name for name, _ in PLANTED.values()}
+    assert planted == PROMISES.keys()
+    assert {each.name for each in judge(copy, (), Observed({}))} - planted == {
+        "contexts_folded",
+        "no_dead_letters",
+        "no_deadlocks",
+    }
 
 
 @pytest.mark.parametrize(
@@ -127,8 +178,3 @@ def test_something_is_planted_for_every_invariant():
 )
 def test_refused_messages_are_explained_by_junk_alone(observed, count):
     assert len(unexplained(observed)) == count
-
-
-def test_deadlocks_are_reported(copy):
-    found = judge(copy, (), Observed({}, deadlocks=2))
-    assert [(each.name, len(each.violations)) for each in found if each.violations] == [("no_deadlocks", 2)]
