@@ -113,11 +113,11 @@ class FlujoWorker:
     def _require_readiness(self) -> None:
         """End the worker before it takes a message that it could not carry."""
         from flujo_worker.liveness.heartbeat import Heartbeat
-        from flujo_worker.store.migrate import require_current
+        from flujo_worker.store.migrate import START_PATIENCE_S, require_current
 
         with _ending_the_worker():
             Heartbeat(self.settings.worker.heartbeat_file).begin()
-            require_current(self.settings.database())
+            require_current(self.settings.database(), patience_s=START_PATIENCE_S)
 
     def _set_up_logging(self, **_: Any) -> None:
         from flujo_worker.observe.log import configure

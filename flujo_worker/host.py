@@ -48,7 +48,7 @@ from flujo_worker.ports import Member, PendingHookCall, Room
 from flujo_worker.quarantine import STOP_S, Quarantine
 from flujo_worker.retention import Pruner
 from flujo_worker.runtime.effects import BlockingEffects, Effects
-from flujo_worker.store.migrate import require_current
+from flujo_worker.store.migrate import START_PATIENCE_S, require_current
 from flujo_worker.store.postgres.groups import GroupedLedger
 from flujo_worker.store.postgres.store import PostgresStore
 from flujo_worker.sweeper import Sweeper
@@ -93,7 +93,7 @@ class Host:
         consumes: Sequence[str] = (),
     ) -> None:
         database = settings.database()
-        require_current(database)
+        require_current(database, patience_s=START_PATIENCE_S)
         encrypt_values(settings)
         own, place = settings.worker, "" if is_child else machine()
         self._stopping, self._handing_back = threading.Event(), threading.Lock()

@@ -6,7 +6,10 @@ that waits for the end of the older workers. The second says so in a separate li
 
 from __future__ import annotations
 
+import logging
+import random
 import re
+import time
 from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.resources import files
@@ -14,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import psycopg
 
-from flujo_client.errors import SchemaVersionError, SettingsError
+from flujo_client.errors import SchemaVersionError, ServiceUnreachable, SettingsError
 from flujo_client.transport.postgres import fate, options, unreachable
 from flujo_worker.store.postgres.statements import statement
 from flujo_worker.store.roles import grant_roles
@@ -24,8 +27,12 @@ if TYPE_CHECKING:
 
     Connection = psycopg.Connection[tuple[object, ...]]
 
+logger = logging.getLogger(__name__)
+
 LOCK = 0x666C756A6F  # "flujo"
 TRIES = 5
+START_PATIENCE_S, RETRY_EVERY_S = 10.0, 0.25
+"""Seconds that a starting worker waits for Postgres, and about how often it tries: starting its process again would cost more."""
 _NAME = re.compile(r"(\d{4})_(\w+)\.sql")
 _AFTER = re.compile(r"^-- after: (\d+)$", re.MULTILINE)
 _CREATE = """
@@ -161,13 +168,29 @@ def _apply(connection: Connection, migration: Migration) -> None:
         )
 
 
-def require_current(url: str) -> None:
+def require_current(url: str, *, patience_s: float = 0.0) -> None:
     """Refuse a database that is older than this code, or so much newer that this code cannot live with it.
+
+    Args:
+        url: a libpq connection string.
+        patience_s: seconds to retry while Postgres does not answer.
 
     Raises:
         SchemaVersionError: with what to do.
         ServiceUnreachable: Postgres does not answer.
     """
+    until = time.monotonic() + patience_s
+    while True:
+        try:
+            return _require_current(url)
+        except ServiceUnreachable as error:
+            if time.monotonic() > until:
+                raise
+            logger.warning("%s; trying again for up to %g s", error.message, until - time.monotonic())
+        time.sleep(RETRY_EVERY_S * random.uniform(0.5, 1.5))  # noqa: S311 - spreads retries, guards nothing
+
+
+def _require_current(url: str) -> None:
     with _connected(url) as connection:
         exists = connection.execute("SELECT to_regclass('flujo_schema_version') IS NOT NULL").fetchone()
         present, oldest = _present(connection) if exists and exists[0] else (0, 0)

@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+RECONNECT_S = 2.0
+"""Seconds after which the pool's attempts to connect begin anew, with a short pause."""
 _MESSAGES = {"away": "is not reachable, trying again", "again": "aborted a statement, trying again"}
 
 
@@ -58,7 +60,8 @@ class RetryingPool:
             open=False,
             timeout=5,
             name="flujo",
-            reconnect_timeout=2,
+            reconnect_timeout=RECONNECT_S,
+            reconnect_failed=_connect_again,
         )
 
     def open(self) -> Self:
@@ -110,6 +113,11 @@ class RetryingPool:
 
     def _do(self, name: str, parameters: Mapping[str, Any], *, home: str = HOME) -> int:
         return self._with_retry(lambda connection: execute(connection, name, parameters, home=home).rowcount)
+
+
+def _connect_again(pool: ConnectionPool[psycopg.Connection[dict[str, Any]]]) -> None:
+    """Begin to connect anew: callers that wait for a connection would otherwise wait until their own timeout."""
+    pool.check()
 
 
 def _plan_once(connection: psycopg.Connection[Any]) -> None:

@@ -177,3 +177,22 @@ def test_who_does_not_answer_is_named_without_the_password(act, rest):
     assert "ana:***@127.0.0.1:1" in str(caught.value)
     assert "hunter2" not in str(caught.value)
     assert "FLUJO_DATABASE_URL" in str(caught.value)
+
+
+@services
+def test_a_starting_worker_waits_for_postgres(empty, monkeypatch):
+    """A process that ended instead would have to be started and import everything again, after its supervisor's back-off."""
+    migrate(empty)
+    connect, refused = psycopg.connect, []
+
+    def refuse_twice(*args, **options):
+        if len(refused) < 2:
+            refused.append(1)
+            raise psycopg.OperationalError("sorry, too many clients already")
+        return connect(*args, **options)
+
+    monkeypatch.setattr(psycopg, "connect", refuse_twice)
+    with pytest.raises(ServiceUnreachable):
+        require_current(empty)
+    require_current(empty, patience_s=60)
+    assert len(refused) == 2
