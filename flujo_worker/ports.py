@@ -10,7 +10,7 @@ from flujo_client.contract.records import AttemptRecord, RunRecord, ScopeRecord
 from flujo_client.contract.run_state import RunState
 from flujo_client.pipeline.context_fields import Fields
 from flujo_worker.domain.carry_on import PlanMove
-from flujo_worker.domain.retention import KeepRule
+from flujo_worker.domain.retention import RetentionRule
 from flujo_worker.domain.values import ChildRunRow, Decision, ScopeRow
 from flujo_worker.errors import Unreadable
 
@@ -497,7 +497,7 @@ class Retention(Protocol):
     def begin_pruning(self, every_s: float) -> bool:
         """Return whether it is the caller's turn to delete: once in so many seconds, for the whole fleet."""
 
-    def prune_runs(self, rules: Sequence[KeepRule], limit: int, *, is_summarized: bool = False) -> list[str]:
+    def prune_runs(self, rules: Sequence[RetentionRule], limit: int, *, is_summarized: bool = False) -> list[str]:
         """Delete runs that ended longer ago than the rules retain them, with all their rows; return their ids.
 
         A run is deleted together with all its child runs, including those in the background, once the youngest of them is old enough, by

@@ -127,9 +127,9 @@ class Overlap:
         most = 1
         for kind in ("object", "array"):
             asked = [(sub, count) for sub, count in counted if kind in self._check.kinds(sub)]
-            are_told_apart = kind == "object" and _are_tagged([sub for sub, _ in asked])
+            are_distinct = kind == "object" and _are_tagged([sub for sub, _ in asked])
             counts = [count for _, count in asked]
-            most = max(most, max(counts, default=1) if are_told_apart else sum(counts))
+            most = max(most, max(counts, default=1) if are_distinct else sum(counts))
         return min(most, 1 << 64)
 
 

@@ -42,10 +42,10 @@ class Prepared:
     code: PerformedWith | None = None
     migrated: Migrated | None = None
 
-    def tell(self) -> None:
+    def emit(self) -> None:
         """Emit a migration, and warn that a conversation continues with other code, unless the pipeline ignores that."""
         if self.migrated is not None:
-            self.migrated.tell()
+            self.migrated.emit()
         if self.code is not None and self.code.changed and self.entry.pipeline.on_body_change != "ignore":
             emit("code.changed", "warning", changed=list(self.code.changed))
 

@@ -117,8 +117,8 @@ def offline_model() -> Model[Any]:
 
 def quote_holds(verdict: LicenseVerdict, *, context: Audit) -> tuple[bool, str]:
     """Refuse a verdict whose evidence is not in the metadata."""
-    stands = context.metadata is not None and evidence_holds(context.metadata, verdict)
-    return stands, f"the quoted evidence is not in the metadata: {verdict.evidence!r}"
+    is_quoted = context.metadata is not None and evidence_holds(context.metadata, verdict)
+    return is_quoted, f"the quoted evidence is not in the metadata: {verdict.evidence!r}"
 
 
 def without_files(metadata: DistributionMetadata, _context: Audit) -> DistributionMetadata:

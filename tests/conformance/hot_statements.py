@@ -20,7 +20,7 @@ from flujo_client.gateway import guards, health, requests
 from flujo_client.gateway.stats import stats
 from flujo_client.health.facts import HealthQuery
 from flujo_worker.domain.budget import Amount, Reservation
-from flujo_worker.domain.retention import KeepRule
+from flujo_worker.domain.retention import RetentionRule
 from flujo_worker.ports import BrokerSnapshot
 from flujo_worker.store.postgres.loop_connection import LoopConnection
 from flujo_worker.store.postgres.statements import CLIENT, HOME, statement, types
@@ -268,7 +268,7 @@ def _lease_and_sweep(world: World) -> None:
     store.due(BrokerSnapshot(store.epoch_start("e"), heads), may_judge=True, max_lost=MAX_LOST, limit=200)
     assert world.commit(decided(new, succeeded(), fence=fence)) == "merged"
     assert store.begin_pruning(0.0)
-    assert len(store.prune_runs([KeepRule("succeeded", 3_600.0)], 5)) == 5
+    assert len(store.prune_runs([RetentionRule("succeeded", 3_600.0)], 5)) == 5
     store.prune_summaries(3_600.0, 5)
     store.store_blobs([packed("unused")])
     while store.sweep_blobs(200, every_s=0.0, unused_s=0.0):

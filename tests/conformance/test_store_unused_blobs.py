@@ -12,12 +12,12 @@ from test_store_background import launching
 from worlds import World, run_of, waits
 
 from flujo_client.serial import Packed, part_key, stored_apart
-from flujo_worker.domain.retention import KeepRule
+from flujo_worker.domain.retention import RetentionRule
 from flujo_worker.store.postgres.blobs import Recent
 
 DAY_S = 86_400.0
 LARGE = "".join(sha256(bytes([n])).hexdigest() for n in range(80))
-RULES = [KeepRule("succeeded", 7 * DAY_S), KeepRule("failed", 7 * DAY_S)]
+RULES = [RetentionRule("succeeded", 7 * DAY_S), RetentionRule("failed", 7 * DAY_S)]
 
 
 @pytest.fixture(autouse=True)

@@ -145,7 +145,7 @@ def test_what_begins_while_all_is_interrupted_is_interrupted_too(lease):
 def test_a_request_to_stop_is_heard_once(roll):
     told = []
     lease = Lease(
-        roll, Member("w", "host", 1, "b", 1), lease_s=1.0, renew_s=0.01, on_told_to_stop=lambda: told.append(1)
+        roll, Member("w", "host", 1, "b", 1), lease_s=1.0, renew_s=0.01, on_stop_request=lambda: told.append(1)
     )
     lease.start()
     roll.wait()
