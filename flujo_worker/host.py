@@ -302,6 +302,10 @@ class Host:
         carry_out = self._join if task == TASK_JOIN else self._attempt
         return (await carry_out(wire, task_id=task_id)).counts
 
+    async def perform(self, envelope: Envelope) -> bool:
+        """Do what `carry_out` does, for an attempt whose message this process has written."""
+        return (await self._attempts.deliver(envelope)).counts
+
     async def _attempt(self, wire: Mapping[str, Any], *, task_id: str) -> DeliveryResult:
         try:
             envelope = Envelope.from_wire(wire)

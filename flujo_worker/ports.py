@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.outcome import Event, Fault, Usage
     from flujo_client.contract.plan import Plan
     from flujo_client.serial import Packed
+    from flujo_client.transport.loop_publisher import Taken
     from flujo_worker.domain.budget import Reservation
     from flujo_worker.domain.permit import PermitRequest
 
@@ -550,7 +551,7 @@ class Publisher(Protocol):
         With `first` they go to the front of the queue. Work in a fan-out is always a part of its chord.
         """
 
-    async def push(self, envelopes: Sequence[Envelope], *, take: bool = False) -> bytes | None:
+    async def push(self, envelopes: Sequence[Envelope], *, take: bool = False) -> Taken | None:
         """Publish as `send` does, on an event loop, always the same one; with `take`, give the next message of the list that they go to."""
 
     def put_back(self, message: bytes, like: Envelope) -> None:
