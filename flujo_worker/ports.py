@@ -267,7 +267,7 @@ class Ledger(Protocol):
         """Read what the attempts of a pipeline's latest `runs` have spent: key and sum of each that spent, the latest first."""
 
     def park(self, key: str, fence: int, reason: str, *, code: AwaitedCode | None = None) -> bool:
-        """Let the run wait for a worker that can carry it on; the attempt goes back. `code`: it waits for bodies, not for its plan."""
+        """Let the run wait for a worker that can continue it; the attempt is released. `code`: it waits for bodies, not for its plan."""
 
     def context_fields(self, model: str, digest: str, fields: Fields) -> list[Fields]:
         """Record the fields that a context model has, under their digest, and read those that it had before."""

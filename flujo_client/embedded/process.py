@@ -56,7 +56,7 @@ def _create_account() -> None:
         subprocess.run(command, check=True, capture_output=True)  # noqa: S603 - our own words only
     except (OSError, subprocess.CalledProcessError) as error:
         raise ConfigurationError(
-            f"Postgres does not run as root, and the account {ACCOUNT_NAME!r} for it could not be made with useradd",
+            f"Postgres does not run as root, and the account {ACCOUNT_NAME!r} for it could not be created with useradd",
             suggestion=f"run as an ordinary user, or {OWN_SERVICES}",
             cause=error,
         ) from error
