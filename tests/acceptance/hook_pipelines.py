@@ -1,4 +1,4 @@
-"""Pipelines whose hooks note in the site's folder what they are told; some of them raise then."""
+"""Pipelines whose hooks note in the site's folder what they receive; some of them raise then."""
 
 from __future__ import annotations
 

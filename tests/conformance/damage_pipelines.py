@@ -1,4 +1,4 @@
-"""What runs while its rows are damaged: a pipeline that meets every kind of row, and an onlooker beside it."""
+"""What runs while its rows are damaged: a pipeline that meets every kind of row, and an onlooker next to it."""
 
 from __future__ import annotations
 

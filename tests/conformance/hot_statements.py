@@ -71,7 +71,7 @@ class Explained(NamedTuple):
         return {node["Relation Name"] for node in self.nodes() if node["Node Type"] == "Seq Scan"}
 
     def walked(self) -> set[str]:
-        """Name the tables of which a whole index is read; that of live runs has nothing but their status to look up by."""
+        """Name the tables of which a whole index is read; that of live runs has only their status to look up by."""
         scans = [node for node in self.nodes() if "Index Name" in node and "Relation Name" in node]
         whole = [node for node in scans if "Index Cond" not in node or node["Index Name"] == "flujo_runs_live"]
         return {node["Relation Name"] for node in whole}
@@ -117,7 +117,7 @@ class Explainer:
             yield
 
     def ask(self, request: Request[Any]) -> None:
-        """Explain what a client asks, which it plans anew each time."""
+        """Explain what a client asks, which it plans again each time."""
         connection = self._connection
         with connection.transaction(force_rollback=True):
             if request.bounds:
@@ -194,7 +194,7 @@ def ended_run(world: World) -> str:
 
 
 def limited(world: World) -> NewRun:
-    """A run of three steps under a limit of its own."""
+    """A run of three steps under its own limit."""
     new = enqueued(pipeline_of("a", "b", "c"), context={"n": 0})
     run = new.first.ticket.run
     in_force = {"run": run, "limits": None, "tenant": "", "tenant_limits": None}

@@ -287,7 +287,7 @@ class _Reference:
             told.history = both if len(both) > 1 else both[0].history
 
     def _background(self, step: Any, at: str, value: Any, context: Any, told: Told) -> tuple[Any, Any]:
-        """What it does is nobody's here."""
+        """What it does is no one's here."""
         return value, context
 
     # side by side

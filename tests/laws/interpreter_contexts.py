@@ -19,7 +19,7 @@ GONE: Any = ...
 
 
 class Stop(Exception):
-    """A node has failed for good; its sequence ends with the value and the context it had."""
+    """A node has failed permanently; its sequence ends with the value and the context it had."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(type(error).__name__)

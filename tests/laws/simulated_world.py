@@ -158,7 +158,7 @@ class Statements:
 
 @dataclass(eq=False)
 class Message:
-    """A message that lies in the broker; `name` is the key of its attempt."""
+    """A message that is in the broker; `name` is the key of its attempt."""
 
     name: str
     body: bytes

@@ -217,7 +217,7 @@ def fall_back_on_what_failed(patch: pytest.MonkeyPatch) -> None:
 
 
 def ask_mapper(times: int) -> Callable[[pytest.MonkeyPatch], None]:
-    """Ask the loop's output mapper so often."""
+    """Ask the loop's output mapper that often."""
     ask = loop.call_user_code
 
     def asked(node, role, *values, **rest):

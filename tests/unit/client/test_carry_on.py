@@ -1,4 +1,4 @@
-"""What differs between two plans in words, and whether a run that stands somewhere may go on under the other one (ADR 37)."""
+"""What differs between two plans in words, and whether a run that stands somewhere may continue under the other one (ADR 37)."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def more(data: int) -> int:
 
 
 def fails(data: Any) -> Any:
-    """Fail for good."""
+    """Fail permanently."""
     raise NonRetryableError(f"no {data}")
 
 

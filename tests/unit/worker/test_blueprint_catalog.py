@@ -50,7 +50,7 @@ def test_resources_of_a_reference_are_heeded():
     ids=["its own", "more"],
 )
 def test_hooks_of_a_reference_are_heeded(added, told):
-    """§2.9: of the run, and of a run of its own in it, which has the reference of its parent."""
+    """§2.9: of the run, and of a separate run in it, which has the reference of its parent."""
     inner = "{hooks: ['builtins:len'], steps: [{name: b, uses: 'builtins:len'}]}"
     text = (
         f"hooks: ['builtins:print']\nimports: {{c: {inner}}}\n"

@@ -14,7 +14,7 @@ from flujo_worker.testing import LocalEngine
 
 @pytest.fixture
 def deploy(tmp_path):
-    """Import a text as the module `judging_app`; each deploy is a file of its own, and a worker of its own knows only that."""
+    """Import a text as the module `judging_app`; each deploy is a separate file, and a separate worker knows only that."""
     made = []
 
     def imported(text):

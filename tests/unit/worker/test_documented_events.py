@@ -231,7 +231,7 @@ def documented():
 
 @pytest.fixture(scope="module")
 def told_by_tests(tmp_path_factory):
-    """The names that the tests of TOLD_BY tell, run in a process of their own."""
+    """The names that the tests of TOLD_BY tell, run in a separate process."""
     file = tmp_path_factory.mktemp("told") / "names"
     here = Path(__file__).parent
     environment = {**os.environ, "TOLD_EVENTS": str(file), "PYTHONPATH": str(here)}

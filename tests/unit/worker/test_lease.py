@@ -15,7 +15,7 @@ DEADLINE_S = 5.0
 
 
 class Roll:
-    """A store that answers what it is told to, and lets something happen before an answer arrives."""
+    """A store that answers as it is told to, and lets something happen before an answer arrives."""
 
     def __init__(self):
         self.renewals = []
@@ -90,7 +90,7 @@ def test_what_a_new_incarnation_does_not_adopt_is_cancelled(roll, lease):
 
 
 def test_a_claim_that_answers_during_an_adoption_is_not_cancelled(roll, lease):
-    """M-013, law of design §5: it waited for the new incarnation and claimed under it; cancelled, nobody would do its work."""
+    """M-013, law of design §5: it waited for the new incarnation and claimed under it; cancelled, no one would do its work."""
     with working(lease, "late", None) as late:
         roll.before_adopting = lambda: setattr(late, "fence", 1)
         roll.renewals.append(over)
