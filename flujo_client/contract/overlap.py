@@ -1,6 +1,6 @@
 """Check values by schemas whose alternatives overlap on several levels, in time proportional to schema and value.
 
-jsonschema-rs checks each alternative of a union anew: if two of them check the same parts below, the checks double with every level (ADR
+jsonschema-rs checks each alternative of a union again: if two of them check the same parts below, the checks double with every level (ADR
 26). Here each part of the schema is checked once for each part of the value; checks of a single part are left to jsonschema-rs. Pure. In: a
 `Check` and a value; out: whether a part of the schema holds for it.
 """

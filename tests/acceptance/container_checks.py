@@ -1,4 +1,4 @@
-"""What the acceptance tests of containers ask of a site: enqueue with a context, count rings and joins, see that nothing is left."""
+"""Checks of the acceptance tests of containers: enqueue with a context, count signals and joins, see that nothing is left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""People in the loop over real workers: a question holds no one, and an answer is acted upon once, whichever process dies meanwhile."""
+"""People in the loop over real workers: a question occupies no worker, and an answer takes effect once, whichever process dies meanwhile."""
 
 from __future__ import annotations
 

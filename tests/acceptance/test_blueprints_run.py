@@ -1,4 +1,4 @@
-"""Blueprints in real processes: the client has the file, the workers have the modules it names and nothing else (SYS-30)."""
+"""Blueprints in real processes: the client has the file, the workers have only the modules it names (SYS-30)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hooks in real processes: told, obeyed, and not forgotten by whichever process dies (§2.1, §2.9, SYS-20)."""
+"""Hooks in real processes: called, obeyed, and not lost when a process dies (§2.1, §2.9, SYS-20)."""
 
 from __future__ import annotations
 

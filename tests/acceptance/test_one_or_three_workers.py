@@ -1,4 +1,4 @@
-"""The same workload on one worker process and on three: whoever does the work, the result of it is the same (SYS-32, U-15)."""
+"""The same workload on one worker process and on three: the results are the same (SYS-32, U-15)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps that kill their process, beside steps that do nothing wrong: the killers fail as lost, and no one else does."""
+"""Steps that kill their process, beside steps that do nothing wrong: the killers fail as lost, and only they do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers that stop before their steps have ended: others begin those at once, and no one waits for a lease."""
+"""Workers that stop before their steps have ended: others begin those at once, without waiting for a lease."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where cached results are kept: one suite, in memory and in Redis, and what each of them promises alone."""
+"""The backends of cached results: one suite for memory and Redis, and the guarantees of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Indexes of attempts: a claim changes none of them, and what looks for live attempts or open questions still finds them by one."""
+"""Indexes of attempts: a claim changes none of them, and queries for live attempts or open questions still use one."""
 
 from __future__ import annotations
 

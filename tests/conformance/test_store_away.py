@@ -1,4 +1,4 @@
-"""The store while Postgres is away: read-only after a failover, restarted, or out of reach. What was asked waits, and is done once."""
+"""The store while Postgres is away: read-only after a failover, restarted, or out of reach. Operations wait, and take effect once."""
 
 from __future__ import annotations
 

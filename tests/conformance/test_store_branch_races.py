@@ -1,4 +1,4 @@
-"""Real concurrency in fan-outs on a real Postgres: branches that close, take lanes, ring, abort and are cancelled all at once."""
+"""Real concurrency in fan-outs on a real Postgres: branches that close, take lanes, signal, abort and are cancelled all at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events in every world: told of runs and of workers, kept for as long as is said, and read on from a cursor without a gap."""
+"""Events in every store: of runs and of workers, retained as configured, and read from a cursor without gaps."""
 
 from __future__ import annotations
 

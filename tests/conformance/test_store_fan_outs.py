@@ -1,4 +1,4 @@
-"""Fan-outs: lanes, rings, joins, aborts, and what stops or parks them."""
+"""Fan-outs: lanes, signals, joins, aborts, stopping and parking."""
 
 from __future__ import annotations
 

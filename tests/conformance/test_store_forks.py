@@ -1,4 +1,4 @@
-"""Retries: what each top-level step began with is kept, and a run is forked from one that has ended in one commit, or not at all."""
+"""Retries: the beginning of each top-level step is stored, and an ended run is forked in one commit, or not at all."""
 
 from __future__ import annotations
 

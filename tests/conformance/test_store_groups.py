@@ -1,4 +1,4 @@
-"""Groups: claims and merges of many attempts in one statement. What a group answers is done, what it does not answer is untouched."""
+"""Groups: claims and merges of many attempts in one statement. Requests with an answer took effect, the others did not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What hooks are owed, in memory and in Postgres: left by the commit it is about, taken by one, owed until it is settled (§2.9)."""
+"""Pending hook calls, in memory and in Postgres: left by the commit, taken by one worker, pending until settled (§2.9)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Claims that a crash of Postgres took with it: the next one has the same fence, and is told from the first all the same (ADR 10)."""
+"""Claims that a crash of Postgres lost: the next one has the same fence, and is distinguished from the first anyway (ADR 10)."""
 
 from __future__ import annotations
 

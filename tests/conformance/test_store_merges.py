@@ -1,4 +1,4 @@
-"""Commits: all of a decision or none of it; once, whoever says it how often; and the spend once per attempt and fence."""
+"""Commits: all of a decision or none of it; once, however often it is repeated; and the spend once per attempt and fence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Retention: ended runs go by age, status and pipeline, with all that is theirs, and nothing else goes."""
+"""Retention: ended runs are deleted by age, status and pipeline, with all their data, and nothing else is."""
 
 from __future__ import annotations
 

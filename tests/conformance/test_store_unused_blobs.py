@@ -1,4 +1,4 @@
-"""Large values that nothing refers to any more are deleted, and no other one, whatever happens meanwhile."""
+"""Large values without references are deleted, and no others, whatever happens meanwhile."""
 
 from __future__ import annotations
 

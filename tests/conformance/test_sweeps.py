@@ -1,4 +1,4 @@
-"""What a sweep does with rows that a worker is at, in every world."""
+"""Sweeps over rows that a worker is working on, in every store."""
 
 from __future__ import annotations
 

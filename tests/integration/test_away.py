@@ -1,4 +1,4 @@
-"""What a client meets while Postgres is read-only or restarts: an error that says so, or a wait; never a traceback."""
+"""A client while Postgres is read-only or restarts: an error that names the cause, or a wait; never a traceback."""
 
 from __future__ import annotations
 

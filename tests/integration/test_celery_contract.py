@@ -1,4 +1,4 @@
-"""What we lean on in Celery and kombu, so that a bump which changes it fails loudly."""
+"""Behaviour of Celery and kombu that we rely on, so that an upgrade which changes it fails loudly."""
 
 from __future__ import annotations
 

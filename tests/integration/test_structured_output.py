@@ -1,4 +1,4 @@
-"""Structured output on the wire: the real `openai` client inside pydantic-ai, and a server that keeps every byte it is sent (SYS-22)."""
+"""Structured output on the wire: the real `openai` client inside pydantic-ai, and a server that records every byte it receives (SYS-22)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The law of closure (law 8): a run ends as the reference says, whatever becomes of its messages, and nothing is left over.
+"""The law of closure (law 8): a run ends as in the reference, whatever happens to its messages, and nothing is left over.
 
-In: a pipeline, an input, and what mishaps are drawn from. It must not know what pipelines it is given.
+In: a pipeline, an input, and the source of faults. It must not know the pipelines.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What the pipelines of the closure law are made of: contexts, agents, conditions, mappers, judges.
+"""The parts of the pipelines of the closure law: contexts, agents, conditions, mappers, judges.
 
-Each is a value that says itself what it is, and a function of what it is given alone: input, context and guidance. So doing a
-thing twice gives the same answer, and a worker process makes the very pipeline the client made.
+Each is a self-describing value, and a function of its arguments only: input, context and guidance. So repeated calls give the same answer,
+and a worker process makes the same pipeline as the client.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The reference's contexts: how outputs enter them, what imports hand in and out, and C-46 told on Python values.
+"""The reference's contexts: how outputs enter them, what imports pass in and out, and C-46 on Python values.
 
-It is written without a look at how the engine does it: no patches and no trees. In: models; out: models, or Stop.
+It is independent of the engine: no patches and no trees. In: models; out: models, or Stop.
 """
 
 from __future__ import annotations

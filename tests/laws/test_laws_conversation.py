@@ -1,4 +1,4 @@
-"""What is told of a conversation is bounded, whatever was said (requirements §2.6)."""
+"""The part of a conversation that agents get is bounded (requirements §2.6)."""
 
 from __future__ import annotations
 

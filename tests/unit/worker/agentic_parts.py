@@ -1,4 +1,4 @@
-"""What the tests of agentic loops are made of: a planner that says what it is told to say, and the turns that were written down."""
+"""Parts of the tests of agentic loops: a planner with scripted answers, and the recorded turns."""
 
 from __future__ import annotations
 

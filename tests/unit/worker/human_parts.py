@@ -1,4 +1,4 @@
-"""What the tests of questions to people are made of: answers' types, messages, and an engine that asks."""
+"""Parts of the tests of questions to people: types of answers, messages, and an engine that asks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AROS on a step, through the engine: what is read, what is told, what is tried again, and what stays as it was (SYS-23, SYS-25)."""
+"""AROS on a step, through the engine: what is read, reported, retried, and left unchanged (SYS-23, SYS-25)."""
 
 import json
 from decimal import Decimal

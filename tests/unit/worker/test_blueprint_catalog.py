@@ -1,4 +1,4 @@
-"""How a worker comes to the pipeline of a blueprint: by the text that was stored with its plan, and no other."""
+"""How a worker loads the pipeline of a blueprint: only from the text that was stored with its plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The key of a kept result: equal inputs have one, inputs that differ in anything have two (U-19)."""
+"""The key of a cached result: equal inputs have the same key, different inputs have different keys (U-19)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker does with a run whose code has changed: policies, waiting for branches, older workers, parked runs (ADR 37)."""
+"""A worker and a run whose code has changed: policies, waiting for branches, older workers, parked runs (ADR 37)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run is told when the code changes under a conversation that the fingerprint says is the same."""
+"""Warnings about code that changes under a conversation although the fingerprint is the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is in a fan-out that was aborted closes itself, down to what had not begun."""
+"""Work in an aborted fan-out closes itself, including work that had not begun."""
 
 from __future__ import annotations
 

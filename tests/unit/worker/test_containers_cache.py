@@ -1,4 +1,4 @@
-"""Cached steps, through the engine in one process: when a kept result is taken, what it does, when none is kept (SYS-31, U-19)."""
+"""Cached steps, through the engine in one process: when a cached result is used, its effects, and when none is stored (SYS-31, U-19)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loops that keep a conversation: whose words are turns, what agents are told of them, and that each is there once (requirements §2.6)."""
+"""Loops that keep a conversation: whose outputs are turns, what agents get of them, and that each is there once (requirements §2.6)."""
 
 from __future__ import annotations
 

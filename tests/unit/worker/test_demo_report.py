@@ -1,4 +1,4 @@
-"""The demo's report as people see it: grouped, whole at 80 columns, with what to heed."""
+"""The demo's report as people see it: grouped, whole at 80 columns, with obligations."""
 
 from __future__ import annotations
 

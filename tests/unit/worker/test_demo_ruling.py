@@ -1,4 +1,4 @@
-"""What a person is asked in the demo, how an answer is read at the terminal, and what is told of it."""
+"""The demo's question to a person, how an answer is read at the terminal, and its report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every event of `docs/reference/events.md` is told by some scenario (U-21): by one of these, or in a test that asserts it."""
+"""Every event of `docs/reference/events.md` is emitted by some scenario (U-21): one of these, or a test that asserts it."""
 
 from __future__ import annotations
 

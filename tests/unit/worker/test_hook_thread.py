@@ -1,4 +1,4 @@
-"""The thread that has hooks told of what was committed: at once when someone rings, each call once at a time, the last ones at a stop."""
+"""The thread that calls hooks after commits: at once when it is notified, each call once at a time, the last ones at a stop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hooks through the engine in one process: what each is told, when, and what it can stop (§2.9, SYS-20)."""
+"""Hooks through the engine in one process: the payload of each, when it is called, and what it can stop (§2.9, SYS-20)."""
 
 from __future__ import annotations
 
