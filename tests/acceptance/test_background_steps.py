@@ -40,7 +40,7 @@ def failed_of(site, run):
     return wait_until(lambda: site.client.get_failed_background_tasks(run.id), what=site.log)
 
 
-def test_its_run_goes_on_when_the_one_that_launched_it_has_ended(site):
+def test_its_run_continues_when_the_one_that_launched_it_has_ended(site):
     run = enqueue(site, "gated", tenant="acme", deadline_s=600)
     assert_merged_once_around(site, run)
     task = task_of(site, run)
@@ -241,7 +241,7 @@ def test_one_without_a_sign_of_life_is_given_up(site):
     assert [each.id for each in site.client.get_failed_background_tasks(run.id)] == [task.id]
 
 
-def test_a_stream_says_under_which_id_it_goes_on(site):
+def test_a_stream_says_under_which_id_it_continues(site):
     """§2.3: the outcome `BackgroundLaunched`."""
 
     async def outcomes():

@@ -112,7 +112,7 @@ def test_a_run_within_its_limits_succeeds(site):
 
 
 @pytest.mark.parametrize("limit", [15, 25])
-def test_what_nobody_expected_fails_the_run_with_the_breaking_step_in_its_history(site, limit):
+def test_what_no_one_expected_fails_the_run_with_the_breaking_step_in_its_history(site, limit):
     """M-430, M-431, C-10: a step of unknown cost is admitted; passing the limit, it is merged and the run has failed."""
     site.standing()
     run = enqueue(site, "surprising", total_tokens_limit=limit)

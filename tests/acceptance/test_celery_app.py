@@ -118,7 +118,7 @@ def test_pipelines_are_found_in_the_folder_the_app_was_imported_from(site, pool)
         remove_folder(folder)
 
 
-def test_a_failed_attempt_is_a_failed_task_and_its_chord_goes_on(site, shop):
+def test_a_failed_attempt_is_a_failed_task_and_its_chord_continues(site, shop):
     """Flower and Sentry see it; the fan-out that it is a part of is joined all the same."""
     app, heard = Celery("listener", broker=site.settings.broker()), []
     with app.connection_for_read() as connection:

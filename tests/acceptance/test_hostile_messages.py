@@ -111,7 +111,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("forge", HOSTILE.values(), ids=HOSTILE)
-def test_a_hostile_message_executes_nothing_and_kills_nobody(site, worker, victim, forge):
+def test_a_hostile_message_executes_nothing_and_kills_no_one(site, worker, victim, forge):
     """M-014, law of design §5: refused, counted, and the same worker continues to do the next run."""
     run, message = victim
     forged = forge(message)

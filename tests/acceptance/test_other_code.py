@@ -51,7 +51,7 @@ def enqueued(site, versions, reference):
     return run
 
 
-def test_a_run_goes_on_under_the_code_of_the_workers(run, versions):
+def test_a_run_continues_under_the_code_of_the_workers(run, versions):
     """ADR 37: no worker has the code that it was enqueued with; what is still to run may change freely."""
     site, run = run
     site.workers(code=versions["new"])

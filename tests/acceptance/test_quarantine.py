@@ -67,7 +67,7 @@ def test_hook_calls_beside_hooks_that_kill_their_process_are_made(services, tmp_
         assert_merged_once(site, beside, ["endure", "after"])
 
 
-def test_a_suspect_goes_on_when_the_worker_beside_it_dies(site):
+def test_a_suspect_continues_when_the_worker_beside_it_dies(site):
     """Whatever else that worker ran may have killed it."""
     run = site.enqueue("gated")
     for times in (1, 2):
@@ -177,7 +177,7 @@ def test_a_process_that_hangs_is_ended_and_has_died(site):
     assert not alive(frozen.pid)
 
 
-def test_told_to_stop_it_lets_go_and_nobody_is_to_blame(site):
+def test_told_to_stop_it_lets_go_and_no_one_is_to_blame(site):
     """SIGTERM of the worker: what was worked on is handed back at once, and is not lost."""
     run = site.enqueue("waiting")
     with quarantine_of(site) as quarantine:
@@ -214,7 +214,7 @@ def test_no_more_than_some_begin_apart_at_once_and_a_long_step_keeps_no_suspect_
         assert [each.result(60) for each in performing] == [DeliveryResult("merged")] * PLACES
 
 
-def test_somebodys_app_is_imported_again(site, monkeypatch):
+def test_someones_app_is_imported_again(site, monkeypatch):
     for name, value in site.settings.as_environment().items():
         monkeypatch.setenv(name, value)
     monkeypatch.syspath_prepend(STEPS)

@@ -82,7 +82,7 @@ def ran(site, count):
     return runs
 
 
-def test_a_worker_whose_loop_is_blocked_for_good_retires(site):
+def test_a_worker_whose_loop_is_blocked_permanently_retires(site):
     """The step fails with its timeout, though no timer of its loop can fire."""
     fleet = site.workers()
     [process] = fleet.processes

@@ -142,7 +142,7 @@ def test_a_worker_has_time_to_finish_what_it_runs():
     assert float(SERVICES["worker"]["stop_grace_period"].rstrip("s")) >= STOPPING_S
 
 
-def test_the_image_is_built_from_what_is_there_and_runs_as_nobody_special():
+def test_the_image_is_built_from_what_is_there_and_runs_as_no_one_special():
     assert (ROOT / SERVICES["worker"]["build"]["dockerfile"]).is_file()
     assert [name for name in copied() if not (ROOT / name).exists()] == []
     assert [line for line in LAST_STAGE if line.startswith("USER ")] == ["USER 10001"]

@@ -97,7 +97,7 @@ def found(name):
 
 
 @each_page
-def test_what_is_shown_of_an_example_stands_in_it(page):
+def test_what_is_shown_of_an_example_is_in_it(page):
     """Other tests run `examples/`. What else a page shows is followed by `make pages`."""
     for path, shown in PYTHON.findall(text(page)):
         assert shown in text(path), f"{path} does not hold:\n{shown}"

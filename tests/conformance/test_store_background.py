@@ -102,7 +102,7 @@ def test_it_is_launched_once(world, new):
     assert len(world.attempts(decision.child_run.run)) == 1
 
 
-def test_what_nobody_published_is_due(world, task):
+def test_what_no_one_published_is_due(world, task):
     """A worker died between the launch and the message."""
     assert world.due() == []
     world.pass_time(GRACE_S + 0.1)
@@ -110,7 +110,7 @@ def test_what_nobody_published_is_due(world, task):
     assert [each.envelope.key for each in world.due()] == [task.key]
 
 
-def test_it_is_nobodys_orphan(world, new, task):
+def test_it_is_no_ones_orphan(world, new, task):
     """The run that launched it has ended, and was asked to stop."""
     assert world.run(new.first.ticket.run).status == "succeeded"
     assert world.store.orphaned_children(10) == []
@@ -121,7 +121,7 @@ def test_it_is_nobodys_orphan(world, new, task):
     assert world.claim(task) == 1
 
 
-def test_nobody_is_rung_for_when_it_ends(world, new, task):
+def test_no_one_is_rung_for_when_it_ends(world, new, task):
     end(world, task)
 
     assert world.store.child_run(task.ticket.run) is None

@@ -128,7 +128,7 @@ def test_dollars_add_up_to_the_last_digit(world):
     assert budget(world).overrun == NOTHING
 
 
-def test_a_redelivery_goes_on_with_what_is_held(world):
+def test_a_redelivery_continues_with_what_is_held(world):
     """M-013: a lost worker's reservation stays, for no one knows what was spent, and is not asked for again."""
     new = world.record(limited())
     claimed(world, new, to_reserve(60))

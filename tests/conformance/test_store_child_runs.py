@@ -197,7 +197,7 @@ def test_one_that_was_stopped_is_waited_for_no_more(world, child, status):
     assert (row.status, row.reason, row.fault, row.output) == (status, "enough", None, packed("in"))
 
 
-def test_a_bell_that_nobody_rang_is_found(world, new, child):
+def test_a_bell_that_no_one_rang_is_found(world, new, child):
     """A worker died between its end and the ring."""
     end(world, child)
     assert world.store.missed_joins(10, 2.0) == []

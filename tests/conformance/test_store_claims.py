@@ -119,7 +119,7 @@ def test_an_attempt_that_was_cancelled_has_ended(world):
     assert world.refusal(new) == "ended"
 
 
-def test_who_claims_again_after_a_lost_answer_goes_on_under_its_own_fence(world):
+def test_who_claims_again_after_a_lost_answer_continues_under_its_own_fence(world):
     new = world.record(enqueued())
     fence = world.claim(new)
 

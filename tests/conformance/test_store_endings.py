@@ -162,7 +162,7 @@ def test_a_parked_run_is_not_published(world, new):
     assert world.due(epoch=world.now()) == []
 
 
-def test_a_parked_attempt_goes_on_under_its_number_and_a_new_fence(world, new):
+def test_a_parked_attempt_continues_under_its_number_and_a_new_fence(world, new):
     world.store.park(new.first.key, world.claim(new), "no such code here")
 
     assert world.store.unpark(run_of(new), "w")

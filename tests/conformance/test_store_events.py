@@ -200,7 +200,7 @@ def test_a_cursor_never_passes_what_is_still_being_written(clean, held):
 
 
 @pytest.mark.services
-def test_a_long_transaction_of_somebody_else_holds_nobody_up_for_long(clean, held):
+def test_a_long_transaction_of_someone_else_holds_no_one_up_for_long(clean, held):
     new = enqueued(pipeline_of("a"))
     clean.record(new)
     run = new.first.ticket.run

@@ -134,7 +134,7 @@ def test_a_branch_that_is_open_is_not_the_last_of_its_lane(world):
 # rings and joins
 
 
-def test_nobody_joins_before_all_branches_are_closed(world):
+def test_no_one_joins_before_all_branches_are_closed(world):
     arms = fanned_out(world, 3)
     close_all(world, arms[:2])
 
@@ -225,7 +225,7 @@ def test_a_join_whose_worker_died_is_due_again_and_in_the_end_poisoned(world):
 # what the sweeper finds
 
 
-def test_a_join_that_nobody_rang_for_is_found_after_a_while(world):
+def test_a_join_that_no_one_rang_for_is_found_after_a_while(world):
     arms = fanned_out(world, 2)
     close_all(world, arms[:1])
     world.pass_time(9)
@@ -280,7 +280,7 @@ def test_a_failing_branch_marks_its_fan_out_and_nothing_else(world):
     assert statuses(world, arms[0]) == ["failed", "open", "open"]
 
 
-def test_a_claim_tells_that_a_fan_out_it_stands_in_was_aborted(world):
+def test_a_claim_tells_that_a_fan_out_it_is_in_was_aborted(world):
     arms = fanned_out(world, 3)
     ask = lambda arm, fan_outs: world.store.claim(arm.key, "w1", max_lost=MAX_LOST, fan_outs=fan_outs)  # noqa: E731
     assert ask(arms[1], [FAN]) == Claim(fence=1)
@@ -315,7 +315,7 @@ def test_winding_down_cancels_what_waits_and_leaves_what_runs(world):
     assert signal_join(world, arms[0])
 
 
-def test_winding_down_closes_what_nobody_stands_in_however_deep(world):
+def test_winding_down_closes_what_no_one_is_in_however_deep(world):
     """In one branch an attempt runs three scopes down: all above it stay open. The other is empty by now: all of it closes."""
     arms = fanned_out(world, 3)
     inner = [descend(world, arm) for arm in arms[:2]]

@@ -144,7 +144,7 @@ def test_a_fork_stands_where_the_step_began(world, old):
     assert envelope == new.first
 
 
-def test_a_fork_goes_on_and_ends(world, old):
+def test_a_fork_continues_and_ends(world, old):
     new = world.forked(run_of(old), "b")
     world.fork(new)
     go_on(world, new, succeeded("B2", {"n": 5}), succeeded("C2"))

@@ -177,7 +177,7 @@ def test_what_outcomes_repaired_is_kept_with_those_that_are_merged(world, groups
     assert kept == [[(1, repairs[0]), (1, repairs[1])], [], [(1, repairs[3])]]
 
 
-def test_a_branch_whose_lane_somebody_waits_for_closes_alone(world, groups):
+def test_a_branch_whose_lane_someone_waits_for_closes_alone(world, groups):
     arms = fanned_out(world, 3, lanes=2)
     decision = closing(arms[0], fence=world.claim(arms[0]))
     before = world.picture(arms[0].ticket.run)
@@ -265,7 +265,7 @@ def test_a_merge_beside_the_end_of_its_run_goes_alone(world, groups):
 
 
 @pytest.mark.parametrize("table", ["attempts", "scopes", "runs"])
-def test_a_row_that_somebody_holds_delays_none_of_its_neighbours(world, groups, held, table):
+def test_a_row_that_someone_holds_delays_none_of_its_neighbours(world, groups, held, table):
     news, decisions = running(world, 3)
     key = "id" if table == "runs" else "run_id"
     held.execute(f"SELECT 1 FROM flujo_{table} WHERE {key} = %s FOR UPDATE", [run_of(news[1])])
@@ -341,7 +341,7 @@ def test_the_pipeline_of_a_poisonous_value_goes_without_groups_for_a_while(world
     assert claims(groups, new.first.key, plan=plan) == [Claim(1)]
 
 
-def test_who_is_cancelled_takes_nobody_with_it(world, groups):
+def test_who_is_cancelled_takes_no_one_with_it(world, groups):
     news = recorded(world, 3)
 
     async def ask():

@@ -113,7 +113,7 @@ def test_retire_frees_what_is_still_held(world, new):
     assert [due.why for due in world.due()] == ["lost"]
 
 
-def test_what_nobody_works_on_is_disowned_and_counts_as_lost(world):
+def test_what_no_one_works_on_is_disowned_and_counts_as_lost(world):
     """Law 6: an attempt whose outcome was refused under its own fence does not stay running for as long as its worker lives."""
     forgotten, kept = world.record(enqueued()), world.record(enqueued())
     for new in (forgotten, kept):

@@ -145,7 +145,7 @@ def test_a_zombies_outcome_after_the_end_changes_nothing_but_the_spend(world, ne
     assert world.picture(run_of(new)) == before
 
 
-def test_an_outcome_of_an_attempt_nobody_claimed_is_stale(world, new):
+def test_an_outcome_of_an_attempt_no_one_claimed_is_stale(world, new):
     before = world.picture(run_of(new))
 
     assert world.conclude(new, succeeded("out"), fence=0) == "stale"

@@ -228,7 +228,7 @@ def begin(db):
     db.setting.execute("UPDATE flujo_sweeps SET marking_since = now(), marked_to = '', swept_to = ''")
 
 
-def test_a_value_that_somebody_holds_is_marked_another_time(db, held):
+def test_a_value_that_someone_holds_is_marked_another_time(db, held):
     """The search waits for no one, and continues when it could mark all."""
     new = large_run(db)
     db.pass_time(3 * DAY_S)

@@ -55,7 +55,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("name", DAMAGES)
-def test_a_run_that_nobody_can_carry_on_fails_and_says_what_is_wrong(engine, begun, name):
+def test_a_run_that_no_one_can_carry_on_fails_and_says_what_is_wrong(engine, begun, name):
     statement, said = DAMAGES[name]
     engine.rows.execute(statement)
     if name != "plan":

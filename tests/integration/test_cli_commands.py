@@ -386,7 +386,7 @@ def test_status_counts_only_workers_that_consume_our_queues(site, read, flujo, c
         fleet.kill()
 
 
-def test_a_queue_that_nobody_consumes_is_told(flujo, site, caplog):
+def test_a_queue_that_no_one_consumes_is_told(flujo, site, caplog):
     """Instead of waiting silently: by `flujo enqueue` at once, by `flujo run` and `result()` after some seconds and at the timeout."""
     told = flujo("enqueue", "cli_pipelines:shout", "-i", "x", "--queue", "gpu")
     assert "the run waits: no worker consumes its queue 'gpu'" in told.stderr
@@ -637,7 +637,7 @@ def test_lens_watch_tells_the_story(site, flujo, failed):
     assert watched.stderr.startswith(f"{failed}  broken  failed  ")
 
 
-def test_lens_watch_shows_a_question_of_a_child_run_and_goes_on(site, code):
+def test_lens_watch_shows_a_question_of_a_child_run_and_continues(site, code):
     """M-449: whoever watches a paused run sees what is asked, wherever in it, and how to answer; then the rest of the events."""
     run = site.client.enqueue("cli_pipelines:outer", "x")
     with watching(site, code, run.id) as process:

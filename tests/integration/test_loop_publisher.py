@@ -90,7 +90,7 @@ def test_each_message_goes_to_its_own_queue(broker):
     assert (lying_in(broker, "one"), lying_in(broker, "two")) == (["a1", "a3"], ["a2"])
 
 
-def test_a_connection_that_is_lost_is_made_anew(broker):
+def test_a_connection_that_is_lost_is_made_again(broker):
     """Whoever published just then may hear an error; no one waits forever, and the next push arrives."""
 
     async def act(publisher):
@@ -128,7 +128,7 @@ def test_where_no_redis_is_every_publisher_hears_of_it(redis_url):
     nowhere.close()
 
 
-def test_a_redis_that_does_not_answer_keeps_nobody_waiting(broker, monkeypatch):
+def test_a_redis_that_does_not_answer_keeps_no_one_waiting(broker, monkeypatch):
     monkeypatch.setattr("flujo_client.transport.loop_publisher.ANSWER_S", 0.2)
 
     async def act(publisher):

@@ -443,7 +443,7 @@ def test_a_text_is_taken_for_the_tools_arguments(server, call, api):
     assert read.calls[0][0] == f"Here you are: {KIWI}"
 
 
-def test_a_text_for_two_tools_is_nobodys(server, call):
+def test_a_text_for_two_tools_is_no_ones(server, call):
     server.answers = [KIWI]
     read = Reader()
     with pytest.raises(UnexpectedModelBehavior):

@@ -236,7 +236,7 @@ def heads(text):
     return [line[8:].rstrip() for line in text.splitlines() if line[4:7] in ("├──", "└──")]
 
 
-def test_a_trace_tells_under_which_changes_a_run_goes_on():
+def test_a_trace_tells_under_which_changes_a_run_continues():
     told = event("run.carried_on", 3.0, changes=["step 'a': prompt changed"])
     assert drawn(trace_tree(place("review", "run", id="run_1").model_copy(update={"events": [told]}))) == lines("""
     review  succeeded  2.00 s
@@ -245,7 +245,7 @@ def test_a_trace_tells_under_which_changes_a_run_goes_on():
     """)
 
 
-def test_containers_are_drawn_with_what_stands_in_them():
+def test_containers_are_drawn_with_what_is_in_them():
     """Kind, time, spending and how it went, on every level; whose event it is, is not said again (M-291, M-292)."""
     assert drawn(trace_tree(fan_out("succeeded", "succeeded"))) == lines("""
     review  succeeded  2.00 s

@@ -48,7 +48,7 @@ def test_a_name_that_stands_inside_is_no_clash():
     assert findings(proposer=Step("expand", len), evaluator=Step("expand", len)) == []
 
 
-def test_a_search_that_stands_in_itself_is_refused():
+def test_a_search_that_is_in_itself_is_refused():
     steps: list[Step] = []
     inner = Pipeline(steps, name="inner")
     steps.append(TreeSearchStep("find", proposer=inner, evaluator=len))

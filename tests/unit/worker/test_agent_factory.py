@@ -220,7 +220,7 @@ def test_what_cannot_be_is_refused_when_the_agent_is_made(options, said):
 
 
 @pytest.mark.parametrize("model", ["nobody:model", "gpt-4o"])
-def test_a_model_that_nobody_provides_fails_at_once(engine, model):
+def test_a_model_that_no_one_provides_fails_at_once(engine, model):
     result, _ = story(engine, make_agent_async(model), config=StepConfig(max_retries=3))
     [failed] = result.step_history
     assert failed.attempts == 1

@@ -351,7 +351,7 @@ def test_a_call_inside_a_call_says_so():
     assert nested == [("run_outer", 1, None), ("run_inner", 2, 1)]
 
 
-def test_calls_side_by_side_are_told_apart():
+def test_calls_side_by_side_are_distinguished():
     """M-327: two in one turn, at work at the same time; each event says which it belongs to."""
     both = asyncio.Event()
 

@@ -279,7 +279,7 @@ def test_a_question_waits_for_its_answer_and_holds_nothing(engine):
     assert planner.told[2]["command_log"][1]["command"] == AskHumanCommand(question="May I?").model_dump()
 
 
-def test_a_question_that_nobody_answers_is_told_to_the_planner(engine):
+def test_a_question_that_no_one_answers_is_told_to_the_planner(engine):
     """SYS-17: after `ask_expires_s` the loop continues, and the planner decides what that means."""
     planner = Planner(ask("May I?"), finish("without leave"))
     run_id = engine.enqueue(looped(planner, ask_expires_s=60), "goal")
@@ -321,7 +321,7 @@ def test_a_second_loop_is_told_its_own_turns_alone(engine):
     assert (turns(result, "one")[-1][2], turns(result, "two")[-1][2]) == ("b", "done")
 
 
-def test_a_loop_that_runs_again_begins_anew(engine):
+def test_a_loop_that_runs_again_begins_again(engine):
     planner = Planner(run("upper", "a"), finish("b"), run("upper", "c"), finish("d"))
     again = Step.loop_until("again", loop(planner), lambda output, context: output == "d")
     engine.run(of(again), "goal")

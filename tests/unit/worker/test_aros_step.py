@@ -525,7 +525,7 @@ def prechecked(**more):
     return {"structured_output": "off", "reasoning_precheck": {"enabled": True, "validator_agent": doubts, **more}}
 
 
-def test_a_failed_precheck_tells_and_goes_on(engine):
+def test_a_failed_precheck_tells_and_continues(engine):
     """M-110, M-120, M-123: telemetry only, nothing injected."""
     agent = Says("three")
 

@@ -51,7 +51,7 @@ def told(engine, run_id):
 # continuing
 
 
-def test_the_pipeline_goes_on_with_what_the_step_was_given(engine):
+def test_the_pipeline_continues_with_what_the_step_was_given(engine):
     """What it will give is not there yet."""
     result = engine.run(bare(step("a", more), later("b", lambda data: data * 10), step("c", more)), 1)
     task = only_task(engine, result.run_id)

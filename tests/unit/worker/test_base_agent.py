@@ -194,7 +194,7 @@ def test_guidance_comes_after_the_rendered_prompt(engine):
     assert "no bees" in said[1]
 
 
-def test_two_agents_are_told_apart_by_class_template_and_prompt():
+def test_two_agents_are_distinguished_by_class_template_and_prompt():
     """The fingerprint: what a run was sent with is what performs it."""
 
     class Other(BaseAgent):

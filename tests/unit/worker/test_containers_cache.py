@@ -401,7 +401,7 @@ def test_what_was_kept_under_one_key_is_nothing_under_another(settings):
         assert planted(engine) == ["right", "wrong"]
 
 
-def test_with_signing_keys_nobody_else_can_plant_results(engine):
+def test_with_signing_keys_no_one_else_can_plant_results(engine):
     """M-014: an unsigned value is foreign, and so is one signed with another key, or as a message."""
     under_one_name(engine)
     pipeline = bare(cached(same))

@@ -172,7 +172,7 @@ def test_a_router_as_a_fallback_asks_its_agent_once(engine):
     assert agent.calls == 1
 
 
-def test_what_stands_in_a_container_is_tried_as_ever(engine):
+def test_what_is_in_a_container_is_tried_as_ever(engine):
     """What should be tried more often goes into a pipeline."""
     again = bare(step("y", Flaky(2), config=THRICE)).as_step("again")
     result = engine.run(bare(step("x", fails).fallback(again)), "in")

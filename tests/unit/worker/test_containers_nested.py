@@ -73,7 +73,7 @@ def test_inherited_context_goes_in_and_comes_out(engine):
     assert (at(result, "child").output, result.output) == (7, "inside")
 
 
-def test_a_context_of_its_own_begins_anew_and_comes_out_by_name(engine):
+def test_a_context_of_its_own_begins_again_and_comes_out_by_name(engine):
     """Requirements §2.3: all fields both have, when nothing else is said."""
     made = child(step("tell", shows("title")), step("write", note(title="inside", own=5)), model=Child)
     result = engine.run(of(made), "in", context={"title": "the parent's"})

@@ -200,7 +200,7 @@ def test_a_model_without_a_price_reserves_tokens_and_says_so_once(monkeypatch, c
     [make_agent_async(TestModel()), make_agent_async("local:mock"), make_agent_async("test")],
     ids=["an object", "our own", "by name"],
 )
-def test_a_model_that_nobody_bills_reserves_its_tokens(agent):
+def test_a_model_that_no_one_bills_reserves_its_tokens(agent):
     found = estimated(facts_of(agent), 300, Cost(), max_tokens=100, known=None)
     assert (found.expected.tokens, found.expected.cost_usd) == (200, 0.0)
 

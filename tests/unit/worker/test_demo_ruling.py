@@ -96,7 +96,7 @@ def test_whoever_goes_away_is_told_how_to_answer_later():
     assert left.stderr.count("yes or no, and a reason if you like") == 2
 
 
-def test_somebody_has_to_be_there(monkeypatch):
+def test_someone_has_to_be_there(monkeypatch):
     monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: False))
     with pytest.raises(ConfigurationError) as refused:
         need_terminal()

@@ -501,7 +501,7 @@ def lose(engine, room):
         engine.store.take_call(call, "local", room=room)
 
 
-def test_a_call_beside_others_that_end_every_worker_is_made(engine):
+def test_a_call_next_to_others_that_end_every_worker_is_made(engine):
     """SYS-20, M-013: only a death that nothing else can have caused counts against it."""
     told = Told()
     run = ended_untold(engine, told)

@@ -54,7 +54,7 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_it_goes_on_at_the_next_step_inside(engine, shape):
+def test_it_continues_at_the_next_step_inside(engine, shape):
     """M-451: what stood before the question does not run again."""
     run = asked(engine, of(SHAPES[shape]), context={"items": ["i"]})
     assert engine.result(run).run_status == "paused"

@@ -66,7 +66,7 @@ def test_a_question_that_is_not_let_through_fails_its_step_and_is_named(engine, 
         result.raise_for_status()
 
 
-def test_the_history_has_the_question_that_nobody_was_asked(engine):
+def test_the_history_has_the_question_that_no_one_was_asked(engine):
     result = engine.result(asked(engine, of(unattended()), 0))
     body = inside(result, "child", "child")
     assert [(each.name, each.success) for each in body.step_history] == [("first", True), ("ask", False)]
@@ -141,7 +141,7 @@ def test_an_answer_leads_on_to_the_state_of_the_pause(engine):
     assert result.final_pipeline_context.current_state == "done"
 
 
-def test_without_one_that_fits_the_state_goes_on_behind_the_question(engine):
+def test_without_one_that_fits_the_state_continues_behind_the_question(engine):
     for transitions in (
         (DONE,),
         ({"from": "sign", "to": "done", "on": "pause"}, DONE),

@@ -160,7 +160,7 @@ def test_a_step_that_blocks_the_loop_past_its_timeout_fails_with_it():
     assert attempt.cost_usd == 0.5
 
 
-def test_a_step_that_blocks_the_loop_for_good_fails_with_its_timeout_all_the_same(caplog):
+def test_a_step_that_blocks_the_loop_permanently_fails_with_its_timeout_all_the_same(caplog):
     """The watchdog names it once, and whoever else waits for the loop is let go, then and later."""
     barked, looks = threading.Event(), []
     settings = Settings.model_validate({"agents": {"cancel_grace_s": GRACE_S}, "worker": {"loop_blocked_s": 0.05}})
@@ -210,7 +210,7 @@ def engine_that_barks_early():
         yield engine
 
 
-def test_closing_the_engine_waits_for_nobody_who_ignores_it(stubborn):
+def test_closing_the_engine_waits_for_no_one_who_ignores_it(stubborn):
     settings = Settings.model_validate({"agents": {"cancel_grace_s": GRACE_S}})
     with LocalEngine(settings) as engine:
         engine.run(Pipeline([Step("deaf", stubborn, config=ONCE)]), "in")

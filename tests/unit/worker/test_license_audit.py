@@ -126,13 +126,13 @@ def test_what_follows_depends_on_the_verdict(engine, install, header, path, cate
     assert note in only(groups).note
 
 
-def test_nobody_is_asked_about_what_anybody_may_use(engine):
+def test_no_one_is_asked_about_what_anybody_may_use(engine):
     result = engine.run(pipeline, ["celery", "psycopg"])
     assert (result.run_status, result.output.ruling) == ("succeeded", None)
 
 
 @pytest.mark.parametrize("header", ["License: Proprietary", "License: see the file"])
-def test_a_person_is_asked_about_the_rest_and_the_default_answers_for_nobody(engine, install, header):
+def test_a_person_is_asked_about_the_rest_and_the_default_answers_for_no_one(engine, install, header):
     """M-449: the question says what it is about; the audit waits no longer than a second."""
     install("thing", header)
     run = engine.run(pipeline, ["celery", "thing"]).run_id

@@ -82,7 +82,7 @@ def test_each_auxiliary_call_has_a_share_of_the_reservation_and_a_line_of_what_i
     [{"validator_agent": judge}, {"consensus_agent": judge, "consensus_samples": 2}],
     ids=["validator", "consensus"],
 )
-def test_an_attempt_whose_auxiliary_calls_do_not_fit_calls_nobody(precheck):
+def test_an_attempt_whose_auxiliary_calls_do_not_fit_calls_no_one(precheck):
     """M-044: a denied reservation means that the agent is never called."""
     with LocalEngine() as engine:
         result = engine.run(checked(**precheck), PLAN, limits=UsageLimits(total_tokens_limit=39))

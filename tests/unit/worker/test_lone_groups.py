@@ -29,7 +29,7 @@ class Connection:
 
 
 @pytest.mark.parametrize(("is_alone", "expected"), [(True, [[1], [2, 3]]), (False, [[1, 2, 3]])])
-def test_who_is_alone_waits_for_nobody(is_alone, expected):
+def test_who_is_alone_waits_for_no_one(is_alone, expected):
     async def ask():
         connection = Connection()
         groups = Groups(connection, list, lambda requests, _: list(requests), lambda: is_alone)

@@ -446,7 +446,7 @@ def test_the_reason_a_run_is_parked_for_hides_secrets(engine, tmp_path, monkeypa
     assert "raised OSError: no route to postgresql://app:***@db/app" in engine.store.read_run(run_id).reason
 
 
-def test_a_cancelled_run_calls_nobody(engine):
+def test_a_cancelled_run_calls_no_one(engine):
     agent = Agent()
     run_id = engine.enqueue(Pipeline([Step("s", agent)]), "in")
     engine.store.request_cancel(run_id)
@@ -479,7 +479,7 @@ def test_a_message_of_a_plan_that_the_run_does_not_go_by_is_dropped_and_sent_aga
     assert (agent.calls, engine.result(run).output) == (1, "out")
 
 
-def test_a_message_that_names_another_pipeline_is_refused_and_harms_nobody(engine):
+def test_a_message_that_names_another_pipeline_is_refused_and_harms_no_one(engine):
     """M-014: without signing keys anyone can write a body; its run continues by the real one."""
     agent = Agent()
     run = engine.enqueue(Pipeline([Step("s", agent)]), "in")

@@ -298,7 +298,7 @@ def test_an_output_of_another_kind_is_not_worth_a_validator():
     assert desk.precheck.feedback == "the output has another type than the schema"
 
 
-def test_a_plan_that_nobody_is_to_judge_is_skipped():
+def test_a_plan_that_no_one_is_to_judge_is_skipped():
     desk = Desk()
     desk.before()
 

@@ -145,7 +145,7 @@ def test_summaries_stay_if_asked_for_and_for_their_own_time(keep):
     assert shelf.summaries == [(100 * DAY_S, 200)]
 
 
-def test_summaries_stay_for_ever_without_days():
+def test_summaries_stay_forever_without_days():
     shelf = Shelf(10)
     pruner(shelf, keep_summaries=True, summary_days=0).prune_in_turn()
     assert shelf.summaries == []

@@ -69,7 +69,7 @@ def pipeline(service, counter):
     return Pipeline(steps, context_model=PipelineContext)
 
 
-def test_a_mended_step_goes_on_from_where_it_failed(engine, pipeline, service, counter):
+def test_a_mended_step_continues_from_where_it_failed(engine, pipeline, service, counter):
     """What was done before is neither done again nor paid again, and is in the result all the same."""
     failed = engine.run(pipeline, "hello")
     service.is_mended = True
@@ -189,7 +189,7 @@ def test_large_values_are_pointed_at_and_found(service):
 # forks under the present code
 
 
-def test_a_fork_goes_on_with_the_present_code(engine):
+def test_a_fork_continues_with_the_present_code(engine):
     """The issue's `flujo runs fork`: any run, with the context as it was at that step."""
     old = Pipeline([Step("a", lambda data: f"{data} a"), Step("b", lambda data: f"{data} old")])
     run = engine.enqueue(old, "in")

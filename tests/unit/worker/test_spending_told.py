@@ -234,7 +234,7 @@ def test_a_call_that_costs_nothing_is_no_span():
         assert [each.name for each in engine.story(result.run_id) if each.name == "agent.usage"] == []
 
 
-def test_a_processor_hands_on_what_cost_somebody_else():
+def test_a_processor_hands_on_what_cost_someone_else():
     """A draft that passes through a processor is not paid for twice."""
     result = run(Step("a", draft, processors=AgentProcessors(output_processors=[lambda data: data])))
     assert (result.total_cost_usd, result.total_tokens) == (0.25, 12)

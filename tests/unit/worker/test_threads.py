@@ -43,7 +43,7 @@ def test_threads_are_used_again(threads):
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), SystemExit(3)])
-def test_what_a_call_raises_comes_back_and_the_thread_goes_on(threads, error):
+def test_what_a_call_raises_comes_back_and_the_thread_continues(threads, error):
     def fail():
         raise error
 

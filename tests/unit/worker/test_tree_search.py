@@ -330,7 +330,7 @@ def test_without_a_context_there_is_none_around(engine):
     assert (seen, result.final_pipeline_context) == ([None], None)
 
 
-def test_every_call_is_an_attempt_of_its_own_and_stands_in_the_result(engine):
+def test_every_call_is_an_attempt_of_its_own_and_is_in_the_result(engine):
     result = engine.run(bare(search(max_depth=1, branching_factor=2)), "?")
     assert asked(engine, result, "proposer") == ["search/body/depths#1/propose#1"]
     assert len(asked(engine, result, "evaluator")) == 2
