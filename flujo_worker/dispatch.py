@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from celery import Celery
 
     from flujo_client.config.manager import Settings
+    from flujo_client.transport.loop_publisher import Taken
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +57,7 @@ class RedisPublisher:
         except RedisError as error:
             raise DispatchError(f"{len(envelopes)} messages were not published: {error}", cause=error) from error
 
-    async def push(self, envelopes: Sequence[Envelope], *, take: bool = False) -> bytes | None:
+    async def push(self, envelopes: Sequence[Envelope], *, take: bool = False) -> Taken | None:
         try:
             return await self._publisher.publish(envelopes, take=take)
         except (RedisError, OSError) as error:
@@ -154,12 +155,15 @@ class Sender:
         else:
             self._remember(envelopes, before)
 
-    async def push(self, envelopes: Sequence[Envelope], *, take: bool = False) -> bytes | None:
+    async def push(
+        self, envelopes: Sequence[Envelope], *, take: bool = False, is_claimed: bool = False
+    ) -> Taken | None:
         """Publish on an event loop; messages that the broker does not accept stay in their rows.
 
         Args:
             envelopes: the messages.
             take: take the next message of the same queue, in the same round trip.
+            is_claimed: their attempts are claimed already, so their rows need no mark.
 
         Returns:
             the message that was taken, if any.
@@ -170,7 +174,8 @@ class Sender:
         except DispatchError as error:
             logger.warning("%d messages left to the sweeper: %s", len(envelopes), error)
             return None
-        self._remember(envelopes, before)
+        if not is_claimed:
+            self._remember(envelopes, before)
         return taken
 
     def put_back(self, message: bytes, like: Envelope) -> None:

@@ -85,10 +85,10 @@ AGENT: Final = Table(
             SettingsShape(ANY, "setting"),
             "Sent with every call, such as `temperature`; a step's `config` overrides them.",
         ),
-        "timeout": Key(Number(above=0), "Seconds an attempt may take, for its steps without a timeout of their own."),
+        "timeout": Key(Number(above=0), "The timeout of an attempt in seconds, for its steps that set none."),
         "max_retries": Key(
             Number(least=0, whole=True),
-            "Attempts after the first one failed, for its steps without a number of their own.",
+            "The retries after a failed attempt, for its steps that set none.",
         ),
         "tools": Key(
             ListOf(Reference("tool", _tool)),

@@ -38,7 +38,7 @@ MENDED: Final[Mapping[str, str]] = {
     "V-T2": "`this` outside a map: it becomes `previous_step`, which is the same there",
     "V-T3": "`steps.x.field`, which never exists, becomes `steps.x.output.field`; and `previous_step.output` of a text loses its `.output`",
     "V-T4": "`steps.x`, one typing error away from exactly one step's name: it is replaced",
-    "V-T6": "a field of an output, one typing error away from one property of its schema: it is replaced",
+    "V-T6": "a misspelled field of an output, one typing error away from exactly one property of its schema: it is replaced",
 }
 """The fixes, by the rule that finds the fault."""
 _OPENING: Final = re.compile(r"\{\{[ \t\r\n]*(?:#if|#each)?")

@@ -241,7 +241,12 @@ class _Reading:
                 continue
             key = self._scalar(key_node, path)
             if not isinstance(key, str | int):
-                self._find("Y-SYNTAX", key_node, path, f"{shown(key)} is not a key; put it in quotes")
+                self._find(
+                    "Y-SYNTAX",
+                    key_node,
+                    path,
+                    f"{shown(key)} is not a text or a whole number, as keys must be; put it in quotes",
+                )
             elif key in found:  # `true` and `1` are one key too
                 first = self.marks[*path, key]
                 self._find("Y-DUPLICATE", key_node, (*path, key), f"is used twice; first in line {first.line}")

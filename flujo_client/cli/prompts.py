@@ -46,7 +46,7 @@ def _is_cut(text: Any) -> bool:
 def prompts_text(prompts: Sequence[dict[str, Any]]) -> str:
     """Return a note on what the texts contain, and what not."""
     if not prompts:
-        return 'no prompts: no model was asked, or `[log] prompts = "off"` kept them out of the events'
+        return 'no prompts: no model was called, or `[log] prompts = "off"` left them out of the events'
     hidden = "secrets, and the fields of `[log] redact`, are hidden"
     if any(each["is_cut"] for each in prompts):
         return f'{hidden}; texts were cut at {PREVIEW} characters: `[log] prompts = "full"` records them whole from then on'

@@ -66,7 +66,7 @@ def cancel(
 
 @command.command("retry")
 @click.argument("run")
-@click.option("--from-step", metavar="STEP", help="The top-level step to begin at; the one that failed when not given.")
+@click.option("--from-step", metavar="STEP", help="The top-level step to begin at; by default the one that failed.")
 @click.option(
     "--idempotency-key", metavar="KEY", help="An idempotency key: retrying with the same key returns the same run."
 )

@@ -7,7 +7,8 @@ queued and running, each with count and oldest_s; waiting_runs, those that wait 
 runs use, each with reference, fingerprint, build, runs, is_pinned, is_live (a live worker is of that build or has loaded that plan), reason
 (of one of them) and change (what lets pinned runs that no live worker can take continue, else null); owed_hooks, the calls of hooks that
 are still to be made, likewise; limits, the concurrency limits of steps with attempts that run or wait, each with name, at_once, in_use and
-waiting; breakers, the circuit breakers that are not closed, each with model, state and since_s; budgets, those that running attempts have
+waiting; gates, the limits and windows at which runs wait for their admission, each with name, most (null: any number, runs only wait),
+taken and waiting; breakers, the circuit breakers that are not closed, each with model, state and since_s; budgets, those that running attempts have
 reserved from, 20 at most, as `lens show` shows them; refused, the messages that workers refused since Redis was last emptied, with count,
 reasons (a number for each), kept, key (the Redis list they are kept in) and last_at. Parts that could not be read are null.
 """
@@ -79,6 +80,7 @@ def _shape(
         "owed_hooks": None,
         "parked": None,
         "limits": None,
+        "gates": None,
         "breakers": None,
         "budgets": None,
     }
@@ -105,6 +107,7 @@ def _ask(client: FlujoClient) -> dict[str, Any]:
             _parked_shape(each) for each in client.ask(plan_requests.parked_plans(client.settings.runs.on_change))
         ],
         "limits": [asdict(each) for each in client.ask(guards.limits_in_use())],
+        "gates": [asdict(each) for each in client.ask(guards.gates_in_use())],
         "breakers": [asdict(each) for each in client.ask(guards.open_breakers())],
         "budgets": [budget_shape(each) for each in client.ask(requests.budgets_in_use())],
     }

@@ -219,15 +219,24 @@ def services_table(state: Mapping[str, Any]) -> Table:
         table.add_row(name, f"{waiting['count']:,}", f"oldest {age(waiting['oldest_s'])}" if waiting["count"] else "")
     for plan in state["parked"]:
         table.add_row("parked", f"{plan['runs']:,}", Text(_parked_line(plan), overflow="fold"))
-    for limit in state["limits"]:
-        line = f"{printable(limit['name'])}: {limit['in_use']} of {limit['at_once']} in use, {counted(limit['waiting'], 'attempt')} waiting"
-        table.add_row("limit", "", Text(line, overflow="fold"))
-    for breaker in state["breakers"]:
-        line = f"{printable(breaker['model'])}: {breaker['state'].replace('_', ' ')} for {age(breaker['since_s'])}"
-        table.add_row("breaker", "", Text(line, overflow="fold"))
-    for budget in state["budgets"]:
-        table.add_row("budget", "", Text(f"{printable(budget['scope'])}: {budget_line(budget)}", overflow="fold"))
+    for kind, line in _guard_lines(state):
+        table.add_row(kind, "", Text(line, overflow="fold"))
     return table
+
+
+def _guard_lines(state: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what holds attempts and runs back: its kind, and how it is used."""
+    for limit in state["limits"]:
+        used = f"{limit['in_use']} of {limit['at_once']} in use, {counted(limit['waiting'], 'attempt')} waiting"
+        yield "limit", f"{printable(limit['name'])}: {used}"
+    for gate in state["gates"]:
+        places = "" if gate["most"] is None else f"{gate['taken']} of {gate['most']} places taken, "
+        yield "run limit", f"{printable(gate['name'])}: {places}{counted(gate['waiting'], 'run')} waiting"
+    for breaker in state["breakers"]:
+        turned = f"{breaker['state'].replace('_', ' ')} for {age(breaker['since_s'])}"
+        yield "breaker", f"{printable(breaker['model'])}: {turned}"
+    for budget in state["budgets"]:
+        yield "budget", f"{printable(budget['scope'])}: {budget_line(budget)}"
 
 
 def _parked_line(plan: Mapping[str, Any]) -> str:

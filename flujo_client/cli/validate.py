@@ -40,9 +40,7 @@ from flujo_client.errors import SettingsError
 @click.option(
     "--rules", metavar="FILE", help="A TOML file with such severities, or a profile's name; overrides --profile."
 )
-@click.option(
-    "--fix", is_flag=True, help="Fix in the files what can be fixed safely; shows the changes and asks first."
-)
+@click.option("--fix", is_flag=True, help="Apply the safe fixes to the files; shows the changes and asks first.")
 @click.option("--fix-dry-run", is_flag=True, help="Show what --fix would write, and write nothing.")
 @click.option("--yes", is_flag=True, help="Let --fix write without asking.")
 @click.option("--list-rules", is_flag=True, help="List the rules, and validate nothing.")

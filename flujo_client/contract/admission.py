@@ -118,13 +118,13 @@ def waits_for(gate: str, most: int | None, taken: int) -> str:
 def check_key(name: str, given: Any) -> None:
     """Raise ConfigurationError unless the value is a non-empty text."""
     if not isinstance(given, str) or not given:
-        raise ConfigurationError(f"`{name}` must be a text that is not empty, got {str(given)[:40]!r}")
+        raise ConfigurationError(f"`{name}` must be a non-empty text, got {str(given)[:40]!r}")
 
 
 def check_count(name: str, given: Any) -> None:
     """Raise ConfigurationError unless the value is a whole number of at least 1."""
     if isinstance(given, bool) or not isinstance(given, int) or not 1 <= given < 2**31:
-        raise ConfigurationError(f"`{name}` must be a whole number from 1 on, got {str(given)[:40]!r}")
+        raise ConfigurationError(f"`{name}` must be a whole number of at least 1, got {str(given)[:40]!r}")
 
 
 def check_seconds(name: str, given: Any) -> None:

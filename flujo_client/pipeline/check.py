@@ -202,7 +202,7 @@ def _body_finding(body: Any, inside: _CheckLocation) -> str | None:
         return f"is inside more than {MAX_CONTAINERS} containers"
     known, declared = inside.place.model, body.context_model if isinstance(body, Pipeline) else None
     if known is not None and declared is not None and not issubclass(known, declared):
-        return f"asks for the context {declared.__name__}, but here it is {known.__name__}; nest it with inherit_context=False"
+        return f"expects the context {declared.__name__}, but here it is {known.__name__}; nest it with inherit_context=False"
     return None
 
 

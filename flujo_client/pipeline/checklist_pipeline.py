@@ -119,7 +119,7 @@ def judged(output: Any, *, context: DefaultContext) -> Checklist:
 def as_text(output: Any) -> str:
     """Read a text; raises AgentError."""
     if not isinstance(output, str) or not output.strip():
-        raise AgentError(f"expected a text that is not empty, got a {type(output).__name__}")
+        raise AgentError(f"expected a non-empty text, got a {type(output).__name__}")
     return output
 
 

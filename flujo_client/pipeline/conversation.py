@@ -102,7 +102,7 @@ def conversation_findings(loop: LoopStep, place: ContextInfo) -> Iterator[str]:
         given = [name for name in OPTIONS[1:] if getattr(loop, name) != getattr(type(loop), name)]
         yield from (f"{name} has an effect only with conversation=True" for name in given)
         return
-    yield from place.lacks("conversation keeps turns, and", "conversation_history")
+    yield from place.lacks("conversation stores turns, and", "conversation_history")
     if place.is_cached:
         yield "conversation is inside a cached step, whose results depend on its input alone and not on the conversation"
     management: Any = loop.history_management

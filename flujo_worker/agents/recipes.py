@@ -25,7 +25,7 @@ false of a solution by reading it. Name what the task demands and what anybody w
 `feedback` empty."""
 _SOLUTION: Final = """\
 You are given a task and the checklist that your solution will be held against. Answer with the solution alone. If an earlier solution is there,
-write a better one: keep what was right in it, and put right what stands under `failed`, heeding the `reflection` if there is one."""
+write a better one: keep what was right in it, correct what is listed under `failed`, and follow the `reflection` if there is one."""
 _VALIDATOR: Final = """\
 You are given a task, a solution and a checklist. Judge the solution by each item, in the order they have, and answer with all of them: `passed` is
 true only if the solution itself shows it. Where it is false, say in `feedback` what is wrong and where."""

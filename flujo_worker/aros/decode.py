@@ -50,9 +50,11 @@ def decode(text: str) -> Any:
     """
     if _quick is not None and len(text) < _SHORT:
         return _quick(text)
+    return exact(text) if orjson is None else _by_orjson(text)
+
+
+def _by_orjson(text: str) -> Any:
     data = text.encode()
-    if orjson is None:
-        return exact(text)
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError as wrong:

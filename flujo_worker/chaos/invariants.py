@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 PROMISES: Final = {
     "runs_ended": "Every run that was acknowledged is recorded, and has ended.",
-    "ends_expected": "Each run ended as it does without faults, unless it was cancelled. Innocent runs beside killers succeed.",
+    "ends_expected": "Each run ended as it does without faults, unless it was cancelled. Runs next to killers succeed.",
     "merged_once": "No result is merged twice: each merge has one event, and a run merges as often as it does without faults.",
     "merges_have_effects": "Every merged attempt has the effect of the claim under which it was merged.",
     "effects_explained": "A claim acts at most once. An effect without a merge belongs to a claim that was lost, failed or cancelled.",

@@ -22,7 +22,7 @@ WARNING = (
 
 
 @click.command("chaos")
-@click.option("--seed", type=int, help="Which faults happen in which order; drawn and printed unless you give one.")
+@click.option("--seed", type=int, help="Fixes the order of faults; drawn and printed by default.")
 @click.option(
     "--duration", type=click.IntRange(1, MOST_SECONDS), default=60, show_default=True, help="Seconds of faults."
 )

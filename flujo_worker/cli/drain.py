@@ -47,5 +47,5 @@ def _drain(workers: StopRequests, names: Sequence[str], seconds: float) -> int:
             say(f"not within {seconds:g} s: {', '.join(left)}")
             return RUNTIME
         time.sleep(LOOK_EVERY_S)
-    say("stopped; what they ran has ended or was handed back")
+    say("stopped; their attempts have ended or were handed back")
     return OK

@@ -30,7 +30,7 @@ def need_terminal() -> None:
     """
     if not sys.stdin.isatty():
         raise ConfigurationError(
-            "--ask needs a terminal to ask at",
+            "--ask needs a terminal",
             suggestion="leave it out to use the demo's default answer",
             code="NO_TERMINAL",
         )

@@ -19,10 +19,11 @@ from flujo_client.contract.records import LIVE_RUN
 from flujo_client.errors import FlujoError
 from flujo_client.transport.chords import NO_LANE
 from flujo_worker import failpoints
+from flujo_worker.coordinator.known_scopes import KnownScopes
 from flujo_worker.coordinator.offload import offload_large_values
 from flujo_worker.coordinator.recorded_answers import RecordedAnswers
 from flujo_worker.domain.decide import decide
-from flujo_worker.domain.values import AttemptReport, CallUserCode, UserCodeFailed, UserCodePaused
+from flujo_worker.domain.values import AttemptReport, CallUserCode, ReadScope, UserCodeFailed, UserCodePaused
 from flujo_worker.errors import Unreadable
 from flujo_worker.observe.log import collecting_events
 from flujo_worker.runtime.effects import BlockingEffects
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
         Decision,
         FanOut,
         NextAttempt,
-        ReadScope,
     )
     from flujo_worker.ports import Admitted, Committed, Replies, Store, Verdict
     from flujo_worker.runtime.effects import Effects
@@ -117,6 +117,7 @@ class Coordinator:
         self._inline, self._control_queue, self._on_hooks_due = inline, control_queue, on_hooks_due
         self._on_merged, self._on_gated_end = on_merged, on_gated_end
         self._plans: dict[str, Plan] = {}
+        self._known = KnownScopes()
 
     def conclude(self, notice: AttemptReport) -> ConcludeResult:
         """Run `merge`, and wait for it."""
@@ -141,6 +142,7 @@ class Coordinator:
         committed = await effects.commit(decision)
         if committed.verdict not in ("merged", "repeated"):
             return await self._late(notice, committed.verdict)
+        self._known.note(decision, committed)
         self._announce(decision, committed)
         if committed.breach is not None:
             await effects.call(self.handle_proactive_cancellation, ticket, committed.breach)
@@ -298,7 +300,9 @@ class Coordinator:
         try:
             while True:
                 request = deciding.throw(answer) if isinstance(answer, _RAISED) else deciding.send(answer)
-                answer = await self.effects.call(self._answer, notice.envelope, request, recorded)
+                answer = self._known.find(notice, request) if isinstance(request, ReadScope) else None
+                if answer is None:
+                    answer = await self.effects.call(self._answer, notice.envelope, request, recorded)
         except StopIteration as end:
             decision: Decision = end.value
             return recorded.put_into(decision)

@@ -64,6 +64,10 @@ def _replaced(decision: Decision, offloaded: Callable[[Packed], Packed]) -> Deci
         begun=tuple(replace(each, context=offloaded_or_none(each.context)) for each in decision.begun),
         child_run=child and replace(child, first=offloaded_attempt(child.first)),
         end=end and replace(end, output=offloaded_or_none(end.output)),
+        above=tuple(
+            replace(each, output=offloaded(each.output), context=offloaded_or_none(each.context))
+            for each in decision.above
+        ),
     )
 
 

@@ -196,7 +196,7 @@ audit_one = Pipeline(
             "what follows",
             what_follows,
             {"duties": Step("work out duties", duties), "attention": Step("call for attention", attention)},
-            default_branch_pipeline=Step("nothing to heed", nothing),
+            default_branch_pipeline=Step("no obligations", nothing),
             branch_output_mapper=finding,
         ),
     ]

@@ -35,8 +35,8 @@ MAX_FILES = 8
 NOTHING = "NOASSERTION"
 _SHORT_CHARS = 120
 _QUOTE_CHARS = 200
-_ON_CHANGES = "whoever distributes it must offer the source of its files, changed ones too"
-_ON_DERIVED = "what is derived from it must stay under its licence when it is distributed"
+_ON_CHANGES = "those who distribute it must offer the source of its files, including changed ones"
+_ON_DERIVED = "derived works must stay under its licence when they are distributed"
 _BY_FAMILY = {
     "AGPL": "the source of the whole work must be offered, also to those who use it over a network",
     "GPL": "the source of the whole work must be offered with it, under the same licence",

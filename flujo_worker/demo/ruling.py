@@ -42,7 +42,7 @@ def read_ruling(text: str) -> Ruling:
     word, _, why = text.strip().partition(" ")
     approved = _ANSWERS.get(word.strip(",.:;").lower())
     if approved is None:
-        raise ValueError(f"{word[:40]!r} is neither yes nor no")
+        raise ValueError(f"answer yes or no, got {word[:40]!r}")
     return Ruling(approved=approved, note=why.strip())
 
 

@@ -268,7 +268,13 @@ class DecisionBuilder:
             end=self.end,
             events=tuple(self.events),
             cache_entries=tuple(self.cache_entries),
+            above=tuple(map(_left, self._above())) if len(self.works) == 1 else (),
         )
+
+    def _above(self) -> list[ScopeState]:
+        """Return the scopes that stay open, without the attempt's own: of that one not all is known."""
+        own = self.notice.envelope.address
+        return [scope for scope in self.scopes.values() if scope.status == "open" and scope.address != own]
 
     def _moved(self) -> list[ScopeState]:
         """Return the attempt's own scope, then the others, deepest first: the order in which everything locks."""
@@ -298,6 +304,27 @@ def _read(row: ScopeRow) -> ScopeState:
         metadata=metadata,
         seen=(row.output, row.context),
         code=code,
+    )
+
+
+def _left(scope: ScopeState) -> ScopeRow:
+    """Return the row that the merge leaves of a scope."""
+    return ScopeRow(
+        address=scope.address,
+        parent=scope.parent,
+        kind=scope.kind,
+        step=scope.step,
+        name=scope.name,
+        place=scope.place,
+        status=scope.status,
+        cursor=scope.cursor,
+        version=scope.next_version,
+        output=scope.output,
+        context=scope.context,
+        patch=scope.patch,
+        lanes=scope.lanes,
+        fault=scope.fault,
+        metadata=_metadata(scope),
     )
 
 

@@ -258,6 +258,7 @@ class Decision:
         begun: the top-level steps that it comes to, in their order; one that closes again at once is among them.
         answers: what user code and rows answered on the way, for a replay without them.
         cache_entries: results for the cache, which gets them after the commit.
+        above: where one attempt follows: the scopes that this decision has read or opened, as it leaves them open.
     """
 
     notice: AttemptReport
@@ -274,6 +275,7 @@ class Decision:
     events: tuple[Event, ...] = ()
     answers: tuple[dict[str, Any], ...] = ()
     cache_entries: tuple[CacheEntry, ...] = ()
+    above: tuple[ScopeRow, ...] = ()
 
     @property
     def move(self) -> UpdateScope:

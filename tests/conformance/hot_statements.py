@@ -45,7 +45,7 @@ HOT: Final = frozenset(
         "renew release_unowned neighbours",  # leases
         "begin_sweep runs_to_stop orphaned_children poisoned aborted missed_joins stranded parked expire_questions offer_permits queues due",
         "begin_pruning hold_aged_runs prune_runs prune_budgets prune_summaries begin_marking marked_to mark_blobs sweep_blobs",  # retention
-        "record record_many run runs statuses attempts backlog approvals budgets_in_use limits_in_use open_breakers stats machine",  # clients
+        "record record_many run runs statuses attempts backlog approvals budgets_in_use limits_in_use gates_in_use open_breakers stats machine",  # clients
     )
     for name in names.split()
 )
@@ -289,6 +289,7 @@ def _read(world: World) -> None:
         requests.approvals(),
         requests.budgets_in_use(),
         guards.limits_in_use(),
+        guards.gates_in_use(),
         guards.open_breakers(),
         requests.mark_sent({new.first.key: 0.0}),
         stats(hours=1.0, pipeline=None, timeout_s=30),

@@ -272,6 +272,31 @@ def test_enqueue_prints_the_id_of_the_run(flujo, read):
     assert shown["deadline_at"] is not None
 
 
+def test_a_run_is_one_of_its_key_the_last_of_its_input_or_one_of_its_period(flujo, read):
+    """SYS-29: `--singleton-key`, `--debounce` and `--throttle`."""
+
+    def enqueued(*options):
+        return read("enqueue", "cli_pipelines:hang", "-i", "x", *options)
+
+    one, same = (enqueued("--singleton-key", "nightly") for _ in range(2))
+    assert (same["id"], one["is_new"], same["is_new"]) == (one["id"], True, False)
+    behind = enqueued("--singleton-key", "nightly", "--singleton", "queue")
+    earlier, later = (enqueued("--debounce", "600", "--debounce-key", "d") for _ in range(2))
+    first, second = (enqueued("--throttle", "1/600") for _ in range(2))
+    waits = {each["id"]: read("lens", "show", each["id"])["waits_for"] for each in (behind, later, first, second)}
+    assert "singleton 'nightly'" in waits[behind["id"]]
+    assert "debounce 'd'" in waits[later["id"]]
+    assert waits[first["id"]] is None
+    assert "throttle ''" in waits[second["id"]]
+    assert "replaced by run" in read("lens", "show", earlier["id"])["reason"]
+    assert {each["name"].split()[0] for each in read("status")["gates"]} == {"singleton", "debounce", "throttle"}
+    for each in (one, behind, later, first, second):
+        flujo("runs", "cancel", each["id"])
+    wait_until(lambda: read("status")["gates"] == [], what="a cancelled run waits")
+    refused = flujo("enqueue", "cli_pipelines:hang", "-i", "x", "--throttle", "often", code=2)
+    assert "'often' must be a number of runs and seconds, such as 100/60" in refused.stderr
+
+
 def test_limits_go_with_the_run(flujo, read):
     """Both flags of `enqueue` and `run`; what is spent of a budget is shown with the run, and while it is in use."""
     limits = ("--max-cost-usd", "0.5", "--max-tokens", "1000")
@@ -340,7 +365,7 @@ def test_status(flujo, read):
     """Services, schema, workers, backlog and owed calls of hooks, without the password (SYS-29)."""
     state = read("status")
     assert state["owed_hooks"] == {"count": 0, "oldest_s": None}
-    assert (state["limits"], state["breakers"]) == ([], [])
+    assert (state["limits"], state["gates"], state["breakers"]) == ([], [], [])
     assert (state["ok"], state["schema"], len(state["workers"])) == (True, SCHEMA, 1)
     assert list(state["backlog"]) == ["ready", "queued", "running"]
     assert [line.split()[:2] for line in flujo("status").stdout.splitlines()[:1]] == [["postgres", "ok"]]

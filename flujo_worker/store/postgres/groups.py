@@ -68,7 +68,7 @@ class GroupedLedger:
     Args:
         url: a libpq connection string. It holds two connections, one for claims and one for merges, and two more once there are limits:
             attempts without limits never wait for a budget.
-        prepare: whether statements may be prepared, on connections that have a session of their own.
+        prepare: whether statements may be prepared, on connections with their own session.
         is_alone: returns whether the caller is the only one with requests: then it waits for no other.
     """
 
@@ -146,7 +146,7 @@ def _read_merges(decisions: Sequence[Decision], answers: Sequence[Sequence[Row]]
 
 @dataclass(eq=False, slots=True)
 class _Asked(Generic[Q, A]):
-    """A request that waits for its answer, and the pipeline that it belongs to."""
+    """A request that waits for its answer, and its pipeline."""
 
     key: str
     reference: str | None

@@ -626,6 +626,10 @@ def test_services():
         ],
         "owed_hooks": {"count": 3, "oldest_s": 7200.0},
         "limits": [{"name": "crm", "at_once": 5, "in_use": 5, "waiting": 1}],
+        "gates": [
+            {"name": "limit 'erp'", "most": 2, "taken": 2, "waiting": 7},
+            {"name": "debounce 'x'", "most": None, "taken": 0, "waiting": 1},
+        ],
         "breakers": [{"model": "openai:gpt-5", "state": "half_open", "since_s": 99.0}],
         "budgets": [BUDGET],
         "refused": {"count": 1300, "reasons": {"foreign": 100, "malformed": 1200}, "kept": 1000, "key": "x:letters"},
@@ -649,6 +653,8 @@ def test_services():
                            → flujo worker --build 7
     parked         1       m:p 4d5e, build 8: pinned, a worker with that code is up
     limit                  crm: 5 of 5 in use, 1 attempt waiting
+    run limit              limit 'erp': 2 of 2 places taken, 7 runs waiting
+    run limit              debounce 'x': 1 run waiting
     breaker                openai:gpt-5: half open for 1 min
     budget                 run:run_1: $0.2 of $0.5 spent, $0.1 reserved; 1,200 of
                            1,000 tokens spent, 200 too much
