@@ -18,12 +18,12 @@ logger = logging.getLogger(__name__)
 TURN_S: Final = 5.0
 """Seconds between two turns of the whole fleet."""
 SMALLEST, LARGEST = 1, 200
-"""How many runs one transaction deletes."""
+"""The maximum of runs that one transaction deletes."""
 QUICK_S, SLOW_S = 0.1, 0.4
 """Transactions that take less than this are made larger, and those that take more smaller: runs differ in size a thousandfold."""
 
 SUMMARIES_PER_RUN: Final = 2
-"""How many summaries a turn deletes for each run that it may delete, so that they become fewer while runs are deleted."""
+"""The number of summaries that a turn deletes for each run that it may delete, so that they become fewer while runs are deleted."""
 
 
 class Pruner:

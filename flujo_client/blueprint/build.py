@@ -122,7 +122,7 @@ class Building:
         return self.every(data) | {"config": StepConfig(**mode)}
 
     def working(self, data: Data, agent: Data) -> dict[str, Any]:
-        """Return the arguments of whatever asks an agent; `agent` is its entry in the document, if it has one."""
+        """Return the arguments of a step with an agent; `agent` is its entry in the document, if it has one."""
         defaults = {name: agent[key] for key, name in OF_AGENTS.items() if key in agent}
         config = {TIMEOUT.get(key, key): value for key, value in data.get("config", {}).items()}
         before = [self.load(each, "processor") for each in data.get("prompt_processors", ())]
@@ -187,7 +187,7 @@ class Building:
 
 
 OF_AGENTS: Final = MappingProxyType({"timeout": "timeout_s", "max_retries": "max_retries"})
-"""What an agent says for its steps, by the names of their config."""
+"""An agent's options for its steps, by the names of their config."""
 
 
 def _declared(name: str, entry: Data) -> DeclaredAgent:

@@ -127,7 +127,7 @@ class Writing:
         return f"agents.{_free(self.agents, agent.name, agent)}"
 
     def agent_of(self, name: str, given: Any) -> Any:
-        """Write an agent where there are no keys of a step: by its name, or by its entry with what that says for its steps."""
+        """Write an agent where there are no keys of a step: by its name, or by its entry with its options for steps."""
         step = given if isinstance(given, Step) else Step(name, given)
         rest = self._every(step, self.working(step) | self.options(step, "updates_context", "sink_to"))
         config = rest.pop("config", {})
@@ -138,7 +138,7 @@ class Writing:
             self.cannot(f"'{name}' is more than an agent, and only an agent can be named here")
         elif declared and not is_declared:
             self.cannot(
-                f"'{name}' has a timeout, retries or processing of its own, which only an entry for its agent can state"
+                f"'{name}' has its own timeout, retries or processing, which only an entry in `agents` can state"
             )
         elif declared:
             return _agent(name, step.agent) | declared
@@ -161,7 +161,7 @@ class Writing:
             return self.step(body)
         for name in ("context_model", "resources", "hooks", "static_invariants", "run_limits"):
             if getattr(body, name) not in (None, (), []):
-                self.cannot(f"a pipeline in it has {name} of its own; nest it with as_step, which becomes an import")
+                self.cannot(f"a pipeline in it has its own {name}; nest it with as_step, which becomes an import")
         return self.steps(body)
 
     def steps(self, pipeline: Pipeline) -> list[Data]:
@@ -209,7 +209,7 @@ class Writing:
         return data
 
     def working(self, step: Step) -> Data:
-        """Write the keys of whatever asks an agent."""
+        """Write the keys of a step with an agent."""
         before, after = list(step.processors.prompt_processors), list(step.processors.output_processors)
         schema = before.pop(0).schema if before and isinstance(before[0], Fits) else None
         found = {

@@ -1,6 +1,6 @@
-"""Shapes of values that stand for something else: references, expressions and templates, schemas, models, AROS blocks.
+"""Shapes of values with a language of their own: references, expressions and templates, schemas, models, AROS blocks.
 
-Their own parsers find what is wrong with one; here it is reported with its place. Must not build anything.
+Their parsers find the faults, which are reported here with their place. It must not build anything.
 """
 
 from __future__ import annotations

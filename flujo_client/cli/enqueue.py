@@ -45,7 +45,7 @@ _OF_ONE_RUN = (*_ASKED, "singleton", "debounce_key")
 @click.option(
     "--idempotency-key", metavar="KEY", help="An idempotency key: enqueueing with the same key returns the same run."
 )
-@click.option("--queue", help="The Celery queue of steps without a queue of their own.")
+@click.option("--queue", help="The Celery queue of steps that name none.")
 @click.option("--priority", type=click.IntRange(0, 9), help="The priority, from 0 (first) to 9.")
 @click.option("--tenant", default="", help="The tenant that the run belongs to.")
 @click.option(

@@ -39,7 +39,7 @@ from flujo_client.pipeline.reference import bare, load
 
 LOOK_EVERY_S = 0.5
 START_S = 30.0
-"""How long a worker of our own may take to start before a message is shown."""
+"""Seconds until a message is shown that our own worker is still starting."""
 
 
 @click.command("run")
@@ -134,7 +134,7 @@ def _tell(result: PipelineResult, *, with_context: bool) -> None:
 def _model(reference: str) -> type[BaseModel]:
     model = load(reference, allowed=ConfigManager().settings().allowed_imports, what="context model")
     if not (isinstance(model, type) and issubclass(model, BaseModel)):
-        raise click.BadParameter(f"'{reference}' is no pydantic model", param_hint="--context-model")
+        raise click.BadParameter(f"'{reference}' is not a pydantic model", param_hint="--context-model")
     return model
 
 
@@ -166,8 +166,8 @@ def progress_of(attempts: Sequence[AttemptRecord]) -> str:
 def _wait(run: RunHandle, timeout: float | None, client: FlujoClient, patience_s: float) -> PipelineResult:
     """Wait for the run's end and show its progress: as one moving line on a terminal, else whenever it changes.
 
-    Each question to a person is shown once, with the commands that answer it; what holds the run, after some seconds. What
-    steps print and log is shown with their names.
+    Each question to a person is shown once, with the commands that answer it; the reason why the run waits, after some seconds. Output and
+    logs of steps are shown with their names.
     """
     began, last_line, seen, held = time.monotonic(), "", set[str](), _Holds(client, patience_s)
     output = OutputReader(run)

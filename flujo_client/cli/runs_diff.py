@@ -18,7 +18,7 @@ from flujo_client.gateway import plan_requests, requests
 
 @click.command("diff")
 @run_argument
-@click.option("--to", "fingerprint", metavar="FINGERPRINT", help="The plan to compare with, by the beginning of its fingerprint; the newest one when not given.")  # fmt: skip
+@click.option("--to", "fingerprint", metavar="FINGERPRINT", help="The plan to compare with, by the beginning of its fingerprint; by default the newest.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print {id, from, to, differences, obstacles}.")
 def diff_run(*, run: str, fingerprint: str | None, as_json: bool) -> None:
     """Show what differs between a run's code and the newest: its plan, prompts, tools, model settings and context fields.

@@ -1,4 +1,4 @@
-"""What steps print and log, and what they do that holds up others, as lines that name the step."""
+"""Show the output and logs of steps, and warnings about steps that block others, as lines that name the step."""
 
 from __future__ import annotations
 

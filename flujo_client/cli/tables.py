@@ -63,7 +63,7 @@ def runs_table(runs: Sequence[RunRecord], now: datetime, *, parents: bool = Fals
 
 
 def deleted_runs_table(runs: Sequence[RunSummary], now: datetime, *, is_narrow: bool = False) -> Table:
-    """Draw what stays of deleted runs, one in a line, as `runs_table` does."""
+    """Draw the summaries of deleted runs, one per line, as `runs_table` does."""
     table = _table("run", "pipeline", "status", "ended", "took", "tokens", "cost", wraps="pipeline")
     for run in runs:
         took = duration((run.ended_at - run.created_at).total_seconds())
@@ -100,7 +100,7 @@ def steps_table(trace: TraceNode) -> Table:
 
 
 def spans_table(spans: Sequence[Mapping[str, Any]]) -> Table:
-    """Draw the places of a trace, one in a line; what no place has takes no room."""
+    """Draw the places of a trace, one per line; empty columns are left out."""
     rows = [_span_row(each) for each in spans]
     columns = [name for name in _SPAN_COLUMNS if any(row[name] for row in rows)]
     table = _table(*columns, wraps="place")
@@ -278,7 +278,7 @@ def _grid(facts: Iterable[tuple[str, str]]) -> Table:
 
 
 def _table(*columns: str, wraps: str) -> Table:
-    """Make a table without lines; where room is short, one column wraps and the rest stays whole."""
+    """Make a table without lines; if space is short, one column wraps and the others do not."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for name in columns:
         side: JustifyMethod = "right" if name in _NUMBERS else "left"

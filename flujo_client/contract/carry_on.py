@@ -1,7 +1,7 @@
-"""Whether a run may continue under another plan of its pipeline. Pure. In: two plans and the run's state. Out: what forbids it.
+"""Decide whether a run may continue under another plan of its pipeline. Pure. In: two plans and the run's state. Out: the obstacles.
 
-Nothing of a run is replayed: what was merged stays as it is, and what is still to run may change freely. Forbidden is only what changes
-which steps were merged and where their results are, or what does not fit what is open (ADR 37).
+Nothing of a run is replayed: merged results stay, and steps that have not run may change freely. Only changes are forbidden that affect
+which steps were merged and where their results are, or that do not fit what is open (ADR 37).
 """
 
 from __future__ import annotations

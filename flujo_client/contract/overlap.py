@@ -1,8 +1,8 @@
-"""Checks values by schemas whose alternatives overlap through several levels, in time in proportion to schema and value.
+"""Check values by schemas whose alternatives overlap on several levels, in time proportional to schema and value.
 
-jsonschema-rs checks each alternative of a union anew: where two of them check the same parts below, the checks double with every
-level (ADR 26). Here each part of the schema is checked once for each part of the value; what looks no deeper than one part is left to
-jsonschema-rs. Pure. In: a `Check` and a value; out: whether a part of the schema holds for it.
+jsonschema-rs checks each alternative of a union anew: if two of them check the same parts below, the checks double with every level (ADR
+26). Here each part of the schema is checked once for each part of the value; checks of a single part are left to jsonschema-rs. Pure. In: a
+`Check` and a value; out: whether a part of the schema holds for it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _WHOLE: Final = frozenset(
 """Keywords that are checked with everything below them."""
 
 Known = dict[tuple[int, int], tuple[Any, bool]]
-"""What is known, by part of the schema and part of the value; the value is referenced so that its `id` is not reused."""
+"""The known results, by part of the schema and part of the value; the value is referenced so that its `id` is not reused."""
 
 
 class Overlap:

@@ -19,13 +19,16 @@ from flujo_client.serial import digest
 PLAN_VERSION = 1
 
 OnChange = Literal["carry_on", "pin", "park"]
-"""What happens to a run whose code has changed: it continues under the new code if that is possible, waits for a worker that still has the old
-code, or waits until it is moved or cancelled (ADR 37)."""
+"""The policies for a run whose code has changed.
+
+It continues under the new code if that is possible, waits for a worker that still has the old code, or waits until it is moved or cancelled
+(ADR 37).
+"""
 ON_CHANGE: Final = get_args(OnChange)
 
 
 class Backoff(BaseModel):
-    """How long to wait before trying again: `base_s * factor ** (number - 1)`, at most `cap_s`, give or take `jitter` of it."""
+    """The seconds before a retry: `base_s * factor ** (number - 1)`, at most `cap_s`, plus or minus the share `jitter`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -95,7 +98,7 @@ class Node:
         }
         if self.rules:
             tree["rules"] = self.rules
-        if self.bodies:  # pairs, for jsonb has no order
+        if self.bodies:  # pairs, because jsonb has no order
             tree["bodies"] = [[key, [node.to_tree() for node in nodes]] for key, nodes in self.bodies.items()]
         return tree
 
@@ -120,12 +123,12 @@ class Node:
 
 
 class PlanLocation(NamedTuple):
-    """What an address stands for in the plan.
+    """The place in the plan that an address denotes.
 
     Attributes:
-        container: the container it is, or is a child of; None for the root.
-        nodes: what runs there, in order; None for the scope of a container itself.
-        above: the address of the scope above it; None for the root.
+        container: the container that it is, or is a child of; None for the root.
+        nodes: the nodes that run there, in order; None for the scope of a container itself.
+        above: the address of the parent scope; None for the root.
     """
 
     container: Node | None
@@ -158,7 +161,7 @@ class Plan:
     run_limits: list[dict[str, Any]] | None = None
 
     def locate(self, address: str) -> PlanLocation:
-        """Return what a scope's address stands for; raises KeyError if it is not in this plan."""
+        """Return the place that a scope's address denotes; raises KeyError if it is not in this plan."""
         location, here, container_address = PlanLocation(None, self.nodes, None), "", ""
         for part in address.split("/") if address else ():
             if location.nodes is None and location.container is not None:

@@ -86,7 +86,7 @@ def open_passage(path: Path, account: Account | None) -> None:
 
 
 def open_log(path: Path, *, anew: bool) -> BinaryIO:
-    """Open a file for what a process prints, which only its owner can read, whatever the umask."""
+    """Open a file for a process's output, which only its owner can read under any umask."""
     flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if anew else os.O_APPEND)
     return os.fdopen(os.open(path, flags, 0o600), "wb")
 
@@ -94,13 +94,13 @@ def open_log(path: Path, *, anew: bool) -> BinaryIO:
 def spawn(
     command: Sequence[str | Path], *, log: Path, account: Account | None, stdin_data: bytes = b""
 ) -> subprocess.Popen[bytes]:
-    """Start a server in its own session (Ctrl-C is for its owner, not for it), its output in `log`, begun anew.
+    """Start a server in its own session (Ctrl-C is for its owner, not for it), with its output in a new `log`.
 
     Args:
         command: the program and its arguments, which every user of the machine can read.
-        log: where it goes.
-        account: who runs it; ourselves when None.
-        stdin_data: what it reads on stdin, which no other process can.
+        log: the file of its output.
+        account: its user and group; those of this process when None.
+        stdin_data: its stdin, which no other process can read.
 
     Raises:
         ConfigurationError: the program cannot be run.
@@ -129,7 +129,7 @@ def spawn(
 
 
 def python_module(name: str) -> list[str]:
-    """Build the command that runs `main` of one of our own modules in a process of its own, wherever we were imported from."""
+    """Build the command that runs `main` of one of our modules in a separate process, wherever flujo_client was imported from."""
     program = f"import sys; sys.path.insert(0, {str(_PACKAGES)!r}); from {name} import main; main()"
     return [sys.executable, "-c", program]
 
@@ -171,7 +171,7 @@ class Server:
         return self._process.pid
 
     def how_it_ended(self) -> str | None:
-        """Return how the server ended by itself, and with which last words; None while it runs, and when it was stopped."""
+        """Return how the server ended unexpectedly, with its last output; None while it runs, and if it was stopped."""
         if self._process is None or (code := self._process.poll()) is None:
             return None
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"

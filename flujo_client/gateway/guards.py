@@ -1,4 +1,4 @@
-"""What holds attempts and runs back: concurrency limits, circuit breakers that are open, and gates of runs."""
+"""Queries about what holds attempts and runs back: concurrency limits, open circuit breakers, and gates of runs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The machine's part of the report: what was found, and whether any of it is a reason to look. Pure.
+"""The infrastructure in the report: facts, and reasons for attention.
 
-A healthy machine has no reason: each is there from a threshold on that ordinary work does not reach.
+Pure. Healthy infrastructure has no reasons: each has a threshold that ordinary work does not reach.
 """
 
 from __future__ import annotations

@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 ROOTS: Final = ("input", "tenant")
-"""What the template of a key may read."""
+"""The names that the template of a key may read."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdmissionOptions:
-    """What enqueue was given about a run's admission; the words of `FlujoClient.enqueue`."""
+    """The options of `FlujoClient.enqueue` about a run's admission."""
 
     run_limits: Sequence[RunLimit] = ()
     singleton_key: str | None = None
@@ -50,17 +50,17 @@ class AdmissionOptions:
 def gates_of(
     settings: AdmissionSettings, options: AdmissionOptions, *, plan: Plan, tenant: str, value: Any
 ) -> tuple[Gate, ...]:
-    """Return the gates of a run; none for a run that nothing limits.
+    """Return the gates of a run; none for a run without limits.
 
     Args:
         settings: the project's.
-        options: what the caller asks for.
+        options: those of the caller.
         plan: the pipeline's; its limits apply beside those of the caller.
-        tenant: whom the run belongs to.
+        tenant: the owner of the run.
         value: the run's input, for the templates of keys.
 
     Raises:
-        ConfigurationError: an option is not what it should be, or a template does not fit the input; names it.
+        ConfigurationError: an option is invalid, or a template does not fit the input; names it.
     """
     pipeline, of_plan = plan.name, [RunLimit(**each) for each in plan.run_limits or ()]
     options = replace(options, run_limits=[*of_plan, *options.run_limits])

@@ -38,7 +38,7 @@ _QUEUE = rf"[\w.:-]{{1,{MAX_QUEUE}}}"
 
 
 class PipelineFinding(NamedTuple):
-    """What is wrong with a pipeline, or with the step at a path in its plan."""
+    """One fault of a pipeline, or of the step at a path in its plan."""
 
     text: str
     path: str | None = None
@@ -56,17 +56,17 @@ def findings_of(pipeline: Pipeline, *, allowed: Sequence[str], has_context: bool
 
 
 def check(pipeline: Pipeline, *, allowed: Sequence[str], has_context: bool = True) -> None:
-    """Refuse what cannot run.
+    """Reject a pipeline that cannot run.
 
     Args:
-        pipeline: what is about to be sent.
+        pipeline: the one that will be sent.
         allowed: import prefixes that references may be under.
         has_context: whether this run has a context.
 
     Raises:
         InfiniteFallbackError: a step is its own fallback, directly or through others.
-        MissingAgentError: all that is wrong is that steps have no agent.
-        PipelineError: everything that was found.
+        MissingAgentError: the only fault is that steps have no agent.
+        PipelineError: lists all faults.
     """
     findings = list(_Reading(allowed).all(pipeline, ContextInfo(has_context, pipeline.context_model)))
     if not findings:
@@ -98,7 +98,7 @@ class _Above(NamedTuple):
 
 
 class _CheckLocation(NamedTuple):
-    """Where the reading is: the path above, what is known there, and the bodies it is in."""
+    """The present location of the check: the path above it, the known context, and the bodies it is in."""
 
     above: str
     place: ContextInfo
@@ -202,7 +202,7 @@ def _body_finding(body: Any, inside: _CheckLocation) -> str | None:
         return f"is inside more than {MAX_CONTAINERS} containers"
     known, declared = inside.place.model, body.context_model if isinstance(body, Pipeline) else None
     if known is not None and declared is not None and not issubclass(known, declared):
-        return f"asks for the context {declared.__name__}, but here it is {known.__name__}; nest it with inherit_context=False"
+        return f"expects the context {declared.__name__}, but here it is {known.__name__}; nest it with inherit_context=False"
     return None
 
 

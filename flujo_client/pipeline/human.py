@@ -1,6 +1,6 @@
-"""Human in the loop: a step at which the run waits for a person's answer, for as long as that takes, and holds no worker.
+"""Human in the loop: a step at which the run waits for a person's answer, without occupying a worker.
 
-`input_schema` defines what may be answered; the message is made when the run comes to the step. It must not decide anything
+`input_schema` defines valid answers; the message is made when the step begins. It must not decide anything
 about a run: that is the workers' part.
 """
 

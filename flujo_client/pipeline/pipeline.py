@@ -200,7 +200,7 @@ def _as_list(given: Any) -> str | None:
 
 
 Body: TypeAlias = Pipeline | Step
-"""What a container may run: a step is a pipeline of one."""
+"""The values that a container may run: a step is a pipeline of one."""
 
 
 def steps_of(body: Any) -> Sequence[Step]:
@@ -218,7 +218,7 @@ def _unfolded(step: Step) -> Step:
 
 
 class _Blueprints(Protocol):
-    """What the package of blueprints does for pipelines."""
+    """The functions of the blueprint package for pipelines."""
 
     def load_text(
         self, text: str | bytes, *, name: str | None, folder: Path | None, allowed: Sequence[str]

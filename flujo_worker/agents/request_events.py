@@ -65,7 +65,7 @@ class RequestEvents(AbstractCapability[Any]):
         args: dict[str, Any],
         handler: Callable[[dict[str, Any]], Awaitable[Any]],
     ) -> Any:
-        """Call a tool, then emit the result. Agents as tools emit more events of their own."""
+        """Call a tool, then emit the result. Agents as tools emit further events."""
         if tool_def.metadata is not None and AGENT_TOOL in tool_def.metadata:
             return await handler(args)
         began, told = time.monotonic(), {"function": call.tool_name, "arguments_preview": self._shown_data(args)}

@@ -20,13 +20,13 @@ _WORD: Final = 60
 
 
 class Misfit(StageRefused):
-    """A value that does not match the schema. Where and why is looked for only in the refusal that is reported, not in every try.
+    """A value that does not match the schema. Place and reason are computed only for the rejection that is reported, not for every try.
 
     Args:
         check: the schema.
-        value: what was read, with the conversions that were made.
-        refusals: the conversions that were not: path, rule, and message.
-        done: what was done to read the value.
+        value: the value as read, with the conversions that were made.
+        refusals: the conversions that were not made: path, rule, and message.
+        done: the repairs that were needed to read the value.
     """
 
     def __init__(

@@ -1,7 +1,8 @@
-"""Whether a claimed attempt may begin now: its step's concurrency limit, its model's circuit breaker, then its rate limit.
+"""Decide whether a claimed attempt may begin: its step's concurrency limit, its model's circuit breaker, then its rate limit.
 
-What is not admitted is returned to its row with its number, to be published again; it has made no call. It must not decide when a breaker
-turns or who has a permit. In: a claimed attempt and its pipeline. Out: whether it may begin; after it, reports and permits that are free.
+An attempt that is not admitted is returned to its row with its number, to be published again; it has made no call. It must not decide when
+a breaker opens or who has a permit. In: a claimed attempt and its pipeline. Out: whether it may begin; afterwards, reports and released
+permits.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What an attempt is performed with: which code, and a context that its model can read.
+"""Prepare an attempt's code, and a context that its model can read.
 
-It must not perform anything. In: an attempt's message and its live pipeline. Out: the message with a context that fits, and what the attempt
-records; or a refusal that parks its run.
+It must not perform anything. In: an attempt's message and its live pipeline. Out: the message with a context that fits, and the attempt's
+record; or a rejection that parks its run.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Prepared:
     migrated: Migrated | None = None
 
     def tell(self) -> None:
-        """Emit a migration, and warn that a conversation continues with other code unless the pipeline does not mind."""
+        """Emit a migration, and warn that a conversation continues with other code, unless the pipeline ignores that."""
         if self.migrated is not None:
             self.migrated.tell()
         if self.code is not None and self.code.changed and self.entry.pipeline.on_body_change != "ignore":
@@ -106,7 +106,10 @@ class Preparation:
         return True
 
     def awaited(self, finding: CodeMismatch, key: str) -> AwaitedCode | None:
-        """Return what a run is to wait for. Code stays, so this process refuses an attempt for its context once."""
+        """Return the code that a run has to wait for.
+
+        Code does not change in this process, so it rejects an attempt for its context once.
+        """
         if not isinstance(finding, ContextMisfit):
             return finding.awaited
         self.migrations.forget()

@@ -21,7 +21,7 @@ from flujo_worker.ports import Leases, Member
 logger = logging.getLogger(__name__)
 
 TOLD_S = 0.5
-"""Within this, and the time of a statement, an attempt under limits hears that its run was stopped."""
+"""Seconds, plus the time of a statement, until an attempt under limits notices that its run was stopped."""
 
 
 @dataclass(eq=False)
@@ -54,15 +54,14 @@ class Lease:
     """The lease of this process.
 
     Args:
-        store: who is alive, by the database's clock.
-        member: this process; each incarnation gets an id of its own.
+        store: records live workers, by the database's clock.
+        member: this process; each incarnation gets its own id.
         lease_s: seconds a lease lasts.
-        renew_s: seconds between renewals.
-        on_renewed: called when the lease was taken, and after each renewal.
+        renew_s: seconds between renewals. on_renewed: called when the lease was taken, and after each renewal.
         on_told_to_stop: called once, when an operator has asked this worker to stop.
 
     Attributes:
-        is_asked_to_stop: whether this worker knows that it is to stop.
+        is_asked_to_stop: whether this worker knows that it has to stop.
     """
 
     def __init__(
@@ -240,7 +239,7 @@ class Lease:
         self._cancel({key: fence for key, fence in held.items() if fence is not None and key not in adopted})
 
     def _cancel(self, fences: Mapping[str, int]) -> None:
-        """Stop work under these fences. What was claimed since they were looked up continues: no other worker would do it."""
+        """Stop work under these fences. Attempts that were claimed since the query continue: no other worker would run them."""
         for key, fence in fences.items():
             held = self._held.get(key)
             if held is not None and held.fence == fence:

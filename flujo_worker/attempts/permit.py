@@ -89,7 +89,7 @@ class PermitGate:
         return False
 
     async def release(self) -> None:
-        """Let the next attempts begin. What fails here is left to the sweeper."""
+        """Let the next attempts begin. If that fails, the sweeper does it."""
         if self._name is None:
             return
         try:

@@ -49,13 +49,13 @@ class OutputParser:
     Args:
         settings: the step's processing, resolved.
         step: its name, for the ledger.
-        agent, model: who is asked, as events and the ledger name them.
+        agent, model: their names in events and the ledger.
         threads: where long texts are read.
-        corrections: gets what was repaired, if the project has a ledger.
-        mending: the step's output processors, if it has some: they get what only the schema refuses.
+        corrections: receives repairs, if the project has a ledger.
+        mending: the step's output processors, if any: they get values that only the schema rejects.
 
     Attributes:
-        raw: the text that was read last, for who looks for a plan in it.
+        raw: the text that was read last; the precheck looks for a plan in it.
     """
 
     def __init__(
@@ -91,15 +91,15 @@ class OutputParser:
         return self.settings.parsing.aop != "off" and not self.settings.shadow
 
     async def read(self, raw: Any, schema: Mapping[str, Any] | None, origin: Origin = PLAIN) -> Any:
-        """Return `raw` itself if nothing had to be done, else what it means: JSON text for a text, data for data.
+        """Return `raw` itself if nothing had to be done, else its meaning: JSON text for a text, data for data.
 
         Args:
             raw: a text, or data that the provider's client has decoded.
-            schema: what it has to hold under; None for any JSON.
-            origin: where it comes from; a refusal says so if the answer was cut.
+            schema: the schema that it must satisfy; None for any JSON.
+            origin: its origin; a rejection mentions it if the answer was cut.
 
         Raises:
-            AgentIOValidationError: it cannot be made to hold; names place, expected and found.
+            AgentIOValidationError: it cannot be made valid; names place, expected and found.
         """
         text = raw if isinstance(raw, str) else _written(raw)
         self.raw = text

@@ -1,7 +1,7 @@
-"""One attempt of an agent step, stage by stage: `STAGES` is the way of its data, from top to bottom.
+"""One attempt of an agent step, stage by stage: `STAGES` is the path of its data, from top to bottom.
 
-Every stage has a place that its failures are blamed on, and most may take the attempt's time. A plugin may send the prompt to
-another agent: its answer goes `REDIRECTED`, under what is left of that time. What is raised goes through; `outcome.py` makes a fault of it.
+Every stage has a name for its failures, and most are bounded by the attempt's time. A plugin may redirect the prompt to another agent: its
+answer passes the stages `REDIRECTED`, in the remaining time. Exceptions pass through; `outcome.py` makes a fault of them.
 """
 
 from __future__ import annotations
@@ -236,9 +236,9 @@ class StepAttempt:
         await consult_validators(self.work, self.run, self.output)
 
     async def write_context(self) -> None:
-        """Put the output where the step says; record people's answers, and the conversation.
+        """Write the output to the step's sinks; record people's answers, and the conversation.
 
-        What nothing has looked at is written later, as it is stored.
+        A context that no code has decoded is changed later, in its stored form.
         """
         work, run = self.work, self.run
         field = appended_field(work.agent)
@@ -253,7 +253,7 @@ class StepAttempt:
         run.context = record_turn(work, self.output, written(work.step, self.output, context, *self._appended))
 
     async def check_invariants(self) -> None:
-        """Judge the output and the context as they would be merged; a violation is terminal, whatever `strict_validation` says."""
+        """Judge the output and the context as they would be merged; a violation is terminal, regardless of `strict_validation`."""
         await check_invariants(self.work, self.run, self.output)
 
     # What they need.
@@ -314,7 +314,7 @@ class StepAttempt:
         if identity in self._tried:
             raise InfiniteRedirectError(
                 f"step '{self.work.step.name}': plugin {redirect.plugin} redirects to {agent_name(agent)}, which has already been tried",
-                suggestion="make the plugin refuse when there is no other agent to try",
+                suggestion="make the plugin reject the output when there is no other agent to try",
             )
         return agent
 
@@ -365,9 +365,9 @@ class Stage(NamedTuple):
     """One stage.
 
     Attributes:
-        during: where its failures come from.
-        act: what it does.
-        is_bounded: whether it may take as long as the agent and no longer.
+        during: the name for its failures.
+        act: its function.
+        is_bounded: whether the agent's timeout bounds it.
         applies: whether the step has anything for it; most steps have little around their agent.
     """
 

@@ -38,9 +38,9 @@ def _age(_: click.Context, __: click.Parameter, given: str) -> float:
 @click.option("--dry-run", is_flag=True, help="Show how many would be deleted, and delete nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the numbers as JSON.")
 def command(*, older_than: float, statuses: Sequence[str], pipeline: str | None, dry_run: bool, as_json: bool) -> None:
-    """Delete ended runs, with all that is theirs and all their child runs. Runs that are live stay, and so do their parents.
+    """Delete ended runs, with all their data and all their child runs. Live runs stay, and so do their parents.
 
-    With `retention.keep_summaries`, a summary of each stays. Safe under running workers, and to be interrupted and repeated.
+    With `retention.keep_summaries`, a summary of each stays. It is safe under running workers, and may be interrupted and repeated.
     """
     rules = [KeepRule(status, older_than, pipeline) for status in statuses or STATUSES]
     settings = join_services(ConfigManager().settings())

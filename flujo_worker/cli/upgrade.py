@@ -1,4 +1,4 @@
-"""`flujo runs upgrade`: move many runs to another plan of their pipeline, whatever they wait for."""
+"""`flujo runs upgrade`: move many runs to another plan of their pipeline."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Upgraded(NamedTuple):
 @click.option(
     "--limit", type=click.IntRange(1, MOST), default=MOST, metavar="N", help="The most runs to move, oldest first."
 )
-@click.option("--to", "fingerprint", metavar="FINGERPRINT", help="The plan, by the beginning of its fingerprint; the newest of the pipeline when not given.")  # fmt: skip
+@click.option("--to", "fingerprint", metavar="FINGERPRINT", help="The plan, by the beginning of its fingerprint; by default the newest of the pipeline.")  # fmt: skip
 @click.option(
     "--dry-run",
     is_flag=True,

@@ -1,6 +1,6 @@
 """Failures in the worker's log, once they are committed: a warning for each failed attempt, an error for a failed run.
 
-They are log lines and no events: what they say is in the rows already.
+They are log lines and not events: the rows already have the facts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def log_failures(decision: Decision) -> None:
-    """Log what failed by a decision."""
+    """Log the failures of a decision."""
     envelope, fault = decision.notice.envelope, decision.notice.outcome.fault
     if fault is None and decision.end is None:
         return
@@ -30,6 +30,6 @@ def log_failures(decision: Decision) -> None:
 
 
 def _told(fault: Fault) -> dict[str, Any]:
-    """Return what is logged of a fault; structlog writes `exception` below the line, as it does with tracebacks."""
+    """Return a fault as log fields; structlog writes `exception` below the line, as it does with tracebacks."""
     told = {"error": fault.type_name, "message": fault.message}
     return told | ({"exception": fault.traceback} if fault.traceback else {})

@@ -1,7 +1,7 @@
-"""Human in the loop: a question to a person is a work row that is paused, and nothing else waits (ADR 23).
+"""Human in the loop: a question to a person is a paused work row, and nothing else waits (ADR 23).
 
-A step of any kind may ask too, by raising a pause. A question is asked again when its time is over and it is to be escalated, once, and
-when its answer does not fit. Inside an import that lets no question through, however deep, it fails its step instead.
+A step of any kind may ask too, by raising a pause. A question is asked again if it expires and is to be escalated, once, and if its answer
+does not fit. Anywhere inside an import that does not propagate questions it fails its step instead.
 """
 
 from __future__ import annotations

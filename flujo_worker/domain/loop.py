@@ -73,7 +73,7 @@ def _iterate(draft: DecisionBuilder, container: ScopeState, value: Packed) -> St
 
 
 def _turns(node: Node, before: Packed | None, after: Packed | None) -> StepsWithResult:
-    """Return the context at an iteration's end, with only the turns of its conversation that stay."""
+    """Return the context at an iteration's end, with only the retained turns of its conversation."""
     if not keeps_last_turn(node):
         return after
     return (yield CallUserCode("turns", node.path, (before, after), {"steps": sorted(speakers(node))}))

@@ -10,9 +10,9 @@ from flujo_client.contract.admission import OnFull
 from flujo_client.contract.outcome import Event
 
 PATIENCE_S: Final = 10.0
-"""How long a free place is left to the attempt that was sent to take it."""
+"""Seconds that a free place is reserved for the attempt that was sent to take it."""
 ASK_AGAIN_S: Final = 600.0
-"""After how long a waiting attempt asks by itself. A free place is offered at once, and by each sweep."""
+"""Seconds until a waiting attempt asks again. A free place is offered at once, and by each sweep."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""How long runs are retained. Pure."""
+"""The retention of runs. Pure."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ STATUSES: Final = ("succeeded", "failed", "cancelled", "expired")
 
 
 class KeepRule(NamedTuple):
-    """How long runs with this status are retained.
+    """The retention of runs with a status.
 
     Attributes:
         status: how they ended.
         older_s: seconds since their end after which they are deleted; None retains them forever.
-        pipeline: the name of the pipeline it is for; None: every pipeline without a rule of its own for that status.
+        pipeline: the name of its pipeline; None: every pipeline without its own rule for that status.
     """
 
     status: str

@@ -1,8 +1,8 @@
-"""Digests of function bodies: users' code, apart from comments, whitespace and docstrings.
+"""Digests of function bodies: users' code, without comments, whitespace and docstrings.
 
-A body is read from its source, so that its digest is the same under every Python; with it go the definitions of its own module that it
-uses, one through another. A file that was edited since it was imported does not count: if what it compiles to is not what runs, the digest
-is that of the bytecode.
+A body is read from its source, so that its digest is the same under every Python; it includes the definitions of its module that it uses,
+directly or indirectly. A file that was edited since its import does not count: if it compiles to other code than the running one, the
+digest is that of the bytecode.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _names(module: ast.Module) -> Iterator[tuple[str, ast.AST]]:
 
 
 def _normalised(node: Any) -> str:
-    """Write a tree without places and docstrings. What is empty is left out: new versions of Python add fields."""
+    """Write a tree without places and docstrings. Empty fields are left out: new versions of Python add fields."""
     if isinstance(node, list):
         return f"[{','.join(map(_normalised, node))}]"
     if not isinstance(node, ast.AST):

@@ -3,9 +3,9 @@
     engine = LocalEngine()
     result = engine.run(pipeline, "input", context={"topic": "bees"})
 
-Each attempt is an envelope that is turned into bytes and back before it is performed; the store is in memory and keeps the same
-promises as Postgres. Its clock does not run: waits pass at once, in the order in which they end. What a step raised is the `__cause__`
-of what `raise_for_status` raises.
+Each attempt is an envelope that is turned into bytes and back before it is performed; the store is in memory and has the same guarantees as
+Postgres. Its clock does not run: waits pass at once, in the order in which they end. A step's exception is the `__cause__` of the one that
+`raise_for_status` raises.
 """
 
 from __future__ import annotations
@@ -289,7 +289,7 @@ class LocalEngine:
 
     @contextmanager
     def standing_in(self, stand_in: StandIn) -> Iterator[None]:
-        """Let pipelines that are enqueued inside run what `stand_in(step, its live agent)` gives in place of each step; plans stay."""
+        """Let pipelines that are enqueued inside run `stand_in(step, its live agent)` in place of each step; plans do not change."""
         self._local.stand_in = stand_in
         try:
             yield
@@ -314,7 +314,7 @@ class LocalEngine:
     def drain(self) -> None:
         """Deliver every message, and skip the waits, until nothing is left to do.
 
-        Open questions are no waits: they and their runs' deadlines pass only as far as another wait moves the clock.
+        Open questions are not waits: they and their runs' deadlines expire only as far as another wait moves the clock.
         """
         self._do_what_is_due()
         while (due := self._next(self._waits())) < inf:

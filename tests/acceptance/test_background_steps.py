@@ -151,7 +151,7 @@ def test_one_may_ask_a_person(site):
     assert run.result(timeout=SOON_S).output == []
     task = task_of(site, run)
     wait_until(lambda: task.status() == "paused", what=site.log)
-    with pytest.raises(ResumeError, match="is paused, and continues by itself unless it waits for an answer"):
+    with pytest.raises(ResumeError, match="is paused, and continues unless it waits for an answer"):
         site.client.resume_background_task(task.id)
 
     async def answer():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -13,7 +12,7 @@ import pytest
 from celery import Celery
 from fleet import FOLDER, STEPS, assert_merged_once, wait_until
 from nursery import nursery
-from services import fresh_database, passable_folder
+from services import fresh_database, passable_folder, remove_folder
 
 from flujo_client.errors import ConfigurationError
 from flujo_client.gateway import requests
@@ -116,7 +115,7 @@ def test_pipelines_are_found_in_the_folder_the_app_was_imported_from(site, pool)
     finally:
         process.terminate()
         process.wait(60)
-        shutil.rmtree(folder)
+        remove_folder(folder)
 
 
 def test_a_failed_attempt_is_a_failed_task_and_its_chord_goes_on(site, shop):

@@ -97,7 +97,7 @@ def test_a_person_at_the_terminal_is_asked_and_sees_tables_and_a_trace(folder):
     told = [
         "odd 1.0: NOASSERTION, unknown",
         "May they be used?",
-        "'perhaps' is neither yes nor no",
+        "answer yes or no, got 'perhaps'",
         "permissive (",
         "What to do",
         "audit each#1  item  succeeded",

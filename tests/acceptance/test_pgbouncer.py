@@ -14,7 +14,7 @@ import psycopg
 import pytest
 from container_checks import assert_joined_once
 from fleet import PATIENCE_S, STEADY, Site, assert_merged_once, wait_until
-from services import passable_folder
+from services import passable_folder, remove_folder
 from transaction_pool import TransactionPool
 
 from flujo_client.api.client import AsyncFlujoClient, FlujoClient
@@ -123,7 +123,7 @@ def bounced_site(pooler, services, folder, **settings):
         finally:
             site.dismiss()
             site.bouncer.kill()
-            shutil.rmtree(ours)
+            remove_folder(ours)
 
 
 @pytest.fixture(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
@@ -13,7 +12,7 @@ import pytest
 from builders import decided, enqueued, member, succeeded
 from fleet import wait_until
 from grouped import grouped
-from services import fresh_database, passable_folder, read_only
+from services import fresh_database, passable_folder, read_only, remove_folder
 from worlds import LEASE_S, MAX_LOST, World
 
 from flujo_client.contract.outcome import Event, Usage
@@ -125,7 +124,7 @@ def test_after_a_failover_the_store_writes_to_the_new_primary(services, told):
         assert told()
     finally:
         second.stop()
-        shutil.rmtree(folder)
+        remove_folder(folder)
 
 
 def test_what_postgres_will_never_take_is_not_tried_again(world, told):

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 from fleet import Site, wait_until
 from junk import JUNK, push
-from services import passable_folder
+from services import passable_folder, remove_folder
 
 from flujo_client.cli.main import cli
 from flujo_client.errors import WaitTimedOut
@@ -80,7 +79,7 @@ def code():
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(folder)
         yield folder
-    shutil.rmtree(folder)
+    remove_folder(folder)
 
 
 @pytest.fixture(scope="module")
@@ -189,7 +188,7 @@ def test_run_tells_the_context_or_the_steps_alone(flujo):
     made = flujo("run", "cli_pipelines:shout", "-i", "x", "-c", "cli_pipelines:Topic", "-d", '{"topic": "bees"}')
     assert json.loads(made.stdout)["length"] == 1
     refused = flujo("run", "cli_pipelines:shout", "-i", "x", "-c", "cli_pipelines:upper", code=2)
-    assert "'cli_pipelines:upper' is no pydantic model" in refused.stderr
+    assert "'cli_pipelines:upper' is not a pydantic model" in refused.stderr
 
 
 def test_a_dry_run_checks_and_lists_and_records_nothing(flujo, site, code):
@@ -742,7 +741,7 @@ def test_a_run_that_no_worker_can_load_is_seen_as_parked(site, flujo, read, tmp_
     assert "parked: this worker cannot load its pipeline" in told.stderr
     assert f"this worker was started in {Path.cwd()}: start it in the folder that holds 'cli_elsewhere'" in told.stderr
     assert "the run makes no progress: it is parked" in told.stderr
-    assert "it continues by itself once a worker can load that code" in told.stderr
+    assert "it continues once a worker can load that code" in told.stderr
     [parked] = read("lens", "list", "--status", "parked")
     assert parked["pipeline"] == "shout"
     flujo("runs", "cancel", parked["id"])

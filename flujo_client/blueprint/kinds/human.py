@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from flujo_client.blueprint.document import Writing
 
 ANSWER: Final = "type of answers"
-"""What errors call it."""
+"""Its name in error messages."""
 
 
 def _build(build: Building, data: Data) -> Step:

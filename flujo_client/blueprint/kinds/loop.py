@@ -64,7 +64,7 @@ LOOP: Final = Table(
         ),
         "user_turn_sources": Key(
             ListOf(TEXT),
-            "The sources of the user's turns: `hitl`, which are people's answers, and steps; `hitl` by default.",
+            "The sources of the user's turns: `hitl` (people's answers) and names of steps; `hitl` by default.",
         ),
         "named_steps": Key(ListOf(TEXT), "The steps of `ai_turn_source: named_steps`."),
     },

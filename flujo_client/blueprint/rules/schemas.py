@@ -92,11 +92,11 @@ def _little(schema: Data, path: Path) -> Iterator[RuleFinding]:
         return
     if schema.get("type") == "array" and not {"items", "prefixItems"} & schema.keys():
         yield RuleFinding(
-            "V-S3", path, "the schema does not tell the model what the list holds", "describe it with `items`"
+            "V-S3", path, "the schema does not describe the items of the list", "describe it with `items`"
         )
     if schema.get("type") == "object" and not {"properties", "additionalProperties"} & schema.keys():
         yield RuleFinding(
-            "V-S3", path, "the schema does not tell the model what the object holds", "describe it with `properties`"
+            "V-S3", path, "the schema does not describe the properties of the object", "describe it with `properties`"
         )
     if schema.get("additionalProperties") is not False and "properties" in schema:
         for name in _undescribed(schema):

@@ -50,7 +50,7 @@ class RetentionInMemory(Tables):
                 del self._summaries[summary.id]
 
     def read_deleted_runs(self) -> list[RunSummary]:
-        """Return what stays of deleted runs, those that ended last first."""
+        """Return the summaries of deleted runs, the last to end first."""
         with self._lock:
             return sorted(self._summaries.values(), key=lambda each: (each.ended_at, each.id), reverse=True)
 

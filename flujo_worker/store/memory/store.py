@@ -334,7 +334,7 @@ class MemoryStore(
                 if row is not None and row.status == "ready" and not row.fence:  # one that was claimed had its message
                     self._mark(row, self._clock() - age)
 
-    def begin_sweep(self, worker: str, every_s: float) -> bool:  # noqa: ARG002 - only Postgres keeps who
+    def begin_sweep(self, worker: str, every_s: float) -> bool:  # noqa: ARG002 - only Postgres records who
         with self._lock:
             if self._swept_at >= self._clock() - every_s:
                 return False

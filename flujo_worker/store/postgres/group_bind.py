@@ -1,4 +1,4 @@
-"""What may be claimed or merged in a group, the statements for it with their parameters, and their answers. Pure."""
+"""Select the requests that can be claimed or merged in a group; bind their statements, and read the answers. Pure."""
 
 from __future__ import annotations
 

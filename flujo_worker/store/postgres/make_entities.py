@@ -166,12 +166,12 @@ def spend(usage: Usage) -> NewSpend:
 
 
 def shown(tree: Any) -> str:
-    """Write as JSON what people are shown and no code reads back: whatever it is, within bounds."""
+    """Write any value as JSON within bounds, to show it to people; no code reads it back."""
     return orjson.dumps(safe_serialize(tree)).decode()
 
 
 def as_text(text: str) -> str:
-    """Return text that a text column accepts, whatever is in it."""
+    """Return text that a text column accepts, for any text."""
     return storable_text(text)
 
 

@@ -438,5 +438,5 @@ def test_a_conversation_is_not_kept_in_a_cache(engine):
 
 
 def test_a_conversation_needs_a_context(engine):
-    with pytest.raises(PipelineError, match="conversation keeps turns, and needs a context"):
+    with pytest.raises(PipelineError, match="conversation stores turns, and needs a context"):
         engine.enqueue(Pipeline([chat(step("x"))]))

@@ -80,8 +80,8 @@ def test_windows_are_multiplied_by_weights_and_replaced_by_caps():
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: RunLimit("x", 0), "`most` must be a whole number from 1 on, got '0'"),
-        (lambda: RunLimit("", 1), "`key` must be a text that is not empty"),
+        (lambda: RunLimit("x", 0), "`most` must be a whole number of at least 1, got '0'"),
+        (lambda: RunLimit("", 1), "`key` must be a non-empty text"),
         (
             lambda: RunLimit("x", 1, on_full="wait"),
             "`on_full` must be one of 'queue', 'drop', 'cancel_oldest', got 'wait'",
