@@ -241,7 +241,7 @@ EVERY: Final[Mapping[str, Key]] = {
     "meta": Key(MapOf(ANY), "For your own use; stored with the plan."),
     "usage_limits": Key(Model(UsageLimits, "usage_limits"), "The most that it and the steps inside it may spend."),
     "fallback": Key(
-        LONE_STEP, "A step that runs with the same input when this one has failed for good.", runs="instead"
+        LONE_STEP, "A step that runs with the same input when this one has failed permanently.", runs="instead"
     ),
 }
 """The keys of every step."""
