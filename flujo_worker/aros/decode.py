@@ -50,16 +50,18 @@ def decode(text: str) -> Any:
     """
     if _quick is not None and len(text) < _SHORT:
         return _quick(text)
+    return exact(text) if orjson is None else _guarded(text)
+
+
+def _guarded(text: str) -> Any:
+    """Decode with orjson, which reads an integer past 64 bits as a float; a table and a search for nineteen digits are the cheapest guard."""
     data = text.encode()
-    if orjson is None:
-        return exact(text)
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError as wrong:
         if _LONG.match(text, wrong.pos):  # an integer past what a float holds
             return exact(text)
         raise
-    # orjson reads an integer past 64 bits as a float; a table and a search for nineteen digits are the cheapest guard.
     return exact(text) if _RUN in data.translate(_DIGITS_AS_ZEROS) else value
 
 
