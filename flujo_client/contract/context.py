@@ -1,7 +1,6 @@
 """The context that a pipeline's steps share.
 
-What may be in it: anything `flujo_client.serial` can carry, since every attempt gets it as a snapshot inside its message
-and works on that copy.
+It may contain anything that `flujo_client.serial` can carry: every attempt gets a snapshot inside its message, and works on that copy.
 """
 
 from __future__ import annotations

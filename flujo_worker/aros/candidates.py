@@ -1,7 +1,7 @@
-"""What in a text could be the value, best first.
+"""Find the parts of a text that could be the value, best first.
 
-It must not decide whether a candidate holds. In: a text, one layer of encoding at a time; out: ranked candidates, and whether the
-text ends inside one. A text that is one JSON value as a whole has one candidate: itself.
+It must not decide whether a candidate is valid. In: a text, one layer of encoding at a time; out: ranked candidates, and whether the text
+ends inside one. A text that is one JSON value as a whole has one candidate: itself.
 """
 
 from __future__ import annotations
@@ -173,7 +173,8 @@ class Layer:
     def _fenced(self, level: int) -> Iterator[TextCandidate]:
         """Yield the whole text and the fences that hold a scalar or a tuple: regions are found by their brackets."""
         if self._fences is None:
-            self._fences = list(islice(_FENCE.finditer(self.text), 2 * MOST_FENCES))
+            may_be = "`" in self.text or "~" in self.text
+            self._fences = list(islice(_FENCE.finditer(self.text), 2 * MOST_FENCES)) if may_be else []
         marks = self._fences
         bodies = [(opening.end(), closing.start()) for opening, closing in zip(marks[::2], marks[1::2], strict=False)]
         for start, stop in [(0, len(self.text)), *bodies]:

@@ -1,14 +1,15 @@
-"""Strict JSON to a value: exact, or not at all.
+"""Decode strict JSON: exactly, or not at all.
 
-It must not accept what RFC 8259 does not: no NaN, no infinity (an overflowing number is one), no lone surrogates, no integer that
-loses digits, nothing nested deeper than the checker can bear. In: text; out: the value, or one of `ERRORS`. What is decoded does not
-depend on which decoders are installed.
+It must not accept more than RFC 8259: no NaN, no infinity (an overflowing number is one), no lone surrogates, no integer that loses digits,
+no nesting deeper than the checker supports. In: text; out: the value, or one of `ERRORS`. The result does not depend on which decoders are
+installed.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
@@ -36,6 +37,7 @@ ERRORS: Final[tuple[type[Exception], ...]] = (
 _SHORT: Final = 2 * DEEPEST
 """Text this short cannot be nested too deep."""
 _RUN: Final = b"0" * 19
+_LONG: Final = re.compile(r"-?\d{19}", re.ASCII)
 _DIGITS_AS_ZEROS: Final = bytes(48 if 48 <= code <= 57 else code for code in range(256))  # noqa: PLR2004 - the codes of 0 and 9
 _quick: Final[Callable[[str], Any] | None] = msgspec.json.Decoder().decode if msgspec else None
 
@@ -48,15 +50,23 @@ def decode(text: str) -> Any:
     """
     if _quick is not None and len(text) < _SHORT:
         return _quick(text)
+    return exact(text) if orjson is None else _by_orjson(text)
+
+
+def _by_orjson(text: str) -> Any:
     data = text.encode()
+    try:
+        value = orjson.loads(data)
+    except orjson.JSONDecodeError as wrong:
+        if _LONG.match(text, wrong.pos):  # an integer past what a float holds
+            return exact(text)
+        raise
     # orjson reads an integer past 64 bits as a float; a table and a search for nineteen digits are the cheapest guard.
-    if orjson is None or _RUN in data.translate(_DIGITS_AS_ZEROS):
-        return exact(text)
-    return orjson.loads(data)
+    return exact(text) if _RUN in data.translate(_DIGITS_AS_ZEROS) else value
 
 
 def exact(text: str) -> Any:
-    """Decode strict JSON with nothing but the standard library: slower, integers of any size.
+    """Decode strict JSON with only the standard library: slower, integers of any size.
 
     Raises:
         ERRORS: as `decode`.
@@ -99,7 +109,7 @@ def _children(value: Any) -> Any:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Return whether two decoded values are the same JSON: unlike `==`, 1 and true stay apart."""
+    """Return whether two decoded values are the same JSON: unlike with `==`, 1 and true differ."""
     return one is other or canonical(one) == canonical(other)
 
 

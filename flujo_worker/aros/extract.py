@@ -35,18 +35,20 @@ MANY: Final = 64
 _ASKS: Final = 64
 """Openers that begin no value for the decoder, after which it is not asked about others."""
 _decoded_from: Final = json.JSONDecoder().raw_decode
+_OPENERS: Final = "{["
+_CLOSERS: Final = "}]"
 _IN_A_ROW: Final = 1000
 """Brackets that are passed before the budget is asked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Brackets that nothing closed, outermost first, up to where the text, or the fence around them, ends.
+    """Unclosed brackets, outermost first, up to the end of the text, or of the fence around them.
 
     Attributes:
         starts: their positions; of many, those where a value may begin, and some at both ends.
-        stop: the end of what may belong to them.
-        finished: a fence was closed there: the model had finished.
+        stop: the end of their text.
+        finished: whether a fence was closed there: the model had finished.
     """
 
     starts: tuple[int, ...]
@@ -56,7 +58,7 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What one pass found: regions as (start, end), in the order of the text, and open brackets."""
+    """The result of one pass: regions as (start, end), in the order of the text, and open brackets."""
 
     regions: list[tuple[int, int]]
     open: list[Open]
@@ -196,18 +198,20 @@ class _Scanner:
         part = self.regions.twice()
         equal = self.patterns.repeated(part).match(self.text, position) if part else None
         if equal is not None:
-            return self._passed(position, equal.end(), part)
+            return self._passed(position, equal.start(REGION), part)
         if self.needed is None:
             return position
         if self.needed_at < position:
             self.needed_at = _found(self.needed, self.text, position)
         run = self.patterns.run.match(self.text, position, self.needed_at)
-        return position if run is None else self._passed(position, run.end())
+        return position if run is None else self._passed(position, run.start(REGION))
 
     def _past_run_at_times(self, position: int) -> int:
         return position if len(self.regions) % MANY else self._past_run(position)
 
-    def _passed(self, position: int, end: int, part: str | None = None) -> int:
+    def _passed(self, position: int, last: int, part: str | None = None) -> int:
+        """Pass the regions before the last one, which something may continue."""
+        end = _last(_CLOSERS, self.text, position, last)
         self.regions.append_run((_found(OPENER, self.text, position), end), part)
         return end
 
@@ -219,10 +223,14 @@ class _Scanner:
         return self._past_closers(place)
 
     def _past_openers(self, position: int) -> int:
-        while (run := self.patterns.openers.match(self.text, position)) is not None:
-            self.budget.search(self.opened.open_row(position, run.end()))
-            position = run.end()
-        return position
+        """Open what only prose leads to, but no opener before a string: it begins a region that may be seen whole."""
+        stop = _end_of(self.patterns.openers, self.text, position)
+        last = _last(_OPENERS, self.text, position, stop)
+        if self.text[stop : stop + 1] == '"' and not self.text[last:stop].strip():
+            last = _last(_OPENERS, self.text, position, last - 1)
+        if last > position:
+            self.budget.search(self.opened.open_row(position, last))
+        return last
 
     def _past_closers(self, position: int) -> int:
         """Close what is open; an opener that a closer encloses was a stray, or is for `brackets` to settle."""
@@ -289,6 +297,16 @@ class _Scanner:
         if self.opened:
             self.open.append(Open(self.opened.worth_reading(), stop, finished))
         self.opened.clear()
+
+
+def _last(signs: str, text: str, start: int, stop: int) -> int:
+    """Return the place after the last of some signs between two places; the first place where there is none."""
+    return max(start, *(text.rfind(sign, start, stop) + 1 for sign in signs))
+
+
+def _end_of(pattern: re.Pattern[str], text: str, position: int) -> int:
+    found = pattern.match(text, position)
+    return position if found is None else found.end()
 
 
 def _found(pattern: re.Pattern[str], text: str, position: int) -> int:

@@ -35,22 +35,24 @@ _FENCE_NOT: Final = r"`(?!``)|~(?!~~)"
 
 
 class RegionPatterns:
-    """What one level sees at once. Each pattern is compiled when it is first needed, which takes some milliseconds.
+    """The patterns of one level. Each pattern is compiled when it is first needed, which takes some milliseconds.
 
     Args:
         first: a string that is a key or an element.
         value: a string after a colon.
-        plain: what else may be between brackets, but commas and colons.
         marks: characters that may begin a string or a comment.
         no_mark: such a character where it begins neither.
     """
 
-    def __init__(self, first: str, value: str, plain: str, marks: str, no_mark: str) -> None:
-        self._marks = rf"{{}}\[\]{marks}`~"
-        self._text = rf"[^{self._marks}]*+(?:(?:{no_mark}|{_FENCE_NOT})[^{self._marks}]*+)*+"
+    def __init__(self, first: str, value: str, marks: str, no_mark: str) -> None:
+        self._signs = f"{marks}`~"
+        self._marks = rf"{{}}\[\]{self._signs}"
+        self._prose_mark = rf"{no_mark}|{_FENCE_NOT}"
+        self._text = rf"[^{self._marks}]*+(?:(?:{self._prose_mark})[^{self._marks}]*+)*+"
         self._prose = rf"(?!\s*+[,:}}\]]){self._text}"
         self._first = rf'(?:{first}|(?!"))'
-        self._plain = rf'{plain}|{no_mark}|,\s*+{self._first}|:\s*+(?:{value}|(?!"))|{_FENCE_NOT}'
+        self._plain = rf"[^{self._marks},:]*+"
+        self._special = rf',\s*+{self._first}|:\s*+(?:{value}|(?!"))|{self._prose_mark}'
 
     @cached_property
     def outside(self) -> re.Pattern[str]:
@@ -61,17 +63,17 @@ class RegionPatterns:
     def inside(self) -> re.Pattern[str]:
         """Match what is between brackets, and then a region that is seen whole, or a bracket."""
         string = rf"(?:(?<=[{{\[])\s*+{self._first})?+"
-        return self._compiled(rf"{string}(?:{self._plain})*+(?:({self._whole})|([{{}}\[\]]))?+")
+        parts = rf"{self._plain}(?:(?:{self._special}){self._plain})*+"
+        return self._compiled(rf"{string}{parts}(?:({self._whole})|([{{}}\[\]]))?+")
 
     @cached_property
     def run(self) -> re.Pattern[str]:
-        """Match many regions with only prose between them, but the last, which something may continue."""
-        return self._compiled(rf"(?:{self._prose}(?:{self._whole})){{8,}}(?={self._prose}[{{\[])")
+        """Match many regions with only prose between them."""
+        return self._compiled(rf"(?:{self._prose}({self._whole})){{9,}}+")
 
     def repeated(self, part: str) -> re.Pattern[str]:
-        """Match many regions of the same text with only prose between them, but the last."""
-        one = self._prose + re.escape(part)
-        return self._compiled(rf"(?:{one}){{8,}}(?={one})")
+        """Match many regions of the same text with only prose between them."""
+        return self._compiled(rf"(?:{self._prose}({re.escape(part)})){{9,}}+")
 
     @cached_property
     def brackets(self) -> re.Pattern[str]:
@@ -80,8 +82,8 @@ class RegionPatterns:
 
     @cached_property
     def openers(self) -> re.Pattern[str]:
-        """Match openers with only prose between them, but none before a string, which begins a region that may be seen whole."""
-        return self._compiled(rf'(?:{self._text}[{{\[](?!\s*+")){{1,1000}}+')
+        """Match openers and the prose around them."""
+        return self._compiled(rf"(?:[^}}\]{self._signs}]++|{self._prose_mark})*+")
 
     @cached_property
     def closers(self) -> re.Pattern[str]:
@@ -90,11 +92,12 @@ class RegionPatterns:
 
     @property
     def _whole(self) -> str:
-        return self._regions(_NESTED)
+        simple = rf"\[[^{self._marks}]*+\]|\{{[^{self._marks}]*+\}}"
+        return f"{simple}|{self._regions(_NESTED)}"
 
     def _regions(self, levels: int) -> str:
         inner = f"|{self._regions(levels - 1)}" if levels else ""
-        body = rf"\s*+{self._first}(?:{self._plain}{inner}){{0,{_LONGEST}}}+"
+        body = rf"\s*+{self._first}{self._plain}(?:(?:{self._special}{inner}){self._plain}){{0,{_LONGEST}}}+"
         return rf"\{{{body}\}}|\[{body}\]"
 
     @staticmethod
@@ -104,23 +107,23 @@ class RegionPatterns:
 
 _MARKS: Final = "\"'“„‘#/"
 _NO_MARK: Final = r"(?<=\w)(?!\"\"\"|''')[\"'“„‘]|/(?![/*])"
-_STRICT: Final = RegionPatterns(_STRING, _STRING, r'[^{}\[\]"`~,:]++', '"', r'(?<![{\[,:\s])"')
+_STRICT: Final = RegionPatterns(_STRING, _STRING, '"', r'(?<![{\[,:\s])"')
 _TOLERANT: Final = RegionPatterns(
     rf"{_STRING}(?=\s*+(?:[,:]|{_BEFORE_CLOSER}))",
     rf"{_STRING}(?=\s*+(?:,|{_BEFORE_CLOSER}))",
-    rf"[^{{}}\[\]{_MARKS}`~,:]++",
     _MARKS,
     _NO_MARK,
 )
 """Only what is read alike at levels 0 to 2: no comments, no other quotes, and strings that end at their first quote."""
 PATTERNS: Final = (_STRICT, _TOLERANT, _TOLERANT)
 _BARE_STRING: Final = r'"[^"\\{}\[\]]*+(?:\\[^{}\[\]][^"\\{}\[\]]*+)*+"'
+_BETWEEN: Final = rf"[^{_MARKS}{{\[,:]*+"
 ALIKE: Final = {
     2: (
         re.compile(rf"(?:[^{_MARKS}]++|{_NO_MARK})*+"),
         re.compile(
-            rf"(?:[^{_MARKS}{{\[,:]++|[{{\[,]\s*+(?:{_BARE_STRING}(?=\s*+(?:[,:]|{_BEFORE_CLOSER}))|(?!\"))"
-            rf"|:\s*+(?:{_BARE_STRING}(?=\s*+(?:,|{_BEFORE_CLOSER}))|(?!\"))|{_NO_MARK})*+",
+            rf"{_BETWEEN}(?:(?:[{{\[,]\s*+(?:{_BARE_STRING}(?=\s*+(?:[,:]|{_BEFORE_CLOSER}))|(?!\"))"
+            rf"|:\s*+(?:{_BARE_STRING}(?=\s*+(?:,|{_BEFORE_CLOSER}))|(?!\"))|{_NO_MARK}){_BETWEEN})*+",
             re.DOTALL,
         ),
     ),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BreakerTransition:
-    """How a breaker has changed, returned to the caller whose request changed it; `figures` show why."""
+    """A breaker's change of state, returned to the caller whose request caused it; `figures` show why."""
 
     how: Literal["opened", "half_open", "closed"]
     figures: dict[str, Any]
