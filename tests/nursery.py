@@ -28,9 +28,18 @@ if TYPE_CHECKING:
 IMPORTS = (
     "flujo_worker.cli.worker",
     "flujo_worker.host",
+    "billiard.pool",
+    "celery.app.control",
+    "celery.app.log",
     "celery.apps.worker",
     "celery.backends.redis",
+    "celery.concurrency.prefork",
     "celery.concurrency.thread",
+    "celery.fixups.django",
+    "celery.worker.autoscale",
+    "celery.worker.components",
+    "celery.worker.consumer.delayed_delivery",
+    "encodings.idna",
     "kombu.transport.redis",
     "pydantic_ai",
 )
