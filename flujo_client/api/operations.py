@@ -255,7 +255,7 @@ def wait_for(
         WaitTimedOut: it has not ended within `timeout` seconds; it continues.
     """
     until = None if timeout is None else time.monotonic() + timeout
-    look_s, told = first_look_s, None
+    look_s, reported = first_look_s, None
     waits = [each for each in LIVE_RUN if through_pauses or each != "paused"]
     run = yield from record_of(run_id)
     while run.status in waits:
@@ -269,9 +269,9 @@ def wait_for(
             if run.status in waits and time.monotonic() - began >= look_s:
                 look_s = LOOK_AGAIN_S
                 found = yield from hold(run)
-                if found is not None and found != told:
+                if found is not None and found != reported:
                     logger.warning("run %s makes no progress: %s", run_id, found)
-                told = found
+                reported = found
     return run
 
 
@@ -335,7 +335,7 @@ def trace_of(settings: Settings, run_id: str) -> Operation[TraceNode]:
     """Read a run's trace as a tree."""
     run = yield from record_of(run_id)
     attempts, scopes = yield from _rows_of(run_id)
-    events = yield from _story_of(run_id)
+    events = yield from _events_of(run_id)
     code = yield from query(requests.code(run_id))
     stored = yield from query(plan_requests.plan(run.fingerprint))
     options = options_of_attempts(stored.plan, run, attempts)
@@ -359,7 +359,7 @@ def cancel(run_id: str, *, actor: str | None, reason: str | None, timeout: float
     return run.status == "cancelled"
 
 
-def more_of_the_story(run_id: str, after: str | None) -> Operation[list[EventRecord]]:
+def next_events(run_id: str, after: str | None) -> Operation[list[EventRecord]]:
     """Wait for more events of a run, and return them; an empty list means that it has ended and has no more.
 
     Raises:
@@ -399,7 +399,7 @@ def _rows_of(run_id: str) -> Operation[tuple[list[AttemptRecord], list[ScopeReco
     return attempts, scopes
 
 
-def _story_of(run_id: str) -> Operation[list[EventRecord]]:
+def _events_of(run_id: str) -> Operation[list[EventRecord]]:
     """Read all events of a run, page by page."""
     events: list[EventRecord] = []
     while True:

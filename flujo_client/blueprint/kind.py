@@ -98,7 +98,7 @@ class BlueprintKind:
         is_import: whether `uses: imports.<name>` makes a step one of it, instead of `kind`.
         asks_people: whether it asks people.
         has_item: whether `this` is an item inside it.
-        isolates_context: whether the steps inside it run in a context of their own.
+        isolates_context: whether the steps inside it run in a separate context.
         find: the findings of `flujo validate` about such a step alone.
         writes: the dotted paths of the context that it writes; None if it may write any.
         output_schema: the schema that its output fits, if that is known.

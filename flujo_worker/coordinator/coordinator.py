@@ -318,7 +318,7 @@ class Coordinator:
             return self._read(envelope.ticket.run, request)
         with collecting_events(envelope) as events:
             answer = self._call(envelope, request)
-        recorded.note(request, answer, events.told())
+        recorded.note(request, answer, events.all_events())
         return answer
 
     def _call(self, envelope: Envelope, call: CallUserCode) -> Any:

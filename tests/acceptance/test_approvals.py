@@ -1,4 +1,4 @@
-"""People in the loop over real workers: a question holds nobody, and an answer is acted upon once, whatever dies meanwhile."""
+"""People in the loop over real workers: a question occupies no worker, and an answer takes effect once, whichever process dies meanwhile."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_thirty_days_without_workers_and_with_redis_emptied_twice(site):
 
 
 def test_functions_between_steps_ask_and_go_on_with_the_answer(site):
-    """M-042: on rows alone, whoever dies meanwhile; each step runs once."""
+    """M-042: on rows alone, whichever process dies meanwhile; each step runs once."""
     site.standing()
     run = paused(site, "functions_that_ask")
     site.dismiss()
@@ -136,7 +136,7 @@ def test_an_expiry_is_noticed_by_the_sweep(site):
 
 
 def test_branches_with_one_lane_wait_beside_each_other(site):
-    """U-03, design §4: who waits for an answer from a person holds up nobody, and the join comes when all have been answered."""
+    """U-03, design §4: who waits for an answer from a person holds up no one, and the join comes when all have been answered."""
     site.standing(2)
     run = site.client.enqueue("human_pipelines:lanes", [])
     wait_until(lambda: run.status() == "paused", what=site.log)

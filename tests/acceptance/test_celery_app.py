@@ -1,4 +1,4 @@
-"""Pipelines on somebody's own Celery app, under the plain celery command, and in the prefork pool."""
+"""Pipelines on someone's own Celery app, under the plain celery command, and in the prefork pool."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Faults inside containers: killed between iterations, in a branch, in a join; Redis wiped; bells that ring too early or too often.
+"""Faults inside containers: killed between iterations, in a branch, in a join; Redis wiped; signals that come too early or too often.
 
-What comes of a run is what it would have been.
+The result of a run is what it would have been.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Steps that kill their process, beside steps that do nothing wrong: the killers fail as lost, and nobody else does."""
+"""Steps that kill their process, beside steps that do nothing wrong: the killers fail as lost, and only they do."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_neighbours_of_steps_that_kill_their_process_succeed(services, tmp_path,
 
 @pytest.mark.parametrize(("innocents", "killers"), [(1, 2)])
 def test_hook_calls_beside_hooks_that_kill_their_process_are_made(services, tmp_path, innocents, killers):
-    """SYS-20, M-013: a hook is given up only for deaths of processes that it had for itself; steps and other hooks go on."""
+    """SYS-20, M-013: a hook is given up only for deaths of processes that it had for itself; steps and other hooks continue."""
     with Site(services, tmp_path, worker=WORKER) as site:
         fleet = site.workers()
         deadly = [site.client.enqueue("hook_pipelines:aborting", 1) for _ in range(killers)]
@@ -156,7 +156,7 @@ def test_what_runs_apart_is_concluded_and_what_follows_is_published(site):
 
 
 def test_a_death_is_written_at_once(site):
-    """Nobody waits for its lease."""
+    """No one waits for its lease."""
     run = site.enqueue("aborting")
     with quarantine_of(site, lease_s=600.0) as quarantine:
         assert quarantine.perform(run) == DeliveryResult("crashed")

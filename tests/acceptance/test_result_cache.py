@@ -82,7 +82,7 @@ def test_what_one_worker_kept_another_takes(site, fleet):
 
 
 def test_what_redis_lost_is_made_again(site):
-    """A cache is no memory: without its keys the step is run, and kept anew."""
+    """A cache is not a memory: without its keys the step is run, and kept again."""
     runs = []
     for forgets in (False, True, False):
         if forgets:

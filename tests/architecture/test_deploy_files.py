@@ -108,7 +108,7 @@ def test_a_service_that_stays_has_a_health_check(name):
 
 @pytest.mark.parametrize("name", ["worker", "coordinator", "beat"])
 def test_a_health_check_is_about_that_very_process(name):
-    """Issue 8: the file that it looks at is the one that the process touches, in a folder of its own that it may write to."""
+    """Issue 8: the file that it looks at is the one that the process touches, in its own folder that it may write to."""
     service = SERVICES[name]
     file = read_command(service["healthcheck"]["test"][1:])["file"]
     assert file == read_environment(service["environment"]).worker.heartbeat_file

@@ -1,4 +1,4 @@
-"""Circuit breakers in memory and in Redis: the same promises, whoever keeps them (M-463, SYS-19)."""
+"""Circuit breakers in memory and in Redis have the same guarantees (M-463, SYS-19)."""
 
 from __future__ import annotations
 

@@ -166,7 +166,7 @@ def test_what_is_not_free_reserves_nothing(world, groups):
 
 
 def test_an_attempt_that_was_lost_goes_on_with_what_it_holds(world, groups):
-    """M-013: nobody knows what the lost worker spent."""
+    """M-013: no one knows what the lost worker spent."""
     [new] = limited(world)
     world.register_worker("w2")
     claimed_alone(world, new, asks(60), worker="w2")

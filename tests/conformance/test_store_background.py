@@ -1,4 +1,4 @@
-"""Runs in the background: begun in one commit with the step that goes on, and nobody's but their own from then on (SYS-31, U-16)."""
+"""Runs in the background: begun in one commit with the step that continues, and no one's but their own from then on (SYS-31, U-16)."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ def test_one_without_a_sign_of_life_fails_by_what_is_said_of_it(real, given):
     ],
 )
 def test_what_lives_is_not_stale(real, given, sign):
-    """Somebody works at it, it waits for an answer from a person or a time, or something was done of late."""
+    """Someone works at it, it waits for an answer from a person or a time, or something was done of late."""
     older(real, DAY_S + 1)
     real.register_worker("w1")
     real.setting.rows(f"UPDATE flujo_attempts SET {sign} WHERE key = %(key)s RETURNING 1", key=given.key)

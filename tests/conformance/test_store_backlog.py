@@ -1,4 +1,4 @@
-"""What the sweeper asks: what is due and why, what is poisoned, whose turn it is, and what is known to be out."""
+"""The queries of the sweeper: work that is due and why, poisoned attempts, the turn to sweep, and published messages."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ PLAN = PlanName("shapes:pipeline", enqueued().plan.fingerprint)
     [(PLAN._replace(reference="other:pipeline"), "mismatched"), (PLAN._replace(fingerprint="0" * 64), "moved")],
 )
 def test_a_message_that_names_another_pipeline_claims_nothing(world, other, refusal, is_limited):
-    """M-014: a forged body does not run another pipeline under a key that there is; the real message goes on."""
+    """M-014: a forged body does not run another pipeline under a key that there is; the real message continues."""
     new = world.record(enqueued())
     to_reserve = (Reservation("run:r", Amount(tokens=5), None, 100),) if is_limited else ()
     before = world.picture(new.first.ticket.run)

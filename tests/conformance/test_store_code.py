@@ -1,4 +1,4 @@
-"""What code attempts were performed with: kept with their merge, carried by conversations, and what a run may be parked for."""
+"""The code of attempts: recorded with their merge, carried by conversations, and a reason for parking."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fan-outs: lanes, rings, joins, aborts, and what stops or parks them."""
+"""Fan-outs: lanes, signals, joins, aborts, stopping and parking."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_however_often_it_is_rung_there_is_one_join_and_one_line(world):
 
 
 def test_a_join_is_work_like_any_other(world):
-    """Claimed under a fence; it owns its fan-out's scope, whose version nobody raised meanwhile."""
+    """Claimed under a fence; it owns its fan-out's scope, whose version no one raised meanwhile."""
     arms = fanned_out(world, 2)
     close_all(world, arms)
     join = joined(world, arms[0])
@@ -267,7 +267,7 @@ def test_no_more_joins_are_looked_for_than_wanted(world):
 
 
 def test_a_failing_branch_marks_its_fan_out_and_nothing_else(world):
-    """The mark is no merge: a join that reads the version before it may still commit."""
+    """The mark is not a merge: a join that reads the version before it may still commit."""
     arms = fanned_out(world, 3)
     before = world.scope(run_of(arms[0]), FAN)
     commit(world, arms[0], status="failed", aborts=True)
@@ -401,7 +401,7 @@ def test_a_cancelled_runs_aborts_are_not_looked_after(world):
 
 
 def test_an_outcome_of_an_attempt_that_was_wound_down_is_stale(world):
-    """Its worker had died: it was published again, and is cancelled before anybody claims it."""
+    """Its worker had died: it was published again, and is cancelled before anyone claims it."""
     arms = fanned_out(world, 2)
     fence = world.claim(arms[1])
     world.pass_time(LEASE_S + 1)
@@ -430,7 +430,7 @@ def test_a_stop_closes_every_scope_and_cancels_what_is_held(world):
 
 
 def test_what_a_stop_cancelled_was_not_said_before(world):
-    """A branch that closes itself as cancelled does so under the same fence: the two are told apart."""
+    """A branch that closes itself as cancelled does so under the same fence: the two are distinguished."""
     arms = fanned_out(world, 2)
     fence = world.claim(arms[0])
     world.store.stop(run_of(arms[0]), "cancelled", "enough")

@@ -1,4 +1,4 @@
-"""Groups: claims and merges of many attempts in one statement. What a group answers is done, what it does not answer is untouched."""
+"""Groups: claims and merges of many attempts in one statement. Requests with an answer took effect, the others did not."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def test_a_branch_whose_lane_somebody_waits_for_closes_alone(world, groups):
 
 
 def test_what_is_not_free_is_not_answered_and_stays_as_it_is(world, groups):
-    """Each neighbour is left out for a reason of its own; claim.sql would tell which."""
+    """Each neighbour is left out for its own reason; claim.sql would tell which."""
     free, taken, cancelled, late, other = recorded(world, 5)
     world.claim(taken)
     world.request_cancel(run_of(cancelled))
@@ -359,7 +359,7 @@ def test_who_is_cancelled_takes_nobody_with_it(world, groups):
 def test_a_connection_that_is_lost_leaves_all_unanswered_and_is_made_again(
     world, groups, postgres, database_url, monkeypatch
 ):
-    """The statement waits at a table that somebody holds, so it is under way when its backend ends."""
+    """The statement waits at a table that someone holds, so it is under way when its backend ends."""
     news, decisions = running(world, 3)
     connect, is_free = LoopConnection._connect, threading.Event()
 

@@ -18,7 +18,7 @@ BOX = "legal"
 
 
 def beginning(at, *, fence):
-    """The decision of an attempt that comes to an import which is a run of its own."""
+    """The decision of an attempt that comes to an import which is a separate run."""
     address = f"{at.address}/{BOX}".lstrip("/")
     first = NextAttempt(f"{address}/body", "x", 1, "legal.q", packed("in"), None, 0)
     child = ChildRun(

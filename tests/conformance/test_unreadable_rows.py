@@ -1,4 +1,4 @@
-"""A row that cannot be read fails its own run, with a reason, and keeps no other one waiting."""
+"""A row that cannot be read fails its own run, with a reason, and delays no other."""
 
 from __future__ import annotations
 

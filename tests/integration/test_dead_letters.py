@@ -1,4 +1,4 @@
-"""Refused messages on a real Redis: a bounded list, counts by reason, and what a sweep makes of a list with junk in it."""
+"""Refused messages on a real Redis: a bounded list, counts by reason, and a sweep over a list with junk in it."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def test_an_empty_machine_has_no_reason(connection):
 
 
 def test_a_run_without_anything_to_do_is_stuck(connection):
-    """Nothing runnable, no timer, no question: nobody would ever move it."""
+    """Nothing runnable, no timer, no question: no one would ever move it."""
     live_run(connection, "stuck", status="succeeded", ended=LONG)
     live_run(connection, "fresh", status="succeeded", ended=timedelta(seconds=5))
     assert only(connection, "stuck_runs").named == ("stuck",)

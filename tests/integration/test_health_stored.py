@@ -1,4 +1,4 @@
-"""The scheduled health check against Postgres: one report for each slot, whoever makes it, stored and told in log lines (M-012, M-188)."""
+"""The scheduled health check against Postgres: one report for each slot, by any worker, stored and logged (M-012, M-188)."""
 
 from __future__ import annotations
 

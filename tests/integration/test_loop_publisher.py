@@ -42,13 +42,13 @@ def numbered(number, **changes):
 
 
 def lying_in(broker, queue=QUEUE):
-    """The addresses of what lies in a queue, in the order in which workers take it."""
+    """The addresses of what is in a queue, in the order in which workers take it."""
     items = reversed(broker.redis.lrange(queue, 0, -1))
     return [orjson.loads(item)["headers"]["id"].split(":")[1] for item in items]
 
 
 def publishing(broker, act):
-    """Run `act` with a publisher on a loop of its own."""
+    """Run `act` with a publisher on a separate loop."""
 
     async def body():
         publisher = LoopPublisher(broker)
@@ -91,7 +91,7 @@ def test_each_message_goes_to_its_own_queue(broker):
 
 
 def test_a_connection_that_is_lost_is_made_anew(broker):
-    """Whoever published just then may hear an error; nobody waits for ever, and the next push arrives."""
+    """Whoever published just then may hear an error; no one waits forever, and the next push arrives."""
 
     async def act(publisher):
         await publisher.publish([numbered(1)])

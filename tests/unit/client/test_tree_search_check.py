@@ -37,7 +37,7 @@ def test_a_threshold_is_a_number_from_0_to_1(wrong):
 
 @pytest.mark.parametrize("who", ["proposer", "evaluator"])
 def test_who_proposes_and_judges_has_to_answer(who):
-    """An agent stands in a step of that name; one in the background gives no answer."""
+    """An agent is in a step of that name; one in the background gives no answer."""
     assert "has no agent" in findings(**{who: None})[0]
     assert "its agent, a int, is not callable and has no run method" in findings(**{who: 3})[0]
     behind = Step("it", len, config=StepConfig(execution_mode="background"))

@@ -1,4 +1,4 @@
-"""The rules know that a tree search has a context of its own (requirements §2.3, §2.6)."""
+"""The rules know that a tree search has its own context (requirements §2.3, §2.6)."""
 
 from __future__ import annotations
 

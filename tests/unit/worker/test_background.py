@@ -48,7 +48,7 @@ def told(engine, run_id):
     return [event.name for event in engine.story(run_id)]
 
 
-# going on
+# continuing
 
 
 def test_the_pipeline_goes_on_with_what_the_step_was_given(engine):

@@ -112,7 +112,7 @@ def test_a_probe_that_called_nobody_is_given_back():
 
 
 def test_probes_that_never_come_back_are_given_up():
-    """Their worker died: the breaker would be half open for ever."""
+    """Their worker died: the breaker would be half open forever."""
     breaker = told(half_open(taken=3), OK, turn=1)
     assert request_permit(breaker, RULES, NOW + 29)[1].turn is None
     breaker, permit = request_permit(breaker, RULES, NOW + 30)

@@ -1,4 +1,4 @@
-"""Circuit breakers over whole runs in one process: what counts, who waits, and that a wait is no attempt (M-463, C-44)."""
+"""Circuit breakers over whole runs in one process: what counts, who waits, and that a wait is not an attempt (M-463, C-44)."""
 
 from __future__ import annotations
 
@@ -251,7 +251,7 @@ def look() -> str:
 
 
 def test_an_attempt_that_never_called_gives_its_probe_back(engine):
-    """Its prompt processor failed: somebody else may try."""
+    """Its prompt processor failed: someone else may try."""
     engine.run(Pipeline([Provider(DOWN, DOWN, DOWN).step(config=StepConfig(max_retries=2))]), "hello")
 
     def broken(data):

@@ -1,4 +1,4 @@
-"""What a worker does with a run whose code has changed: policies, waiting for branches, older workers, parked runs (ADR 37)."""
+"""A worker and a run whose code has changed: policies, waiting for branches, older workers, parked runs (ADR 37)."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_policy_parks_what_could_go_on(policy, is_project):
 
 @pytest.fixture
 def other(engine):
-    """A worker beside the engine's own, by a function that tells it that it has the code of a pipeline."""
+    """A worker next to the engine's own, by a function that tells it that it has the code of a pipeline."""
     engine.store.register_worker(member("other"), 600.0)
     return lambda pipeline: engine.store.note_plan("other", compile_plan(pipeline).fingerprint, None)
 

@@ -1,4 +1,4 @@
-"""What holds for every container, whatever its kind: results, contexts, costs, failures by the same rules (M-280, M-283, M-400, U-04)."""
+"""Rules for every kind of container: results, contexts, costs, failures (M-280, M-283, M-400, U-04)."""
 
 from __future__ import annotations
 

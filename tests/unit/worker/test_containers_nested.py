@@ -176,7 +176,7 @@ def test_the_key_of_the_input_may_be_chosen(engine):
 
 @pytest.mark.parametrize(("inherit", "said"), [(True, ["hello"]), (False, [])])
 def test_a_conversation_goes_along_if_asked(engine, inherit, said):
-    """Requirements §2.3 `inherit_conversation`, with a context of its own."""
+    """Requirements §2.3 `inherit_conversation`, with its own context."""
     made = child(step("tell", shows("conversation_history")), inherit_conversation=inherit)
     result = engine.run(of(made, model=PipelineContext), context={"conversation_history": ["hello"]})
 

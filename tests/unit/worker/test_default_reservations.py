@@ -142,7 +142,7 @@ class Brief(PipelineContext):
 )
 @pytest.mark.parametrize("settings", [{}, {"limits": {"snapshot_inline_bytes": 100}}], ids=["inline", "by reference"])
 def test_what_a_template_makes_of_the_context_is_counted(step, settings):
-    """M-044: as it is rendered, before anybody is asked."""
+    """M-044: as it is rendered, before anyone is asked."""
     pipeline = Pipeline([step()], context_model=Brief)
     [(_, tokens)] = reserved(pipeline, "in", context=Brief(text=TEXT), settings=settings)
     assert tokens_of(TEXT) + 100 < tokens < tokens_of(TEXT) + 200

@@ -1,4 +1,4 @@
-"""Every event of `docs/reference/events.md` is told by some scenario (U-21): by one of these, or in a test that asserts it."""
+"""Every event of `docs/reference/events.md` is emitted by some scenario (U-21): one of these, or a test that asserts it."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ def documented():
 
 @pytest.fixture(scope="module")
 def told_by_tests(tmp_path_factory):
-    """The names that the tests of TOLD_BY tell, run in a process of their own."""
+    """The names that the tests of TOLD_BY tell, run in a separate process."""
     file = tmp_path_factory.mktemp("told") / "names"
     here = Path(__file__).parent
     environment = {**os.environ, "TOLD_EVENTS": str(file), "PYTHONPATH": str(here)}

@@ -1,4 +1,4 @@
-"""How attempts share threads: what many ask of one service at once is one call, and few ask the store alone at the same time."""
+"""How attempts share threads: concurrent requests to one service are one call, and few call the store alone at the same time."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def test_an_answer_that_only_the_worker_can_refuse_is_asked_for_again(engine):
 
 
 def test_an_answer_of_a_class_that_is_not_to_be_had_is_asked_for_again():
-    """Workers import under allowed prefixes only (M-014); somebody can answer in plain data."""
+    """Workers import under allowed prefixes only (M-014); someone can answer in plain data."""
     settings = Settings(allowed_imports=["flujo_client"], mode="development")
     with LocalEngine(settings) as engine:
         run = asked(engine, Pipeline([ask()]))

@@ -17,7 +17,7 @@ TEN = StepConfig(max_retries=1, expected_tokens=10)
 
 
 class Billed(TestModel):
-    """A model that somebody sends a bill for."""
+    """A model that someone sends a bill for."""
 
     __test__ = False
 
@@ -90,7 +90,7 @@ def test_an_attempt_whose_auxiliary_calls_do_not_fit_calls_nobody(precheck):
 
 
 def test_an_agent_that_cannot_be_found_fails_its_attempt_under_limits_too():
-    """It is told where it is told without limits: a claim that raised would be made again for ever."""
+    """It is told where it is told without limits: a claim that raised would be made again forever."""
     with LocalEngine() as engine:
         engine.attempts.catalog.agent = lambda _: 1 / 0
         result = engine.run(fan("propagate"), "in", limits=UsageLimits(total_tokens_limit=100))

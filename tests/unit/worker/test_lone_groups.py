@@ -1,4 +1,4 @@
-"""When a group of claims or merges goes: at once where nobody else could ask, else with whoever asks at the same moment."""
+"""When a group of claims or merges goes: at once where no one else could ask, else with whoever asks at the same moment."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ ALL = pytest.mark.parametrize("make", PLACES.values(), ids=PLACES)
 @ALL
 @pytest.mark.parametrize("around", AROUND.values(), ids=AROUND)
 def test_it_pauses_the_run_and_is_asked_again_with_the_answer(engine, work, make, around):
-    """M-042: whoever asks gets the answer; what was done before is not done again, and the run goes on."""
+    """M-042: whoever asks gets the answer; what was done before is not done again, and the run continues."""
     asks, before, after = Asks(), Work(), Work()
     steps = [Step("before", before), make(work, asks), Step("after", after)]
     run = engine.enqueue(Pipeline(around(steps), context_model=Line), "in")

@@ -126,7 +126,7 @@ def test_a_child_run_is_retried_with_its_parent(engine, service):
 
 
 class Notes(BaseModel):
-    """A context that nothing but agents writes."""
+    """A context that only agents writes."""
 
     seen: list[str] = []
 
@@ -156,7 +156,7 @@ def spending(service):
 
 
 def test_what_was_spent_before_is_not_charged_again(service):
-    """A run's limit counts anew: the old run has spent all of its ten tokens, and the new one may spend ten."""
+    """A run's limit counts again: the old run has spent all of its ten tokens, and the new one may spend ten."""
     with LocalEngine() as engine:
         failed = engine.run(spending(service), "hello", limits=UsageLimits(total_tokens_limit=10))
         service.is_mended = True
@@ -190,7 +190,7 @@ def test_large_values_are_pointed_at_and_found(service):
 
 
 def test_a_fork_goes_on_with_the_present_code(engine):
-    """The issue's `flujo runs fork`: any run, with the context as it stood at that step."""
+    """The issue's `flujo runs fork`: any run, with the context as it was at that step."""
     old = Pipeline([Step("a", lambda data: f"{data} a"), Step("b", lambda data: f"{data} old")])
     run = engine.enqueue(old, "in")
     engine.drain()

@@ -139,7 +139,7 @@ steps:
     ids=["in Python", "of two", "in a blueprint", "written again"],
 )
 def test_all_runs_of_a_pipeline_pass_its_limits(engine, pipeline):
-    """SYS-19, U-13: whoever enqueues them, beside limits of their own."""
+    """SYS-19, U-13: whoever enqueues them, beside their own limits."""
     assert list(pipeline.run_limits) == LIMITS
     first, second = (engine.enqueue(pipeline, {"account": "a"}, run_limits=[RunLimit("own", 9)]) for _ in range(2))
     assert engine.store.read_run(first).waits_for is None

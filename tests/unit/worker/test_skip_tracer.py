@@ -1,4 +1,4 @@
-"""When a message may take the short way to the engine: only where nobody would miss Celery's tracer."""
+"""When a message may take the short way to the engine: only where no one would miss Celery's tracer."""
 
 from __future__ import annotations
 

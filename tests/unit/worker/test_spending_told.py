@@ -1,4 +1,4 @@
-"""What an output says of its own cost, what judges and processors spend, and models nobody has a price for (requirements §2.7)."""
+"""What an output says of its own cost, what judges and processors spend, and models no one has a price for (requirements §2.7)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ COUNTED = Usage(6, 4, 1, 0.1)
 
 
 class Billed(TestModel):
-    """A model that somebody sends a bill for, by a name that no price list has."""
+    """A model that someone sends a bill for, by a name that no price list has."""
 
     __test__ = False
     asked = 0

@@ -66,7 +66,7 @@ def keys(request):
 
 
 def signed(keys, args, *, task, key, kwargs=None, embed=None, **headers):
-    """A message with a body of our own making, in the name of whoever has the keys."""
+    """A message with a body of our making, signed as by the holder of the keys."""
     body = dump((args, kwargs or {}, embed or {}), keys=keys)
     message = {"content-type": CONTENT_TYPE, "content-encoding": "binary", "properties": {}}
     return with_body({**message, "headers": {**task_headers(task, key), **headers}}, body)

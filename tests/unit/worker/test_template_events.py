@@ -53,7 +53,7 @@ class Elsewhere:
 
 @pytest.fixture
 def told():
-    """Runs a pipeline under these settings, and gives the template events of its story."""
+    """Runs a pipeline under these settings, and gives the template events of its events."""
 
     def told(pipeline, *, said=(), **template):
         if isinstance(pipeline, str):

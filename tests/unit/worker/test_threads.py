@@ -57,7 +57,7 @@ def test_a_call_that_hangs_does_not_keep_the_process_from_ending():
 
 
 def test_idle_threads_end(threads, monkeypatch):
-    """A burst leaves no thread for each of its calls in memory for ever (U-39)."""
+    """A burst leaves no thread for each of its calls in memory forever (U-39)."""
     monkeypatch.setattr("flujo_worker.threads.IDLE_S", 0.01)
     wake = threading.Event()
     burst = [threads.submit(lambda: wake.wait(30) and threading.current_thread()) for _ in range(20)]

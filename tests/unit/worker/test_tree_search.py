@@ -203,7 +203,7 @@ def test_an_answer_of_a_pipeline_that_is_none_is_left_out(engine):
 
 
 def test_a_person_may_judge(engine):
-    """Nobody waits meanwhile: the question pauses the run."""
+    """No one waits meanwhile: the question pauses the run."""
     judge = Step.human_in_the_loop("judge", lambda node, _: f"How good is {node.candidate}?")
     run = engine.enqueue(bare(search(evaluator=judge, max_depth=1, branching_factor=2)), "?")
     engine.drain()
