@@ -295,8 +295,7 @@ class _Scanner:
 
 def _last(signs: str, text: str, start: int, stop: int) -> int:
     """Return the place after the last of two signs between two places; the first place where there is none."""
-    one, other = signs
-    return max(start, text.rfind(one, start, stop) + 1, text.rfind(other, start, stop) + 1)
+    return max(start, text.rfind(signs[0], start, stop) + 1, text.rfind(signs[1], start, stop) + 1)
 
 
 def _end_of(pattern: re.Pattern[str], text: str, position: int) -> int:
