@@ -123,8 +123,8 @@ bench-client: $(STAMP) ## what enqueue costs, alone and in bulk, and how late re
 bench-growth: $(STAMP) ## a million ended runs, a loop and a fan-out of 10 000, a held snapshot, 100 000 steps, idle workers, retention; BENCH="--only fans" chooses
 	@$(ALONE) PYTHONPATH=tests:tests/conformance $(BIN)/python -m tests.bench.growth $(BENCH)
 
-bench-rates: $(STAMP) ## how much of a provider's rate limits eight workers' callers use, over real HTTP, and how many calls are refused
-	@$(ALONE) PYTHONPATH=tests $(BIN)/python -m tests.bench.rates $(BENCH)
+bench-rates: $(STAMP) ## how much of a provider's rate limits eight workers use, over real HTTP, and how many calls are refused; BENCH="--only workers"
+	@$(ALONE) PYTHONPATH=tests:tests/acceptance $(BIN)/python -m tests.bench.rates $(BENCH)
 
 bench-recovery: $(STAMP) ## how long after kill -9 of its worker a step runs again, quiet and under load
 	@$(ALONE) PYTHONPATH=tests $(BIN)/python -m tests.bench.recovery

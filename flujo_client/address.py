@@ -1,11 +1,11 @@
 """Addresses: readable, and derived instead of random.
 
-A scope's address is a path such as `review/loop#3/legal`; the root scope's is the empty string. A container has a scope of its own,
-`<sequence>/<node>`, and its children's addresses extend it: iterations and items by `#3`, branches and paths by `/legal`. So a
-child's address always begins with its parent's and is longer.
+A scope's address is a path such as `review/loop#3/legal`; the root scope's is the empty string. A container has its own scope,
+`<sequence>/<node>`, and its children's addresses extend it: iterations and items by `#3`, branches and paths by `/legal`. So a child's
+address always begins with its parent's and is longer.
 
-An attempt's key is `run:address:step:number`, and that is also its Celery task id; work that does not try a step has the word for
-its kind in the number's place, and its number behind that from the second on: `resume`, `resume2`.
+An attempt's key is `run:address:step:number`, and that is also its Celery task id; work that is not an attempt at a step has its kind in
+place of the number, followed by its number from the second on: `resume`, `resume2`.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ def new_run_id(at: float) -> str:
 
 
 def child_run_id(parent: str, address: str) -> str:
-    """Return the id of the run that `parent` begins at a container: the first run of all, then a digest of who begins it and where.
+    """Return the id of the run that `parent` begins at a container: the root run's, then a digest of the parent and the place.
 
-    However deep child runs nest, it has no more than the 80 characters that a run's id may have.
+    At any nesting of child runs, it has at most the 80 characters of a run's id.
     """
     first = parent.partition(".")[0][:_MOST_OF_FIRST]
     return f"{first}.{sha256(f'{parent}:{address}'.encode()).hexdigest()[:_DIGITS]}"

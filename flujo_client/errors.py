@@ -5,22 +5,22 @@ FlujoError                      message, code, suggestion; can be sent as plain 
 │   ├── SettingsError           a value in flujo.toml or the environment
 │   ├── PipelineError           a pipeline that cannot be sent: all findings at once
 │   ├── BlueprintError          a blueprint, or a `processing` block, that cannot be used: all findings at once, each with its key
-│   │   └── BlueprintTextError  an expression or a template that cannot be read; says where in it
+│   │   └── BlueprintTextError  an expression or a template that cannot be read; names the place in it
 │   ├── MissingAgentError       a step without anything to run
 │   ├── TemplateError           a prompt's template that is missing, wrong, or would grow without end
 │   ├── PricingNotConfiguredError    costs are strict, and a model has no price
-│   ├── FeatureDisabled         the settings turn off what was asked for
+│   ├── FeatureDisabled         the settings turn off the requested feature
 │   ├── SchemaVersionError      the database is older or newer than the code
 │   └── ServiceUnreachable      Postgres or Redis does not answer
 ├── ExecutionError              a run that went wrong
-│   ├── AgentError              an agent raised, ran out of time, or gave what was not asked for
-│   │   └── AgentIOValidationError   a model's output that cannot be made to hold under its schema; names place and rule
-│   ├── PluginError             a plugin refused the output
+│   ├── AgentError              an agent raised, timed out, or returned something unexpected
+│   │   └── AgentIOValidationError   a model's output that does not fit its schema, even after repair; names place and rule
+│   ├── PluginError             a plugin rejected the output
 │   ├── RunFailed / RunCancelled / RunExpired   how a run ended, raised where its result is awaited
 │   ├── UsageLimitExceededError      a budget is used up; the partial result is on it
 │   ├── NonRetryableError       raise it in an agent: do not try this again
 │   ├── ResumeError             a run that cannot be continued in this way
-│   ├── HumanInputError         a person's answer that does not fit, or that did not come in time
+│   ├── HumanInputError         a person's answer that does not fit, or came too late
 │   └── StepInvocationError     a step was called as if it were a function
 ├── ControlFlowError            passes through every layer untouched
 │   ├── PausedException         ask a person, and wait: raised in a step, and where the result is read meanwhile
@@ -31,15 +31,15 @@ FlujoError                      message, code, suggestion; can be sent as plain 
 │   ├── PipelineContextInitializationError   the initial context does not fit its model
 │   └── ContextMergeError       an output that cannot be merged into the context
 │       └── ContextFieldError   a field that the context's model does not have
-├── ValidationError             a validator refused the output
-│   └── TemplateResolutionError     an expression or a template that the values at hand do not fit; says where in it
-├── SerializationError          a value that cannot travel; names the path inside it
+├── ValidationError             a validator rejected the output
+│   └── TemplateResolutionError     an expression or a template that does not fit its values; names the place in it
+├── SerializationError          a value that cannot be serialised; names the path inside it
 │   └── SnapshotTooLarge
 └── ClientError
     ├── RunNotFound
     ├── WaitTimedOut
-    ├── RetryError              a run that cannot be begun again so; names the steps it can be
-    ├── AdmissionRefused        a limit on runs is reached, and says to refuse what comes beyond
+    ├── RetryError              a run that cannot be retried at this step; names the possible steps
+    ├── AdmissionRefused        a limit on runs is reached, and its policy drops new ones
     └── IdempotencyConflict     same key, different work
 """
 
@@ -204,7 +204,7 @@ class StepInvocationError(ExecutionError):
 
 
 class RunEnded(ExecutionError):
-    """How a run ended when it did not succeed. `result` is the partial PipelineResult."""
+    """A run ended without success. `result` is the partial PipelineResult."""
 
     code = "RUN_ENDED"
 

@@ -1,7 +1,7 @@
-"""What looks like a secret, removed from what is shown: providers' keys, headers, passwords in URLs and behind their names.
+"""Remove what looks like a secret from output: providers' keys, headers, passwords in URLs and after their names.
 
-It cannot know every secret, and in doubt hides more; it takes time in proportion to the text, whatever the text. Doing it twice changes nothing. Which other fields a project hides is set once
-for the process.
+It cannot know every secret, and in doubt hides more; its time is proportional to the text. Doing it twice changes nothing. The other fields
+that a project hides are set once for the process.
 """
 
 from __future__ import annotations
@@ -39,8 +39,10 @@ _OF_SECRET = re.compile(
 )
 _OF_TOKEN = re.compile(rf"(?i)(?:{_after(_TOKENS, 'tokens?')}|(?-i:(?<=[A-Z0-9]_)TOKEN)|[_.-]token)$")
 _ALONE = re.compile(r"(?i)pass|pwd|token")
-"""How names of secrets end. `KEYS` and `TOKEN` do after any other word in names of variables; those of `_ALONE` in a
-sentence may mean something else."""
+"""The endings of names of secrets.
+
+`KEYS` and `TOKEN` count after any other word in names of variables; those of `_ALONE` may mean something else in a sentence.
+"""
 _NAMED = re.compile(r"(?<![\w-])([\w-]++)(\\*['\"]?\s*(?:=>?|:=?)\s*)")
 _LONGEST_NAME = 100
 _COUNT = re.compile(r"\d{1,9}(?![\w.-])")
@@ -51,7 +53,7 @@ _VALUE = re.compile(
     r"|(?:(?<=s=)|(?<=s:\s))[^\s'\"&;]+"  # of several, all
     r"|['\"]?[^\s'\",;&]+"
 )
-"""What is behind a name and a sign, as in JSON, TOML, a query, a variable, or what `repr` prints."""
+"""The text after a name and a sign, as in JSON, TOML, a query, a variable, or the output of `repr`."""
 
 
 @lru_cache(4096)
@@ -143,12 +145,12 @@ _SECRETS: tuple[tuple[tuple[str, ...], re.Pattern[str], str | Callable[[re.Match
     (("cookie:",), re.compile(r"(?i)(cookie:[ \t]*)[^\s'\"][^\r\n'\"]*"), r"\1***"),
     (("--",), re.compile(r"(?<![\w-])(--[\w-]{1,64})([ \t'\",]+)(?!-)([^\s'\",]+)"), _without_option),
 )
-"""Each shape with what a text must hold, in any case, before it is worth a look: most texts hold none of it."""
+"""Each shape with a string that a matching text must contain: most texts contain none of them."""
 _PLURAL = re.compile(r"(?i)(?<!s)s$")
 _SIGNS = "pass", "pwd", "secret", "key", "cookie", "credential", "token"
 _SECRET_IN_QUERY = re.compile(r"(?i)([?&](?:\w*password|passwd|pwd|secret|token|api_?key)=)[^&#]*")
 _NO_PORT = re.compile(r"(?s)^([^:/?\[]*:)(?!\d*(?:[/?,]|$))[^/?]*")
-"""What is in a port's place and is not a number: the password of a URL that lacks its host."""
+"""A port that is not a number: the password of a URL without a host."""
 _fields: set[str] = set()
 _in_text: list[re.Pattern[str]] = []
 """Finds the hidden fields in a text, behind their names: a prompt shows them as JSON or as a list."""

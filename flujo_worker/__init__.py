@@ -1,4 +1,4 @@
-"""Flujo Worker: all that authors of pipelines and operators of workers import, `flujo_client`'s names among them.
+"""Flujo Worker: everything that authors of pipelines and operators of workers import, including the names of `flujo_client`.
 
 The names are loaded when they are first used: the package itself imports none of a worker's libraries.
 """

@@ -14,18 +14,18 @@ from flujo_worker.ports import Admitted
 logger = logging.getLogger(__name__)
 
 AGAIN_S: Final = 0.02
-"""After how long an admission that could not look at all gates is repeated, at most `TRIES` times; then a sweep does it."""
+"""Seconds until an admission that could not check all gates is repeated, at most `TRIES` times; then a sweep does it."""
 TRIES: Final = 10
 EAGER_S, LAZY_S = 0.02, 0.25
-"""The shortest time from one admission to the next, after one that let runs begin, and after one that let none. What ends in between is admitted
-together: where no run waits, ends cost next to nothing."""
+"""The minimum of seconds between admissions, after one that admitted runs, and after one that admitted none. Ends in between are handled
+together: if no run waits, an end costs almost nothing."""
 
 
 class AdmissionThread:
-    """Admits runs from a thread of its own, so that no attempt waits for it.
+    """Admits runs in a separate thread, so that no attempt waits for it.
 
     Args:
-        admit: admits after these runs have ended, and at these gates.
+        admit: admits runs after the end of these runs, and at these gates.
     """
 
     def __init__(self, admit: Callable[[Collection[str], Collection[str]], Admitted]) -> None:
@@ -39,7 +39,7 @@ class AdmissionThread:
         self._thread.start()
 
     def stop(self) -> None:
-        """Admit once more, after the runs that have ended until now."""
+        """Admit again, for the runs that have ended until now."""
         self._stopping.set()
         self._wake.set()
         self._thread.join(timeout=5)

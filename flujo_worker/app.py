@@ -1,10 +1,10 @@
-"""The Celery application: one of our own, or attachment to yours.
+"""The Celery application: Flujo's own, or your app.
 
     app = FlujoWorker().app                 # celery -A package.module worker -P threads
     FlujoWorker(your_app)                   # your app runs pipelines too
 
-Attaching changes no setting of yours: what our tasks need is set on the tasks. What would shut them out is refused, with the way
-out.
+Attaching changes none of your settings: the options of our tasks are set on the tasks. Settings that would exclude them are rejected, with
+a suggestion.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class FlujoWorker:
     """Makes a Celery app carry pipelines.
 
     Args:
-        app: your app; one of our own when None.
-        settings: where Postgres and Redis are, and how this worker lives; from flujo.toml and the environment when None.
+        app: your app; Flujo's own when None.
+        settings: the addresses of Postgres and Redis, and the options of this worker; from flujo.toml and the environment when None.
 
     Raises:
-        ConfigurationError: your app runs eagerly, has no Redis result backend, or refuses our messages.
+        ConfigurationError: your app runs eagerly, has no Redis result backend, or rejects our messages.
     """
 
     def __init__(self, app: Celery | None = None, *, settings: Settings | None = None) -> None:
@@ -157,7 +157,7 @@ class FlujoWorker:
             self._begin_stop_here()
 
     def _begin_stop_here(self) -> None:
-        """Record that this process takes no more work, and hand back what has not ended after the grace time."""
+        """Record that this process takes no more work, and hand back attempts that have not ended after the grace time."""
         host = self.host()
         host.announce_stop()
         after(self.settings.worker.shutdown_grace_s, host.hand_back)

@@ -1,7 +1,7 @@
-"""The way out to the broker, after the commit, and what a sweep asks of it.
+"""Publish to the broker after the commit, and answer the sweeper's queries about it.
 
-What is sent is marked `queued` in batches, off the hot path: a claim accepts a row that is still `ready`, so a mark that is lost
-costs one doubled message, never more.
+Sent messages are marked `queued` in batches, off the hot path: a claim accepts a row that is still `ready`, so a lost mark costs at most
+one duplicate message.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from celery import Celery
 
     from flujo_client.config.manager import Settings
+    from flujo_client.transport.loop_publisher import Taken
 
 logger = logging.getLogger(__name__)
 
@@ -38,11 +39,11 @@ _CLOCKS_APART_S = 3600.0
 
 
 class RedisPublisher:
-    """Publishes to Redis, and looks at what lies there.
+    """Publishes to Redis, and reads the queues there.
 
     Args:
-        settings: where the broker is.
-        app: whose result backend counts the parts of chords.
+        settings: the address of the broker.
+        app: its result backend counts the parts of chords.
     """
 
     def __init__(self, settings: Settings, app: Celery) -> None:
@@ -56,14 +57,14 @@ class RedisPublisher:
         except RedisError as error:
             raise DispatchError(f"{len(envelopes)} messages were not published: {error}", cause=error) from error
 
-    async def push(self, envelopes: Sequence[Envelope], *, take: bool = False) -> bytes | None:
+    async def push(self, envelopes: Sequence[Envelope], *, take: bool = False) -> Taken | None:
         try:
             return await self._publisher.publish(envelopes, take=take)
         except (RedisError, OSError) as error:
             raise DispatchError(f"{len(envelopes)} messages were not published: {error}", cause=error) from error
 
     def put_back(self, message: bytes, like: Envelope) -> None:
-        """Put a message back to where it was taken from, beside what was published; raises DispatchError."""
+        """Put a message back at the end of the queue that it was taken from; raises DispatchError."""
         try:
             self._broker.redis.rpush(self._broker.key(like.queue, like.ticket.priority), message)
         except RedisError as error:
@@ -135,13 +136,13 @@ class Sender:
         self._thread.join(timeout=5)
 
     def send(self, envelopes: Sequence[Envelope], fan_out: FanOut | None = None, *, first: bool = False) -> None:
-        """Publish; what the broker does not take stays in its rows for the sweeper.
+        """Publish; messages that the broker does not accept stay in their rows for the sweeper.
 
         Args:
             envelopes: all of one run.
-            first: before all that waits.
-            fan_out: the one that begins with them. Its chord is opened first: were all its parts back before its size is known,
-                no signal would follow.
+            first: at the front of the queue.
+            fan_out: the one that begins with them. Its chord is opened first: if all its parts returned before its size is known, there
+                would be no signal.
         """
         before = time.monotonic()
         try:
@@ -154,12 +155,15 @@ class Sender:
         else:
             self._remember(envelopes, before)
 
-    async def push(self, envelopes: Sequence[Envelope], *, take: bool = False) -> bytes | None:
-        """Publish on an event loop; what the broker does not take stays in its rows.
+    async def push(
+        self, envelopes: Sequence[Envelope], *, take: bool = False, is_claimed: bool = False
+    ) -> Taken | None:
+        """Publish on an event loop; messages that the broker does not accept stay in their rows.
 
         Args:
-            envelopes: what follows.
-            take: take the next message of the list that they go to, in the same round trip.
+            envelopes: the messages.
+            take: take the next message of the same queue, in the same round trip.
+            is_claimed: their attempts are claimed already, so their rows need no mark.
 
         Returns:
             the message that was taken, if any.
@@ -170,7 +174,8 @@ class Sender:
         except DispatchError as error:
             logger.warning("%d messages left to the sweeper: %s", len(envelopes), error)
             return None
-        self._remember(envelopes, before)
+        if not is_claimed:
+            self._remember(envelopes, before)
         return taken
 
     def put_back(self, message: bytes, like: Envelope) -> None:
@@ -205,7 +210,7 @@ class Sender:
 
 
 def _sent_at(raw: bytes) -> float:
-    """Return when a message says that it was sent; 0.0 if it says nothing that can be true, for anything may lie in a list."""
+    """Return the time at which a message was sent, by its headers; 0.0 if they have no valid time: a list may contain anything."""
     try:
         sent = float(orjson.loads(raw)["headers"][SENT_HEADER])
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, OverflowError):

@@ -13,10 +13,9 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
-from flujo_worker.errors import StoreError
 from flujo_worker.event_loop import Inbox
 from flujo_worker.ports import PlanName
-from flujo_worker.runtime.claim_ahead import FENCE, ClaimAhead
+from flujo_worker.runtime.claim_ahead import ClaimAhead
 from flujo_worker.runtime.effects import claim_alone
 from flujo_worker.threads import carried
 
@@ -26,7 +25,8 @@ if TYPE_CHECKING:
     from typing import Protocol, Unpack
 
     from flujo_client.contract.envelope import AttemptKind, Envelope
-    from flujo_worker.domain.values import Decision, FanOut, NextAttempt
+    from flujo_client.transport.loop_publisher import Taken
+    from flujo_worker.domain.values import Decision, FanOut
     from flujo_worker.ports import Claim, Committed, FanOutPlace, Store
     from flujo_worker.runtime.effects import ClaimTerms
     from flujo_worker.store.postgres.groups import GroupedLedger
@@ -36,7 +36,9 @@ if TYPE_CHECKING:
 
         def send(self, envelopes: Sequence[Envelope], fan_out: FanOut | None) -> None: ...
 
-        async def push(self, envelopes: Sequence[Envelope], *, take: bool = False) -> bytes | None: ...
+        async def push(
+            self, envelopes: Sequence[Envelope], *, take: bool = False, is_claimed: bool = False
+        ) -> Taken | None: ...
 
         def put_back(self, message: bytes, like: Envelope) -> None: ...
 
@@ -49,11 +51,11 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 MOST_AT_ONCE = 64
-"""How many are claimed, merged or sent together at most: all wait for the slowest."""
+"""The maximum that is claimed, merged or sent together: all wait for the slowest."""
 
 
 CLOSING_S = 5.0
-"""How long the loop may take for its last thing, and to stop."""
+"""Seconds that the loop may take for its last work, and to stop."""
 
 
 class Engine:
@@ -63,12 +65,19 @@ class Engine:
         self.loop = asyncio.new_event_loop()
         self.inbox = Inbox(self.loop)
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._aside: set[asyncio.Task[Any]] = set()
         self._thread = threading.Thread(target=self.loop.run_forever, name="flujo-engine", daemon=True)
         self._thread.start()
 
     def begin(self, work: Coroutine[Any, Any, object]) -> None:
-        """Do work that nothing waits for. Called on the loop."""
+        """Carry out a message, which nothing waits for. Called on the loop."""
         self._tasks.add(self.loop.create_task(self._carried(work)))
+
+    def begin_aside(self, work: Coroutine[Any, Any, object]) -> None:
+        """Do other work that nothing waits for. Called on the loop."""
+        task = self.loop.create_task(work)
+        self._aside.add(task)
+        task.add_done_callback(self._aside.discard)
 
     async def _carried(self, work: Coroutine[Any, Any, object]) -> None:
         try:
@@ -77,7 +86,7 @@ class Engine:
             self._tasks.discard(cast("asyncio.Task[Any]", asyncio.current_task()))
 
     def drop(self) -> None:
-        """Stop work that nothing waits for."""
+        """Carry out no message any further."""
         self.inbox.put(self._cancel_tasks)
 
     def _cancel_tasks(self) -> None:
@@ -85,7 +94,7 @@ class Engine:
             task.cancel()
 
     def carries_one(self) -> bool:
-        """Return whether only one such work is under way, so that no other can request the same."""
+        """Return whether only one message is being carried out, so that no other can request the same."""
         return len(self._tasks) == 1
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -110,10 +119,10 @@ def _end(waiting: asyncio.Future[None]) -> None:
 
 
 class Gathering(Generic[T, R]):
-    """Does for many at once what they ask for one by one: one act under way, and what gathers meanwhile goes next. There is no timer.
+    """Combines single requests: while one batch is under way, further requests gather for the next. There is no timer.
 
     Args:
-        act: does it for some of them, and gives each one's result in their order; what it raises is raised for each.
+        act: handles a batch, and returns the results in order; its exception is raised for each request.
     """
 
     def __init__(self, act: Callable[[Sequence[T]], Awaitable[Sequence[R]]]) -> None:
@@ -147,30 +156,33 @@ class Gathering(Generic[T, R]):
 
 
 class Taker:
-    """What takes messages beside the consumer: nothing, unless a pool says otherwise."""
+    """Takes messages in addition to the consumer: none, unless a pool replaces it."""
 
-    def wants(self, kind: AttemptKind, queue: str) -> bool:  # noqa: ARG002 - for those who do
-        """Return whether the process may carry out one more attempt of this kind from this queue."""
+    def wants(self, kind: AttemptKind, queue: str, key: str) -> bool:  # noqa: ARG002 - for those who do
+        """Return whether the process may carry out one more attempt of this kind from this queue, and the one with this key."""
         return False
 
-    def take_item(self, item: bytes, queue: str) -> str | None:  # noqa: ARG002 - likewise
-        """Carry out a message of a queue, and return the key of its attempt; None if it is not to be taken so."""
-        return None
+    def take_own(self, envelope: Envelope) -> None:
+        """Carry out an attempt that was wanted and whose message this process has written."""
+
+    def take_item(self, item: bytes, queue: str) -> bool:  # noqa: ARG002 - likewise
+        """Carry out a message of a queue; return False if it is not to be taken so."""
+        return False
 
 
 class LoopEffects:
-    """Effects for attempts on the engine's loop: the common ones are awaited there, whatever else blocks goes to a thread.
+    """Effects for attempts on the engine's loop: the common ones are awaited there, other blocking calls go to a thread.
 
     Args:
-        engine: whose loop it is.
-        store: where attempts are claimed and decisions committed, one by one.
-        groups: the same for many at once; what they do not answer is asked of the store.
-        threads: for what blocks.
-        sender: publishes, what begins a fan-out in a thread.
-        at_once: how many the store is asked for one by one at the same time; more would wait for its connections, each in a thread.
+        engine: the owner of the loop.
+        store: claims attempts and commits decisions, one by one.
+        groups: the same for many at once; the store handles requests without an answer.
+        threads: for blocking calls.
+        sender: publishes; the beginning of a fan-out in a thread.
+        at_once: the maximum of concurrent single requests to the store; more would wait for its connections, each in a thread.
 
     Attributes:
-        taker: takes the next message at once, where nothing else is under way; None until the process consumes.
+        taker: takes the next message at once, if nothing else is under way; None until the process consumes.
     """
 
     def __init__(
@@ -204,7 +216,7 @@ class LoopEffects:
             return await self.call(claim_alone, self._store, envelope, worker, **terms)
 
     async def commit(self, decision: Decision) -> Committed:
-        claims = self._engine.carries_one() and self._ahead.may_claim(decision) and self._wants(decision.next[0])
+        claims = self._engine.carries_one() and self._ahead.may_claim(decision) and self._wants_next(decision)
         if claims:
             decision = self._ahead.ask(decision)
         committed = await self._groups.commit(decision)
@@ -215,31 +227,40 @@ class LoopEffects:
             self._ahead.note(decision, committed)
         return committed
 
-    def _wants(self, following: Envelope | NextAttempt) -> bool:
-        return self.taker.wants(following.kind, following.queue)
+    def _wants_next(self, decision: Decision) -> bool:
+        following, run = decision.next[0], decision.notice.envelope.ticket.run
+        return self.taker.wants(following.kind, following.queue, str(following.key_in(run)))
+
+    def _wants(self, envelope: Envelope) -> bool:
+        return self.taker.wants(envelope.kind, envelope.queue, envelope.key)
 
     async def send(self, envelopes: Sequence[Envelope], fan_out: FanOut | None) -> None:
         if fan_out is not None:
             await self.call(self._sender.send, envelopes, fan_out)
             return
-        first, key = envelopes[0], envelopes[0].key
-        take = len(envelopes) == 1 and (self._engine.carries_one() or self._ahead.has(key)) and self._wants(first)
-        message = await self._sender.push(envelopes, take=take)
-        taken = None if message is None else self.taker.take_item(message, first.queue)
-        self._ahead.is_likely = taken == key
-        if message is not None and taken is None:
-            await self.call(self._sender.put_back, message, first)
-        if taken != key and self._ahead.pop(key):
-            await self._give_back(first)
+        first = envelopes[0]
+        if self._ahead.has(first.key):
+            self.taker.take_own(first)
+            self._engine.begin_aside(self._publish_claimed(first))
+            return
+        take = len(envelopes) == 1 and self._engine.carries_one() and self._wants(first)
+        await self._receive(await self._sender.push(envelopes, take=take), first)
 
-    async def _give_back(self, envelope: Envelope) -> None:
-        """Release an attempt whose message others may have by now, and publish it once more: they saw it as taken."""
-        try:
-            await self.call(self._store.defer, envelope.key, FENCE, 0.0)
-        except StoreError as error:
-            logger.warning("attempt %s is left to its lease: %s", envelope.key, error)
-        else:
-            await self._sender.push([envelope])
+    async def _publish_claimed(self, envelope: Envelope) -> None:
+        """Publish an attempt that has begun, and take its message back. One that lay there before it is carried out as well."""
+        taken = await self._sender.push([envelope], take=self._wants(envelope), is_claimed=True)
+        if taken is None or not taken.is_own:
+            await self._receive(taken, envelope)
+
+    async def _receive(self, taken: Taken | None, published: Envelope) -> None:
+        """Carry out the message that was taken when one was published, or put it back."""
+        self._ahead.is_likely = taken is not None and taken.is_own
+        if taken is None:
+            return
+        if taken.is_own and not published.lanes:
+            self.taker.take_own(published)
+        elif not self.taker.take_item(taken.message, published.queue):
+            await self.call(self._sender.put_back, taken.message, published)
 
     async def aborted_among(self, fan_outs: Sequence[FanOutPlace]) -> set[FanOutPlace]:
         if not fan_outs:

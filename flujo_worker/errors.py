@@ -1,12 +1,12 @@
-"""What can go wrong on the worker's side of the wire.
+"""The errors of the worker.
 
 WorkerError
-├── StoreError              Postgres refused, or did not answer
+├── StoreError              Postgres rejected a statement, or did not answer
 ├── Unreadable              a row of ours is missing, or cannot be read; its run is failed
 ├── DispatchError           a message could not be published
-├── StepFailed              what Celery's listeners receive for an attempt that failed
+├── StepFailed              the failure of an attempt, for Celery's listeners
 ├── WireError               a message that is not ours, is not signed, or does not fit its own headers
-└── IllegalTransition       a bug: something was decided that the table does not allow
+└── IllegalTransition       a bug: a decision that the table does not allow
 """
 
 from __future__ import annotations

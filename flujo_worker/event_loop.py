@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 CLOSING_S = 1.0
-"""How long code may take to end when the process does."""
+"""Seconds that code may take to end when the process ends."""
 
 
 def is_async(function: Any) -> bool:
@@ -104,12 +104,13 @@ class Inbox:
 
 
 class CallFuture(Future[T]):
-    """What the caller of a coroutine gets.
+    """The future of a coroutine's caller.
 
-    It names its coroutine's task only while that runs: else each call would be a cycle, which waits for the garbage collector.
+    It references its coroutine's task only while that runs: otherwise each call would be a reference cycle.
+
 
     Attributes:
-        blocked_at: where the coroutine was when it was found to block the loop, if it was.
+        blocked_at: the place at which the coroutine blocked the loop, if it did.
         stop: cancels the coroutine; None before it begins and after it has ended.
     """
 
@@ -257,7 +258,7 @@ class Loop:
 
     def _place(self) -> Place:
         """Return the place that the loop's thread is at."""
-        return place_of(sys._current_frames().get(self._thread.ident or 0))  # noqa: SLF001 - there is no other door
+        return place_of(sys._current_frames().get(self._thread.ident or 0))  # noqa: SLF001 - there is no public access
 
     def place(self, task: asyncio.Task[Any] | None) -> Place:
         """Return the place that a task is at."""
@@ -266,7 +267,7 @@ class Loop:
         return place_of(task.get_coro())
 
     def give_up(self) -> None:
-        """Release the callers that wait for this loop, which is blocked for good."""
+        """Release the callers that wait for this loop, which is blocked permanently."""
         self.is_given_up = True
         for call in tuple(self._calls):
             call.future.cancel()

@@ -1,6 +1,7 @@
-"""Where user code is at: the function that was called, and the line that it has reached. No values of variables are looked at.
+"""Find the present place of user code: the function that was called, and the line that it has reached.
 
-Pure but for reading frames that may continue meanwhile. In: a coroutine, or a thread's innermost frame. Out: a `Place`.
+Values of variables are not read. Pure except for reading frames that may continue meanwhile. In: a coroutine, or a thread's innermost
+frame. Out: a `Place`.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def _of_thread(innermost: FrameType) -> Iterator[FrameType]:
 
 
 def _of_coroutine(awaited: Any) -> Iterator[FrameType]:
-    """Walk from the outermost coroutine to what it waits for; what is written in C has no frame."""
+    """Walk from the outermost coroutine to the innermost one that it awaits; code written in C has no frame."""
     while awaited is not None:
         kind = next((each for each in ("cr", "gi", "ag") if hasattr(awaited, f"{each}_frame")), None)
         if kind is None:

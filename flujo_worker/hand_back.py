@@ -1,7 +1,7 @@
-"""What a worker does with attempts that have not ended when it stops: it interrupts them and gives them back, and others begin them at once.
+"""Hand back attempts that have not ended when a worker stops: it interrupts and releases them, and others begin them at once.
 
-Code that ends when it is cancelled has ended before its attempt is given back. Code that does not, such as a plain function in a thread,
-continues beside its repetition until the process is gone; the fence rejects its result. In: the attempts that are held. Out: their messages.
+Code that can be cancelled has ended before its attempt is released. Other code, such as a plain function in a thread, runs concurrently
+with its repetition until the process ends; the fence rejects its result. In: the attempts of this worker. Out: their messages.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The scheduled health check: the command's report, made by a worker, stored, and logged.
 
-It never touches a run. What it cannot do now, the next beat asks for again.
+It never touches a run. If it fails, the next beat repeats it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from flujo_worker.store.postgres.health import HealthInPostgres
 
     class Queues(Protocol):
-        """What it asks of the broker."""
+        """Its queries to the broker."""
 
         def depths(self, queues: Collection[str]) -> dict[str, int]:
             """Count the messages in queues; raises DispatchError."""

@@ -1,8 +1,9 @@
-"""Calls hooks for what was committed: that a run has ended, and that a question is open (ADR 22).
+"""Call hooks for committed facts: the end of a run, and an open question (ADR 22).
 
-The commit has left a row for each, so nothing is lost with a process: a live worker that has the code takes it, calls the hooks and
-settles it. At least once, for who dies in between is followed by another. What a hook raises here cannot change an end; an abort at a
-question ends its run. Every worker process has one of these: it looks once in a while, and at once when this process has committed.
+The commit leaves a row for each, so nothing is lost with a process: a live worker with the code takes it, calls the hooks and settles it.
+They are called at least once: if the worker dies in between, another one repeats the call. A hook's exception cannot change a run's end; an
+abort at a question ends its run. Every worker process has one of these: it checks periodically, and at once when this process has
+committed.
 """
 
 from __future__ import annotations
@@ -43,14 +44,14 @@ class HookDelivery:
     """Makes the hook calls that are pending.
 
     Args:
-        store: where the rows are.
+        store: has the rows.
         hooks: calls them.
         coordinator: ends a run whose question a hook answers with an abort.
-        resolve: finds the classes that values are made of.
+        resolve: finds the classes of values.
         worker: returns this process's present incarnation.
-        may_judge: returns whether this process may call others dead.
-        isolation: where calls are made whose processes died before.
-        max_lost: how often a call may be lost while nothing else ran.
+        may_judge: returns whether this process may declare others dead.
+        isolation: makes calls whose processes died before.
+        max_lost: the maximum of losses of a call while nothing else ran.
         may_load: returns whether code can be loaded without harm to this process.
     """
 
@@ -80,7 +81,7 @@ class HookDelivery:
     def carry_out(self, call: PendingHookCall) -> bool:
         """Take a call, call the hooks, and settle it; False: another worker has it, or it waits.
 
-        One that was lost twice is made where nothing else dies with it, and where it pays for no death but its own (ADR 13).
+        A call that was lost twice is made in isolation: its crash affects nothing else, and other crashes do not count against it (ADR 13).
         """
         if call.losses < SUSPECT_AFTER:
             with self._isolation.gate.shared():
@@ -136,7 +137,10 @@ class HookDelivery:
         self._store.note(call.run, events, key=call.attempt or None)
 
     def _is_fit(self, call: PendingHookCall) -> bool:
-        """Return whether its code is here. What did not load is left alone for a while: a module may do much until it raises."""
+        """Return whether its code can be loaded here.
+
+        After a failure it is not tried again for a while: a module may do much before it raises.
+        """
         code, now = (call.reference, call.fingerprint), time.monotonic()
         if now < self._unfit_until.get(code, now) or not self._may_load(*code):
             return False
@@ -215,7 +219,7 @@ class HookThread:
         self._thread.start()
 
     def stop(self) -> None:
-        """Check once more, for what this process has committed last; what does not end in time is taken again by another process."""
+        """Check again, for the last commits of this process; calls that do not end in time are repeated by another process."""
         self._stopping.set()
         self._wake.set()
         until = time.monotonic() + STOPPING_S

@@ -68,16 +68,16 @@ class Host:
 
     Args:
         settings: with database and broker set.
-        app: the one whose tasks this carries.
-        is_own_app: whether it is ours, and not one that pipelines were attached to.
-        is_child: whether a worker process started this one for one attempt, and so is the witness of its death.
-        on_loop: whether attempts are coroutines on an event loop of their own; otherwise each runs in the thread that delivers it.
-        slots: how many attempts the process runs at once; `worker.concurrency` when None.
+        app: the app with the tasks.
+        is_own_app: whether it is Flujo's, and not one that pipelines were attached to.
+        is_child: whether a worker process started this one for one attempt, and so detects its death.
+        on_loop: whether attempts are coroutines on a separate event loop; otherwise each runs in the thread that delivers it.
+        slots: the number of attempts that the process runs at once; `worker.concurrency` when None.
         consumes: the queues it takes messages from.
 
     Attributes:
-        steps: what the process does when code blocks its event loop, or too much of it does not end.
-        effects: how attempts wait for what they ask of the world.
+        steps: the reactions when code blocks the event loop, or too many calls do not end.
+        effects: the waiting of attempts for services and threads.
         engine: the event loop of attempts, if there is one.
     """
 
@@ -132,7 +132,7 @@ class Host:
             lease_s=own.lease_s,
             renew_s=own.renew_s,
             on_renewed=self._heartbeat.beat,
-            on_told_to_stop=lambda: self.steps.stop(),  # noqa: PLW0108 - the code that runs the process replaces it
+            on_stop_request=lambda: self.steps.stop(),  # noqa: PLW0108 - the code that runs the process replaces it
         )
         changes = CodeChanges(
             self._store,
@@ -178,7 +178,7 @@ class Host:
             keep_events_days=settings.events.keep_days or None,
             fits=self._attempts.preparation.fits,
             may_load=trials.may_load,
-            look_beside=neighbours.bury,
+            find_dead_neighbours=neighbours.bury,
             prune=Pruner(self._store, settings.retention).prune_in_turn,
         )
         self._hook_delivery = HookDelivery(
@@ -229,8 +229,8 @@ class Host:
         self._sweeper.start()
         self._hook_calls.start()
         self._system.start()
-        told = {"build": _build(), "slots": self._slots, "queues": self._consumes}
-        self._system.put(Event("worker.started", told, at=time.time()))
+        started = {"build": _build(), "slots": self._slots, "queues": self._consumes}
+        self._system.put(Event("worker.started", started, at=time.time()))
         logger.info("worker %s is up", self._lease.worker)
 
     def stop(self) -> None:
@@ -246,7 +246,7 @@ class Host:
         self.end()
 
     def announce_stop(self) -> None:
-        """Let operators see that this process takes no more work; it does not wait for that."""
+        """Let operators see that this process takes no more work, without waiting."""
         self._lease.is_asked_to_stop = True
         self._threads.submit(self._store.announce_stop, self._lease.worker)
 
@@ -291,16 +291,20 @@ class Host:
         return self.effects.run(self._join(wire, task_id=task_id))
 
     async def carry_out(self, task: str, wire: Mapping[str, Any], *, task_id: str) -> bool:
-        """Carry out what a message asks for: an attempt, the start of a scope, or the join of a fan-out whose branches are all closed.
+        """Perform the work of a message: an attempt, the start of a scope, or the join of a fan-out whose branches are all closed.
 
         Returns:
-            whether the delivery counts as its chord's part: it closed its branch and left the lane empty.
+            whether the delivery counts as a part of its chord: it closed its branch and left the lane empty.
 
         Raises:
             WireError: the message is not one of that task, or was put under another task id; it is dropped and logged.
         """
         carry_out = self._join if task == TASK_JOIN else self._attempt
         return (await carry_out(wire, task_id=task_id)).counts
+
+    async def perform(self, envelope: Envelope) -> bool:
+        """Do what `carry_out` does, for an attempt whose message this process has written."""
+        return (await self._attempts.deliver(envelope)).counts
 
     async def _attempt(self, wire: Mapping[str, Any], *, task_id: str) -> DeliveryResult:
         try:

@@ -1,8 +1,8 @@
-"""Returns whether the code of a run can be loaded without harm to the process that loads it, where no attempt pays for its death (ADR 13).
+"""Find out whether the code of a run can be loaded without harm to the process, outside an attempt (ADR 13).
 
-A module may end its process when it is imported, or never end its import. What is to load it outside an attempt asks here first: the
-sweeper, which would be killed or held for all runs, and the callers of hooks. It is loaded in a separate process first. Nothing waits for
-that: until it has ended, the answer is no.
+A module may end its process when it is imported, or never end its import. Code that loads it outside an attempt asks here first: the
+sweeper, which would be killed or blocked for all runs, and the callers of hooks. It is first loaded in a separate process. Nothing waits
+for that: until it has ended, the answer is no.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 LOADED = 86
 """The exit code of a process in which loading came to an end. None that a module would choose."""
 TRIAL_S = 30
-"""How long loading may take."""
+"""Seconds that loading may take."""
 AGAIN_S = 300.0
 """After how long code that did harm is tried again: it may have been replaced."""
 BOOT = (
@@ -36,9 +36,9 @@ class ImportTrials:
     """Loads code in separate processes, one after the other.
 
     Args:
-        settings: which the processes are to have too.
-        catalog: what it has loaded already needs no trial.
-        threads: where the processes are waited for.
+        settings: those of the processes.
+        catalog: code that it has loaded needs no trial.
+        threads: wait for the processes.
     """
 
     def __init__(self, settings: Settings, catalog: CodeRegistry, threads: Executor) -> None:

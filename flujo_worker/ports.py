@@ -1,4 +1,4 @@
-"""What the engine asks of the world, named as acts. One conformance suite holds every implementation to them."""
+"""The ports of the engine: its operations on services. One conformance suite tests every implementation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from flujo_client.contract.records import AttemptRecord, RunRecord, ScopeRecord
 from flujo_client.contract.run_state import RunState
 from flujo_client.pipeline.context_fields import Fields
 from flujo_worker.domain.carry_on import PlanMove
-from flujo_worker.domain.retention import KeepRule
+from flujo_worker.domain.retention import RetentionRule
 from flujo_worker.domain.values import ChildRunRow, Decision, ScopeRow
 from flujo_worker.errors import Unreadable
 
@@ -21,12 +21,13 @@ if TYPE_CHECKING:
     from flujo_client.contract.outcome import Event, Fault, Usage
     from flujo_client.contract.plan import Plan
     from flujo_client.serial import Packed
+    from flujo_client.transport.loop_publisher import Taken
     from flujo_worker.domain.budget import Reservation
     from flujo_worker.domain.permit import PermitRequest
 
 Refusal = Literal["unknown", "mismatched", "moved", "ended", "busy", "unleased", "stopped", "parked", "suspect"]
 Room = Literal["shared", "apart", "alone"]
-"""Where a claimed attempt runs: beside others, in a separate process, or with nothing beside it in its worker and that one's children."""
+"""Where a claimed attempt runs: with others, in a separate process, or alone in its worker and that worker's children."""
 Verdict = Literal["merged", "repeated", "stale", "stopped"]
 MoveVerdict = Literal["moved", "changed", "older"]
 
@@ -78,7 +79,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class HumanAnswer:
-    """What a person answered: the value, who, why, and when in unix seconds."""
+    """A person's answer: the value, who, why, and when in unix seconds."""
 
     value: Packed
     actor: str | None
@@ -106,8 +107,8 @@ class PendingHookCall:
         payload: `post_run` or `on_pause_requested`.
         attempt: the question's work row; empty for the run's end.
         reference, fingerprint, root: the run's, as in its ticket.
-        losses: how many processes it was lost with, when it was read.
-        losses_alone: how many of them ran nothing else.
+        losses: the number of processes it was lost with, when it was read.
+        losses_alone: the number of those that ran nothing else.
     """
 
     run: str
@@ -146,7 +147,7 @@ class Member:
 
 
 class Renewal(NamedTuple):
-    """What a worker learns as it renews its lease: which attempts are no longer to be worked on, and whether it was asked to stop."""
+    """The answer to the renewal of a lease: the attempts that must no longer run, and whether the worker was asked to stop."""
 
     lost: set[str]
     is_to_stop: bool = False
@@ -162,9 +163,9 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class BrokerSnapshot:
-    """What a sweep knows of the broker: when its epoch began and what each queue's head was sent at (None: it is empty).
+    """The state of the broker in a sweep: when its epoch began and when each queue's head was sent (None: it is empty).
 
-    Times are unix seconds; a queue that could not be looked at is missing.
+    Times are unix seconds; a queue that could not be read is missing.
     """
 
     epoch_start: float
@@ -194,7 +195,7 @@ def publish_nothing(due: Sequence[Due]) -> None:
 
 
 class Leases(Protocol):
-    """Who is alive. Judged by the store's clock."""
+    """The leases of workers, by the store's clock."""
 
     def register_worker(
         self, member: Member, lease_s: float, *, old: str | None = None, held: Collection[str] = ()
@@ -207,27 +208,27 @@ class Leases(Protocol):
     def release_unowned(self, worker: str, kept: Collection[str], older_s: float) -> set[str]:
         """Release attempts, claimed longer ago than `older_s`, that point to this worker and are not among the `kept`.
 
-        Each is lost by its own fault: a process that lives says so, be it the worker itself or one that saw it die.
+        Each loss counts against the attempt: a live process reports it, either the worker itself or one that saw it die.
         """
 
     def hand_back(self, worker: str, keys: Collection[str]) -> set[str]:
         """Release those of the attempts that this worker works on, or has a message of; return them, to be published at once.
 
-        They keep their numbers, and none of them was lost; but one that was handed back very often is left to a sweep, which counts a loss.
+        They retain their numbers, and none counts as lost; but one that was handed back very often is left to a sweep, which counts a loss.
         """
 
     def deregister_worker(self, worker: str) -> None:
-        """End the incarnation; whatever it still held may be taken at once."""
+        """End the incarnation; its remaining attempts may be taken at once."""
 
     def neighbours(self, host: str) -> list[tuple[str, int]]:
-        """List the workers of a host that have not ended and run something, whatever their leases: id and pid."""
+        """List the workers of a host that have not ended and run something, regardless of their leases: id and pid."""
 
     def bury(self, worker: str, max_lost: int) -> set[str]:
-        """End a worker whose process is known to be gone; give back, to be sent at once, what it ran and may be lost once more."""
+        """End a worker whose process is known to be gone; return its attempts that may be lost again, to be sent at once."""
 
 
 class Ledger(Protocol):
-    """What an attempt and the coordinator do to a run."""
+    """The operations of attempts and the coordinator on a run."""
 
     def claim(  # noqa: PLR0913 - one for each condition of a claim
         self,
@@ -255,8 +256,8 @@ class Ledger(Protocol):
     def commit(self, decision: Decision) -> Committed:
         """Apply all of a decision, or none of it if the attempt is not running under the notice's fence.
 
-        Under limits, what was spent is settled with it; a limit that this passes fails the first run of the tree.
-        What the outcome repaired goes into the correction ledger with it; an outcome without repairs never touches that.
+        Under limits, the spend is settled with it; passing a limit fails the root run of the tree. Repairs of the outcome go into the
+        correction ledger with it; an outcome without repairs never touches that.
         """
 
     def spend(self, run: str, key: str, fence: int, usage: Usage, *, claimed_at: int | None = None) -> None:
@@ -266,7 +267,7 @@ class Ledger(Protocol):
         """Read what the attempts of a pipeline's latest `runs` have spent: key and sum of each that spent, the latest first."""
 
     def park(self, key: str, fence: int, reason: str, *, code: AwaitedCode | None = None) -> bool:
-        """Let the run wait for a worker that can carry it on; the attempt goes back. `code`: it waits for bodies, not for its plan."""
+        """Let the run wait for a worker that can continue it; the attempt is released. `code`: it waits for bodies, not for its plan."""
 
     def context_fields(self, model: str, digest: str, fields: Fields) -> list[Fields]:
         """Record the fields that a context model has, under their digest, and read those that it had before."""
@@ -287,10 +288,10 @@ class Ledger(Protocol):
         """Read versions of code by digest; a missing one is left out."""
 
     def defer(self, key: str, fence: int, delay_s: float, event: Event | None = None) -> bool:
-        """Return an attempt that has made no call, to be published again after that many seconds; it keeps its number.
+        """Return an attempt that has made no call, to be published again after that many seconds; it retains its number.
 
-        What this claim reserved is given back too. `event` is written once for each attempt, however often it is put off. False: it
-        was not running under that fence.
+        The reservation of this claim is released too. `event` is written once for each attempt, however often it is deferred. False: it was
+        not running under that fence.
         """
 
     def postpone(self, key: str, delay_s: float) -> None:
@@ -315,7 +316,7 @@ class Ledger(Protocol):
         """Read a plan; raises Unreadable, as all do that read what a run depends on."""
 
     def note(self, run: str | None, events: Sequence[Event], *, key: str | None = None) -> None:
-        """Append lines that belong to no merge: to a run's events, or, without a run, to those of workers."""
+        """Append lines outside a merge: to a run's events, or, without a run, to those of workers."""
 
 
 class Tree(Protocol):
@@ -331,13 +332,13 @@ class Tree(Protocol):
         """Rebuild the messages of work rows. One that cannot be read is left out: a sweep finds it due, and fails its run."""
 
     def signal_join(self, run: str, address: str, queue: str, by: str) -> bool:
-        """Make the join's work row if all branches are closed and no child run is live; return whether it is there and live.
+        """Create the join's work row if all branches are closed and no child run is live; return whether it exists and is live.
 
         Args:
             run: the run.
             address: of the fan-out, or of the import that waits for a child run.
             queue: the join's queue.
-            by: who signals: chord, worker or sweeper; recorded in the event `join.rung` when this signal made the row.
+            by: who signals: chord, worker or sweeper; recorded in the event `join.rung` if this signal created the row.
         """
 
     def child_run(self, run: str) -> ChildRunRow | None:
@@ -354,7 +355,7 @@ class Tree(Protocol):
 
 
 class Backlog(Protocol):
-    """What the sweeper asks."""
+    """The queries of the sweeper."""
 
     def mark_sent(self, ages: Mapping[str, float]) -> None:
         """Mark messages as sent: key → seconds since just before the send. A row that was claimed since is left as it is."""
@@ -456,7 +457,7 @@ class PendingHookCalls(Protocol):
     def take_call(
         self, call: PendingHookCall, worker: str, *, may_judge: bool = True, room: Room = "shared"
     ) -> int | None:
-        """Take a call, and return how many processes it was lost with that ran nothing else; None if another worker has it, or it is settled."""
+        """Take a call, and return the number of processes it was lost with that ran nothing else; None if it is settled or taken."""
 
     def release_call(self, call: PendingHookCall, worker: str, *, losses: int) -> None:
         """Release a call that this worker has taken, and count so many losses as its own."""
@@ -480,11 +481,11 @@ class RunAdmissions(Protocol):
     """Runs that wait to begin (ADR 43)."""
 
     def admit(self, ended: Collection[str] | None = None, *, again: Collection[str] = ()) -> Admitted:
-        """Release the places of runs that have ended, and let waiting runs pass their gates, where these have room.
+        """Release the places of runs that have ended, and let waiting runs pass gates with room.
 
         Args:
-            ended: runs that have ended just now; None: look for all places that no one holds any more.
-            again: gates to look at besides those of the places.
+            ended: runs that have ended just now; None: find all places that are no longer held.
+            again: gates to check in addition to those of the places.
         """
 
     def prune_gates(self) -> None:
@@ -497,12 +498,12 @@ class Retention(Protocol):
     def begin_pruning(self, every_s: float) -> bool:
         """Return whether it is the caller's turn to delete: once in so many seconds, for the whole fleet."""
 
-    def prune_runs(self, rules: Sequence[KeepRule], limit: int, *, is_summarized: bool = False) -> list[str]:
+    def prune_runs(self, rules: Sequence[RetentionRule], limit: int, *, is_summarized: bool = False) -> list[str]:
         """Delete runs that ended longer ago than the rules retain them, with all their rows; return their ids.
 
-        A run goes together with all its child runs, those in the background too, once the youngest of them is old enough; how its first
-        run ended says how old. So many runs are deleted, more only to complete the last family. One that someone is about to
-        retry is left for the next time. With `is_summarized`, a summary of each stays.
+        A run is deleted together with all its child runs, including those in the background, once the youngest of them is old enough, by
+        the status of the root run. So many runs are deleted, more only to complete the last family. A run that is being retried is left for
+        the next time. With `is_summarized`, a summary of each stays.
         """
 
     def prune_summaries(self, older_s: float, limit: int) -> None:
@@ -522,7 +523,7 @@ class Retention(Protocol):
 
 
 class Permits(Protocol):
-    """How many attempts run at once under the names of limits. A permit lasts as long as its attempt runs under its fence and lease."""
+    """Concurrency limits of attempts, by name. A permit lasts while its attempt runs under its fence and lease."""
 
     def request_permit(self, request: PermitRequest) -> bool:
         """Let an attempt run, or return it to wait for a place as `defer` does; return whether it may run.
@@ -545,12 +546,12 @@ class Publisher(Protocol):
     """The way out to the broker."""
 
     def send(self, envelopes: Sequence[Envelope], *, first: bool = False) -> None:
-        """Publish each envelope as one message, with `first` before all that waits; raises DispatchError when the broker does not take them.
+        """Publish each envelope as one message; raises DispatchError if the broker does not accept them.
 
-        What is in a fan-out is a member of its chord, whoever publishes it.
+        With `first` they go to the front of the queue. Work in a fan-out is always a part of its chord.
         """
 
-    async def push(self, envelopes: Sequence[Envelope], *, take: bool = False) -> bytes | None:
+    async def push(self, envelopes: Sequence[Envelope], *, take: bool = False) -> Taken | None:
         """Publish as `send` does, on an event loop, always the same one; with `take`, give the next message of the list that they go to."""
 
     def put_back(self, message: bytes, like: Envelope) -> None:
@@ -560,7 +561,7 @@ class Publisher(Protocol):
         """Write how many parts the fan-out's chord waits for, before its members go out; raises DispatchError."""
 
     def epoch(self) -> str:
-        """Return the broker's present epoch, drawn anew when Redis has lost it."""
+        """Return the broker's present epoch, a new one if Redis has lost it."""
 
     def heads(self, queues: Collection[str]) -> dict[str, float | None]:
         """Return when each queue's next message was sent, in unix seconds; None: it is empty."""

@@ -36,7 +36,7 @@ def flujo_engine(flujo_settings: Settings) -> Iterator[LocalEngine]:
 
 @pytest.fixture
 def flujo_cassette(request: pytest.FixtureRequest) -> Cassette:
-    """Return the test's own cassette, `cassettes/<module>/<test>.json` beside its module, in the mode of your settings and environment."""
+    """Return the test's own cassette, `cassettes/<module>/<test>.json` next to its module, in the mode of your settings and environment."""
     from flujo_client import ConfigManager
     from flujo_worker.testing import Cassette
 

@@ -1,8 +1,8 @@
-"""Starts a process for one attempt, or one call of hooks, that may kill it, and reports whether it did (ADR 13).
+"""Start a process for one attempt, or one call of hooks, that may kill it, and report whether it did (ADR 13).
 
-The process is a fresh interpreter, with a lease and connections of its own: it concludes the attempt and publishes what follows as
-this one would. That it died while this one lives is a loss of the attempt's own, and is written at once. It outlives this process, so
-that no other attempt's crash costs it. What it is to do comes through a socket, its settings by the environment.
+The process is a fresh interpreter, with its own lease and connections: it concludes the attempt and publishes what follows as this one
+would. If it dies while this one lives, the loss counts against the attempt, and is written at once. It survives this process, so that
+another attempt's crash does not affect it. Its order comes through a socket, its settings by the environment.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PLACES = 2
-"""How many attempts of a worker process begin apart at once: each costs the start of a process."""
+"""The maximum of separate processes that a worker starts at once."""
 BEGINNING_S = 3.0
 """For how long after its process is ready an attempt takes a place. A longer step delays no other: it has a slot of the worker."""
 START_S = 120.0
-"""How long a process may import until it is ready."""
+"""Seconds that a process may import until it is ready."""
 SILENT_LEASES = 5
 """After this many leases without a sign of life a process is ended: something in it blocks."""
 EXIT_S = STOP_S = 5.0
 GONE_S = 1.0
-"""How long a process whose socket is closed takes to be gone."""
+"""Seconds until a process whose socket is closed has ended."""
 BOOT = (
     "import gc, json, socket, sys; gc.disable(); channel = socket.socket(fileno=int(sys.argv[1])); channel.set_inheritable(False); "
     "order = json.loads(channel.makefile().readline()); sys.path[:] = order['path']; "
@@ -188,7 +188,7 @@ def import_path_of(app: Celery) -> str | None:
     for name, module in list(sys.modules.items()):
         if name == "__main__":
             name = getattr(getattr(module, "__spec__", None), "name", None) or ""  # noqa: PLW2901 - run with -m it can be imported
-        if name.partition(".")[0] == "celery":  # it keeps the app of this process, and would have none in another
+        if name.partition(".")[0] == "celery":  # it holds the app of this process, and would have none in another
             continue
         found = [key for key, value in list(getattr(module, "__dict__", {}).items()) if value is app]
         if found and name:

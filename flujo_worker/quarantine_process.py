@@ -1,7 +1,7 @@
 """The process that `flujo_worker.quarantine` starts: it performs one attempt or calls hooks once, reports the result, and ends.
 
-It does what a worker does for an attempt and nothing else: it neither consumes nor sweeps. It continues when the worker that started it
-dies, for that may be another attempt's fault, and ends when it has lost touch with Postgres too.
+It only does the work of one attempt: it neither consumes nor sweeps. It continues when the worker that started it dies, because that may be
+another attempt's fault, and ends when it has also lost its connection to Postgres.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ def main(channel: socket.socket, order: dict[str, Any]) -> None:
     performing = threading.Thread(target=_perform, args=(host, order, line), name="flujo-apart", daemon=True)
     performing.start()
     while performing.is_alive():
-        is_told = line.hears_stop(BEAT_S)
-        if is_told:
+        is_stopped = line.hears_stop(BEAT_S)
+        if is_stopped:
             host.hand_back()
-        if is_told or (line.is_broken and host.silent_s > ORPHAN_LEASES * settings.worker.lease_s):
+        if is_stopped or (line.is_broken and host.silent_s > ORPHAN_LEASES * settings.worker.lease_s):
             host.release()
             os._exit(0)
         line.send({"worker": host.worker})
@@ -92,7 +92,10 @@ class _Line:
 
 
 def _perform(host: Host, order: dict[str, Any], line: _Line) -> None:
-    """Do the work of an order and report its result. What could not be recorded is a loss, as in a worker that gives an attempt up."""
+    """Do the work of an order and report its result.
+
+    A result that could not be recorded is a loss, as in a worker that gives up an attempt.
+    """
     try:
         done = _done(host, order)
     except Exception:
@@ -111,7 +114,7 @@ def _done(host: Host, order: dict[str, Any]) -> dict[str, Any]:
 
 
 def _settings() -> Settings:
-    """Read the settings of the worker that started this process; the heartbeat file is that one's alone."""
+    """Read the settings of the worker that started this process; the heartbeat file belongs only to that one."""
     settings = ConfigManager().settings()
     own = settings.worker.model_copy(update={"heartbeat_file": None, "concurrency": 1})
     return settings.model_copy(update={"worker": own})

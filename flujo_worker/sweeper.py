@@ -33,18 +33,18 @@ BATCH = 200
 STOPPED_FOR = {"cancelled": "cancel requested", "expired": "deadline passed", "failed": "usage limit exceeded"}
 UNPARK_EVERY_S = STRAND_EVERY_S = 5.0
 ADMISSIONS = 20
-"""How many admissions one sweep makes, while one more may let further runs begin."""
+"""The maximum of admissions in one sweep, while another may let further runs begin."""
 MOST_UNFIT = 100_000
 """Runs that wait for other bodies, or for other models, which a process remembers."""
 MOST_KEPT = 100_000
 """Parked runs that a process remembers it cannot move."""
 HOUSEKEEPING_EVERY_S = 3600.0
 BOOKKEEPING_S = 30 * 86_400.0
-"""How long workers that ended, earlier broker epochs and tenants' budgets of a day are retained."""
+"""Seconds that ended workers, earlier broker epochs and tenants' daily budgets are retained."""
 TURN, NO_JUDGES_TURN = 0.8, 2.5
-"""How many sweep intervals ago the fleet has to have swept, for one who may call others dead and for one who may not yet."""
+"""The maximum of sweep intervals since the fleet's last sweep, for a process that may declare others dead and for one that may not yet."""
 JOIN_OVERDUE_S = 2.0
-"""How long after its last branch closed a fan-out's chord has to signal the join by itself."""
+"""Seconds after the end of its last branch that a fan-out's chord has to signal the join."""
 JOIN_OVERDUE_BEHIND_S = 10.0
 """The same while the control queue is not empty: join signals that were sent wait in it, and another one would only make it longer."""
 
@@ -53,21 +53,21 @@ class Sweeper:
     """Sweeps.
 
     Args:
-        store: what is in the rows.
-        post: the way out to the broker.
-        coordinator: receives the attempts that are lost for good.
+        store: the rows.
+        post: publishes to the broker.
+        coordinator: receives the attempts that are permanently lost.
         catalog: the code of this worker, for parked runs.
-        changes: brings parked runs under that code where it has changed; None: they wait for the code that they go by.
+        changes: moves parked runs to that code if it has changed; None: they wait for the code of their plan.
         worker: returns this process's present incarnation.
-        may_judge: returns whether this process may call others dead.
+        may_judge: returns whether this process may declare others dead.
         every_s: seconds between two sweeps of the whole fleet.
-        max_lost: how often an attempt may be lost.
-        control_queue: where join signals wait.
-        keep_events_days: for how many days events are retained; None: forever.
+        max_lost: the maximum of an attempt's losses.
+        control_queue: the queue of join signals.
+        keep_events_days: days that events are retained; None: forever.
         may_load: returns whether code can be loaded without harm to this process.
-        fits: returns whether a pipeline here has the bodies or models that a run waits for, by the attempt that waits.
-        look_beside: looks for processes of this machine that are gone, before each turn to sweep.
-        prune: deletes a little of what has passed its retention, after each sweep.
+        fits: returns whether a pipeline here has the bodies or models that a run waits for, by the waiting attempt.
+        look_beside: finds processes of this machine that are gone, before each turn to sweep.
+        prune: deletes a few runs that have passed their retention, after each sweep.
     """
 
     def __init__(  # noqa: PLR0913 - the composition root gives it all it needs, once
@@ -86,7 +86,7 @@ class Sweeper:
         keep_events_days: int | None = None,
         may_load: Callable[[str, str], bool] = lambda *_: True,
         fits: Callable[[LoadedPipeline, AwaitedCode, Envelope | None], bool] = lambda *_: True,
-        look_beside: Callable[[], object] = lambda: None,
+        find_dead_neighbours: Callable[[], object] = lambda: None,
         prune: Callable[[], object] = lambda: None,
     ) -> None:
         self._store, self._post, self._coordinator, self._catalog = store, post, coordinator, catalog
@@ -95,7 +95,11 @@ class Sweeper:
         self._worker, self._may_judge = worker, may_judge
         self._every_s, self._max_lost = every_s, max_lost
         self._unparked_at = self._stranded_at = self._housekept_at = float("-inf")
-        self._keep_events_days, self._look_beside, self._may_load = keep_events_days, look_beside, may_load
+        self._keep_events_days, self._find_dead_neighbours, self._may_load = (
+            keep_events_days,
+            find_dead_neighbours,
+            may_load,
+        )
         self._fits, self._prune, self._unfit = fits, prune, dict[object, None]()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._sweep_forever, name="flujo-sweeper", daemon=True)
@@ -141,7 +145,7 @@ class Sweeper:
         return len(due)
 
     def _fail(self, envelope: Envelope, fence: int) -> None:
-        """Fail a step that was lost too often. If that cannot be merged either, its run has no other end."""
+        """Fail a step that was lost too often. If that cannot be merged either, its run fails directly."""
         why = Unreadable(f"attempt {envelope.key} was lost too often, and its failure does not match its rows")
         try:
             self._coordinator.lost(envelope, fence, self._max_lost + 1)
@@ -238,7 +242,10 @@ class Sweeper:
                 _safely(f"unparking {run}", partial(self._unpark_if_fit, run, code, awaited))
 
     def _unpark_if_fit(self, run: str, code: Sequence[str], awaited: AwaitedCode) -> None:
-        """Let a run continue that waits for bodies of functions or for models, if this worker has them. It is asked once: its code stays."""
+        """Let a run continue that waits for bodies of functions or for models, if this worker has them.
+
+        Each worker is asked once: its code does not change.
+        """
         if (run, awaited) in self._unfit:
             return
         try:
@@ -254,7 +261,7 @@ class Sweeper:
         put_bounded(self._unfit, (run, awaited), None, most=MOST_UNFIT)
 
     def _change_code(self, changes: CodeChanges, run: str, plan: Plan) -> None:
-        """Move a parked run to the code that is here. One that may not continue under it is not tried again: neither changes."""
+        """Move a parked run to the present code. A run that may not continue under it is not tried again: neither changes."""
         try:
             carried = changes.carry_on(run, plan)
         except Unreadable as error:
@@ -280,7 +287,7 @@ class Sweeper:
     def _sweep_forever(self) -> None:
         while not self._stopping.wait(self._every_s * random.uniform(0.8, 1.2)):  # noqa: S311 - jitter
             try:
-                self._look_beside()
+                self._find_dead_neighbours()
                 self._unpark()
                 if self._store.begin_sweep(self._worker(), self._every_s * self._patience()):
                     while self.sweep() == BATCH and not self._stopping.is_set():

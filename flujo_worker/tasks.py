@@ -1,10 +1,10 @@
-"""The Celery tasks: read one value, call one thing.
+"""The Celery tasks: each reads one value and makes one call.
 
-Their names are few and constant, because an unknown name in a header hangs its chord. Of the deliveries that belong to a chord, one
-for each lane is its part: the last. All others leave the chord, and Celery acknowledges them without counting a part.
+Their names are few and constant, because an unknown name in a header hangs its chord. For each lane, only the last delivery is a part of
+its chord. All others leave the chord, and Celery acknowledges them without counting a part.
 
-A task whose attempt failed raises `StepFailed`: that is how Celery's events, signals and instrumentations learn of it. What follows from
-the failure is committed by then. The pool leaves the tracer out where nothing listens, and then nothing is raised.
+A task whose attempt failed raises `StepFailed`: that is how Celery's events, signals and instrumentations learn of it. The consequences of
+the failure are committed by then. If nothing listens, the pool leaves the tracer out, and nothing is raised.
 """
 
 from __future__ import annotations
@@ -84,11 +84,12 @@ def add(app: Celery, host: Callable[[], Host], refusals: Refusals) -> None:
 
 
 def _deliver(task: Any, carry_out: Callable[[], DeliveryResult], refusals: Refusals) -> None:
-    """Carry out a delivery; one that does not count as a part of its chord is none of the chord's any more when it returns.
+    """Perform a delivery; one that does not count as a part of its chord has left the chord when it returns.
 
-    A message that is refused is recorded, and is not a part. Neither is an error: it would fail the chord for good, while the
-    sweeper has the work done by another delivery. It raises Ignore, as Celery means it; what goes well does not, for that costs
-    fifty times as much, in copies of the traceback.
+    A rejected message is recorded, and is not a part. Neither is an error: it would fail the chord permanently, while the sweeper has the
+    work done by another delivery. These raise Ignore, as Celery intends; successes do not, because it costs fifty times as much, in copies
+    of the traceback.
+
 
     Raises:
         StepFailed: the attempt failed. A part that fails would fail its chord, so it is counted here.

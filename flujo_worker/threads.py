@@ -1,8 +1,8 @@
-"""Threads for code that is not `async`: as many as there are calls at once, used again, and left behind when they hang.
+"""Threads for code that is not `async`: as many as there are concurrent calls, reused, and abandoned when they hang.
 
-Nothing can end a thread. So one that outlives its attempt's timeout must not take the place of the next call, as it would in a pool
-of a fixed size, nor keep the process from ending, as the standard library's executor does, which joins its threads at exit.
-How many attempts run at once is not limited here.
+Nothing can end a thread. So one that outlives its attempt's timeout must not block the next call, as it would in a pool of a fixed size,
+nor keep the process from ending, as the standard library's executor does, which joins its threads at exit. The number of concurrent
+attempts is not limited here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, ParamSpec, TypeVar
 
 IDLE_S = 30.0
-"""How long a thread waits for its next call before it ends: a burst must not leave as many threads as it had calls."""
+"""Seconds that a thread waits for its next call before it ends: a burst must not leave as many threads as it had calls."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -115,7 +115,7 @@ def _call(future: Future[Any], call: Callable[[], Any]) -> None:
         return
     try:
         given = call()
-    except BaseException as error:  # noqa: BLE001 - whatever it is, it is for the waiting caller
+    except BaseException as error:  # noqa: BLE001 - any error is for the waiting caller
         future.set_exception(error)
     else:
         future.set_result(given)

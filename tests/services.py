@@ -12,7 +12,7 @@ import os
 import shutil
 import tempfile
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,6 +36,9 @@ PROCESSES = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 _numbers = itertools.count(1)
 _redis_numbers = itertools.count()
 
+MEMORY = "/dev/shm"
+ROOM_BYTES = 4 << 30
+
 
 @pytest.fixture(scope="session")
 def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
@@ -57,7 +60,7 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
             if is_owner := embedded.is_owner:
                 fcntl.flock(users, fcntl.LOCK_EX)
         if is_owner:
-            shutil.rmtree(embedded.directory.parent)
+            remove_folder(embedded.directory.parent)
 
 
 @pytest.fixture(scope="session")
@@ -70,7 +73,7 @@ def services_to_break(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embe
         _spare_the_disk(embedded)
     with embedded:
         yield embedded
-    shutil.rmtree(folder)
+    remove_folder(folder)
 
 
 @contextmanager
@@ -92,9 +95,26 @@ def _agreed_folder(run: Path) -> Path:
 
 def passable_folder() -> Path:
     """Make a folder that servers run as another user can reach."""
-    folder = Path(tempfile.mkdtemp(prefix="flujo-", dir="/tmp"))
+    folder = Path(tempfile.mkdtemp(prefix="flujo-", dir=_roomy_folder()))
     folder.chmod(0o711)
     return folder
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder, while a server that is ending may remove its own files from it."""
+    while folder.exists():
+        with suppress(FileNotFoundError):
+            shutil.rmtree(folder)
+
+
+@cache
+def _roomy_folder() -> str:
+    """Return a folder in memory if the machine has a roomy one, else /tmp. A database is 300 files, which a disk is slow to create."""
+    try:
+        system = os.statvfs(MEMORY)
+    except OSError:
+        return "/tmp"
+    return MEMORY if system.f_bavail * system.f_frsize > ROOM_BYTES else "/tmp"
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +122,7 @@ def server_folder() -> Iterator[Path]:
     """A folder in which a test may have services started. pytest's own are closed to other users, again with each start of pytest."""
     folder = passable_folder()
     yield folder
-    shutil.rmtree(folder)
+    remove_folder(folder)
 
 
 def fresh_database(services: Embedded, *, template: str = "template1") -> str:

@@ -1,4 +1,4 @@
-"""What a client can do about questions to people: list them and answer them. Operations, as those of `flujo_client.api.operations`."""
+"""List the questions to people, and answer them. Operations, like those of `flujo_client.api.operations`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def resume(  # noqa: PLR0913 - the seed's signature
     actor: str | None = None,
     note: str | None = None,
 ) -> Operation[Approval]:
-    """Answer a run's open question: the one that is named, or the only one. A worker continues with it.
+    """Answer a run's open question: the named one, or the only one. A worker continues with it.
 
     Returns:
         the question that was answered.

@@ -1,6 +1,7 @@
-"""What a client can do about runs in the background: find those that failed, continue with them, fail the stale ones.
+"""Find failed background runs, continue them, and fail the stale ones.
 
-Operations, as those of `flujo_client.api.operations`. Nothing here executes a run: what is written is a new run, an answer, or a request to stop.
+Operations, like those of `flujo_client.api.operations`. Nothing here executes a run: each writes a new run, an answer, or a request to
+stop.
 """
 
 from __future__ import annotations
@@ -40,11 +41,11 @@ def failed(parent_run_id: str | None, hours_back: float) -> requests.Request[lis
 
 
 def resume(settings: Settings, task_id: str, new_data: Any = None) -> Operation[Enqueued]:
-    """Answer its open question; or, when it did not succeed, start it again from its start.
+    """Answer its open question; or, if it did not succeed, start it again from the beginning.
 
     Raises:
         RunNotFound: there is no such run.
-        ResumeError: it is not in the background, has succeeded, was started again before, or continues and has no question open.
+        ResumeError: it is not in the background, has succeeded, was started again before, or is live without an open question.
     """
     _need_resumability(settings)
     task = yield from record_of(task_id)
@@ -56,7 +57,7 @@ def resume(settings: Settings, task_id: str, new_data: Any = None) -> Operation[
         return (yield from _started_by_hand(settings, task, new_data))
     if new_data is None:
         raise ResumeError(
-            f"run {task_id} is {task.status}, and continues by itself unless it waits for an answer",
+            f"run {task_id} is {task.status}, and continues unless it waits for an answer",
             suggestion="give the answer as new_data; `run.approvals()` shows the question",
             code="ANSWER_MISSING",
         )
@@ -65,7 +66,7 @@ def resume(settings: Settings, task_id: str, new_data: Any = None) -> Operation[
 
 
 def retry_failed(settings: Settings, parent_run_id: str, max_retries: int) -> Operation[list[Enqueued]]:
-    """Start again every failed one of a run that was not started again as often; each waits 1, 2, 4 … seconds, by its retries so far."""
+    """Start a run's failed background runs again that have retries left; each waits 1, 2, 4 … seconds, by its retries so far."""
     _need_resumability(settings)
     yield from record_of(parent_run_id)
     found = yield from query(
@@ -164,6 +165,6 @@ def _renamed(context: Packed, task_id: str, before: RunRecord) -> Packed:
 def _need_resumability(settings: Settings) -> None:
     if not settings.background_tasks.resumability:
         raise FeatureDisabled(
-            "resuming background steps is switched off here",
+            "resuming background steps is turned off here",
             suggestion="set resumability = true in [background_tasks]",
         )

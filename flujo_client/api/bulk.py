@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 CHUNK_RUNS = 1000
 CHUNK_BYTES = 8 * 1024 * 1024
-"""What one commit holds at most: this many runs, and not much more than this many bytes of inputs and contexts."""
+"""The maximum of runs in a commit, and of bytes of inputs and contexts, which the last run may exceed."""
 GRACE_S = 5.0
-"""How long a chunk has to be published before the sweeper does it."""
+"""Seconds after which the sweeper publishes a chunk."""
 BREATH_RUNS = 50
 """After so many checked runs, control is given to the event loop."""
 
@@ -52,7 +52,7 @@ def enqueue_many(
     """Check, record and publish runs in chunks; each chunk is recorded as a whole or not at all.
 
     Raises:
-        FlujoError: something is refused. It names the value's index, and how many values are recorded: those of the chunks before.
+        FlujoError: something is invalid. It names the value's index, and the number of recorded values: those of the chunks before.
     """
     connection = options.get("connection")
     common: RunOptions = {**options}  # type: ignore[typeddict-item]  # the connection is not read from it
@@ -101,7 +101,7 @@ class _Chunk:
         if first != place and self._news[first].digest != new.digest:
             raise IdempotencyConflict(
                 f"idempotency key '{new.idempotency_key}' is also the key of values[{self._start + first}], which has another input or context",
-                suggestion="use a key of its own for other work",
+                suggestion="use another key for other work",
             )
         self._news.append(new)
         sent = (new.first.input, new.first.context, *new.blobs)

@@ -1,6 +1,6 @@
 """The client: enqueue pipelines, and read their results.
 
-It needs no worker code, and no run needs it: all that moves a run is in Postgres once `enqueue` returns.
+It needs no worker code, and runs do not need it: once `enqueue` returns, everything about a run is in Postgres.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class FlujoClient:
             pipeline: `"package.module:attribute"`, or the object with that name.
             value: the first step's input.
             context: the run's context: a mapping, or an instance of the pipeline's context model.
-            run_id: an id of your own, of letters, digits, `_`, `-` and `.`; the same id again returns the same run, and is rejected for
+            run_id: an id that you choose: letters, digits, `_`, `-` and `.`; the same id again returns the same run, and is rejected for
                 different work.
             idempotency_key: the same key again returns the same run, and is rejected for different work.
             queue: the Celery queue of steps that name none.
@@ -125,7 +125,7 @@ class FlujoClient:
             IdempotencyConflict: the id or the key is in use for different work.
             AdmissionRefused: a limit or a throttle with `on_full="drop"` is reached. Nothing was recorded.
             ServiceUnreachable: Postgres does not answer, or Redis has not answered within the last second. Nothing was recorded.
-            ClientError: `connection` cannot be used; the message says what to pass.
+            ClientError: `connection` cannot be used; the message names what to pass.
         """
         options: EnqueueOptions = {
             "context": context,
@@ -266,7 +266,7 @@ class FlujoClient:
 
         Raises:
             RunNotFound: there is no such run.
-            ResumeError: it is not a background run, has succeeded, was already started again (`STARTED_AGAIN`), or continues by itself.
+            ResumeError: it is not a background run, has succeeded, was already started again (`STARTED_AGAIN`), or continues anyway.
             FeatureDisabled: `[background_tasks]` turns resuming off.
         """
         return RunHandle(self, self._door.perform(background_runs.resume(self.settings, task_id, new_data)))
@@ -373,15 +373,15 @@ class AsyncFlujoClient:
         return await self.ask(requests.runs(**filters))
 
     async def list_deleted_runs(self, **filters: Unpack[DeletedRunFilters]) -> list[RunSummary]:
-        """List what stays of deleted runs, as `FlujoClient.list_deleted_runs` does."""
+        """List summaries of deleted runs, as `FlujoClient.list_deleted_runs` does."""
         return await self.ask(requests.deleted_runs(**filters))
 
     async def system_events(self, *, since_s: float = 86_400.0, limit: int = 1000) -> list[EventRecord]:
-        """Read what happened to workers in the last `since_s` seconds, the newest first."""
+        """Read the events of workers in the last `since_s` seconds, newest first."""
         return await self.ask(requests.system_events(since_s=since_s, limit=limit))
 
     async def approvals(self, **filters: Unpack[ApprovalFilters]) -> list[Approval]:
-        """List the questions to people that are open, with the filters of `FlujoClient.approvals`."""
+        """List the open questions to people, with the filters of `FlujoClient.approvals`."""
         return await self._door.perform(approvals.open_approvals(self.settings, filters))
 
     async def answer(self, token: str, value: Any, *, actor: str | None = None, note: str | None = None) -> Approval:
@@ -395,7 +395,7 @@ class AsyncFlujoClient:
         return await self.ask(background_runs.failed(parent_run_id, hours_back))
 
     async def resume_background_task(self, task_id: str, new_data: Any = None) -> AsyncRunHandle:
-        """Go on with a background step's run, as `FlujoClient.resume_background_task` does."""
+        """Continue a background step's run, as `FlujoClient.resume_background_task` does."""
         return AsyncRunHandle(self, await self._door.perform(background_runs.resume(self.settings, task_id, new_data)))
 
     async def retry_failed_background_tasks(self, parent_run_id: str, max_retries: int = 3) -> list[AsyncRunHandle]:
@@ -404,7 +404,7 @@ class AsyncFlujoClient:
         return [AsyncRunHandle(self, each) for each in begun]
 
     async def cleanup_stale_background_tasks(self, stale_hours: float | None = None) -> list[str]:
-        """Fail background steps without a sign of life, as `FlujoClient.cleanup_stale_background_tasks` does."""
+        """Fail background steps without activity, as `FlujoClient.cleanup_stale_background_tasks` does."""
         return await self._door.perform(background_runs.fail_stale(self.settings, stale_hours))
 
     async def ask(self, request: requests.Request[T]) -> T:

@@ -43,7 +43,7 @@ def hold_of(run: RunRecord, held: Sequence[HeldRecord], workers: Sequence[Worker
             which = "it" if each.run == run.id else f"its child run {each.run}"
             return Hold(
                 f"{which} is parked: {each.reason or 'no reason was recorded'}",
-                "it continues by itself once a worker can load that code",
+                "it continues once a worker can load that code",
             )
     if run.status == "paused":
         return Hold("it waits for an answer from a person", f"`flujo approvals list --run {run.id}` shows the question")
@@ -51,7 +51,7 @@ def hold_of(run: RunRecord, held: Sequence[HeldRecord], workers: Sequence[Worker
         if each.queue is not None and not any(worker.serves([each.queue]) for worker in workers):
             return _no_worker(each.queue, workers)
     if run.waits_for is not None:
-        return Hold(f"it waits for its admission, at {run.waits_for}", "it begins by itself when there is room for it")
+        return Hold(f"it waits for its admission, at {run.waits_for}", "it begins when there is room for it")
     return None
 
 

@@ -1,6 +1,6 @@
-"""What a client can do, written once: each operation is a generator of effects that the sync and the async client perform.
+"""The operations of both clients: each is a generator of effects that the sync or the async client performs.
 
-Values in, values out. Nothing here waits, connects or reads a clock but through an effect or an argument.
+Nothing here waits, connects or reads a clock, except through an effect or an argument.
 """
 
 from __future__ import annotations
@@ -86,13 +86,14 @@ logger = logging.getLogger(__name__)
 
 FIRST_POLL_S, SLOWEST_POLL_S = 0.005, 0.25
 LOOK_AGAIN_S = 30.0
-"""How old a run's unchanged status may be before it is read again."""
+"""Seconds after which a run's unchanged status is read again."""
 EVENTS_AT_ONCE = 10_000
 OWN_SERVICES_LOOK_S = 0.2
 FIRST_LOOK_S = 5.0
-"""A run that has not ended after so long may be held by something; this is queried again every `LOOK_AGAIN_S`.
+"""Seconds after which a client queries what holds a run back; it repeats that every `LOOK_AGAIN_S`.
 
-It is queried almost at once by a client that has started embedded services, for which no one has started workers."""
+A client that started embedded services, which have no workers, asks almost at once.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,7 @@ class Enqueued:
 
 @dataclass(frozen=True, slots=True)
 class FoundPipeline:
-    """A pipeline as the client could find it: its plan, its reference, and the model of its context."""
+    """A pipeline as the client found it: its plan, its reference, and the model of its context."""
 
     plan: Plan
     reference: str
@@ -119,7 +120,7 @@ def enqueue(
     """Check everything, record the run in one commit, then publish its first message.
 
     Raises:
-        FlujoError: something is refused; nothing was recorded.
+        FlujoError: something is invalid; nothing was recorded.
     """
     connection = options.get("connection")
     found = yield from find_pipeline(settings, pipeline, has_context=options.get("context") is not None)
@@ -137,13 +138,14 @@ def enqueue(
 def record_or_find(
     recording: Callable[..., Request[str | None]], new: NewRunT, connection: Any = None
 ) -> Operation[Enqueued]:
-    """Record a run, and let it come to its gates if it has any; or find the run that it repeats, or that a singleton has under way.
+    """Record a run, and let it enter its gates if it has any; or find the run that it repeats, or the live run of its singleton.
 
-    In the caller's own transaction a gate is locked until the caller's commit only where it may refuse or replace a run; otherwise the
-    run waits for the next admission.
+    In the caller's own transaction a gate is locked until the caller's commit only where it may refuse or replace a run; otherwise the run
+    waits for the next admission.
+
 
     Raises:
-        AdmissionRefused: a limit is reached, and refuses what comes beyond it.
+        AdmissionRefused: a limit with `on_full="drop"` is reached.
         IdempotencyConflict: the key is in use for other work.
     """
     grace_s = requests.GRACE_S if connection is None else 0.0
@@ -179,9 +181,7 @@ def new_run_of(
         tenant=tenant,
         background=settings.background_tasks.limits(),
     )
-    gates = gates_of(
-        settings.admission, admission_options(options), pipeline=found.plan.name, tenant=tenant, value=value
-    )
+    gates = gates_of(settings.admission, admission_options(options), plan=found.plan, tenant=tenant, value=value)
     order = Order(
         run_id,
         context=options.get("context"),
@@ -210,7 +210,7 @@ def new_run_of(
 
 
 def admission_options(options: RunOptions) -> AdmissionOptions:
-    """Return what enqueue was given about admission."""
+    """Return those options of `enqueue` that concern admission."""
     given = {each.name: options[each.name] for each in fields(AdmissionOptions) if options.get(each.name) is not None}  # type: ignore[literal-required]
     return AdmissionOptions(**given)
 
@@ -249,13 +249,13 @@ def status_of(run_id: str) -> Operation[str]:
 def wait_for(
     run_id: str, timeout: float | None, *, through_pauses: bool = True, first_look_s: float = FIRST_LOOK_S
 ) -> Operation[RunRecord]:
-    """Wait until a run has ended, or waits for a person if it is not to be waited `through_pauses`; return its row.
+    """Wait until a run has ended, or pauses unless `through_pauses`; return its row.
 
     Raises:
-        WaitTimedOut: it has not within `timeout` seconds; it continues.
+        WaitTimedOut: it has not ended within `timeout` seconds; it continues.
     """
     until = None if timeout is None else time.monotonic() + timeout
-    look_s, told = first_look_s, None
+    look_s, reported = first_look_s, None
     waits = [each for each in LIVE_RUN if through_pauses or each != "paused"]
     run = yield from record_of(run_id)
     while run.status in waits:
@@ -269,14 +269,14 @@ def wait_for(
             if run.status in waits and time.monotonic() - began >= look_s:
                 look_s = LOOK_AGAIN_S
                 found = yield from hold(run)
-                if found is not None and found != told:
+                if found is not None and found != reported:
                     logger.warning("run %s makes no progress: %s", run_id, found)
-                told = found
+                reported = found
     return run
 
 
 def timed_out(run: RunRecord, timeout: float) -> Operation[WaitTimedOut]:
-    """Return the error for a wait that took so many seconds: what holds the run, and a suggestion."""
+    """Return the error for a wait that timed out: what holds the run, and a suggestion."""
     found = None
     with suppress(ServiceUnreachable):
         found = yield from hold(run)
@@ -286,7 +286,7 @@ def timed_out(run: RunRecord, timeout: float) -> Operation[WaitTimedOut]:
 
 
 def look_at(run_id: str, seconds: float) -> Operation[RunRecord]:
-    """Wait until a run has ended or the time-out, and read it."""
+    """Wait until a run has ended or the timeout is over, and read it."""
     yield AwaitRun(run_id, LIVE_RUN, seconds)
     return (yield from record_of(run_id))
 
@@ -299,13 +299,13 @@ def result_of(
     through_pauses: bool = True,
     first_look_s: float = FIRST_LOOK_S,
 ) -> Operation[PipelineResult]:
-    """Wait for a run's end, or for its next pause, and read its result, whatever that is."""
+    """Wait for a run's end, or its next pause, and read its result."""
     run = yield from wait_for(run_id, timeout, through_pauses=through_pauses, first_look_s=first_look_s)
     return (yield from _result(settings, run))
 
 
 def peek_at(settings: Settings, run_id: str) -> Operation[PipelineResult]:
-    """Read what there is of a run's result now."""
+    """Read a run's result so far."""
     run = yield from record_of(run_id)
     return (yield from _result(settings, run))
 
@@ -326,7 +326,7 @@ def _result(settings: Settings, run: RunRecord) -> Operation[PipelineResult]:
 
 
 def open_questions(settings: Settings, run_id: str) -> Operation[list[Approval]]:
-    """Read the questions to people that are open in a run and its child runs, with tokens where there is a key to sign them."""
+    """Read the open questions of a run and its child runs, with tokens if a key to sign them is configured."""
     approvals = yield from query(requests.questions(run_id))
     return signed([each for each in approvals if each.state == OPEN], settings.keys())
 
@@ -335,7 +335,7 @@ def trace_of(settings: Settings, run_id: str) -> Operation[TraceNode]:
     """Read a run's trace as a tree."""
     run = yield from record_of(run_id)
     attempts, scopes = yield from _rows_of(run_id)
-    events = yield from _story_of(run_id)
+    events = yield from _events_of(run_id)
     code = yield from query(requests.code(run_id))
     stored = yield from query(plan_requests.plan(run.fingerprint))
     options = options_of_attempts(stored.plan, run, attempts)
@@ -343,13 +343,13 @@ def trace_of(settings: Settings, run_id: str) -> Operation[TraceNode]:
 
 
 def cancel(run_id: str, *, actor: str | None, reason: str | None, timeout: float) -> Operation[bool]:
-    """Ask for a cancel. From its commit on nothing of the run is claimed or merged; then wait for the acknowledgement.
+    """Request a cancel, and wait until it is acknowledged. Once the request is committed, nothing of the run is claimed or merged.
 
     Returns:
         True when the run ended as cancelled, False when it had ended otherwise before.
 
     Raises:
-        WaitTimedOut: no worker has acknowledged within `timeout` seconds; the cancel holds all the same.
+        WaitTimedOut: no worker has acknowledged within `timeout` seconds; the cancel takes effect anyway.
     """
     yield from status_of(run_id)
     if not (yield from query(requests.cancel(run_id, actor=actor, reason=reason))):
@@ -359,8 +359,8 @@ def cancel(run_id: str, *, actor: str | None, reason: str | None, timeout: float
     return run.status == "cancelled"
 
 
-def more_of_the_story(run_id: str, after: str | None) -> Operation[list[EventRecord]]:
-    """Wait for more events of a run, and return them; an empty list: it has ended, and there are no more.
+def next_events(run_id: str, after: str | None) -> Operation[list[EventRecord]]:
+    """Wait for more events of a run, and return them; an empty list means that it has ended and has no more.
 
     Raises:
         RunNotFound: there is no such run.
@@ -381,7 +381,7 @@ def more_of_the_story(run_id: str, after: str | None) -> Operation[list[EventRec
 
 
 def health(settings: Settings, question: HealthQuery) -> Operation[HealthReport]:
-    """Make the report of a health check. A broker that does not answer is a fact of it."""
+    """Make the report of a health check; a broker that does not answer is reported in it."""
     aros = yield from query(checkup.aros(question))
     machine = yield from query(checkup.machine(question, settings.health, settings.runs.on_change))
     own = (settings.worker.attempts_queue, settings.worker.control_queue)
@@ -399,8 +399,8 @@ def _rows_of(run_id: str) -> Operation[tuple[list[AttemptRecord], list[ScopeReco
     return attempts, scopes
 
 
-def _story_of(run_id: str) -> Operation[list[EventRecord]]:
-    """Read all of a run's events, however many they are."""
+def _events_of(run_id: str) -> Operation[list[EventRecord]]:
+    """Read all events of a run, page by page."""
     events: list[EventRecord] = []
     while True:
         after = events[-1].cursor if events else None
@@ -413,7 +413,7 @@ def _story_of(run_id: str) -> Operation[list[EventRecord]]:
 def find_pipeline(
     settings: Settings, pipeline: str | Pipeline | Step, *, has_context: bool
 ) -> Operation[FoundPipeline]:
-    """Find a pipeline and check it; raises PipelineError or MissingAgentError with all that is wrong with it."""
+    """Find a pipeline and check it; raises PipelineError or MissingAgentError, which list everything wrong with it."""
     if isinstance(pipeline, str) and is_file(bare(pipeline)):
         loaded = Pipeline.from_yaml_file(bare(pipeline), allowed=settings.allowed_imports)
         pipeline = with_reference_options(loaded, pipeline)
@@ -435,7 +435,7 @@ def find_pipeline(
 
 
 def _check_unchanged(settings: Settings, pipeline: Pipeline) -> None:
-    """Refuse a pipeline that says something else than the blueprint it would travel as; raises PipelineError."""
+    """Raise PipelineError if a pipeline differs from the blueprint that would be sent for it."""
     reference, text = reference_to(pipeline), str(pipeline.blueprint)
     written = with_reference_options(Pipeline.from_yaml_text(text, allowed=settings.allowed_imports), reference)
     same = [(each.on_body_change, each.context_migrations.keys()) for each in (written, pipeline)]
@@ -447,7 +447,7 @@ def _check_unchanged(settings: Settings, pipeline: Pipeline) -> None:
 
 
 def _known(reference: str, error: FlujoError) -> Operation[FoundPipeline]:
-    """Find the plan of a pipeline whose code is not here: it is known if the pipeline was enqueued before."""
+    """Find the plan of a pipeline whose code cannot be imported here: it is stored if the pipeline was enqueued before."""
     plan = yield from query(requests.latest_plan(reference))
     if plan is None:
         raise error
@@ -471,7 +471,7 @@ def same_run(new: NewRun | NewFork, connection: Any = None) -> Operation[str]:
 
 
 def id_taken(run_id: str) -> IdempotencyConflict:
-    """Make the error about a run id that is in use for other work."""
+    """Return the error for a run id that is in use for other work."""
     return IdempotencyConflict(
         f"run {run_id} exists, and was enqueued with another pipeline, input, context or tenant",
         suggestion="choose another `run_id` for other work",
@@ -479,8 +479,8 @@ def id_taken(run_id: str) -> IdempotencyConflict:
 
 
 def key_taken(key: str, run_id: str) -> IdempotencyConflict:
-    """Make the error about a key that is in use for other work."""
+    """Return the error for an idempotency key that is in use for other work."""
     return IdempotencyConflict(
         f"idempotency key '{key}' is already used by run {run_id}, which was enqueued with another pipeline, input or context",
-        suggestion="use a key of its own for other work",
+        suggestion="use another key for other work",
     )

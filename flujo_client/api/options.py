@@ -29,7 +29,7 @@ class _CommonOptions(TypedDict, total=False):
 
 
 class RunOptions(_CommonOptions, total=False):
-    """What one run is enqueued with: the options of `RunRequest`."""
+    """The options of one run, as in `RunRequest`."""
 
     idempotency_key: str | None
     singleton_key: str | None

@@ -38,7 +38,7 @@ _DEFAULTS: Final[Mapping[str, tuple[Any, str]]] = {
 
 
 def check_original(options: Mapping[str, Any]) -> None:
-    """Refuse options that the original does not have, and values other than the defaults.
+    """Raise for options that the original does not have, and for values other than the defaults.
 
     Raises:
         TypeError: there is no such option.
@@ -58,7 +58,7 @@ def settings_for(state_backend: str | None, settings: Settings | None) -> Settin
     """Return the settings to work with: the given ones, or the project's with another database.
 
     Raises:
-        ConfigurationError: `state_backend` is no URL of Postgres, or `settings` are given besides.
+        ConfigurationError: `state_backend` is not a URL of Postgres, or `settings` are passed too.
     """
     if state_backend is None:
         return settings

@@ -1,7 +1,6 @@
-"""Begin a run again at one of its steps: operations, as those of `flujo_client.api.operations`.
+"""Begin a run again at one of its steps: operations, like those of `flujo_client.api.operations`.
 
-A retry is a new run of the plan that the old one had; a fork is one of the present code. The old run stays as it is, but for one
-event.
+A retry is a new run of the plan that the old one had; a fork is one of the present code. The old run does not change, except for one event.
 """
 
 from __future__ import annotations
@@ -50,13 +49,13 @@ def retry(settings: Settings, run_id: str, from_step: str | None, options: Retry
 
 
 def fork(settings: Settings, run_id: str, from_step: str, options: RetryOptions) -> Operation[Enqueued]:
-    """Begin any run again at a step that it came to, under the present code, as `retry` does under the run's own.
+    """Begin any run again at a step that it has begun, under the present code, as `retry` does under the run's own.
 
     The present code is that of this process; where that cannot import the pipeline, the one that was enqueued last.
 
     Raises:
         RunNotFound: there is no such run.
-        RetryError: it never came to that step, or the present code has none of that name; nothing was recorded.
+        RetryError: it never began that step, or the present code has no such step; nothing was recorded.
         PipelineError: the present code cannot be run.
     """
     yield from status_of(run_id)

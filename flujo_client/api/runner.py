@@ -93,7 +93,7 @@ class Flujo(Generic[OutputT, ContextT]):
 
     @property
     def has_started_worker(self) -> bool:
-        """Return whether this facade runs a worker process of its own."""
+        """Return whether this facade has started a worker process."""
         return self._fleet is not None
 
     def close(self) -> None:
@@ -151,7 +151,7 @@ class Flujo(Generic[OutputT, ContextT]):
             human_input: the answer to the run's open question; without one, only wait.
 
         Raises:
-            ResumeError: an answer is given and the run has no question open, or it does not fit.
+            ResumeError: there is an answer and the run has no open question, or it does not fit.
             RunNotFound: there is no such run.
         """
         run_id = paused_result if isinstance(paused_result, str) else paused_result.run_id
@@ -264,7 +264,7 @@ class Flujo(Generic[OutputT, ContextT]):
         return await asyncio.to_thread(self.start, value, run_id=run_id, initial_context_data=initial_context_data)
 
     def _need_worker(self) -> None:
-        """Start a worker if embedded services have none, for runs would wait forever; other services have workers of their own."""
+        """Start a worker if embedded services have none: runs would wait forever. Other services have their own workers."""
         if not self.client.is_embedded or self._fleet is not None:
             return
         if not any(worker.is_live for worker in self.client.ask(requests.workers())):

@@ -48,7 +48,7 @@ class ModelShape:
 
 
 class SettingsShape(MapOf):
-    """What is sent with every call."""
+    """The settings of every call."""
 
     def findings(self, value: Any, location: DocumentLocation) -> Iterator[Finding]:
         yield from super().findings(value, location)
@@ -85,10 +85,10 @@ AGENT: Final = Table(
             SettingsShape(ANY, "setting"),
             "Sent with every call, such as `temperature`; a step's `config` overrides them.",
         ),
-        "timeout": Key(Number(above=0), "Seconds an attempt may take, for its steps without a timeout of their own."),
+        "timeout": Key(Number(above=0), "The timeout of an attempt in seconds, for its steps that set none."),
         "max_retries": Key(
             Number(least=0, whole=True),
-            "Attempts after the first one failed, for its steps without a number of their own.",
+            "The retries after a failed attempt, for its steps that set none.",
         ),
         "tools": Key(
             ListOf(Reference("tool", _tool)),
@@ -109,4 +109,4 @@ class ById(Table):
 
 BY_ID: Final = ById({"id": Key(NAMED, "Its reference.", required=True)}, "an agent's reference")
 HERE: Final = AnyOf((NAMED, BY_ID, AGENT))
-"""What a step's `agent` takes."""
+"""The value of a step's `agent`."""

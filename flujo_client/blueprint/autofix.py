@@ -1,9 +1,9 @@
-"""Fixes: what `flujo validate --fix` writes into a blueprint by itself. Pure.
+"""The fixes of `flujo validate --fix`. Pure.
 
-A fix writes what means the same, or replaces what can mean nothing: a key that no table has, a name that nothing is called, a
-path that leads nowhere. What was meant must be beyond doubt, so a word is fixed only if a single typo is between it and one
-known word alone. A text is edited at its place and never written anew, so comments and layout stay; an edit that would change
-anything else in the data is left out. In: a text, and a function that finds what is wrong with one. Out: the text, and what was fixed.
+A fix keeps the meaning, or replaces a word without meaning: an unknown key, an unknown name, a path to nothing. A word is fixed only if
+exactly one known word differs from it by a single typo. The text is edited in place and never rewritten, so comments and layout stay; an
+edit that would change anything else in the data is left out. In: a text, and a function that finds its faults. Out: the text, and the
+fixes.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ MENDED: Final[Mapping[str, str]] = {
     "V-T2": "`this` outside a map: it becomes `previous_step`, which is the same there",
     "V-T3": "`steps.x.field`, which never exists, becomes `steps.x.output.field`; and `previous_step.output` of a text loses its `.output`",
     "V-T4": "`steps.x`, one typing error away from exactly one step's name: it is replaced",
-    "V-T6": "a field of an output, one typing error away from one property of its schema: it is replaced",
+    "V-T6": "a misspelled field of an output, one typing error away from exactly one property of its schema: it is replaced",
 }
-"""What is fixed, by the rule that finds it."""
+"""The fixes, by the rule that finds the fault."""
 _OPENING: Final = re.compile(r"\{\{[ \t\r\n]*(?:#if|#each)?")
 _OTHER_TAG: Final = re.compile(r"\{\{[ \t\r\n]*(?:/if|/each|else)[ \t\r\n]*\}\}")
 
@@ -68,7 +68,7 @@ def autofix(text: str, find: Callable[[str], Sequence[Finding]]) -> Autofixed:
 
 
 def _round(text: str, found: Sequence[Finding], most: int) -> Autofixed:
-    """Fix what was found at once, the last place first: what is before an edit stays where it is."""
+    """Apply one round of fixes, the last place first, so that earlier places do not move."""
     done: list[Finding] = []
     for finding in sorted(found, key=lambda each: (each.line or 0, each.column or 0), reverse=True):
         mended = _mended(text, finding) if len(done) < most else None
@@ -181,9 +181,9 @@ def _differences(one: Any, other: Any) -> int:
 
 
 def path_replaced(entry: SourceEntry, path: Sequence[str], other: Sequence[str]) -> Edit | None:
-    """Write another path in the first place at which one is read; None where it is not written out as `a.b.c`.
+    """Replace the first occurrence of a path; None if it is not written out as `a.b.c`.
 
-    What only looks like it stays: a text in quotes, what is between tags, the middle of a longer path.
+    Texts in quotes, texts between tags, and the middle of longer paths are not paths.
     """
     try:
         words = list(_path_words(entry.value))

@@ -1,4 +1,4 @@
-"""What everything that runs branches has in documents: keys, how they are built and how they are written."""
+"""The keys of steps with branches: how they are built and written."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def build_branches(build: Building, data: Data) -> dict[str, Any]:
 
 
 def build_fan_out(build: Building, data: Data) -> dict[str, Any]:
-    """Make the arguments of whatever fans out."""
+    """Make the arguments of a fan-out."""
     found = present(data, "on_branch_failure", "context_include_keys", "max_concurrency")
     if "merge_strategy" in data:
         found["merge_strategy"] = build.word_or_function(data["merge_strategy"], "merge function")
@@ -59,7 +59,7 @@ def write_branches(writing: Writing, step: ParallelStep) -> dict[str, Any]:
 
 
 def write_fan_out(writing: Writing, step: ParallelStep | MapStep) -> dict[str, Any]:
-    """Write the keys of whatever fans out."""
+    """Write the keys of a fan-out."""
     found = writing.options(step, "on_branch_failure", "context_include_keys", "max_concurrency", "merge_strategy")
     if "merge_strategy" in found and not isinstance(step.merge_strategy, str):
         found["merge_strategy"] = writing.named(step.merge_strategy, "merge function")

@@ -15,6 +15,7 @@ from typing import Any, Final
 from flujo_client.blueprint.changes import build_changes
 from flujo_client.blueprint.keys import TIMEOUT
 from flujo_client.blueprint.kind import INIT, KINDS, kind_word
+from flujo_client.contract.admission import RunLimit
 from flujo_client.contract.context import PipelineContext
 from flujo_client.contract.limit import Limit
 from flujo_client.contract.limits import UsageLimits
@@ -57,6 +58,7 @@ class Building:
             hooks=tuple(self.document.get("hooks", ())),
             on_change=self.document.get("on_change"),
             static_invariants=tuple(self.document.get("static_invariants", ())),
+            run_limits=tuple(RunLimit(**each) for each in self.document.get("run_limits", ())),
             on_body_change=self.document.get("on_body_change", "warn"),
             context_migrations={
                 key: self.load(function, "migration")
@@ -120,7 +122,7 @@ class Building:
         return self.every(data) | {"config": StepConfig(**mode)}
 
     def working(self, data: Data, agent: Data) -> dict[str, Any]:
-        """Return the arguments of whatever asks an agent; `agent` is its entry in the document, if it has one."""
+        """Return the arguments of a step with an agent; `agent` is its entry in the document, if it has one."""
         defaults = {name: agent[key] for key, name in OF_AGENTS.items() if key in agent}
         config = {TIMEOUT.get(key, key): value for key, value in data.get("config", {}).items()}
         before = [self.load(each, "processor") for each in data.get("prompt_processors", ())]
@@ -185,7 +187,7 @@ class Building:
 
 
 OF_AGENTS: Final = MappingProxyType({"timeout": "timeout_s", "max_retries": "max_retries"})
-"""What an agent says for its steps, by the names of their config."""
+"""An agent's options for its steps, by the names of their config."""
 
 
 def _declared(name: str, entry: Data) -> DeclaredAgent:

@@ -6,7 +6,7 @@ In: a pipeline; out: plain data, and findings about everything that a blueprint 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.blueprint.build import OF_AGENTS
@@ -81,6 +81,8 @@ class Writing:
             named["hooks"] = [self.named(hook, HOOK) for hook in pipeline.hooks]
         if pipeline.static_invariants:
             named["static_invariants"] = [self.named(each, INVARIANT) for each in pipeline.static_invariants]
+        if pipeline.run_limits:
+            named["run_limits"] = [asdict(each) for each in pipeline.run_limits]
         if self.imports:
             named["imports"] = self.imports
         if self.agents:
@@ -125,7 +127,7 @@ class Writing:
         return f"agents.{_free(self.agents, agent.name, agent)}"
 
     def agent_of(self, name: str, given: Any) -> Any:
-        """Write an agent where there are no keys of a step: by its name, or by its entry with what that says for its steps."""
+        """Write an agent where there are no keys of a step: by its name, or by its entry with its options for steps."""
         step = given if isinstance(given, Step) else Step(name, given)
         rest = self._every(step, self.working(step) | self.options(step, "updates_context", "sink_to"))
         config = rest.pop("config", {})
@@ -136,7 +138,7 @@ class Writing:
             self.cannot(f"'{name}' is more than an agent, and only an agent can be named here")
         elif declared and not is_declared:
             self.cannot(
-                f"'{name}' has a timeout, retries or processing of its own, which only an entry for its agent can state"
+                f"'{name}' has its own timeout, retries or processing, which only an entry in `agents` can state"
             )
         elif declared:
             return _agent(name, step.agent) | declared
@@ -157,9 +159,9 @@ class Writing:
         """Write what a container runs."""
         if isinstance(body, Step):
             return self.step(body)
-        for name in ("context_model", "resources", "hooks", "static_invariants"):
+        for name in ("context_model", "resources", "hooks", "static_invariants", "run_limits"):
             if getattr(body, name) not in (None, (), []):
-                self.cannot(f"a pipeline in it has {name} of its own; nest it with as_step, which becomes an import")
+                self.cannot(f"a pipeline in it has its own {name}; nest it with as_step, which becomes an import")
         return self.steps(body)
 
     def steps(self, pipeline: Pipeline) -> list[Data]:
@@ -207,7 +209,7 @@ class Writing:
         return data
 
     def working(self, step: Step) -> Data:
-        """Write the keys of whatever asks an agent."""
+        """Write the keys of a step with an agent."""
         before, after = list(step.processors.prompt_processors), list(step.processors.output_processors)
         schema = before.pop(0).schema if before and isinstance(before[0], Fits) else None
         found = {
@@ -219,7 +221,7 @@ class Writing:
             "output_processors": [self.named(each, "processor") for each in after],
             "processing": None if step.processing is None else self._processing(step.processing),
             "queue": step.queue,
-            "limit": None if step.limit is None else step.limit.model_dump(),
+            "limit": None if step.limit is None else step.limit.model_dump(exclude_defaults=True),
         }
         return {key: value for key, value in found.items() if value not in (None, [])} | self._judges(step)
 

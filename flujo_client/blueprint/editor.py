@@ -1,7 +1,7 @@
-"""The blueprints' JSON Schema, for editors: made of the shapes and keys that reading is made of, so that both say the same.
+"""The blueprints' JSON Schema, for editors: made of the shapes and keys that are used for reading, so that they agree.
 
-It must not know a key by itself. It covers shapes only: what a reference names, whether an expression can be read and how keys meet is
-`flujo validate`'s part. In: the shapes; out: a schema of draft 2020-12.
+It must not define a key. It covers shapes only: what a reference names, whether an expression can be read, and how keys combine is checked
+by `flujo validate`. In: the shapes; out: a schema of draft 2020-12.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from flujo_client.contract.validation import Finding
 from flujo_client.errors import BlueprintError
 
 Path: TypeAlias = tuple[str | int | bool, ...]
-"""Where a value is in a document: keys and indices from its top."""
+"""The path of a value in a document: keys and indices from its top."""
 
 _SHOWN = 60
 _MAX_FINDINGS_SHOWN = 100

@@ -1,4 +1,4 @@
-"""Where a map's items are, or a change goes: a place in the context, in the words of templates or as a plain path."""
+"""The place of a map's items, or of a change: a path in the context, as in templates or as a plain path."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NO_FIELDS: Final = {*TEMPLATE_NAMES, _OUTPUT}
 
 
 def context_path(given: str) -> str | None:
-    """Write it as a dotted path in the context; None for what is not a place there.
+    """Write it as a dotted path in the context; None if it is not a place there.
 
     `context.a.b` is the field `a.b`, and so is `a.b`; `steps.x.output` is the output of the step `x` in the context. Braces may be around it.
     """
@@ -38,7 +38,7 @@ def field_path(given: str) -> str:
 
 
 class ItemsShape:
-    """Where the items are."""
+    """The place of the items."""
 
     description = "a dotted path in the context, such as context.files, or steps.<name>.output"
 

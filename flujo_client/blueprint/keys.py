@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 from flujo_client.blueprint import agents
 from flujo_client.blueprint.kind import BODY
@@ -17,6 +17,7 @@ from flujo_client.blueprint.shapes import TEXT, AnyOf, Key, ListOf, MapOf, Null,
 from flujo_client.blueprint.value_types import (
     EXPRESSION,
     LIMIT_NAME,
+    RUN_LIMIT_KEY,
     TEMPLATE,
     JsonSchema,
     Model,
@@ -24,7 +25,9 @@ from flujo_client.blueprint.value_types import (
     Reference,
     is_function,
 )
+from flujo_client.contract.admission import LimitScope, OnFull
 from flujo_client.contract.code import ON_BODY_CHANGE
+from flujo_client.contract.limit import AttemptScope
 from flujo_client.contract.plan import ON_CHANGE
 from flujo_client.pipeline.agentic_loop import registry_findings
 from flujo_client.pipeline.hooks import HOOK
@@ -110,8 +113,19 @@ LIMIT: Final = Table(
     {
         "name": Key(LIMIT_NAME, "What is counted together.", required=True),
         "at_once": Key(Number(least=1, whole=True), "How many attempts may run at once.", required=True),
+        "scope": Key(OneOf(get_args(AttemptScope)), "Which attempts share the name; global by default."),
+        "on_full": Key(OneOf(get_args(OnFull)), "What happens to further attempts; queue by default."),
     },
     "a limit",
+)
+RUN_LIMIT: Final = Table(
+    {
+        "key": Key(RUN_LIMIT_KEY, "What is counted together.", required=True),
+        "most": Key(Number(least=1, whole=True), "How many runs may be under way at once.", required=True),
+        "scope": Key(OneOf(get_args(LimitScope)), "Which runs share the key; global by default."),
+        "on_full": Key(OneOf(get_args(OnFull)), "The policy for further runs; queue by default."),
+    },
+    "a limit of runs",
 )
 WORK: Final[Mapping[str, Key]] = {
     "input": Key(TEMPLATE, "What the agent gets, instead of the output of the step before."),
@@ -170,6 +184,7 @@ DOCUMENT: Final = Table(
         "imports": Key(MapOf(ImportShape(), "import"), "Other blueprints, by name."),
         "steps": Key(BODY, "The steps, which run one after the other.", required=True),
         "static_invariants": Key(ListOf(WhenShape()), "What must be true after every step; a violation ends the step."),
+        "run_limits": Key(ListOf(RUN_LIMIT), "How many of its runs may be under way at once."),
     },
     "a blueprint",
 )

@@ -1,6 +1,6 @@
-"""How a kind of step is written in blueprints: one `BlueprintKind` each, and the table that finds it.
+"""The form of each kind of step in blueprints: one `BlueprintKind` each, and the table of them.
 
-The package `kinds` fills the table, a module for each kind. It must not build or find anything by itself.
+The package `kinds` fills the table, a module for each kind. It must not build or find anything.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ Data: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class KeyPath:
-    """Where a value of a shape may be.
+    """A place where a value of a shape may be.
 
     Attributes:
-        shape: what is there.
+        shape: the shape of the value.
         path: keys from the table down; `*` is any key or index.
-        runs: how the steps there run beside each other, as `Key.runs`.
+        runs: how the steps there run relative to each other, as `Key.runs`.
         after: whether texts there are read when the steps inside have run.
     """
 
@@ -90,17 +90,17 @@ class BlueprintKind:
     Attributes:
         spec: the facts of the kind.
         step: the class it becomes; a step is written by the kind of its own class.
-        keys: those beside the keys of every step.
-        build: makes the step of its keys, which are sound.
-        write: gives the keys of such a step.
+        keys: those in addition to the keys of every step.
+        build: makes the step from its valid keys.
+        write: returns the keys of such a step.
         one_of: groups of keys of which one is needed, and not two.
         own_table: the key under which its own options are, if they have a table.
         is_import: whether `uses: imports.<name>` makes a step one of it, instead of `kind`.
-        asks_people: whether it asks people by itself.
+        asks_people: whether it asks people.
         has_item: whether `this` is an item inside it.
-        isolates_context: whether the steps inside it run in a context of their own.
+        isolates_context: whether the steps inside it run in a separate context.
         find: the findings of `flujo validate` about such a step alone.
-        writes: the dotted paths of the context that it writes by itself; None where it may write any.
+        writes: the dotted paths of the context that it writes; None if it may write any.
         output_schema: the schema that its output fits, if that is known.
     """
 
@@ -210,14 +210,12 @@ class LoneStepShape(StepShape):
         table = None if kind is None else kind.init_table
         own = None if table is None else value.get(table)
         if table is not None and isinstance(own, Mapping) and INIT in own:
-            message = (
-                f"it runs as a step of its own before the {table}, and only one step fits here: put a step before it"
-            )
+            message = f"it runs as a separate step before the {table}, and only one step is allowed here: put a step before it"
             yield location.at(table, INIT).finding("Y-UNSUPPORTED", message)
 
 
 class BodyShape:
-    """What a container runs: a list of steps, or one step."""
+    """The body of a container: a list of steps, or one step."""
 
     description = "a list of steps, or one step"
 
@@ -243,7 +241,7 @@ EVERY: Final[Mapping[str, Key]] = {
     "meta": Key(MapOf(ANY), "For your own use; stored with the plan."),
     "usage_limits": Key(Model(UsageLimits, "usage_limits"), "The most that it and the steps inside it may spend."),
     "fallback": Key(
-        LONE_STEP, "A step that runs with the same input when this one has failed for good.", runs="instead"
+        LONE_STEP, "A step that runs with the same input when this one has failed permanently.", runs="instead"
     ),
 }
 """The keys of every step."""

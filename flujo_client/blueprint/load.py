@@ -1,7 +1,7 @@
-"""From a text or a file to a pipeline: read, check the shapes, inline the files that it names, build.
+"""Load a pipeline from a text or a file: read, check the shapes, inline the files that it names, build.
 
-What comes out holds its own definition, `Pipeline.blueprint`: one text, with the prompts and blueprints of other files in it, so that
-no other file is needed with it. It must not read a file outside the blueprint's folder and the working directory, nor a hidden one.
+The pipeline contains its own definition, `Pipeline.blueprint`: one text that includes the prompts and blueprints of other files, so that it
+needs no other file. It must not read a file outside the blueprint's folder and the working directory, nor a hidden one.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.reference import is_file
 
 NO_NAME: Final = "pipeline"
-"""What runs are listed under where neither the text nor a file gives a name."""
+"""The name of pipelines if neither the text nor a file gives one."""
 
 MAX_IMPORTS: Final = 20
 """Blueprints that import each other in a row, from the first to the last."""
 
 _OF_A_VOLUME: Final = re.compile(r"\.\.\d{4}_")
-"""What the folders begin with in which volumes of Kubernetes keep their files, behind the links that are seen."""
+"""The prefix of the folders in which volumes of Kubernetes store the files behind the visible links."""
 
 
 def load_text(

@@ -21,10 +21,11 @@ WEIGHTS: Final = ("off", "warn", "error")
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What happens to findings.
+    """The weights of findings.
 
     Attributes:
-        weights: tables of weights by rule or pattern, those that count more first; in each an exact name before the first pattern that fits.
+        weights: tables of weights by rule or pattern, those that take precedence first; in each an exact name before the first matching
+            pattern.
     """
 
     weights: tuple[Mapping[str, str], ...] = ()

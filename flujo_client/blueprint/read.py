@@ -1,8 +1,8 @@
-"""Text to data: YAML as blueprints use it, with the place of every value.
+"""Read text as data: YAML as blueprints use it, with the place of every value.
 
-It must not make objects of anything: no tags, no classes. YAML 1.2's plain scalars (so that `on:` and `yes` stay texts), keys once,
-anchors and merge keys only as far as they stay small; all in bounded time and memory, whatever the text. In: a text or bytes;
-out: plain data and marks by path, or a `BlueprintError` that names the places.
+It must not make objects: no tags, no classes. YAML 1.2's plain scalars (so that `on:` and `yes` stay texts), unique keys, anchors and merge
+keys only while they stay small; all in bounded time and memory. In: a text or bytes; out: plain data and marks by path, or a
+`BlueprintError` that names the places.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX_VALUES: Final = MAX_BLUEPRINT_VALUES
 """Values in a document, those that aliases repeat counted each time."""
 
 _MOST_EVENTS: Final = 4 * MAX_VALUES
-"""What a document of so many values may consist of: keys, and the ends of lists and mappings, too."""
+"""The maximum of nodes in a document of that many values: with keys, and the ends of lists and mappings."""
 
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """libyaml's where it is there: 1 MiB takes it half a second, and the one in Python five."""
@@ -89,7 +89,7 @@ def read(text: str | bytes, *, file: str = "<text>") -> Source:
 
 
 _UNREADABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""What YAML has no place for. libyaml refuses it too, without saying where."""
+"""Characters that YAML does not allow. libyaml rejects them too, without their place."""
 
 
 class _Refused(Exception):
@@ -144,7 +144,7 @@ def _at(node: Any) -> Mark:
 
 @dataclass(slots=True)
 class _Node:
-    """A value as it is in the text: a scalar's `items` is None. An alias stands for the very node it names."""
+    """A value as it is in the text: a scalar's `items` is None. An alias is the same node that it names."""
 
     event: Any
     items: list[_Node] | None = None
@@ -241,7 +241,12 @@ class _Reading:
                 continue
             key = self._scalar(key_node, path)
             if not isinstance(key, str | int):
-                self._find("Y-SYNTAX", key_node, path, f"{shown(key)} is not a key; put it in quotes")
+                self._find(
+                    "Y-SYNTAX",
+                    key_node,
+                    path,
+                    f"{shown(key)} is not a text or a whole number, as keys must be; put it in quotes",
+                )
             elif key in found:  # `true` and `1` are one key too
                 first = self.marks[*path, key]
                 self._find("Y-DUPLICATE", key_node, (*path, key), f"is used twice; first in line {first.line}")

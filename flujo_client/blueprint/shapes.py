@@ -1,6 +1,6 @@
-"""What a blueprint's values may be, as data that can be asked what is wrong with a value, and how to describe it to people.
+"""The shapes of a blueprint's values: each finds the faults of a value, and describes itself to people.
 
-A shape must not build anything or know a kind of step. In: a value at its place; out: findings. `keys.py` says which key has which shape.
+A shape must not build anything or know a kind of step. In: a value at its place; out: findings. `keys.py` defines the shape of each key.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 INSIDE: Final = "inside"
-"""How the steps under a key run by default."""
+"""The default for how the steps under a key run."""
 IN_QUOTES: Final = " unless it is in quotes"
-"""What is added to a message for a number that would be valid as a text."""
+"""The suffix of a message for a number that would be valid as a text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,11 +241,11 @@ class Key:
     """A key of a table.
 
     Attributes:
-        shape: what it takes.
-        what: what it does, for documents.
-        required: whether the table has to have it.
-        runs: how the steps under it run beside each other: `side` by side, one by `choice`, `again` and again, as a `state`, `instead` of
-            what failed, or, where there is only one, `inside`.
+        shape: the shape of its value.
+        what: its description, for documents.
+        required: whether the table must have it.
+        runs: how the steps under it run relative to each other: `side` by side, one by `choice`, `again` and again, as a `state`, `instead`
+            of what failed, or, where there is only one, `inside`.
         after: whether its templates and expressions are read when the steps inside have run.
     """
 

@@ -1,4 +1,4 @@
-"""Where a step of a pipeline is in the document it was built from, by its path in the plan. Pure."""
+"""Map the steps of a pipeline to the document it was built from, by their paths in the plan. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BODIES: Final = {"wrapped_step": "body"}
 
 
 class Places:
-    """Where the steps of a pipeline are in the document it was built from."""
+    """The places of a pipeline's steps in the document it was built from."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self._document = document

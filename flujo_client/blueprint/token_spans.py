@@ -1,6 +1,6 @@
-"""Where keys and values are in a blueprint's text, from their first character to behind their last. Pure.
+"""Find the spans of keys and values in a blueprint's text.
 
-It must not judge them. In: a text that `read` takes, and a finding about it; out: the entry that it is about.
+Pure. It must not judge them. In: a text that `read` takes, and a finding about it; out: the entry that it is about.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class SourceEntry:
 
     Attributes:
         source: the whole text.
-        key_node, value_node: as the YAML library gives them; the value is a scalar.
+        key_node, value_node: nodes of the YAML library; the value is a scalar.
         siblings: all keys of the mapping it is in.
     """
 
@@ -102,7 +102,7 @@ class SourceEntry:
 
 
 def entry_at(text: str, finding: Finding) -> SourceEntry | None:
-    """Find what a finding is about; None where that is not a key or item of its own, or is in another place through an alias."""
+    """Find the entry that a finding is about; None if it is not a key or item, or is elsewhere through an alias."""
     last = finding.key.rpartition(".")[2]
     is_item = last.endswith("]") and "[" in last  # a key may have either in it
     ending = last[last.rindex("[") :] if is_item else last

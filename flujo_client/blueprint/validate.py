@@ -50,12 +50,12 @@ def validate(target: str, *, allowed: Sequence[str], include_imports: bool = Tru
 
 
 def autofix_file(file: str, *, allowed: Sequence[str], profile: Profile) -> tuple[bytes, Autofixed]:
-    """Fix a blueprint's text; nothing is written. What it imports, and what is no UTF-8 or too large to be read whole, is left alone.
+    """Fix a blueprint's text; nothing is written. Imported files are not fixed, and neither are files that are not UTF-8 or too large.
 
     Args:
         file: the blueprint's.
         allowed: import prefixes that references may be under.
-        profile: what it has off is left alone, too.
+        profile: rules that it turns off are not fixed.
 
     Returns:
         the file's text, and the result.

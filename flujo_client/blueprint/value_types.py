@@ -1,6 +1,6 @@
-"""Shapes of values that stand for something else: references, expressions and templates, schemas, models, AROS blocks.
+"""Shapes of values with a language of their own: references, expressions and templates, schemas, models, AROS blocks.
 
-Their own parsers find what is wrong with one; here it is reported with its place. Must not build anything.
+Their parsers find the faults, which are reported here with their place. It must not build anything.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from flujo_client.blueprint.shapes import wrong
 from flujo_client.contract.json_schema import wrong_schema
 from flujo_client.contract.processing import PRECHECK_AGENTS, PROCESSING_KEYS, ProcessingConfigModel
 from flujo_client.errors import BlueprintTextError, FlujoError
+from flujo_client.pipeline.admission import run_key
 from flujo_client.pipeline.compiled_text import expression_of, template_of
 from flujo_client.pipeline.limited import limit_template
 from flujo_client.pipeline.reference import load
@@ -230,4 +231,5 @@ def _deepest(location: DocumentLocation, dotted: str) -> DocumentLocation:
 
 EXPRESSION = Formula("an expression, such as previous_step.score > 0.8", expression_of)
 LIMIT_NAME = Formula("a name, such as crm, or a template, such as crm:{{ tenant }}", limit_template)
+RUN_LIMIT_KEY = Formula("a name, such as crm, or a template, such as crm:{{ input.account }}", run_key)
 TEMPLATE = Formula("a template, such as Answer {{ previous_step }}", template_of)

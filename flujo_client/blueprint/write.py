@@ -13,9 +13,9 @@ from flujo_client.blueprint.read import CORE, NUMBER, WHOLE, WORD
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes a text where `read` would take it for something else, and writes a value as often as it is there."""
+    """Quotes a text that `read` would not read as text, and writes repeated values in full."""
 
-    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - an anchor would say that two places have to stay alike
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - an anchor would mean that two places must stay equal
         return True
 
     def text(self, data: str) -> yaml.ScalarNode:

@@ -38,7 +38,7 @@ COLOURS = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "red"}
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 @click.pass_context
 def command(ctx: click.Context, *, timeout: float, fail_on_warn: bool, as_json: bool) -> None:
-    """Find what will not work or not be durable here, with the line to change. Exits with 1 on errors."""
+    """Find problems of this deployment, with the line to change. Exits with 1 on errors."""
     findings = diagnose(collect(ConfigManager().settings(), timeout))
     found = worst(findings)
     if as_json:
@@ -106,7 +106,7 @@ def _database(client: FlujoClient) -> DatabaseFacts:
 def _tried(ask: Callable[[], Any], timeout: float) -> tuple[Any, str | None]:
     try:
         return within(timeout, ask), None
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is what the person wants to know
+    except Exception as error:  # noqa: BLE001 - any error is the answer that the person wants
         return None, str(error) or type(error).__name__
 
 

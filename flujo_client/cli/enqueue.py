@@ -11,13 +11,25 @@ from flujo_client.api.client import FlujoClient
 from flujo_client.api.hold import hold
 from flujo_client.cli.inputs import input_options, json_lines_option, limit_options
 from flujo_client.cli.output import say, show_json, show_value
-from flujo_client.contract.admission import Singleton
+from flujo_client.contract.admission import Singleton, Throttle
+from flujo_client.errors import ConfigurationError
 
 
 def _pairs(_: click.Context, __: click.Parameter, given: Sequence[str]) -> dict[str, str]:
     if wrong := next((each for each in given if not each.partition("=")[0] or "=" not in each), None):
         raise click.BadParameter(f"'{wrong}' must be written as key=value")
     return dict(each.split("=", 1) for each in given)
+
+
+def _throttle(_: click.Context, __: click.Parameter, given: str | None) -> Throttle | None:
+    """Read a throttle, written as the number of runs and the seconds: 100/60."""
+    if given is None:
+        return None
+    try:
+        most, period_s = given.split("/")
+        return Throttle(int(most), float(period_s))
+    except (ValueError, ConfigurationError) as error:
+        raise click.BadParameter(f"'{given}' must be a number of runs and seconds, such as 100/60") from error
 
 
 _ASKED = {"idempotency_key": "idempotency-key", "singleton_key": "singleton-key", "debounce_s": "debounce"}
@@ -33,7 +45,7 @@ _OF_ONE_RUN = (*_ASKED, "singleton", "debounce_key")
 @click.option(
     "--idempotency-key", metavar="KEY", help="An idempotency key: enqueueing with the same key returns the same run."
 )
-@click.option("--queue", help="The Celery queue of steps without a queue of their own.")
+@click.option("--queue", help="The Celery queue of steps that name none.")
 @click.option("--priority", type=click.IntRange(0, 9), help="The priority, from 0 (first) to 9.")
 @click.option("--tenant", default="", help="The tenant that the run belongs to.")
 @click.option(
@@ -71,6 +83,12 @@ _OF_ONE_RUN = (*_ASKED, "singleton", "debounce_key")
 )
 @click.option(
     "--debounce-key", default="", metavar="KEY", help="What separates debounced runs of one pipeline and tenant."
+)
+@click.option(
+    "--throttle",
+    callback=_throttle,
+    metavar="RUNS/SECONDS",
+    help="So many runs of the pipeline and the tenant begin in so many seconds at most, such as 100/60; the others wait.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print {id, is_new}; a list of them for --input-jsonl.")
 def command(

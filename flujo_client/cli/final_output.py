@@ -1,4 +1,4 @@
-"""How a run's output is written to stdout: `flujo run --final-output-format`."""
+"""Write a run's output to stdout: `flujo run --final-output-format`."""
 
 from __future__ import annotations
 

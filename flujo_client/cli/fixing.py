@@ -1,4 +1,4 @@
-"""`flujo validate --fix`: shows what fixes a blueprint's file, asks, and writes it. What is fixed is `blueprint/autofix.py`'s part."""
+"""`flujo validate --fix`: show the fixes of a blueprint's file, ask, and write it. `blueprint/autofix.py` makes the fixes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Fixed:
 
 
 def how_to_fix(*, fix: bool, dry_run: bool, yes: bool, in_json: bool) -> FixOptions | None:
-    """Return how the options want files to be fixed; None: not at all. Raises UsageError for options that do not go together."""
+    """Return how the options want files to be fixed; None: not at all. Raises UsageError for options that exclude each other."""
     if (fix and dry_run) or (yes and not fix):
         raise click.UsageError(
             "give either --fix, which writes, or --fix-dry-run, which does not; --yes works only with --fix"
@@ -67,9 +67,9 @@ def fix_files(targets: Sequence[str], how: FixOptions, *, allowed: Sequence[str]
 
     Args:
         targets: the files; missing ones are left to the validation.
-        how: whether it is shown, asked for and written.
+        how: whether to show the fixes, ask, and write them.
         allowed: import prefixes that references may be under.
-        profile: what it has off is left alone.
+        profile: rules that it turns off are not fixed.
 
     Raises:
         UsageError: one is not a file, or stdin is not a terminal.
@@ -121,10 +121,10 @@ def _is_wanted(target: str, count: int) -> bool:
 
 
 def _write(target: str, before: bytes, after: bytes) -> None:
-    """Write a file as a whole or not at all, also when the disk is full or the machine dies; a link stays one, owner and mode stay."""
+    """Write a file as a whole or not at all, even if the disk is full or the machine crashes; links, owner and mode are preserved."""
     file = Path(target).resolve()
     try:
-        with file.open("r+b") as opened:  # what is read-only stays so, which a rename would not ask
+        with file.open("r+b") as opened:  # a rename would replace a read-only file
             if opened.read() != before:
                 raise click.UsageError(
                     f"{target} was changed after it was read and has been left unchanged: run this command again"

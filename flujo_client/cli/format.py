@@ -1,4 +1,4 @@
-"""How single values are written for people: time spans, costs, and texts that came from users or models. Pure."""
+"""Format single values for people: time spans, costs, and texts from users or models. Pure."""
 
 from __future__ import annotations
 

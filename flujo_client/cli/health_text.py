@@ -103,7 +103,7 @@ def _totals(report: HealthReport) -> Iterator[tuple[str, str]]:
         "coercions",
         f"{totals.coercions:,} in {counted(totals.attempts, 'attempt')}, {totals.per_100_runs:g} per 100 runs",
     )
-    yield "refused", f"{totals.refused:,}, cut off {totals.cut:,}, by grammar {totals.grammar_refused:,}"
+    yield "refused", f"{totals.refused:,}, cut off {totals.cut:,}, against the grammar {totals.grammar_refused:,}"
     yield (
         "structured output",
         f"applied {totals.soe_applied:,}, skipped {totals.soe_skipped:,}{_in_brackets(totals.soe_skip_reasons)}",

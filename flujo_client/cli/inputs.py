@@ -1,7 +1,7 @@
-"""What is given on the command line: a run's input, context and limits, for `run` and `enqueue` alike, and any value as JSON.
+"""Read values of the command line: a run's input, context and limits, for `run` and `enqueue`, and any value as JSON.
 
-A run's input comes from a flag, else from FLUJO_INPUT, else from piped stdin, else it is empty. It is text, whatever it looks
-like, unless `--input-json` gives it: a pipeline must not get a number because a user's text was `42`.
+A run's input comes from a flag, else from FLUJO_INPUT, else from piped stdin, else it is empty. It is always text, unless `--input-json` is
+used: a pipeline must not get a number because a user's text was `42`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def json_option(what: str) -> Callable[[Callable[..., None]], Callable[..., None
 
 
 def one_value(text: str, json_text: str | None) -> Any:
-    """Return what `--input-json` says if it was given, else the text; '-' stands for what stdin has."""
+    """Return the value of `--input-json` if it was given, else the text; '-' reads stdin."""
     if json_text is not None:
         return _json(_piped() if json_text == STDIN else json_text, "--input-json")
     return _piped() if text == STDIN else text
@@ -146,7 +146,7 @@ def _context(data: str | None, file: IO[bytes] | None) -> dict[str, Any] | None:
 
 
 def _json_lines(file: IO[bytes]) -> list[Any]:
-    """Read all of it before anything is enqueued: with one line that is no JSON, no run is enqueued."""
+    """Read all of it before anything is enqueued: if one line is not JSON, no run is enqueued."""
     return [
         _json(line.strip(), f"--input-jsonl, line {number}")
         for number, line in enumerate(file, 1)

@@ -8,7 +8,7 @@ INTERRUPT = 130
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C. CPython ends by the signal itself, whatever is caught, after a plain KeyboardInterrupt that passed through `exec`."""
+    """Ctrl-C. After a plain KeyboardInterrupt that passed through `exec`, CPython ends by the signal itself, even if it is caught."""
 
 
 def listen() -> None:

@@ -1,6 +1,7 @@
-"""`flujo lens`: look at runs, on what Postgres holds alone.
+"""`flujo lens`: inspect runs, using only Postgres.
 
-A run is named by its id, or by as much of its beginning or end as no other run shares; the newest by `last`, `-1` or nothing. What takes the worker's code to look at joins by entry points of the group `flujo.lens`.
+A run is named by its id, or by a unique prefix or suffix of it; the newest by `last`, `-1` or nothing. Commands that need the worker's code
+join by entry points of the group `flujo.lens`.
 """
 
 from __future__ import annotations

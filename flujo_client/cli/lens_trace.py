@@ -15,7 +15,7 @@ from flujo_client.contract.trace import TraceNode
 from flujo_client.errors import ClientError
 
 PLACES = ("ready", "queued", "running", "paused", "parked", "succeeded", "failed", "cancelled", "expired")
-"""What a place may be: it, its attempt, or its run."""
+"""The values for a place: it, its attempt, or its run."""
 
 preview_option = click.option(
     "--prompt-preview-len",

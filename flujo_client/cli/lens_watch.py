@@ -1,7 +1,7 @@
 """`flujo lens watch`: a run's events as they happen, a line for each, until the run has ended.
 
-The events are data and go to stdout; what the run is, the questions it has open and how it ended go to stderr. Questions of child runs
-are in event streams of their own, so they are read separately.
+The events are data and go to stdout; the run's summary, its open questions and its end go to stderr. Child runs have their own event
+streams, so their questions are read separately.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 CANDIDATES = 10
 RUN_OF_RUN = "."
-"""What a child run's id has and no other."""
+"""A mark that only the ids of child runs have."""
 LAST = "last"
 _BACK = re.compile(r"-([1-9]\d{0,3})")
 

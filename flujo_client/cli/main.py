@@ -1,6 +1,6 @@
 """The `flujo` command itself. A command's module is imported when it is used, so that `flujo --help` stays fast.
 
-The commands for operators belong to the worker: they come by entry points of the group `flujo.commands`, and so may yours.
+The commands for operators belong to the worker: they are entry points of the group `flujo.commands`, which you can extend.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _OURS = {
     "validate": "Find every problem in a pipeline.",
     "enqueue": "Enqueue a pipeline and print the run's id.",
     "status": "Show the services, the workers and what is waiting.",
-    "doctor": "Find what will not work or not be durable here, with the line to change.",
+    "doctor": "Find problems of this deployment, with the line to change.",
     "lens": "Look at runs: list, show, trace, watch, stats.",
     "runs": "List, cancel and retry runs.",
     "approvals": "List and answer approval requests.",

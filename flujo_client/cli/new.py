@@ -20,7 +20,7 @@ TEMPLATES = {
     "yaml": 'flujo run {module}.yaml --input "My invoice is wrong"',
     "attach": "flujo run {module}:pipeline --input hive",
 }
-"""What each template's pipeline is tried with."""
+"""The sample input of each template's pipeline."""
 
 
 @click.command("new")

@@ -10,7 +10,7 @@ from click import Context, Parameter
 
 
 class Real(click.FloatRange):
-    """A number within a range. NaN is refused: it lies in every range."""
+    """A number within a range. NaN is rejected: it would be in every range."""
 
     def convert(self, value: Any, param: Parameter | None, ctx: Context | None) -> float:
         number: float = super().convert(value, param, ctx)
@@ -20,5 +20,5 @@ class Real(click.FloatRange):
 
 
 def hours() -> Real:
-    """Return the type of a window of time until now, as long as Postgres can calculate with."""
+    """Return the type of a window of time until now, within the range of Postgres."""
     return Real(min=0, min_open=True, max=876_000)

@@ -34,7 +34,7 @@ from flujo_client.tracebacks import shortened
 OK, RUNTIME, CONFIGURATION, IMPORT, VALIDATION = 0, 1, 2, 3, 4
 IMPORT_CODES = ("UNKNOWN_REFERENCE", "IMPORT_FAILED")
 LAST_FRAMES = 5
-"""How many frames of a traceback are shown with an error."""
+"""The number of traceback frames that are shown with an error."""
 _REFUSED = (PipelineError, BlueprintError, MissingAgentError, PipelineContextInitializationError, SerializationError)
 # A trace has some twenty values for each attempt and four levels for each container: the defaults would cut what was asked for.
 UNBOUNDED = 10_000
@@ -140,7 +140,7 @@ class ErrorHandlingGroup(click.Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError as error:
-            # What is still buffered would be written at exit, and complained about.
+            # Buffered output would be written at exit, with an error message.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(exit_code(error))
         except (click.ClickException, click.Abort, click.exceptions.Exit):

@@ -11,7 +11,7 @@ from flujo_client.errors import ConfigurationError
 
 
 class ExtensibleGroup(click.Group):
-    """A group that commands join by the entry points of a group of their own."""
+    """A group that commands join by entry points."""
 
     points: ClassVar[str]
 

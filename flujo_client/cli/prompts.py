@@ -1,6 +1,6 @@
-"""What a run's models were sent and what they answered, as far as its events hold it. Pure.
+"""Show the prompts and answers of a run's models, as far as they are in its events. Pure.
 
-In: a trace. Out: plain data in the order of the events, and a note on what is missing.
+In: a trace. Out: plain data in the order of the events, and a note about missing parts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TEXTS: Final = {
 
 
 def prompts_shape(trace: TraceNode) -> list[dict[str, Any]]:
-    """Return each text with the attempt it belongs to; `is_cut` where only its beginning was stored."""
+    """Return each text with its attempt; `is_cut` if only its beginning was stored."""
     return list(_walked(trace, ""))
 
 
@@ -46,10 +46,8 @@ def _is_cut(text: Any) -> bool:
 def prompts_text(prompts: Sequence[dict[str, Any]]) -> str:
     """Return a note on what the texts contain, and what not."""
     if not prompts:
-        return 'no prompts: no model was asked, or `[log] prompts = "off"` kept them out of the events'
+        return 'no prompts: no model was called, or `[log] prompts = "off"` left them out of the events'
     hidden = "secrets, and the fields of `[log] redact`, are hidden"
     if any(each["is_cut"] for each in prompts):
-        return (
-            f'{hidden}; texts were cut at {PREVIEW} characters: `[log] prompts = "full"` keeps them whole from then on'
-        )
+        return f'{hidden}; texts were cut at {PREVIEW} characters: `[log] prompts = "full"` records them whole from then on'
     return hidden

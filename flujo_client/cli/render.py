@@ -1,7 +1,7 @@
 """A run's trace as a tree that rich can draw. Pure: values in, renderables out; nothing is read or printed.
 
-Everything is shown in words, colour only helps, and 80 columns are enough. Texts that came from users or models are shown without
-the control characters that would move a terminal. What is many, or nests too deep, is folded into a line that says so.
+Everything is shown in words, colour only helps, and 80 columns are enough. Texts from users or models are shown without control characters
+for terminals. Long lists and deep nesting are folded into one line.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ _DRAWN_APART = (
     "options",
 )
 _FRAMES = 2
-"""How many of a traceback's frames are drawn; `lens show --show-error` shows all."""
+"""The number of traceback frames that are drawn; `lens show --show-error` shows all."""
 _OF_THE_BUDGET = "flujo.budget."
-"""What each attempt under limits has; `--json` and `lens spans` give it, drawn it would hide what happened."""
+"""An event of each attempt under limits; `--json` and `lens spans` include it, drawn it would hide the others."""
 _WAITED_FOR = {
     "breaker": "for its model's breaker",
     "rate": "for its model's rate limit",
@@ -60,7 +60,7 @@ _WAITED_FOR = {
     "worker": "for a worker",
 }
 _SHORTEST_WAIT_S = 1.0
-"""What is shorter is how long it takes to hand work on."""
+"""Shorter waits are the usual time to start work."""
 _NAMED_BY_KIND = ("run", "step", "attempt")
 _SHOWN_ONCE = ("agent", "model")
 _CHILD_KINDS = frozenset(CHILDREN.values())
@@ -96,7 +96,7 @@ class _Above(NamedTuple):
     level: int = 0
     step: str = ""
     shown: frozenset[str] = frozenset()
-    drawn: set[str] = set()  # noqa: RUF012 - each tree is given one of its own
+    drawn: set[str] = set()  # noqa: RUF012 - each tree has its own
 
     def under(self, node: TraceNode) -> _Above:
         shown = self.shown | {str(node.attributes.get(key)) for key in ("reason", "feedback")}

@@ -1,6 +1,6 @@
 """`flujo runs`: list runs, cancel them, retry and fork them, and see how changed code affects them.
 
-What takes the worker's store joins by entry points of the group `flujo.runs`.
+Commands that need the worker's store join by entry points of the group `flujo.runs`.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def cancel(
 
 @command.command("retry")
 @click.argument("run")
-@click.option("--from-step", metavar="STEP", help="The top-level step to begin at; the one that failed when not given.")
+@click.option("--from-step", metavar="STEP", help="The top-level step to begin at; by default the one that failed.")
 @click.option(
     "--idempotency-key", metavar="KEY", help="An idempotency key: retrying with the same key returns the same run."
 )
@@ -74,7 +74,7 @@ def cancel(
 def retry(*, run: str, from_step: str | None, idempotency_key: str | None, as_json: bool) -> None:
     """Begin a run that has ended again at a step, in a new run, and print its id.
 
-    What the steps before gave is taken over; input and context are as they stood when the step was begun.
+    Outputs of the steps before it are copied; input and context are those that the step began with.
     """
     with FlujoClient() as client:
         forked = find_run(client, run).retry(from_step, idempotency_key=idempotency_key)
@@ -91,8 +91,8 @@ def retry(*, run: str, from_step: str | None, idempotency_key: str | None, as_js
 def fork(*, run: str, from_step: str, idempotency_key: str | None, as_json: bool) -> None:
     """Begin any run again at a step under the present code, in a new run, and print its id.
 
-    The run may be live, and continues as it was. What the steps before gave is taken over; input and context are as they stood when the
-    step was begun.
+    The run may be live, and continues as it was. Outputs of the steps before it are copied; input and context are those that the step began
+    with.
     """
     with FlujoClient() as client:
         forked = find_run(client, run).fork(from_step, idempotency_key=idempotency_key)

@@ -1,12 +1,16 @@
-"""`flujo status`: is everything there, who works, and what waits. It starts nothing.
+"""`flujo status`: show services, workers and waiting work. It starts nothing.
 
-`--json` prints: ok; postgres and redis with ok, url (without its password) and error; schema, the newest migration applied;
-workers, the live ones that consume a queue of ours or one that attempts wait in, with id, host, pid, slots, build, started_at,
-queues (null: not known) and is_stopping (it takes no more work); other_workers, how many live ones consume other queues only; backlog, the live attempts as ready, queued and running,
-each with count and oldest_s; waiting_runs, those that wait for their admission, likewise; parked, the plans that parked runs go by, each with reference, fingerprint, build, runs, is_pinned, is_live (a live worker is of that build or has loaded that plan), reason (of one of
-them) and change (what lets pinned runs that no live worker can take continue, else null); owed_hooks, the calls of hooks that are still to be made, likewise; limits, the concurrency limits of steps with attempts that run or wait, each
-with name, at_once, in_use and waiting; breakers, the circuit breakers that are not closed, each with model, state and since_s; budgets, those that running attempts have reserved from, 20 at most, as `lens show` shows them; refused, the
-messages that workers refused since Redis was last emptied, with count, reasons (a number for each), kept, key (the Redis list they are kept in) and last_at. What could not be asked is null.
+`--json` prints: ok; postgres and redis with ok, url (without its password) and error; schema, the newest migration applied; workers, the
+live ones that consume a queue of ours or one that attempts wait in, with id, host, pid, slots, build, started_at, queues (null: not known)
+and is_stopping (it takes no more work); other_workers, how many live ones consume other queues only; backlog, the live attempts as ready,
+queued and running, each with count and oldest_s; waiting_runs, those that wait for their admission, likewise; parked, the plans that parked
+runs use, each with reference, fingerprint, build, runs, is_pinned, is_live (a live worker is of that build or has loaded that plan), reason
+(of one of them) and change (what lets pinned runs that no live worker can take continue, else null); owed_hooks, the calls of hooks that
+are still to be made, likewise; limits, the concurrency limits of steps with attempts that run or wait, each with name, at_once, in_use and
+waiting; gates, the limits and windows at which runs wait for their admission, each with name, most (null: any number, runs only wait),
+taken and waiting; breakers, the circuit breakers that are not closed, each with model, state and since_s; budgets, those that running attempts have
+reserved from, 20 at most, as `lens show` shows them; refused, the messages that workers refused since Redis was last emptied, with count,
+reasons (a number for each), kept, key (the Redis list they are kept in) and last_at. Parts that could not be read are null.
 """
 
 from __future__ import annotations
@@ -76,6 +80,7 @@ def _shape(
         "owed_hooks": None,
         "parked": None,
         "limits": None,
+        "gates": None,
         "breakers": None,
         "budgets": None,
     }
@@ -102,6 +107,7 @@ def _ask(client: FlujoClient) -> dict[str, Any]:
             _parked_shape(each) for each in client.ask(plan_requests.parked_plans(client.settings.runs.on_change))
         ],
         "limits": [asdict(each) for each in client.ask(guards.limits_in_use())],
+        "gates": [asdict(each) for each in client.ask(guards.gates_in_use())],
         "breakers": [asdict(each) for each in client.ask(guards.open_breakers())],
         "budgets": [budget_shape(each) for each in client.ask(requests.budgets_in_use())],
     }
@@ -124,5 +130,5 @@ def _count_refused() -> Operation[Refused]:
 def _probe(call: Callable[[], Any], timeout: float) -> tuple[dict[str, Any], Any]:
     try:
         return {"ok": True, "error": None}, within(timeout, call)
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is what the person wants to know
+    except Exception as error:  # noqa: BLE001 - any error is the answer that the person wants
         return {"ok": False, "error": " ".join(str(error).split())}, None

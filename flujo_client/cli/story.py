@@ -18,7 +18,7 @@ _PLACE_WIDTH = 18
 
 
 def event_line(event: EventRecord, preview: int) -> Table:
-    """Draw an event: when (by this machine's time zone), at which step, and what happened; long places and values continue below themselves."""
+    """Draw an event: when (by this machine's time zone), at which step, and what happened; long places and values wrap in their columns."""
     line = Table.grid(padding=(0, 2, 0, 0))
     line.add_column(no_wrap=True)
     line.add_column(width=_PLACE_WIDTH, overflow="fold")
@@ -44,7 +44,7 @@ def question_lines(approval: Approval) -> Text:
 
 
 def summary(run: RunRecord) -> str:
-    """Return in one line what a run is and how it went."""
+    """Return a summary of a run in one line."""
     facts = [run.id, run.name, run.status]
     if run.ended_at is not None:
         facts.append(duration((run.ended_at - run.created_at).total_seconds()))
@@ -56,7 +56,7 @@ def summary(run: RunRecord) -> str:
 
 
 def _place(event: EventRecord) -> str:
-    """Return where it happened: the event's own step, with the address of its attempt where that is the same step's."""
+    """Return the place of an event: its step, with the address of its attempt if that is the same step's."""
     step = event.data.get("step")
     if event.attempt is None or (step is None and event.name.startswith(OF_THE_RUN)):
         return str(step or "")
@@ -67,7 +67,10 @@ def _place(event: EventRecord) -> str:
 
 
 def _answers(schema: dict[str, object] | None) -> dict[str, str]:
-    """Map the commands that answer a question to what each takes; a boolean, an object with `approved`, and anything can be yes or no."""
+    """Map the commands that answer a question to their arguments.
+
+    A boolean, an object with `approved`, and a question without a schema accept yes or no.
+    """
     verdict = {"approve": "", "reject": ""}
     if not schema:
         return {**verdict, "answer": " VALUE"}

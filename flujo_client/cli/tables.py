@@ -63,7 +63,7 @@ def runs_table(runs: Sequence[RunRecord], now: datetime, *, parents: bool = Fals
 
 
 def deleted_runs_table(runs: Sequence[RunSummary], now: datetime, *, is_narrow: bool = False) -> Table:
-    """Draw what stays of deleted runs, one in a line, as `runs_table` does."""
+    """Draw the summaries of deleted runs, one per line, as `runs_table` does."""
     table = _table("run", "pipeline", "status", "ended", "took", "tokens", "cost", wraps="pipeline")
     for run in runs:
         took = duration((run.ended_at - run.created_at).total_seconds())
@@ -100,7 +100,7 @@ def steps_table(trace: TraceNode) -> Table:
 
 
 def spans_table(spans: Sequence[Mapping[str, Any]]) -> Table:
-    """Draw the places of a trace, one in a line; what no place has takes no room."""
+    """Draw the places of a trace, one per line; empty columns are left out."""
     rows = [_span_row(each) for each in spans]
     columns = [name for name in _SPAN_COLUMNS if any(row[name] for row in rows)]
     table = _table(*columns, wraps="place")
@@ -219,15 +219,24 @@ def services_table(state: Mapping[str, Any]) -> Table:
         table.add_row(name, f"{waiting['count']:,}", f"oldest {age(waiting['oldest_s'])}" if waiting["count"] else "")
     for plan in state["parked"]:
         table.add_row("parked", f"{plan['runs']:,}", Text(_parked_line(plan), overflow="fold"))
-    for limit in state["limits"]:
-        line = f"{printable(limit['name'])}: {limit['in_use']} of {limit['at_once']} in use, {counted(limit['waiting'], 'attempt')} waiting"
-        table.add_row("limit", "", Text(line, overflow="fold"))
-    for breaker in state["breakers"]:
-        line = f"{printable(breaker['model'])}: {breaker['state'].replace('_', ' ')} for {age(breaker['since_s'])}"
-        table.add_row("breaker", "", Text(line, overflow="fold"))
-    for budget in state["budgets"]:
-        table.add_row("budget", "", Text(f"{printable(budget['scope'])}: {budget_line(budget)}", overflow="fold"))
+    for kind, line in _guard_lines(state):
+        table.add_row(kind, "", Text(line, overflow="fold"))
     return table
+
+
+def _guard_lines(state: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what holds attempts and runs back: its kind, and how it is used."""
+    for limit in state["limits"]:
+        used = f"{limit['in_use']} of {limit['at_once']} in use, {counted(limit['waiting'], 'attempt')} waiting"
+        yield "limit", f"{printable(limit['name'])}: {used}"
+    for gate in state["gates"]:
+        places = "" if gate["most"] is None else f"{gate['taken']} of {gate['most']} places taken, "
+        yield "run limit", f"{printable(gate['name'])}: {places}{counted(gate['waiting'], 'run')} waiting"
+    for breaker in state["breakers"]:
+        turned = f"{breaker['state'].replace('_', ' ')} for {age(breaker['since_s'])}"
+        yield "breaker", f"{printable(breaker['model'])}: {turned}"
+    for budget in state["budgets"]:
+        yield "budget", f"{printable(budget['scope'])}: {budget_line(budget)}"
 
 
 def _parked_line(plan: Mapping[str, Any]) -> str:
@@ -269,7 +278,7 @@ def _grid(facts: Iterable[tuple[str, str]]) -> Table:
 
 
 def _table(*columns: str, wraps: str) -> Table:
-    """Make a table without lines; where room is short, one column wraps and the rest stays whole."""
+    """Make a table without lines; if space is short, one column wraps and the others do not."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for name in columns:
         side: JustifyMethod = "right" if name in _NUMBERS else "left"

@@ -28,19 +28,19 @@ timeout_option = click.option(
     show_default=True,
     metavar="SECONDS",
     envvar="FLUJO_LENS_TIMEOUT",
-    help="How long Postgres may take to answer.",
+    help="The timeout of answers from Postgres.",
 )
 
 
 def within(seconds: float, call: Callable[[], T]) -> T:
-    """Return what `call` gives, or raise what it raises; raises TimeoutError when it has done neither after so many seconds."""
+    """Return or raise the result of `call`; raises TimeoutError if it has not ended after so many seconds."""
     answers: list[T] = []
     errors: list[Exception] = []
 
     def run() -> None:
         try:
             answers.append(call())
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is raised again where it was waited for
+        except Exception as error:  # noqa: BLE001 - raised again in the waiting thread
             errors.append(error)
 
     thread = threading.Thread(target=run, daemon=True)

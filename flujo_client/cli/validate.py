@@ -40,9 +40,7 @@ from flujo_client.errors import SettingsError
 @click.option(
     "--rules", metavar="FILE", help="A TOML file with such severities, or a profile's name; overrides --profile."
 )
-@click.option(
-    "--fix", is_flag=True, help="Fix in the files what can be fixed safely; shows the changes and asks first."
-)
+@click.option("--fix", is_flag=True, help="Apply the safe fixes to the files; shows the changes and asks first.")
 @click.option("--fix-dry-run", is_flag=True, help="Show what --fix would write, and write nothing.")
 @click.option("--yes", is_flag=True, help="Let --fix write without asking.")
 @click.option("--list-rules", is_flag=True, help="List the rules, and validate nothing.")
@@ -65,10 +63,10 @@ def command(  # noqa: PLR0913 - a parameter for each option
     list_rules: bool,
     show_schema: bool,
 ) -> None:
-    """Find everything that is wrong with TARGETS: blueprints' files, or pipelines as 'package.module:attribute'.
+    """Find all faults of TARGETS: blueprint files, or pipelines as 'package.module:attribute'.
 
     Each finding is printed as a line: file:line:column: rule: key: what is wrong. Modules that a blueprint names are imported; nothing else
-    happens, unless --fix writes. Exits with 3 when a target is not there, else with 4 when something refuses a pipeline.
+    happens, unless --fix writes. Exits with 3 if a target does not exist, else with 4 if a pipeline has errors.
     """
     in_json = as_json or form == "json"
     if show_schema:
@@ -105,10 +103,10 @@ def profile_of(profiles: Mapping[str, Mapping[str, str]], name: str | None, rule
     Args:
         profiles: those of flujo.toml.
         name: one of them.
-        rules: one of them, else a file; goes before the other.
+        rules: one of them, else a file; takes precedence.
 
     Raises:
-        SettingsError: there is none of that name; or that one, or any of flujo.toml, is wrong.
+        SettingsError: there is no such profile; or that one, or any of flujo.toml, is invalid.
     """
     for known, weights in profiles.items():
         checked(weights, f"profile '{known}'")

@@ -1,6 +1,6 @@
-"""Which files of a project have changed; and `flujo run --watch`, which then runs again, in a process of its own.
+"""Find the changed files of a project; and `flujo run --watch`, which then runs again.
 
-Each run is a new process, so it reads the code anew; embedded services stay running in between. Files are compared by their time and size.
+Each run is a new process, so it reads the changed code; embedded services keep running. Files are compared by their time and size.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from flujo_client.embedded.local import open_services
 WATCH = "--watch"
 LOOK_EVERY_S = 0.5
 SETTLED_S: Final = 0.1
-"""How long files must stay as they are: an editor empties a file before it writes it."""
+"""Seconds without changes before files are read: an editor empties a file before it writes it."""
 CODE: Final = frozenset({".py", ".yaml", ".yml", ".toml"})
 SUFFIXES: Final = CODE | {".md", ".txt", ".json", ".j2"}
 _PASSED_OVER = frozenset({"__pycache__", "node_modules"})

@@ -1,1 +1,1 @@
-"""Settings: their models, where they come from, and the errors about them."""
+"""Settings: their models, their sources, and the errors about them."""

@@ -24,7 +24,7 @@ MAX_FINDINGS_SHOWN, LONGEST_NAME = 20, 80
 KEYRINGS = ("signing_keys", "value_keys")
 """The settings that map the ids of keys to secrets."""
 _FOLLOWS = "default_factory_not_called"
-"""What is found where a default is made of a value that is wrong itself."""
+"""The message for a default that depends on an invalid value."""
 _ALWAYS_SO = "leave it out: this is always the case here"
 _NOT_HERE = "leave it out: it has no counterpart here"
 
@@ -33,7 +33,7 @@ LEGACY_VARIABLES = {
     "FLUJO_TEST_MODE": "leave it out: there is no test mode; flujo_worker.testing runs pipelines without services",
     "FLUJO_DEBUG_PROMPTS": "set FLUJO_LOG_PROMPTS=full",
     "FLUJO_TRACE_PREVIEW_LEN": "set FLUJO_LOG_PROMPTS to off, preview or full; `flujo lens trace --prompt-preview-len` cuts what is shown",
-    "FLUJO_DISABLE_TRACING": "leave it out: the trace is the rows that carry the run; FLUJO_LOG_PROMPTS=off keeps prompts out of it",
+    "FLUJO_DISABLE_TRACING": "leave it out: the trace is the rows that carry the run; FLUJO_LOG_PROMPTS=off leaves prompts out of it",
     "FLUJO_AUTO_MIGRATE": "leave it out, and run `flujo migrate` before the workers",
     "FLUJO_STRICT_CONTEXT": _ALWAYS_SO,
     "FLUJO_STRICT_DSL": _ALWAYS_SO,
@@ -45,25 +45,25 @@ _LEGACY_KEYS = {
     "env_file": "leave it out: files of variables are not read; let the program that starts the process read them, as compose, systemd and honcho can",
     "governance_policy_module": _NOT_HERE,
     "settings": "leave it out: agent_timeout is agents.agent_timeout_s here, default models are agents.default_review_model and its like, postgres_pool_max is worker.pool_max, enabled_template_filters is validation.enabled_template_filters",
-    "run": "give them to `flujo run` as options",
+    "run": "pass them to `flujo run` as options",
     **dict.fromkeys(("architect", "bench", "lockfile", "solve"), _NOT_HERE),
 }
 
 
 class Origins:
-    """Where each value came from.
+    """The source of each value.
 
     Args:
-        written: the file; None where there is none.
+        written: the file; None if there is none.
         variables: by the dotted name of a setting, the variable that sets it.
-        sections: the settings that hold settings.
+        sections: the settings that contain settings.
     """
 
     def __init__(self, written: Written | None, variables: Mapping[str, str], sections: Iterable[str]) -> None:
         self._written, self._variables, self._sections = written, variables, frozenset(sections)
 
     def of(self, location: Key) -> str | None:
-        """Return the variable, or the file and the line, that sets this; None where neither does."""
+        """Return the variable, or the file and the line, that sets this; None if neither does."""
         line = self._line(location)
         return f"{self._written.path}:{line}" if line and self._written else self._variable(location)
 
@@ -189,10 +189,10 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def legacy_variable(name: str) -> str | None:
-    """Return what replaces a variable of the original; None where it is not one."""
+    """Return the replacement of a variable of the original; None if it is not one."""
     return next((hint for pattern, hint in LEGACY_VARIABLES.items() if fnmatchcase(name, pattern)), None)
 
 
 def legacy_key(name: str) -> str | None:
-    """Return what replaces a key, or a section, of the original's file; None where it is not one."""
+    """Return the replacement of a key, or a section, of the original's file; None if it is not one."""
     return _LEGACY_KEYS.get(name)

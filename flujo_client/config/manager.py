@@ -154,7 +154,7 @@ class Settings(Section):
         return _pairs(self.value_keys)
 
     def with_services(self, database_url: str, broker_url: str) -> Settings:
-        """Return a copy that uses these services; a result backend of its own stays. Raises SettingsError."""
+        """Return a copy that uses these services; an explicit result backend stays. Raises SettingsError."""
         own_backend = self.result_backend_url if self.result_backend_url != self.broker_url else broker_url
         services = {"database_url": database_url, "broker_url": broker_url, "result_backend_url": own_backend}
         return _checked(self._written() | services, Origins(None, {}, _SECTIONS))
@@ -264,7 +264,7 @@ class ConfigManager:
         self._environ = os.environ if environ is None else environ
 
     def settings(self) -> Settings:
-        """Read everything anew. Raises SettingsError for what is unknown, ill-formed, contradictory or missing."""
+        """Read everything again. Raises SettingsError for unknown, malformed, contradictory or missing values."""
         return self._read()[0]
 
     def explain(self) -> list[Setting]:

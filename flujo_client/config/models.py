@@ -40,7 +40,7 @@ def service_url(*schemes: str) -> AfterValidator:
 
 
 def listed(value: Any) -> Any:
-    """Read a comma-separated text as the list it stands for."""
+    """Read a comma-separated text as a list."""
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
 
@@ -51,7 +51,7 @@ def _module_prefix(text: str) -> str:
 
 
 def _keys(value: Any) -> Any:
-    """Read `id:secret` pairs, in a text or a list, as a mapping; the order stays, for the first one signs."""
+    """Read `id:secret` pairs, in a text or a list, as a mapping in the same order: the first one signs."""
     pairs = listed(value)
     if not isinstance(pairs, list):
         return pairs
@@ -133,7 +133,7 @@ QueueName = Annotated[str, Field(pattern=r"^[\w.:-]+$", max_length=120)]
 
 
 class Variable(str):
-    """The value of an environment variable: a text that stands for a value of any kind."""
+    """The value of an environment variable: a text that represents a value of any type."""
 
     __slots__ = ()
 
@@ -157,7 +157,10 @@ class Section(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _of_its_kind(cls, value: Any, info: ValidationInfo) -> Any:
-        """Refuse values of other types. A file has types, so there a text or `true` is not a number; only a variable's text may be converted."""
+        """Reject values of other types.
+
+        A file has types, so there a text or `true` is not a number; only a variable's text may be converted.
+        """
         kind = _kind(cls.model_fields[str(info.field_name)].annotation)
         is_other = isinstance(value, (bool, str)) if kind in (int, float) else not isinstance(value, bool)
         if kind is not None and value is not None and is_other and not isinstance(value, Variable):
@@ -166,11 +169,10 @@ class Section(BaseModel):
 
 
 class SizeLimits(Section):
-    """How large things may be, in bytes.
+    """Maximum sizes in bytes.
 
-    `snapshot_inline_bytes` counts the compressed snapshot, up to which it travels inside the message;
-    `snapshot_max_bytes` the uncompressed JSON, above which enqueueing refuses; `cache_value_max_bytes` a result as it is stored in a
-    cache, above which it is not.
+    `snapshot_inline_bytes` counts the compressed snapshot, up to which it travels inside the message; `snapshot_max_bytes` the uncompressed
+    JSON, above which enqueueing fails; `cache_value_max_bytes` a result in its stored form, above which it is not cached.
     """
 
     snapshot_inline_bytes: Annotated[int, Field(ge=0)] = 65_536
@@ -203,11 +205,11 @@ BuildName = Annotated[str, AfterValidator(_build_name)]
 class Worker(Section):
     """A worker process's options. Times in seconds; `pool_max` counts Postgres connections per process.
 
-    `broker_acks` stores kombu's acknowledgements in Redis. Claims and leases recover what a worker dropped, with them or without.
-    `build` names the code of yours that the worker has, such as a release or a commit. `heartbeat_file` is touched at each renewal of the lease, for probes; each process has to have one of its own.
-    `shutdown_grace_s` is how long a worker that was asked to stop works on what it has begun; then it hands the rest to other workers.
-    `max_left_behind` is how many calls that ignore their cancellation a process tolerates before it retires. `loop_blocked_s` is
-    how long its event loop may not answer before it takes no more messages.
+    `broker_acks` stores kombu's acknowledgements in Redis. Claims and leases recover lost work, with or without them. `build` names the
+    worker's version of your code, such as a release or a commit. `heartbeat_file` is touched at each renewal of the lease, for probes; each
+    process needs its own file. `shutdown_grace_s` is the time that a stopping worker continues its attempts before it hands them to other
+    workers. `max_left_behind` is the number of calls that ignore their cancellation before a process retires. `loop_blocked_s` is the time
+    its event loop may be blocked before it takes no more messages.
     """
 
     lease_s: Seconds = 6.0
@@ -235,13 +237,13 @@ class Worker(Section):
 
 
 class Runs(Section):
-    """What happens to runs of pipelines that do not set it (ADR 37)."""
+    """The options of runs of pipelines that do not set them (ADR 37)."""
 
     on_change: OnChange = "carry_on"
 
 
 class Retry(Section):
-    """How long to wait before trying again, in seconds; `jitter` is a share of the delay."""
+    """The delays before retries, in seconds; `jitter` is a share of the delay."""
 
     base_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
     factor: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 2.0
@@ -278,7 +280,7 @@ class BreakerSettings(Section):
 
 
 class ModelRate(Section):
-    """How fast a model may be called. `per` says which calls have a limit of their own: those of each model, those of each tenant."""
+    """The rate limit of a model. `per` names the calls that share a limit: those of each model, or those of each tenant."""
 
     requests_per_minute: Count | None = None
     tokens_per_minute: Count | None = None
@@ -296,9 +298,9 @@ def _model_patterns(value: dict[str, ModelRate]) -> dict[str, ModelRate]:
 
 
 class RateLimitSettings(Section):
-    """How fast models may be called, by all workers together. `models` maps names and patterns of models to their limits.
+    """The rate limits of models, for all workers together. `models` maps names and patterns of models to their limits.
 
-    A model of which nothing is known, or that has refused a call, reaches its full speed after `slow_start_s` seconds.
+    A model that is new, or has refused a call, reaches its full speed after `slow_start_s` seconds.
     """
 
     slow_start_s: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] = 30.0
@@ -333,9 +335,9 @@ class Agents(Section):
 class TemplateSettings(Section):
     """How prompts are rendered from templates.
 
-    `undefined_variables` says what happens to a variable that a template uses and that has no value: empty with a `template.undefined` event,
-    empty, or an error. `log_resolution` records each template that was filled in as the event `template.resolved`, with names and no values.
-    `folders` are searched for templates before Flujo's own. A prompt has at most `max_chars` characters and takes at most `max_s` seconds.
+    `undefined_variables` is the policy for a variable without a value: empty with a `template.undefined` event, empty, or an error.
+    `log_resolution` records each template that was filled in as the event `template.resolved`, with names and no values. `folders` are
+    searched for templates before Flujo's own. A prompt has at most `max_chars` characters and takes at most `max_s` seconds.
     """
 
     undefined_variables: Literal["warn", "strict", "ignore"] = "warn"
@@ -383,10 +385,10 @@ def _table(value: Any) -> Any:
 
 
 class Budgets(Section):
-    """What runs may spend where their code sets no lower limit.
+    """The usage limits of runs, unless their code sets lower ones.
 
-    `default` counts for each run whose pipeline is not named; `pipeline` maps names and patterns such as `billing-*` to limits,
-    `tenant` those of tenants to what all their runs may spend in one day, UTC. A variable carries JSON.
+    `default` applies to each run whose pipeline is not named; `pipeline` maps names and patterns such as `billing-*` to limits, `tenant`
+    those of tenants to limits for all their runs in one day, UTC. A variable contains JSON.
     """
 
     default: Annotated[UsageLimits | None, BeforeValidator(_table)] = None
@@ -403,8 +405,8 @@ def _always(value: bool) -> bool:  # noqa: FBT001 - pydantic gives it so
 class BackgroundTasks(Section):
     """The options of the runs of background steps.
 
-    `tracking`: they are recorded; it cannot be turned off. `resumability`: they may be resumed and started again. `quota`: each may
-    spend `max_cost_usd` and `max_tokens`, its retries each anew. `stale_hours` is how long one may show no sign of life.
+    `tracking`: they are recorded; it cannot be turned off. `resumability`: they may be resumed and started again. `quota`: each may spend
+    `max_cost_usd` and `max_tokens`, and so may each of its retries. `stale_hours` is the time without activity after which one is stale.
     """
 
     tracking: Annotated[bool, AfterValidator(_always)] = True
@@ -435,20 +437,20 @@ class Validation(Section):
 
 
 class ModelPrice(Section):
-    """What a model costs, in US dollars for 1000 tokens."""
+    """The price of a model, in US dollars per 1000 tokens."""
 
     prompt_tokens_per_1k: Dollars = 0.0
     completion_tokens_per_1k: Dollars = 0.0
 
 
 class Historical(Section):
-    """How much of what a pipeline's attempts have cost counts for those to come.
+    """Which of a pipeline's past attempts determine estimates.
 
     Attributes:
         runs: the latest runs of a pipeline that are examined.
-        attempts: so many at one step have to have cost something.
+        attempts: the minimum of attempts at one step with a cost.
         quantile: the share of them that cost no more than is reserved.
-        refresh_s: seconds after which a worker process reads it anew.
+        refresh_s: seconds after which a worker process reads it again.
     """
 
     runs: Count = 50
@@ -458,12 +460,12 @@ class Historical(Section):
 
 
 class Cost(Section):
-    """What models cost and what attempts are expected to. A variable carries tables as JSON.
+    """Prices of models, and estimates of attempts.
 
-    `providers` maps a provider and a model to prices that go before the known ones; `estimators` maps names and patterns of models
-    to what one attempt reserves. `estimation_strategy` "historical" expects what attempts at the same step have cost, by `historical`,
-    before it looks at models. `default_output_tokens` are reserved for a model's output if no `max_tokens` bounds it and no earlier
-    attempts show its usual length. `strict` refuses a model without a price.
+    A variable contains tables as JSON. `providers` maps a provider and a model to prices that override the known ones; `estimators` maps
+    names and patterns of models to the reservation of one attempt. `estimation_strategy` "historical" first uses the costs of earlier
+    attempts at the same step, by `historical`, then models. `default_output_tokens` are reserved for a model's output if no `max_tokens`
+    bounds it and no earlier attempts show its usual length. `strict` rejects a model without a price.
     """
 
     strict: bool = False
@@ -475,11 +477,11 @@ class Cost(Section):
 
 
 class Health(Section):
-    """How often the scheduled health check is made, what it looks at, and from when on a fact of the machine is bad.
+    """The schedule, scope and thresholds of the health check.
 
-    `every_s` seconds between two reports, of which the newest `keep` are stored. `window_hours` to `model` are the command's options.
-    The rest are seconds, and `queue_depth` messages: how long a run may have nothing to do, an attempt be without its worker or wait,
-    the fleet be without a sweep; how long a worker that died is reported.
+    `every_s` seconds between two reports, of which the newest `keep` are stored. `window_hours` to `model` are the command's options. The
+    others are seconds, and `queue_depth` messages: how long a run may have no work, an attempt be without its worker or wait, the fleet be
+    without a sweep; how long a dead worker is reported.
     """
 
     every_s: Seconds = 300.0
@@ -499,10 +501,10 @@ class Health(Section):
 
 
 class Log(Section):
-    """What is logged and how.
+    """The options of logs.
 
-    `redact` names fields whose values are hidden everywhere, in addition to those whose names say that they are secret. `prompts` says how much
-    of prompts and answers is recorded as events: a preview, all of it, or nothing.
+    `redact` names fields whose values are hidden everywhere, in addition to those whose names say that they are secret. `prompts` is how
+    much of prompts and answers is recorded as events: a preview, all of it, or nothing.
     """
 
     level: Annotated[
@@ -515,18 +517,18 @@ class Log(Section):
 
 
 class Cassettes(Section):
-    """Where the answers of models come from in tests that use a cassette.
+    """The source of models' answers in tests that use a cassette.
 
-    `mode`: `replay` takes them from its file, `record` asks the models and writes it, `none` asks them and writes nothing.
+    `mode`: `replay` reads them from its file, `record` calls the models and writes it, `none` calls them and writes nothing.
     """
 
     mode: Literal["none", "record", "replay"] = "replay"
 
 
 class HookSettings(Section):
-    """What an error in a pipeline's hook means.
+    """The policy for errors in a pipeline's hooks.
 
-    `strict`: it ends the run, as an abort does. Otherwise it is recorded as an event, and the run continues.
+    `strict`: an error ends the run, as an abort does. Otherwise it is recorded as an event, and the run continues.
     """
 
     strict: bool = False
@@ -552,10 +554,10 @@ class RunRetention(Section):
 
 
 class Retention(Section):
-    """For how many days ended runs are stored, by how they ended; 0: for ever. `pipeline` maps names to days of their own.
+    """Days that ended runs are stored, by their status; 0: forever.
 
-    A run is deleted with all that is its own and all its child runs. `runs_per_minute` is how many the fleet deletes at most. With
-    `keep_summaries`, a row of each run stays until `summary_days` after its end; 0: for ever.
+    `pipeline` maps names to other numbers of days. A run is deleted with all its data and all its child runs. `runs_per_minute` is the
+    maximum that the fleet deletes. With `keep_summaries`, a row of each run stays until `summary_days` after its end; 0: forever.
     """
 
     succeeded_days: Days = 0
@@ -578,10 +580,10 @@ class FairShare(Section):
 
 
 class AdmissionSettings(Section):
-    """How many runs are under way at once, where several tenants or pipelines share the workers; the others wait in Postgres.
+    """Limits of the runs that are under way at once, if several tenants or pipelines share the workers; the others wait in Postgres.
 
-    `tenant_window` is how many runs of each tenant are; a tenant's weight multiplies it. Unset: any number. `tenant` and `pipeline` map names,
-    and patterns such as `free-*`, to shares. A variable carries JSON.
+    `tenant_window` is the number of runs of each tenant; a tenant's weight multiplies it. Unset: any number. `tenant` and `pipeline` map
+    names, and patterns such as `free-*`, to shares. A variable contains JSON.
     """
 
     tenant_window: Count | None = None
@@ -590,6 +592,6 @@ class AdmissionSettings(Section):
 
 
 class Events(Section):
-    """Events in Postgres. `keep_days` says for how many days they are stored; 0: for ever."""
+    """Events in Postgres. `keep_days` is the number of days that they are stored; 0: forever."""
 
     keep_days: Days = 90

@@ -1,6 +1,6 @@
 """The settings that are sent with a run when it is enqueued, so that no worker's own file changes it midway.
 
-In: a process's settings; then what a message carries, in which whatever has its default is left out. Out: the settings of that run.
+In: a process's settings; then those in a message, without defaults. Out: the settings of that run.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from flujo_client.config.manager import Settings
 
 _OF_PROCESSES: Final = {"template": {"folders"}, "agents": {"cancel_grace_s"}, "cost": {"historical"}}
-"""What depends on the machine, or on what a process reads for many runs at once; it stays each worker's own."""
+"""Settings that depend on the machine, or that a process reads for many runs at once; each worker uses its own."""
 
 
 class RunSettings(Section):
@@ -36,7 +36,7 @@ class RunSettings(Section):
 
     @cached_property
     def backoff(self) -> Backoff:
-        """Return the waits of steps that set none of their own."""
+        """Return the retry delays of steps that set none."""
         return Backoff(**dict(self.retry))
 
     def table(self) -> dict[str, Any]:

@@ -41,8 +41,8 @@ class Written:
 
     Attributes:
         path: the file.
-        tree: its tables and values; empty as long as it was not parsed.
-        lines: of each key and table, the line on which it is first: its own, else that of the first that is in it.
+        tree: its tables and values; empty until it is parsed.
+        lines: for each key and table, its first line: its own, else that of its first entry.
     """
 
     path: Path
@@ -60,7 +60,7 @@ class Written:
 
 
 def read(path: Path) -> Written:
-    """Read a file. Raises SettingsError: it cannot be read, is too large, is no TOML, or says something twice."""
+    """Read a file. Raises SettingsError: it cannot be read, is too large, is not TOML, or has a key twice."""
     text = _text(path)
     written, statements = Written(path), _statements(path, text)
     for key, line in statements:
@@ -83,7 +83,7 @@ def _text(path: Path) -> str:
         raise SettingsError(f"{path}: cannot be read ({error.strerror})", suggestion="check the path") from None
     if len(data) > LARGEST:
         raise SettingsError(
-            f"{path}: is larger than {LARGEST} bytes", suggestion="check the path: it is not a flujo.toml"
+            f"{path}: the file is larger than {LARGEST} bytes", suggestion="check the path: it is not a flujo.toml"
         )
     if data.startswith(b"\xef\xbb\xbf"):
         raise SettingsError(f"{path}:1:1: begins with a byte order mark", suggestion="save it as UTF-8 without one")
@@ -99,7 +99,7 @@ def _position(text: str, at: int) -> tuple[int, int]:
 
 
 def _statements(path: Path, text: str) -> list[tuple[Key, int]]:
-    """List every table's head and every key outside of a value, with its line. What is no TOML is scanned as far as possible."""
+    """List every table's head and every key outside of a value, with its line. Invalid TOML is scanned as far as possible."""
     found: list[tuple[Key, int]] = []
     table: Key = ()
     parts: list[str] = []

@@ -1,1 +1,1 @@
-"""What client and worker exchange: values only, no input or output."""
+"""The values that client and worker exchange; no input or output."""

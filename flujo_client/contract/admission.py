@@ -23,18 +23,18 @@ LONGEST_S: Final = 366 * 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """A place that runs pass one by one, known by its name to all of them.
+    """A named gate, which runs pass one by one.
 
     Attributes:
-        name: how people are shown it: `limit 'crm'`.
-        most: how many runs hold a place in it at once; None: any number, and runs only wait here.
-        period_s: how long a place is held after the admission, in seconds; None: until the run's end.
-        flow: which of the gate's queues a run waits in; the queues take turns.
-        weight: the turns of that queue in comparison with others.
-        policy: what happens to a new run when the gate has no room. Where that is decided as the run is recorded, the run holds its place
+        name: as people see it: `limit 'crm'`.
+        most: the maximum of runs that hold a place at once; None: any number, and runs only wait here.
+        period_s: seconds that a place is held after the admission; None: until the run's end.
+        flow: the queue of the gate that a run waits in; the queues take turns.
+        weight: the turns of that queue relative to others.
+        policy: how a new run is treated when the gate has no room. Where that is decided as the run is recorded, the run holds its place
             from then on, also while it waits at another gate.
-        wait_s: how long a run waits here in any case, in seconds.
-        is_window: a run that waits for a person gives its place back.
+        wait_s: seconds that a run waits here in any case.
+        is_window: a run that waits for a person releases its place.
     """
 
     name: str
@@ -116,15 +116,15 @@ def waits_for(gate: str, most: int | None, taken: int) -> str:
 
 
 def check_key(name: str, given: Any) -> None:
-    """Refuse what is not a text that is not empty; raises ConfigurationError."""
+    """Raise ConfigurationError unless the value is a non-empty text."""
     if not isinstance(given, str) or not given:
-        raise ConfigurationError(f"`{name}` must be a text that is not empty, got {str(given)[:40]!r}")
+        raise ConfigurationError(f"`{name}` must be a non-empty text, got {str(given)[:40]!r}")
 
 
 def check_count(name: str, given: Any) -> None:
-    """Refuse what is not a whole number from 1 on; raises ConfigurationError."""
+    """Raise ConfigurationError unless the value is a whole number of at least 1."""
     if isinstance(given, bool) or not isinstance(given, int) or not 1 <= given < 2**31:
-        raise ConfigurationError(f"`{name}` must be a whole number from 1 on, got {str(given)[:40]!r}")
+        raise ConfigurationError(f"`{name}` must be a whole number of at least 1, got {str(given)[:40]!r}")
 
 
 def check_seconds(name: str, given: Any) -> None:
@@ -134,6 +134,6 @@ def check_seconds(name: str, given: Any) -> None:
 
 
 def check_choice(name: str, given: Any, choices: Sequence[str]) -> None:
-    """Refuse what is not one of the choices; raises ConfigurationError."""
+    """Raise ConfigurationError unless the value is one of the choices."""
     if given not in choices:
         raise ConfigurationError(f"`{name}` must be one of {', '.join(map(repr, choices))}, got {str(given)[:40]!r}")

@@ -1,6 +1,6 @@
-"""How often pydantic would look at the parts of a value, computed before it does.
+"""Count how often pydantic would look at the parts of a value, before it does.
 
-Pydantic tries all members of a union, and collects the errors of each. In a type that holds itself, that is width to the power
+Pydantic tries all members of a union, and collects the errors of each. In a recursive type, that is width to the power
 of depth, and the author of the value chooses the depth (ADR 26). Here each part is counted once for each part of the type, so that the
 power is a product of small numbers. Pure. In: a type and plain data; out: None, or why the data are not to be validated.
 """

@@ -98,7 +98,7 @@ def choose(
     if status not in LIVE_RUN:
         raise ResumeError(f"run {run_id} is {status}: its questions can no longer be answered", code="RUN_ENDED")
     if step is None and address is None:
-        raise ResumeError(f"run {run_id} is {status} and has no open question to answer", code="NOT_PAUSED")
+        raise ResumeError(f"run {run_id} is {status} and has no open question", code="NOT_PAUSED")
     known = ", ".join(f"'{each.place}'" for each in approvals if each.state == OPEN) or "none"
     raise ResumeError(
         f"run {run_id} has no question at {address or ''!r}, step {step or 'any'!r}; open are: {known}",
@@ -134,6 +134,6 @@ def check_answer(approval: Approval, value: Any) -> None:
 
 
 def check_schema(schema: dict[str, Any]) -> None:
-    """Refuse what is no JSON Schema, as far as that can be checked here; raises ConfigurationError."""
+    """Raise ConfigurationError if it is not a JSON Schema, as far as that can be checked here."""
     if wrong := wrong_schema(schema):
         raise ConfigurationError(f"input_schema {wrong}")

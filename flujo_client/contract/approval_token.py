@@ -1,8 +1,8 @@
-"""Tokens for links: a question to a person, named and signed, so that who has the link can answer that one and nothing else. Pure.
+"""Tokens for links: each names one question to a person and is signed, so that its holder can answer only that question. Pure.
 
     fq1:<key id>:<hex of HMAC-SHA256>:<base64url of JSON: run, key, expires>
 
-A token proves who made it and not who sends it; it contains no secret and does not reopen a question that was answered.
+A token proves its origin, not its sender. It contains no secret, and does not reopen an answered question.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which branch of a union a value most likely means, where none of them holds. Pure.
+"""Find the branch of a union that a value most likely means, if it matches none. Pure.
 
 In: the branches, a value, and a way to ask whether a part of the schema holds. Out: the branch that the value's constants, type and
 members indicate.
@@ -18,7 +18,7 @@ class Branch(NamedTuple):
 
     Attributes:
         number: its place under the keyword, from 0.
-        name: a constant that it wants, its title or its type; its number where it has none of them.
+        name: a constant that it requires, its title or its type; its number if it has none of them.
         is_meant: the value has the constants of this branch, and of no other.
     """
 

@@ -1,4 +1,4 @@
-"""What code a step was performed with: a digest for each function, prompt, tool and model setting, under a name people know. Pure.
+"""The code that a step was performed with: a digest for each function, prompt, tool and model setting, by name. Pure.
 
 A plan's fingerprint leaves these out, so a worker records them with each attempt. They are content-addressed: an attempt and a
 conversation name a `CodeVersion` by its digest, and each version is stored once.
@@ -14,21 +14,21 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 from flujo_client.serial import digest, storable_text
 
 OnBodyChange: TypeAlias = Literal["ignore", "warn", "park"]
-"""What happens to a run whose conversation would continue with other code."""
+"""The policies for a run whose conversation would continue with other code."""
 ON_BODY_CHANGE: Final[tuple[OnBodyChange, ...]] = get_args(OnBodyChange)
 Parts = Mapping[str, tuple[str, ...]]
 DIGEST_LENGTH: Final = 32
 ASKED: Final = ("agent", "prompt", "model", "settings", "output", "tool", "schema")
 """The first words of the names of parts that a conversation must not mix: the one who is asked, and what they are given."""
 CONTEXT_FIELD: Final = "context field "
-"""What the names of a context model's fields begin with, among the parts of each step."""
+"""The prefix of a context model's fields among the parts of each step."""
 _OWN_WORDS: Final = {"model of ": "model of ", "settings of ": "model settings of ", "output of ": "output schema of "}
 _DATA: Final = ("prompt of ", "prompt file of ", "schema of ", CONTEXT_FIELD, *_OWN_WORDS)
 
 
 @dataclass(frozen=True, slots=True)
 class CodeMark:
-    """What an attempt records: the version its step was performed with, and those of its conversation, itself included."""
+    """The code versions that an attempt records: its step's, and those of its conversation, including its own."""
 
     version: str
     conversation: tuple[str, ...] = ()
@@ -36,12 +36,12 @@ class CodeMark:
 
 @dataclass(frozen=True, slots=True)
 class AwaitedCode:
-    """What a run is parked for.
+    """The code that a parked run waits for.
 
     Attributes:
-        path: the step at which it waits for a worker whose code fits its conversation; empty where it waits for something else.
+        path: the step at which it waits for a worker whose code fits its conversation; empty if it waits for something else.
         conversation: the versions of that conversation.
-        attempt: the key of the attempt whose context does not fit its model; empty where it waits for code.
+        attempt: the key of the attempt whose context does not fit its model; empty if it waits for code.
     """
 
     path: str = ""
@@ -62,7 +62,7 @@ class AwaitedCode:
 class CodeVersion:
     """Named parts, each with the digests it had, oldest first: one for a step, perhaps more for a conversation.
 
-    `texts` are what people read of a step's parts that are no functions, shortened: prompts, schemas, settings, types of context fields.
+    `texts` shows people the parts of a step that are not functions, shortened: prompts, schemas, settings, types of context fields.
     """
 
     parts: Parts

@@ -1,4 +1,4 @@
-"""What differs between the code that a run was performed with and the code that is there now, in words. Pure.
+"""Describe the differences between the code that a run was performed with and the present code. Pure.
 
 A plan's fingerprint leaves this out: bodies of functions, tools, prompts, model settings, fields of the context model. In: two plans and
 the versions of code on record. Out: differences, which forbid nothing.
@@ -28,7 +28,7 @@ _OUTPUT: Final = "agent.output"
 _IN_PLANS: Final = {"prompt of ": "agent.prompt", "model of ": "agent.model", "output of ": _OUTPUT}
 """Parts that plans have something of as well, and what plans call it."""
 _COMES_AND_GOES: Final = ("tool ", "schema of ", "prompt", CONTEXT_FIELD)
-"""Parts that may be added or removed. Where another function is an agent or a condition, the plans differ too."""
+"""Parts that may be added or removed. If another function becomes the agent or the condition, the plans differ too."""
 _SUMMARY: Final = "agent.made_of"
 
 
@@ -42,11 +42,11 @@ class StepVersion(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CodeOnRecord:
-    """What is on record of code.
+    """The recorded versions of code.
 
     Attributes:
-        run: what a run's steps were performed with, the latest last.
-        old: what workers had when they last had the plan that the run uses, by the path of the step.
+        run: the versions that a run's steps were performed with, the latest last.
+        old: those of workers when they last had the run's plan, by the path of the step.
         new: the same of the plan to compare with.
     """
 

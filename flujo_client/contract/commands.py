@@ -1,4 +1,4 @@
-"""What the planner of an agentic loop may answer, and what is recorded of each of its turns.
+"""The commands of an agentic loop's planner, and the record of each turn.
 
 It must not carry a command out: that is the loop's part. In: what a planner answered; out: one of three commands, or what is wrong.
 """
@@ -72,13 +72,13 @@ class ExecutedCommandLog(BaseModel):
 
 
 class PlannerBrief(BaseModel):
-    """What a planner gets at a turn, as it is stored and sent: without the turns so far, which are in the context.
+    """A planner's input at a turn, as stored and sent: without the previous turns, which are in the context.
 
     Attributes:
         goal: the loop's input.
-        agents: the names of those it may have run.
+        agents: the names of the agents it may run.
         turn: counted from 1.
-        max_turns: turns at most.
+        max_turns: the maximum of turns.
     """
 
     goal: Any
@@ -102,5 +102,7 @@ COMMAND_SCHEMA: Final[dict[str, Any]] = {
     },
     "required": ["type"],
 }
-"""What a model is asked for: flat, for not every provider takes a choice of objects. Written by hand, since it is a part of plans, which
-must be the same under every version of pydantic."""
+"""The schema of a model's answer: flat, because not every provider accepts a choice of objects.
+
+It is written by hand, because it is a part of plans, which must not depend on the version of pydantic.
+"""

@@ -1,7 +1,6 @@
 """The context that a pipeline's steps share.
 
-What may be in it: anything `flujo_client.serial` can carry, since every attempt gets it as a snapshot inside its message
-and works on that copy.
+It may contain anything that `flujo_client.serial` can carry: every attempt gets a snapshot inside its message, and works on that copy.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class ConversationTurn(BaseModel):
 
 
 class PipelineContext(BaseModel):
-    """The context used when a run is given context data and its pipeline names no model of its own.
+    """The context used when a run is given context data and its pipeline names no model.
 
     Unknown fields are retained; assignment is validated. `step_outputs` has every successful step's output by name, `import_artifacts`
     the inputs of nested pipelines. A state machine writes `current_state` and reads `next_state`. `scratchpad` is yours. `hitl_history`

@@ -22,7 +22,7 @@ def core_of(kind: Any) -> Core | None:
     try:
         core: Any
         if isinstance(validator, SchemaValidator):
-            made: Any = validator.__reduce__()  # what it is pickled as; nothing else exposes its schema
+            made: Any = validator.__reduce__()  # its pickled form; nothing else exposes its schema
             core = made[1][0]
         else:
             core = TypeAdapter(kind).core_schema

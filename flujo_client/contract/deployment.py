@@ -12,8 +12,8 @@ class ParkedPlan:
     Attributes:
         reference: the pipeline's.
         fingerprint: the plan's, its first 12 characters.
-        build: what workers that had the plan's code called it; None if none of them had a name for it.
-        runs: how many they are.
+        build: the build name of workers with the plan's code; None if they have none.
+        runs: the number of parked runs.
         is_pinned: only code of that plan may continue them.
         is_live: a worker is alive that is of that build or has loaded the plan.
         reason: why one of them is parked.
@@ -38,16 +38,16 @@ class ParkedPlan:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseFacts:
-    """What the database reports.
+    """Facts that the database reports.
 
     Attributes:
         version: of the server, such as `18.1`.
         clock: its time, in unix seconds.
-        connections: how many clients are connected, of at most `max_connections`.
-        not_granted: what the role may not do: privileges on tables of ours.
-        waiting: how many attempts wait in each queue.
+        connections: the number of connected clients, of at most `max_connections`.
+        not_granted: the privileges on flujo's tables that the role does not have.
+        waiting: the number of attempts that wait in each queue.
         parked: plans that parked runs use.
-        models: which agents of the pipelines that ran lately name.
+        models: those that the agents of recently run pipelines name.
     """
 
     version: str

@@ -32,21 +32,20 @@ TASKS: dict[AttemptKind, str] = {
 
 @dataclass(frozen=True, slots=True)
 class RunHeader:
-    """What all messages of one run have in common.
+    """The common part of all messages of a run.
 
     Attributes:
-        reference: where workers find the pipeline, `module:attribute`.
+        reference: the place where workers find the pipeline, `module:attribute`.
         fingerprint: the plan the run was started with; a worker whose code gives another parks the run.
         deadline: unix seconds after which no attempt of the run begins.
         trace_parent: a W3C trace context, carried for exporters.
-        root: where in the plan the run begins; a child run's is the body of its import.
+        root: the place in the plan where the run begins; for a child run the body of its import.
         aros: the project's `[aros]` table as it was when the run was enqueued, so that no worker's own file counts; None
             where the project has none.
-        settings: the project's settings that can change the run, as `flujo_client.config.run_settings` writes them, likewise; None from a
+        settings: likewise the project's settings that can change the run, as `flujo_client.config.run_settings` writes them; None from a
             client that sends none.
-        limits: the budgets that the run's attempts must reserve from, in the words of `flujo_client.pipeline.limits`; None where
-            nothing limits any of them.
-        is_gated: the run has passed gates, so that its end admits another one.
+        limits: the budgets that the run's attempts must reserve from, as in `flujo_client.pipeline.limits`; None if they have no limits.
+        is_gated: the run has passed gates, so its end admits another one.
     """
 
     run: str
@@ -69,15 +68,15 @@ class Envelope:
     """One attempt's message.
 
     Attributes:
-        address: the scope the attempt owns while it lives.
-        version: the scope's version that `context` is the snapshot of; checked again in the merge.
+        address: the scope that the attempt owns while it runs.
+        version: the scope's version of which `context` is a snapshot; checked again in the merge.
         context: None when the run has no context; a reference when it is above the inline limit.
-        guidance: why the attempt before this one failed.
+        guidance: why the previous attempt failed.
         kind: a try at a step; the start of a scope that begins with a container; the join of a fan-out; or continuing with a person's
             answer.
-        code: the versions of code that the conversation it is in was held with until now (`flujo_client/contract/code.py`).
-        lanes: the fan-outs this work is in, outermost first, each with the lane it runs in: what its part in their chords is
-            derived from. `NO_LANE`: it paused and a sibling runs there now, so it is no longer part of that chord.
+        code: the versions of code that its conversation has used so far (`flujo_client/contract/code.py`).
+        lanes: the fan-outs this work is in, outermost first, each with the lane it runs in: its part in their chords is derived from them.
+            `NO_LANE`: it paused and a sibling runs there now, so it is no longer part of that chord.
     """
 
     ticket: RunHeader
@@ -100,7 +99,7 @@ class Envelope:
 
     @property
     def begins_run(self) -> bool:
-        """Return whether it is the first work of its run, whatever that begins with; one that was lost is so again."""
+        """Return whether it is the first work of its run, of any kind; after a loss it is so again."""
         is_first = (self.address, self.version, self.number) == (self.ticket.root, 0, 1)
         return is_first and self.kind in ("step", "start")
 

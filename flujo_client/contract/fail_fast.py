@@ -103,8 +103,8 @@ def _made(kind: Any) -> SchemaValidator | None:
         return None
     with_functions = not any(map(_is_strict, schemas_in(core)))
     try:
-        # Not the models' own validators, which pydantic would take for its parts: they collect every error.
-        return SchemaValidator(_stopping(core, with_functions=with_functions), None, False)  # noqa: FBT003 - it has no name
+        # Not the models' validators, which pydantic would reuse: they collect every error.
+        return SchemaValidator(_stopping(core, with_functions=with_functions), None, False)  # noqa: FBT003 - it has no keyword
     except SchemaError:
         return None
 
@@ -116,7 +116,7 @@ def _is_strict(core: Core) -> bool:
 
 
 def _stopping(core: Any, *, with_functions: bool, forbids: bool = False) -> Any:
-    """Copy a core schema so that it stops at the first wrong element; the values that it lets through stay the same."""
+    """Copy a core schema so that it stops at the first wrong element; it accepts the same values."""
     if isinstance(core, list | tuple):
         return type(core)(_stopping(each, with_functions=with_functions, forbids=forbids) for each in core)
     if not isinstance(core, dict):

@@ -1,9 +1,8 @@
-"""What is wrong with a value by a schema: the first few places, within a bound of work.
+"""Find the first few faults of a value by a schema, in bounded work.
 
-Pure. It asks a compiled schema only whether parts of it hold, and goes down one branch of each union: the one that the value most likely
-means, by its constants, its type, and the members it has. So the work is in proportion to the value and not to the number of ways
-through the schema. It must not decide whether a value holds: a `Check` does. In: a check and a value that it refuses. Out: `Fault`s,
-at least one.
+Pure. It checks only whether parts of a compiled schema hold, and follows one branch of each union: the one that the value most likely
+means, by its constants, its type, and its members. So the work is proportional to the value, not to the number of paths through the schema.
+It must not decide whether a value is valid: a `Check` does. In: a check and a value that it rejects. Out: `Fault`s, at least one.
 """
 
 from __future__ import annotations
@@ -22,17 +21,17 @@ from flujo_client.contract.schema import Check, Schema, children, kind_of, parts
 Path = tuple[str | int, ...]
 MOST: Final = 16
 WORK: Final = 10_000
-"""Parts of values that one walk asks about, besides eight times the value's own."""
+"""The number of parts that one walk checks, in addition to eight times those of the value."""
 DEEPEST: Final = 300
 """Keys and indexes in a path that is still followed."""
 
 UNEXPECTED: Final = frozenset({"additionalProperties", "unevaluatedProperties"})
 _LARGE: Final = 2_000_000
-UNSAID: Final = "schema"
+UNKNOWN_RULE: Final = "schema"
 """The keyword of a fault where it is not known which rule is broken."""
 _SMALL: Final = 300
 _WHOLE: Final = frozenset({"enum", "const", "uniqueItems"})
-"""Rules that look at all of a container; the others of `_OWN` look at its keys or its length."""
+"""Rules that examine all of a container; the others of `_OWN` examine its keys or its length."""
 _OWN: Final = _WHOLE.union(
     ("type", "format", "pattern", "minLength", "maxLength"),
     ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
@@ -67,7 +66,7 @@ class _Place(NamedTuple):
     value: Any
     path: Path
     is_guess: bool = False
-    """It belongs to a branch that the value may not have meant: unions in there are not reported."""
+    """It is in a branch that the value may not have meant: unions inside it are not reported."""
 
 
 def faults(check: Check, value: Any, most: int = MOST) -> list[Fault]:
@@ -105,13 +104,13 @@ class _Walk:
             try:
                 own, below = self._looked_at(place)
             except _Spent:
-                own, below = [_unsaid(place)], []
+                own, below = [_of_unknown_rule(place)], []
                 self.pending.clear()
-            own = own or ([] if below else [_unsaid(place)])
+            own = own or ([] if below else [_of_unknown_rule(place)])
             self.counted += sum(each.branch is None for each in own)
             self.found += [each for each in own if each.branch is None or not place.is_guess]
             self.pending += reversed(below)
-        return self.found or [_unsaid(_Place(self.check.root, "", None, ()))]
+        return self.found or [_of_unknown_rule(_Place(self.check.root, "", None, ()))]
 
     def _looked_at(self, place: _Place) -> tuple[list[Fault], list[_Place]]:
         """Return the rules that the schema itself has broken here, and the parts below it that do not hold."""
@@ -190,7 +189,7 @@ class _Walk:
             )
 
     def _demanded(self, sub: dict[str, Any], place: _Place) -> Iterator[_Place]:
-        """Return what has to hold beside the schema itself."""
+        """Return the schemas that must hold in addition to this one."""
         value, pointer = place.value, place.pointer
         if isinstance(sub.get("$ref"), str) and (target := self.check.referred(sub["$ref"])) is not None:
             yield place._replace(sub=target[0], pointer=target[1])
@@ -218,7 +217,7 @@ class _Walk:
         return self._holds(_Place(sub["unevaluatedProperties"], pointer, place.value[key], (*place.path, key)))
 
     def _evaluated(self, sub: Schema, place: _Place, seen: set[int]) -> set[str]:
-        """Return the members that the schema, or one that is applied beside it and holds, names."""
+        """Return the members that the schema names, or another one that applies to the same value and holds."""
         if isinstance(sub, bool) or id(sub) in seen:
             return set()
         seen.add(id(sub))
@@ -275,9 +274,9 @@ def _fault(
     return Fault(place.path, keyword, message, place.value, rule or {}, branch)
 
 
-def _unsaid(place: _Place) -> Fault:
+def _of_unknown_rule(place: _Place) -> Fault:
     """Return a fault without details, where no more is known: too deep, too large, or a rule that is not examined."""
-    keyword = "unevaluatedItems" if isinstance(place.sub, dict) and "unevaluatedItems" in place.sub else UNSAID
+    keyword = "unevaluatedItems" if isinstance(place.sub, dict) and "unevaluatedItems" in place.sub else UNKNOWN_RULE
     return _fault(place, keyword, "the value does not match the schema")
 
 

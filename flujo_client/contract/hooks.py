@@ -1,6 +1,6 @@
-"""What a pipeline's hooks are called with: one payload for each of the six things that happen to a run.
+"""The payloads of a pipeline's hooks: one for each of the six kinds of event in a run.
 
-Values only: what a hook changes in one has no effect. In and out: nothing; workers make them.
+Values only: a change that a hook makes in one has no effect. Workers make them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from flujo_client.contract.results import PipelineResult, StepResult
 
 
 class Payload(BaseModel):
-    """What every payload contains.
+    """The fields of every payload.
 
     Attributes:
         run_id: the run it happened to; a child run has its own.
@@ -52,7 +52,7 @@ class PostRunPayload(Payload):
 
 
 class StepPayload(Payload):
-    """What a payload of a step contains.
+    """The fields of a step's payload.
 
     Attributes:
         step_name: the step.

@@ -18,9 +18,9 @@ class KindSpec:
         name: its name in plans, rows, traces and events, and the name of its modules. It is stored with runs and part of their
             fingerprints, so it never changes: not even to match `yaml_name`.
         yaml_name: its `kind` in blueprints; None if only options of other steps make one.
-        child: what traces call its children; None if it has none.
-        fans_out: whether its children are branches, which run side by side and meet in a join; or the rule that says so.
-        performs: whether it begins with attempts at an agent of its own, so that no start is needed in front of it.
+        child: the word for its children in traces; None if it has none.
+        fans_out: whether its children are branches, which run in parallel and end in a join; or the rule that decides it.
+        performs: whether it begins with attempts at its own agent, so that it needs no start before it.
         iterates: whether its children are numbered and all run the one body.
         revisits: whether it runs a body again until a condition holds, so that caches inside it are bypassed.
         is_composed: whether its step compiles to other kinds, so that plans and workers never see it.

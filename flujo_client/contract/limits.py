@@ -1,4 +1,4 @@
-"""What a run may spend: limits, estimates, the sentences about them, and the governor that judges a result by its limits.
+"""Usage limits of runs: limits, estimates, their texts, and the governor that checks a result against its limits.
 
 Must not know where spending is counted. In: limits and figures. Out: the tighter of limits, texts, UsageLimitExceededError.
 """
@@ -35,7 +35,7 @@ class _Amounts(BaseModel):
 
 
 class UsageLimits(_Amounts):
-    """How much may be spent. None means unlimited.
+    """Limits of spending. None means unlimited.
 
     Attributes:
         total_cost_usd_limit: US dollars.
@@ -52,7 +52,7 @@ class UsageLimits(_Amounts):
 
 
 class UsageEstimate(_Amounts):
-    """What one attempt is expected to cost, in US dollars and tokens."""
+    """The expected spend of one attempt, in US dollars and tokens."""
 
     cost_usd: Dollars = 0.0
     tokens: Tokens = 0

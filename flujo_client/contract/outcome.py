@@ -29,12 +29,12 @@ _TEXTS = {
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What went wrong in an attempt, as data with the original class, message and code.
+    """The error of an attempt, as data with the original class, message and code.
 
     Attributes:
         tool: of a pause, the tool whose agent asked: the answer is that agent's.
         traceback: the user's part of the traceback; empty if no user code took part, and in rows of older versions.
-        raised: the error itself, where it was raised in this process and is retained. It is never sent.
+        raised: the exception itself, if it was raised in this process and is still referenced. It is never sent.
     """
 
     category: str
@@ -52,7 +52,7 @@ class Fault:
     raised: BaseException | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Bound each text, whoever wrote it, so that any error can be stored and read back whole."""
+        """Shorten each text, so that any error can be stored and read back whole."""
         for name, most in _TEXTS.items():
             text = getattr(self, name)
             if text is not None:
@@ -75,7 +75,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What an attempt spent. Tokens are counts, `cost_usd` is in US dollars."""
+    """The spend of an attempt. Tokens are counts, `cost_usd` is in US dollars."""
 
     input_tokens: int = 0
     output_tokens: int = 0

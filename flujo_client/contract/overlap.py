@@ -1,8 +1,8 @@
-"""Checks values by schemas whose alternatives overlap through several levels, in time in proportion to schema and value.
+"""Check values by schemas whose alternatives overlap on several levels, in time proportional to schema and value.
 
-jsonschema-rs checks each alternative of a union anew: where two of them check the same parts below, the checks double with every
-level (ADR 26). Here each part of the schema is checked once for each part of the value; what looks no deeper than one part is left to
-jsonschema-rs. Pure. In: a `Check` and a value; out: whether a part of the schema holds for it.
+jsonschema-rs checks each alternative of a union again: if two of them check the same parts below, the checks double with every level (ADR
+26). Here each part of the schema is checked once for each part of the value; checks of a single part are left to jsonschema-rs. Pure. In: a
+`Check` and a value; out: whether a part of the schema holds for it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _WHOLE: Final = frozenset(
 """Keywords that are checked with everything below them."""
 
 Known = dict[tuple[int, int], tuple[Any, bool]]
-"""What is known, by part of the schema and part of the value; the value is referenced so that its `id` is not reused."""
+"""The known results, by part of the schema and part of the value; the value is referenced so that its `id` is not reused."""
 
 
 class Overlap:
@@ -127,9 +127,9 @@ class Overlap:
         most = 1
         for kind in ("object", "array"):
             asked = [(sub, count) for sub, count in counted if kind in self._check.kinds(sub)]
-            are_told_apart = kind == "object" and _are_tagged([sub for sub, _ in asked])
+            are_distinct = kind == "object" and _are_tagged([sub for sub, _ in asked])
             counts = [count for _, count in asked]
-            most = max(most, max(counts, default=1) if are_told_apart else sum(counts))
+            most = max(most, max(counts, default=1) if are_distinct else sum(counts))
         return min(most, 1 << 64)
 
 

@@ -19,13 +19,16 @@ from flujo_client.serial import digest
 PLAN_VERSION = 1
 
 OnChange = Literal["carry_on", "pin", "park"]
-"""What happens to a run whose code has changed: it continues under the new code if that is possible, waits for a worker that still has the old
-code, or waits until it is moved or cancelled (ADR 37)."""
+"""The policies for a run whose code has changed.
+
+It continues under the new code if that is possible, waits for a worker that still has the old code, or waits until it is moved or cancelled
+(ADR 37).
+"""
 ON_CHANGE: Final = get_args(OnChange)
 
 
 class Backoff(BaseModel):
-    """How long to wait before trying again: `base_s * factor ** (number - 1)`, at most `cap_s`, give or take `jitter` of it."""
+    """The seconds before a retry: `base_s * factor ** (number - 1)`, at most `cap_s`, plus or minus the share `jitter`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -95,7 +98,7 @@ class Node:
         }
         if self.rules:
             tree["rules"] = self.rules
-        if self.bodies:  # pairs, for jsonb has no order
+        if self.bodies:  # pairs, because jsonb has no order
             tree["bodies"] = [[key, [node.to_tree() for node in nodes]] for key, nodes in self.bodies.items()]
         return tree
 
@@ -120,12 +123,12 @@ class Node:
 
 
 class PlanLocation(NamedTuple):
-    """What an address stands for in the plan.
+    """The place in the plan that an address denotes.
 
     Attributes:
-        container: the container it is, or is a child of; None for the root.
-        nodes: what runs there, in order; None for the scope of a container itself.
-        above: the address of the scope above it; None for the root.
+        container: the container that it is, or is a child of; None for the root.
+        nodes: the nodes that run there, in order; None for the scope of a container itself.
+        above: the address of the parent scope; None for the root.
     """
 
     container: Node | None
@@ -142,6 +145,7 @@ class Plan:
         blueprint: the text it was built from; None for a pipeline that a module holds.
         on_change: what happens to its runs when its code changes; None: what the project says.
         invariants: the static invariants of each pipeline in it that has some, as `hooks`.
+        run_limits: the limits that all its runs pass, as plain data.
     """
 
     name: str
@@ -154,9 +158,10 @@ class Plan:
     blueprint: str | None = None
     on_change: OnChange | None = None
     invariants: dict[str, Any] | None = None
+    run_limits: list[dict[str, Any]] | None = None
 
     def locate(self, address: str) -> PlanLocation:
-        """Return what a scope's address stands for; raises KeyError if it is not in this plan."""
+        """Return the place that a scope's address denotes; raises KeyError if it is not in this plan."""
         location, here, container_address = PlanLocation(None, self.nodes, None), "", ""
         for part in address.split("/") if address else ():
             if location.nodes is None and location.container is not None:
@@ -189,6 +194,7 @@ class Plan:
             **({} if self.blueprint is None else {"blueprint": self.blueprint}),
             **({} if self.on_change is None else {"on_change": self.on_change}),
             **({} if self.invariants is None else {"invariants": self.invariants}),
+            **({} if self.run_limits is None else {"run_limits": self.run_limits}),
         }
 
     @classmethod
@@ -196,7 +202,7 @@ class Plan:
         """Read a stored plan."""
         nodes = Nodes(Node.from_tree(node) for node in tree["nodes"])
         named = tree["name"], tree["version"], nodes, tree["context_model"]
-        rest = (tree.get(name) for name in ("resources", "hooks", "blueprint", "on_change", "invariants"))
+        rest = (tree.get(name) for name in ("resources", "hooks", "blueprint", "on_change", "invariants", "run_limits"))
         return cls(*named, digest(tree), *rest)
 
 

@@ -1,4 +1,4 @@
-"""What differs between two plans of one pipeline, in words. Pure. In: two plans. Out: their differences, in the order of the old plan."""
+"""Describe the differences between two plans of one pipeline. Pure. In: two plans. Out: their differences, in the order of the old plan."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ if TYPE_CHECKING:
 
 What = Literal["added", "removed", "renamed", "moved", "changed"]
 Effect = Literal["option", "making", "result", "structure"]
-"""What a difference changes: only how attempts are carried out; how a result is made; what a result is and where it goes; or which steps
-there are, in which order."""
+"""What a difference affects: how attempts are carried out; how a result is made; the result and where it goes; or which steps there are."""
 
 _OPTIONS: Final = frozenset({"max_attempts", "backoff", "queue", "meta", "config", "usage_limits", "limit", "message"})
 _MODEL_OPTIONS: Final = frozenset({"config.temperature", "config.top_k", "config.top_p", "config.max_tokens"})
@@ -89,7 +88,7 @@ def differences(old: Plan, new: Plan) -> tuple[Difference, ...]:
 def _of_pipeline(old: Plan, new: Plan) -> Iterator[Difference]:
     effects: dict[str, Effect] = {"context_model": "result", "resources": "making"}
     before, after = old.to_tree(), new.to_tree()
-    for aspect in ("name", "version", "on_change", "hooks", "invariants", "resources", "context_model"):
+    for aspect in ("name", "version", "on_change", "hooks", "invariants", "run_limits", "resources", "context_model"):
         if before.get(aspect) != after.get(aspect):
             yield _changed(aspect, before.get(aspect), after.get(aspect), effects.get(aspect, "option"))
 

@@ -48,21 +48,21 @@ _COERCION = ("tolerant_level", "allow", "max_unescape_depth", "anyof_strategy", 
 
 @dataclass(frozen=True, slots=True)
 class ProcessingSettings:
-    """How far the parser may go.
+    """The limits of the parser.
 
     Attributes:
         aop: `off`, `minimal` or `full`.
         tolerant_level: 0 strict, 1 JSON5, 2 repair; has an effect only if `aop` is `full`.
         allow: the conversions allowed for each type; none by default.
-        max_unescape_depth: how many layers of encoding are undone.
+        max_unescape_depth: the number of layers of encoding that are undone.
         anyof_strategy: `first-pass`, the only one defined.
-        max_characters: of a text that is searched and repaired; a longer one is only decoded.
+        max_characters: the maximum length of a text that is searched and repaired; a longer one is only decoded.
         max_steps: of searching and repairing one text, about one for each bracket, scalar and separator.
         max_ms_per_mb: processor time of the search for the value, in milliseconds for each megabyte beyond the first quarter of a second; counted
             where the caller gives a clock.
 
     Raises:
-        BlueprintError: for a value outside these, naming the key.
+        BlueprintError: a value is not allowed; names the key.
     """
 
     aop: str = "minimal"
@@ -119,18 +119,18 @@ class PrecheckSettings:
 
     Attributes:
         enabled: off by default.
-        validator_agent: who judges a plan: an agent, or a reference to one. `agent` is another name for it.
+        validator_agent: the agent that judges a plan, or a reference to it. `agent` is another name for it.
         max_tokens: sent to the validator and to the consensus agent; an answer that took more does not count.
-        timeout_s: seconds that the whole precheck may take.
+        timeout_s: the maximum seconds of the whole precheck.
         score_threshold: a score below it is a failure.
-        required_context_keys: what has to be in the context, not null.
+        required_context_keys: keys that the context must have, not null.
         inject_feedback: `prepend` to a text input, to a `context_key`, or None: in events only.
         retry_guidance_prefix: what `prepend` writes before the feedback.
         context_feedback_key: where `context_key` puts it, for this attempt.
-        delimiters: between which a plan is in a text.
-        goal_context_key: the context's field that says what the plan is for, passed to the validator.
-        consensus_agent: who writes the plans that are compared; without one there is no consensus gate.
-        consensus_samples: how many plans are compared, at most 5.
+        delimiters: the texts before and after a plan.
+        goal_context_key: the context's field with the goal of the plan, passed to the validator.
+        consensus_agent: the agent that writes the plans to compare; without one there is no consensus gate.
+        consensus_samples: the number of compared plans, at most 5.
         consensus_threshold: an agreement (mean pairwise Jaccard) below it is a disagreement.
     """
 
@@ -261,7 +261,7 @@ _TABLE: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "shadow_mode": ("shadow",),
     }
 )
-"""Where each key of `[aros]` is in a block."""
+"""The place of each key of `[aros]` in a block."""
 
 
 def _defaults(table: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What models need that is not installed with Flujo: each provider's package, and the extra of pydantic-ai that brings it."""
+"""The packages of model providers, which are not installed with Flujo, and the extra of pydantic-ai for each."""
 
 from __future__ import annotations
 

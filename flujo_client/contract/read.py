@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 ENDED = ("succeeded", "failed", "cancelled")
 NO_AGENT = StepResult(name="")
-"""What the agent of a container did that has none."""
+"""The attempts of a container without an agent."""
 
 
 def read_result(
@@ -204,7 +204,7 @@ def _with_error(context: Any, run: RunRecord) -> Any:
 
 
 def _without_failed(result: StepResult, own: StepResult) -> StepResult:
-    """Move what failed branches spent out of a fan-out's figures, into a field beside them."""
+    """Move the spend of failed branches from a fan-out's figures to a separate field."""
     cost, tokens = track_parallel_costs(result.step_history)
     failed = [each for each in result.step_history if not each.success]
     reported = {

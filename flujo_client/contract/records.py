@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from flujo_client.serial import Packed
 
 LIVE_RUN = ("queued", "running", "parked", "paused")
-"""What a run is as long as it has not ended. `paused` is in no row: it is what a run with a question open is seen as."""
+"""The statuses of a run that has not ended. `paused` is in no row: a run with an open question is shown as paused."""
 LIVE_ATTEMPT = ("ready", "queued", "running")
 OPEN_ATTEMPT = (*LIVE_ATTEMPT, "paused")
 RUN_STATUSES = ("queued", "running", "paused", "parked", "succeeded", "failed", "cancelled", "expired")
@@ -25,7 +25,7 @@ _ORIGINAL_STATUSES = {"completed": "succeeded", "unknown": "unknown"}
 """The statuses that the original calls by another name; no run's status is unknown."""
 SEQUENCE = "sequence"
 CODE = "flujo.code"
-"""Where a scope's metadata names the versions of code that the conversation in it was held with; it is not shown there."""
+"""The key of a scope's metadata with the code versions of its conversation; it is not shown there."""
 
 
 def without_code(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -116,12 +116,12 @@ class RunRecord:
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """What stays of a run that retention deleted: a row of `flujo_deleted_runs`.
+    """The summary of a run that retention deleted: a row of `flujo_deleted_runs`.
 
     Attributes:
         name: the pipeline's.
-        parent_run: the run that it was a step of, or that left it in the background.
-        tokens, cost_usd: what it spent with its child runs, those in the background left out.
+        parent_run: the run that it was a step of, or that launched it in the background.
+        tokens, cost_usd: its spend with its child runs, except those in the background.
     """
 
     id: str
@@ -138,7 +138,7 @@ class RunSummary:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What a run in the background began with: its context, and the place of its first attempt, whose key is `first`."""
+    """The beginning of a background run: its context, and the place of its first attempt, whose key is `first`."""
 
     context: Packed | None
     first: str
@@ -176,14 +176,14 @@ class ScopeRecord:
     """One row of `flujo_scopes`.
 
     Attributes:
-        kind: `sequence` for what runs nodes in order, else the container's kind.
+        kind: `sequence` if it runs nodes in order, else the container's kind.
         step: the name of the container's node, on its own scope and on its children's.
-        name: what it is called in results; None for the root.
+        name: its name in results; None for the root.
         place: its place among its siblings.
-        output: its input, as long as it is open; its result once it has succeeded.
-        context: the one that it left, if it has succeeded and stores one; the root's is the run's.
+        output: its input while it is open; its result once it has succeeded.
+        context: its final context, if it has succeeded and stores one; the root's is the run's.
         lanes: the fan-outs it is in, by address, with its lane in each.
-        tokens, cost_usd: what the child run that was begun here has spent, with its own child runs.
+        tokens, cost_usd: the spend of the child run that was begun here, including its own child runs.
     """
 
     address: str
@@ -305,7 +305,7 @@ class NoticeRecord:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What a run began with, for its replay. `root`: where in the plan it began; `from_step`: at which step there, of a retry."""
+    """The beginning of a run, for its replay. `root`: where in the plan it began; `from_step`: at which step there, of a retry."""
 
     id: str
     status: str
@@ -345,9 +345,9 @@ class WorkerRecord:
     """One row of `flujo_workers`.
 
     Attributes:
-        slots: how many attempts it runs at once; 0 of a process that a worker started for one attempt in quarantine.
-        queues: which it takes messages from; None: it has not reported them yet, or is of a version that does not.
-        is_stopping: it takes no more work, and ends when what it works on has ended or was handed back.
+        slots: the number of attempts it runs at once; 0 of a process that a worker started for one attempt in quarantine.
+        queues: those it takes messages from; None: it has not reported them yet, or is of a version that does not.
+        is_stopping: it takes no more work, and ends when its attempts have ended or were handed back.
     """
 
     id: str

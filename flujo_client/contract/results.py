@@ -1,4 +1,4 @@
-"""What a run gives back: step results, the pipeline's result, and the outcomes a stream yields."""
+"""The results of a run: of steps, of the pipeline, and the outcomes that a stream yields."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ class StepResult(BaseModel):
     """The result of one step over all its attempts.
 
     Attributes:
-        branch_context: of a container that succeeded, the context that it left to what came after it; of a branch or a path in its
-            `step_history`, the branch's own, before it was merged. None of a plain step, which has no context of its own, of what
-            failed, and of whatever ran in an iteration or for an item.
+        branch_context: of a container that succeeded, the context after it; of a branch or a path in its `step_history`, the branch's own,
+            before it was merged. None for plain steps, for failures, and inside an iteration or an item.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
@@ -47,10 +46,10 @@ class StepResult(BaseModel):
 
 
 def track_parallel_costs(branch_results: Mapping[str, StepResult] | Sequence[StepResult]) -> tuple[float, int]:
-    """Sum up what the branches of a fan-out spent that succeeded: US dollars and tokens.
+    """Sum up the spend of a fan-out's successful branches: US dollars and tokens.
 
-    A branch's own figures hold all that counts inside it, so what nests in it is not counted again. What failed branches spent is
-    part of the run's totals, and listed in the fan-out's `metadata_`.
+    A branch's figures include everything inside it. The spend of failed branches is part of the run's totals, and listed in the fan-out's
+    `metadata_`.
     """
     results = branch_results.values() if isinstance(branch_results, Mapping) else branch_results
     counted = [each for each in results if each.success]
@@ -75,12 +74,12 @@ class Failure(StepOutcome):
 
 
 class Paused(StepOutcome):
-    """A person is asked, and the run waits.
+    """The run waits for a person's answer.
 
     Attributes:
         message: the question.
-        state_token: answers it through `FlujoClient.answer`; None where the client has no signing key.
-        step, address: which question it is, for `RunHandle.resume` where several are open.
+        state_token: answers it through `FlujoClient.answer`; None if the client has no signing key.
+        step, address: identify the question, for `RunHandle.resume` if several are open.
     """
 
     message: str
@@ -90,7 +89,7 @@ class Paused(StepOutcome):
 
 
 class BackgroundLaunched(StepOutcome):
-    """A step was launched in the background: a run of its own continues, under the id `task_id`."""
+    """A step was launched in the background: it is a separate run, with the id `task_id`."""
 
     task_id: str
     step_name: str
@@ -102,7 +101,7 @@ class Aborted(StepOutcome):
     reason: str
 
 
-class Failed(BaseModel):  # noqa: PLW1641 -- models can change and have no hash
+class Failed(BaseModel):  # noqa: PLW1641 -- models are mutable and have no hash
     """Why a run ended as it did, with the original class, message and code.
 
     `traceback` is the user's part of the traceback, as text; empty if no user code took part.
@@ -180,7 +179,7 @@ class PipelineResult(BaseModel, Generic[OutputT, ContextT]):
         return [*self.pauses]
 
     def raise_for_status(self) -> Self:
-        """Return the result of a successful run, and raise otherwise.
+        """Return the result of a successful run; raise otherwise.
 
         The error has the traceback of the user's code as a note, and the original error as its cause if it was raised in this process.
 

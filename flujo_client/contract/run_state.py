@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.plan import Nodes, Plan
 
 Position = Literal["before", "at", "after"]
-"""Where a difference is, relative to the step that the run is at."""
+"""The place of a difference, relative to the run's present step."""
 
 
 class ScopePlace(NamedTuple):
@@ -81,8 +81,8 @@ Stance = Literal["coming", "open", "asked", "closed"]
 """The state of a sequence at its step: it has merged nothing of it, has a container open there, waits for a person there, or has ended."""
 
 
-class Whereabouts:
-    """Where a run is in its plan, by the paths of the bodies it has begun.
+class RunPosition:
+    """The position of a run in its plan, by the paths of the bodies it has begun.
 
     Args:
         plan: the plan the run uses.

@@ -1,9 +1,9 @@
 """A JSON Schema, compiled once: the only module that uses jsonschema-rs.
 
 It must not change a value, nor have jsonschema-rs list errors of a whole schema: that takes the errors of every branch of nested unions,
-and in a recursive schema the value decides how deep they nest (ADR 26). In: a JSON Schema (2020-12); out: whether it holds, which takes
-time in proportion to the value, and the parts that a value's parts belong to. Nothing is fetched for a reference. Patterns run on a
-linear engine; those that need another one get a low limit on backtracking.
+and in a recursive schema the value decides how deep they nest (ADR 26). In: a JSON Schema (2020-12); out: whether it holds, in time
+proportional to the value, and which part of the schema applies to each part of the value. No reference is fetched. Patterns run on a linear
+engine; those that need another engine get a low limit on backtracking.
 """
 
 from __future__ import annotations
@@ -271,7 +271,7 @@ def _escaped(pointer: str) -> str:
 
 
 def _refuse_loops(check: Check) -> None:
-    """Refuse a chain of bare references that leads back to itself: it has no meaning, and the checker would accept anything for it."""
+    """Reject a circular chain of bare references: it has no meaning, and the checker would accept anything for it."""
     pending: list[tuple[Any, str]] = [(check.root, "")]
     while pending:
         part, pointer = pending.pop()

@@ -1,4 +1,4 @@
-"""What a tree search is made of: what its steps are given and answer, its state between them, its result.
+"""The values of a tree search: the input and output of its steps, its state between them, and its result.
 
 Values alone: how a search continues is in `flujo_client/pipeline/tree_search_steps.py`.
 """
@@ -13,7 +13,7 @@ from flujo_client.contract.context import PipelineContext
 from flujo_client.serial import canonical, safe_serialize
 
 CHARACTERS_OF_A_TOKEN = 4
-"""What a token is taken to be, where a path is cut: models count differently, and none is called."""
+"""The assumed size of a token, where a path is cut: models count differently, and none is called."""
 
 
 class ProposerInput(BaseModel):
@@ -76,7 +76,7 @@ class TreeSearchResult(ScoredPath):
 
 
 class SearchBounds(BaseModel):
-    """How far a search goes; as the arguments of a `TreeSearchStep`."""
+    """The bounds of a search: the arguments of a `TreeSearchStep`."""
 
     branching_factor: int
     beam_width: int
@@ -87,13 +87,13 @@ class SearchBounds(BaseModel):
 
 
 class SearchState(BaseModel):
-    """How far a search has come.
+    """The state of a search.
 
     Attributes:
-        beam: the paths that are proposed from next, the best one first; none: the search is over.
+        beam: the paths that are extended next, the best one first; empty when the search is over.
         candidates: the paths that are evaluated next.
-        depth: how many candidates the paths of the beam have.
-        proposals: how often a proposer was asked.
+        depth: the number of candidates in each path of the beam.
+        proposals: the number of calls of proposers.
     """
 
     bounds: SearchBounds

@@ -15,9 +15,9 @@ JUDGED: Final = "step.judged"
 
 @dataclass(frozen=True, slots=True)
 class EvalRecord:
-    """How an attempt's output was judged: by a validator, by a precheck of its reasoning, or as a judged checklist or an evaluator's answer.
+    """The judgement of an attempt's output: by a validator or a reasoning precheck, or as a judged checklist or an evaluator's answer.
 
-    `score` is None where the judge gives none, `passed` where that is not for the judge to say.
+    `score` is None if the judge gives none, `passed` if the judge does not decide that.
     """
 
     at: datetime

@@ -1,7 +1,7 @@
-"""A context as it is stored, for all that does not need the live one: decoding a large context costs more than most steps.
+"""A context in its stored form, for code that does not need the live one: decoding a large context costs more than most steps.
 
-Pure. In: a packed context. Out: parts of it, decoded one by one; the context with an output or an item added. What a live context would
-have checked or changed on the way is not written here: such a context has to be decoded.
+Pure. In: a packed context. Out: parts of it, decoded one by one; the context with an output or an item added. A context whose model would
+check or change the value must be decoded instead.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 OUTPUTS: Final = "step_outputs"
 DEPTH_OF_OUTPUTS: Final = 2
-"""How deep in a context the outputs of steps are."""
+"""The depth of step outputs in a context."""
 _MODEL: Final = "model"
 
 
@@ -52,12 +52,12 @@ class StoredContext:
         return decode(tree, resolve=self._resolve)
 
     def items(self, field: str) -> list[Tree] | None:
-        """Return the items of a list as they are stored; None if the field is not a list."""
+        """Return the items of a list in stored form; None if the field is not a list."""
         found = self._list(field)
         return None if found is None else [item for each in found for item in self._whole(each)]
 
     def newest(self, field: str) -> list[Tree] | None:
-        """Return the last items of a list as they are stored, at least one if it has any; None if the field is not a list."""
+        """Return the last items of a list in stored form, at least one if there are any; None if the field is not a list."""
         found = self._list(field)
         return None if found is None else [item for each in found[-1:] for item in self._whole(each)]
 

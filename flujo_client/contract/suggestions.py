@@ -1,6 +1,6 @@
 """Suggest the known word closest to an unknown one.
 
-Pure, and in bounded time whatever was written: only the beginning of long texts is compared, and only the first of many known words.
+Pure, and in bounded time for any input: only the beginning of long texts is compared, and only the first of many known words.
 """
 
 from __future__ import annotations

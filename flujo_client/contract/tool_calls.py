@@ -1,4 +1,4 @@
-"""The calls of agents as tools, found in the events of the attempt they were part of. Pure.
+"""Find the calls of agents as tools in an attempt's events. Pure.
 
 In: an attempt's events. Out: those that belong to no call, and the calls, each with its own events and the calls inside it.
 """
@@ -35,7 +35,7 @@ class ToolCall:
     calls: list[ToolCall] = field(default_factory=list)
 
     def take(self, event: TraceEvent) -> None:
-        """Take an event that belongs to it."""
+        """Add an event that belongs to this call."""
         self.events.append(event)
         data = event.data
         if event.name in REFUSED:
@@ -50,7 +50,7 @@ class ToolCall:
 
 
 def auxiliary_calls(events: Sequence[TraceEvent]) -> list[ToolCall]:
-    """Return the model calls beside the agent's that an attempt's own events report: those of prechecks, processors, plugins and validators."""
+    """Return the auxiliary model calls in an attempt's own events: those of prechecks, processors, plugins and validators."""
     found: list[ToolCall] = []
     for event in events:
         if event.name == USAGE and (called := str(event.data.get("call", AGENT))) != AGENT:
@@ -61,7 +61,7 @@ def auxiliary_calls(events: Sequence[TraceEvent]) -> list[ToolCall]:
 
 
 def tool_calls(events: Sequence[TraceEvent]) -> tuple[list[TraceEvent], list[ToolCall]]:
-    """Sort an attempt's events: what belongs to no call, and its outermost calls."""
+    """Sort an attempt's events into those outside any call, and its outermost calls."""
     own: list[TraceEvent] = []
     outermost: list[ToolCall] = []
     known: dict[str, ToolCall] = {}

@@ -4,13 +4,13 @@
     step → attempt            kind `step`, with its attempts in their order
     container → child → node  kind as in the pipeline (`loop`, `parallel`, …); a child is an iteration, item, branch, path, state or body
     router → attempt, branch  its agent is tried like a step
-    attempt → tool → tool     calls of agents as tools, with their events; they have no rows of their own
+    attempt → tool → tool     calls of agents as tools, with their events; they have no separate rows
 
-Every attempt is at exactly one place. Work that does not try a step, the start of a container and the join of a fan-out, is shown in
-the container's attribute `work`; its events are the container's. A child run has a trace of its own: its container names it in the
-attribute `child_run`, and has what it spent. An attempt's `wait` holds what it waited `for` before it was at work, from when on and
-for how long (None: it still waits): an `answer`, its step's concurrency `limit`, its model's `breaker` or `rate` limit, its `retry` or a `worker`. `code` is the code
-it was performed with, and `code_changed` the parts of it that had changed since attempts that ended before.
+Every attempt is at exactly one place. Work that is not an attempt at a step (the start of a container, the join of a fan-out) is shown in
+the container's attribute `work`; its events are the container's. A child run has its own trace: its container names it in the attribute
+`child_run`, and includes its spend. An attempt's `wait` holds what it waited `for` before it was at work, from when on and for how long
+(None: it still waits): an `answer`, its step's concurrency `limit`, its model's `breaker` or `rate` limit, its `retry` or a `worker`.
+`code` is the code it was performed with, and `code_changed` the parts of it that had changed since attempts that ended before.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.tree import NodeRows, SequenceRows
 
 CHILDREN = {spec.name: spec.child for spec in KINDS.values() if spec.child is not None}
-"""What the children of each kind of container are called."""
+"""The word for the children of each kind of container."""
 OPEN = "open"
 BUDGET = "flujo.budget."
 RESUME = "resume"
@@ -47,7 +47,7 @@ WAITING = ("ready", "queued", "paused")
 LIMIT, BREAKER, RATE = "flujo.limit.waiting", "flujo.breaker.waiting", "flujo.rate.waiting"
 ANSWERED, UNANSWERED = "run.answered", "run.unanswered"
 HELD_BACK: Final = {LIMIT: "limit", BREAKER: "breaker", RATE: "rate"}
-"""What an attempt that was claimed may wait for, by the events that report it."""
+"""The reasons why a claimed attempt may wait, by the events that report them."""
 
 
 class TraceEvent(BaseModel):
@@ -173,7 +173,7 @@ class _TraceBuilder:
         )
 
     def _start(self, node: NodeRows) -> TraceNode:
-        """Return the node of a container that is about to begin: it has no scope yet."""
+        """Return the node of a container that has not begun: it has no scope yet."""
         return TraceNode(
             name=node.name,
             kind="start",

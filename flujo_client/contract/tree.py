@@ -1,7 +1,7 @@
-"""The rows of a run put in the order of its places: scopes and attempts in, each node's outcome out. Pure.
+"""Put the rows of a run in the order of the plan: scopes and attempts in, each node's outcome out. Pure.
 
-What results and traces have in common: a sequence's nodes in the order they ran, a container's children by their place. Nothing is
-judged, summed or left out here; each attempt row is at exactly one node.
+Results and traces share this: a sequence's nodes in the order they ran, a container's children by their place. Nothing is judged, summed or
+left out here; each attempt row is at exactly one node.
 """
 
 from __future__ import annotations

@@ -10,17 +10,17 @@ from flujo_client.errors import BlueprintError, PipelineError
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong.
+    """One fault.
 
     Attributes:
-        rule: a stable word for the kind of fault, such as `Y-KEY`.
+        rule: a stable name for the kind of fault, such as `Y-KEY`.
         message: what is wrong.
-        key: where in the document, such as `steps[2].config.timeout_s`; empty for the document itself.
-        file: of which file or text.
-        line, column: the place in it, from 1; None where there is no text to point into.
-        severity: an `error` refuses the blueprint, a `warning` does not.
-        allowed: what may be there.
-        nearest: what was likely meant.
+        key: the place in the document, such as `steps[2].config.timeout_s`; empty for the document itself.
+        file: the file or text.
+        line, column: the place in it, from 1; None if there is no text.
+        severity: an `error` rejects the blueprint, a `warning` does not.
+        allowed: the values that are allowed there.
+        nearest: the value that was likely meant.
     """
 
     rule: str

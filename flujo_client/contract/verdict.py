@@ -95,7 +95,7 @@ def validator(judge: Callable[..., Any]) -> FunctionValidator:
 
 
 def result_of(answer: Any) -> ValidationResult:
-    """Read what a validator answered: a result, a bool, or (bool, feedback).
+    """Read a validator's answer: a result, a bool, or (bool, feedback).
 
     Raises:
         TypeError: it is none of these.

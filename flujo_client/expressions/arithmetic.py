@@ -1,4 +1,4 @@
-"""How expressions calculate: `+ - * / // %` on numbers, and `+` on two texts or two lists. Pure.
+"""The arithmetic of expressions: `+ - * / // %` on numbers, and `+` on two texts or two lists. Pure.
 
 In: two values and the budget that bounds the work. Out: a value, or an `EvaluationError`. As in Python, except that a result must be a finite
 number of at most `MAX_BITS` bits.
@@ -15,7 +15,7 @@ from typing import Any, Final
 from flujo_client.expressions.values import LISTS, EvaluationBudget, EvaluationError, kind
 
 MAX_BITS: Final = 14_000
-"""How large a whole number may become by calculation; about 4 200 digits."""
+"""The maximum size of a calculated whole number; about 4 200 digits."""
 
 MAX_CHARACTERS: Final = 10_000_000
 """The longest text that `+` and `join` make."""

@@ -16,7 +16,7 @@ from flujo_client.expressions.parser import Parser, Path
 from flujo_client.expressions.tokens import refused, shown, tokens
 
 MAX_NESTED = 16
-"""How deep blocks may be nested."""
+"""The maximum nesting of blocks."""
 
 EACH_NAMES = ("this", "index")
 """What `#each` names: the item, and its place from 0."""
@@ -48,7 +48,7 @@ Piece = str | Tag | Block
 
 
 def pieces_of(text: str, allowed: Collection[str]) -> tuple[tuple[Piece, ...], frozenset[Path], frozenset[str]]:
-    """Cut a template into its pieces; return the paths that they read and the filters that they use too.
+    """Cut a template into its pieces; also return the paths that they read and the filters that they use.
 
     Raises:
         BlueprintTextError: a tag is not an expression or has no end, or a block is not closed.

@@ -1,7 +1,7 @@
-"""How expressions compare data: equal, before or after, contained. Pure.
+"""The comparisons of expressions: equality, order, containment. Pure.
 
 In: two values and the `EvaluationBudget` that bounds it. Out: true or false, or an `EvaluationError`. As in Python, with four differences: lists and tuples are
-alike, an enumeration's member is its value, models are equal to models of their own class with equal fields, and only values that have one
+alike, an enumeration's member is its value, models are equal to models of the same class with equal fields, and only values that have one
 order everywhere are ordered.
 """
 
@@ -27,7 +27,7 @@ def compared(sign: str, left: Any, right: Any, work: EvaluationBudget) -> bool:
     """Compare two values by one of the SIGNS.
 
     Raises:
-        EvaluationError: for values that have no order, a holder that holds nothing, or more work than is left.
+        EvaluationError: the values have no order, the holder cannot contain values, or the work exceeds the budget.
     """
     if sign in {"==", "!="}:
         return _same(left, right, work) == (sign == "==")

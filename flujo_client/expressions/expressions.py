@@ -1,8 +1,8 @@
 """The small language of conditions in blueprints: `context.score > 0.8 and 'draft' not in output.tags`. Pure.
 
-In: a text, once, when a blueprint is read; then the values of its names, for each evaluation. Out: a value. It reads data and compares
-it; it calls nothing of yours, changes nothing, and ends after a bounded number of steps. Client and worker get the same answer for the same
-values, whatever Python they run.
+In: a text, once, when a blueprint is read; then the values of its names, for each evaluation. Out: a value. It reads data and compares it;
+it calls no user code, changes nothing, and ends after a bounded number of steps. Client and worker get the same answer for the same values,
+under any version of Python.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from flujo_client.expressions.tokens import line_and_column, tokens
 from flujo_client.expressions.values import EvaluationError, Missing
 
 NAMES = ("previous_step", "context", "steps", "resume_input")
-"""What an expression may begin with, and `output`, which is `previous_step` by another name."""
+"""The names that an expression may begin with, and `output`, an alias of `previous_step`."""
 
 
 @dataclass(frozen=True, slots=True)

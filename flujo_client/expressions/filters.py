@@ -1,4 +1,4 @@
-"""What a value may be passed through: `context.tags | length > 2`, `{{ context.tags | join(', ') | upper }}`. Pure.
+"""The filters of expressions and templates: `context.tags | length > 2`, `{{ context.tags | join(', ') | upper }}`. Pure.
 
 In: a value, and the arguments. Out: a value, or an `EvaluationError`. A filter takes the value before it and binds more closely than any
 operator but a minus sign: `a or b | upper` is `a or (b | upper)`.
@@ -68,7 +68,7 @@ INSTEAD = {
     "json": "write | tojson",
     "string": "write it in a template, or | tojson",
 }
-"""What to write for filters of other languages."""
+"""The replacements of filters of other languages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class Filtered:
-    """`of | filter | filter …`. What is missing passes every filter up to a `default`."""
+    """`of | filter | filter …`. A missing value passes every filter up to a `default`."""
 
     of: ExpressionNode
     filters: tuple[Filter, ...]

@@ -1,4 +1,4 @@
-"""What a read expression is made of. Pure.
+"""The nodes of a parsed expression. Pure.
 
 In: an `EvaluationScope`. Out: a value, or an `EvaluationError` that knows its place. Nodes are frozen and hold no state: one expression
 serves every thread.
@@ -17,10 +17,10 @@ from flujo_client.expressions.values import EvaluationBudget, EvaluationError, M
 
 @dataclass(frozen=True, slots=True)
 class EvaluationScope:
-    """What an evaluation reads, and what it may still do.
+    """The data of an evaluation, and its remaining budget.
 
-    `on_missing` is called with a name that is missing where it counts as null: in `not`, `==`, `!=`, `in` and `not in`. None makes it an error there
-    too, as it is everywhere that `or` and `default` do not cover.
+    `on_missing` is called with a missing name where it counts as null: in `not`, `==`, `!=`, `in` and `not in`. None makes it an error
+    there too, as in all other places that `or` and `default` do not cover.
     """
 
     names: Mapping[str, Any]

@@ -1,8 +1,8 @@
-"""From the words of an expression to its nodes. Pure.
+"""Parse the words of an expression to nodes. Pure.
 
-In: words and the names that may be in them. Out: a node, and the paths it reads; or a `BlueprintTextError`. Recursive descent, never
-deeper than `MAX_DEPTH`. What is not in the table of docs/reference/expressions.md is refused here, before anything runs; and so is a part
-that reads no name and fails whenever it is evaluated, with the error of its evaluation.
+In: words and the allowed names. Out: a node, and the paths it reads; or a `BlueprintTextError`. Recursive descent, never deeper than
+`MAX_DEPTH`. Anything that is not in the table of docs/reference/expressions.md is rejected here, before anything runs; and so is a part
+that reads no name and always fails, with the error of its evaluation.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from flujo_client.expressions.tokens import Token, refused, shown, text_of
 from flujo_client.expressions.values import LENGTHS, METHODS, EvaluationError
 
 MAX_DEPTH = 16
-"""How deep parentheses, lists and `not` may be nested, and how many parts a path may have: together they bound the stack."""
+"""The maximum nesting of parentheses, lists and `not`, and the maximum length of a path: together they bound the stack."""
 
 MAX_FILTERS = 16
-"""How many filters a value may pass."""
+"""The maximum of filters after a value."""
 
 Path = tuple[str, ...]
 
@@ -245,7 +245,7 @@ class Parser:
         if self.word.text == "(":
             self.stop(word, f"{shown(word.text)} cannot be called", _LENGTH if word.text in LENGTHS else _CALLS)
         if self._text[word.at - 2 : word.at - 1].isalnum() and self._text[word.at - 1] == "-":
-            self.stop(word, f"unknown name {shown(word.text)}", "a key with a hyphen is read as ['…-…']")
+            self.stop(word, f"unknown name {shown(word.text)}", "write a key with a hyphen as ['…-…']")
         known = f"known: {', '.join(self._roots)}"
         way_out = _FOREIGN.get(word.text) or did_you_mean(word.text, self._roots) or known
         return self.stop(word, f"unknown name {shown(word.text)}", way_out)

@@ -1,8 +1,8 @@
 """The small language of texts in blueprints: `Answer {{ previous_step | upper }}{{#if context.tone}} in a {{ context.tone }} tone{{/if}}.` Pure.
 
-In: a text, once, when a blueprint is read; then the values of its names, as often as it is rendered. Out: a text, or for a template that is one
-tag the value itself. What is rendered is data: braces in a value stay braces. Everything between tags stays as it is, except that a block's
-tag that is alone on its line takes the line with it.
+In: a text, once, when a blueprint is read; then the values of its names, each time it is rendered. Out: a text, or for a template that is
+one tag the value itself. Rendered values are data: braces in a value stay braces. Text between tags does not change, except that a block's
+tag alone on its line removes the line.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ MAX_OUTPUT = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A text that was read.
+    """A parsed template.
 
-    `names` and `filters` are what it reads and uses, as an `Expression`'s are; what `this` and `index` are inside `#each` is not among them. `is_plain` says
-    that there is no tag in it. `undefined` says what happens to a name that is missing: `strict` raises, `warn` leaves a gap and notifies the
-    caller, `ignore` leaves a gap.
+    `names` and `filters` are those that it uses, as in `Expression`; without `this` and `index` inside `#each`. `is_plain` means that it
+    has no tags. `undefined` is the policy for a missing name: `strict` raises, `warn` leaves a gap and notifies the caller, `ignore` leaves
+    a gap.
     """
 
     text: str
@@ -91,8 +91,8 @@ def compile_template(text: str, *, undefined: Undefined = "warn", allowed: Colle
 
     Args:
         text: at most `MAX_LENGTH` characters.
-        undefined: what happens to a name that is missing, see `Template`.
-        allowed: the roots that may be in it; `output` may wherever `previous_step` may, `this` and `index` inside `#each`.
+        undefined: the policy for a missing name, see `Template`.
+        allowed: the roots that may be in it; `output` is allowed with `previous_step`, `this` and `index` inside `#each`.
 
     Raises:
         BlueprintTextError: a tag is not an expression or has no end, or a block is not closed; names the place and the nearest name.

@@ -1,7 +1,7 @@
-"""How expressions and templates read data. Pure.
+"""Read data for expressions and templates. Pure.
 
-In: values that travel (mappings, models, dataclasses, lists, texts, numbers, dates) and an `EvaluationBudget` that bounds what is done with them. Out:
-values, or an `EvaluationError`. Only data is read: keys, fields and places in lists, never an attribute of a class.
+In: values that can be serialised (mappings, models, dataclasses, lists, texts, numbers, dates) and an `EvaluationBudget` that bounds the
+work on them. Out: values, or an `EvaluationError`. Only data is read: keys, fields and places in lists, never an attribute of a class.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ MAX_STEPS = 300_000
 
 LISTS = (list, tuple)
 LENGTHS = ("length", "len", "size", "count")
-"""What other languages call the filter `length`."""
+"""Names of the filter `length` in other languages."""
 
 SIMPLE = frozenset({str, int, float, bool, type(None)})
-"""The classes of values that have no parts and no surprises; most are of these, and looking them up is quick."""
+"""The classes of simple values without parts; most values have one of them, and the lookup is quick."""
 
 _CHARACTERS_IN_A_STEP = 64
 _OF_TEXTS: dict[str, Callable[..., Any]] = {
@@ -36,7 +36,7 @@ _OF_TEXTS: dict[str, Callable[..., Any]] = {
     "endswith": str.endswith,
 }
 METHODS = {"get": (1, 2), "lower": (0, 0), "upper": (0, 0), "strip": (0, 0), "startswith": (1, 1), "endswith": (1, 1)}
-"""What may be called on a value, with the fewest and the most arguments."""
+"""The methods that may be called on a value, with their minimum and maximum of arguments."""
 
 
 class EvaluationError(Exception):
@@ -69,7 +69,7 @@ class Missing(EvaluationError):
 
 
 class EvaluationBudget:
-    """What is left of the steps that an evaluation may take."""
+    """The remaining steps of an evaluation."""
 
     __slots__ = ("_left",)
 
@@ -79,7 +79,7 @@ class EvaluationBudget:
     def spend(self, steps: int = 1) -> None:
         self._left -= steps
         if self._left < 0:
-            raise EvaluationError(f"this takes more than {MAX_STEPS} steps", "do it in a step of its own")
+            raise EvaluationError(f"the evaluation takes more than {MAX_STEPS} steps", "do it in a separate step")
 
     def spend_on(self, value: Any) -> None:
         """Spend the steps for reading one value: more for a long text."""

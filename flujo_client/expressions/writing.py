@@ -1,7 +1,7 @@
-"""How templates write data as text. Pure.
+"""Write data as text, for templates. Pure.
 
-In: a value and the `EvaluationBudget` that bounds it. Out: text, the same in every process: a set is written in the order of its members' texts. A text is
-written as it is, null as nothing, all else as JSON.
+In: a value and the `EvaluationBudget` that bounds it. Out: text, the same in every process: a set is written in the order of its members'
+texts. A text is written unchanged, null as nothing, everything else as JSON.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 from flujo_client.expressions.values import LISTS, EvaluationBudget, EvaluationError, fields_of, kind
 
 MAX_DEPTH = 100
-"""How deep a value may be nested that is written as text."""
+"""The maximum nesting of a value that is written as text."""
 
 
 def as_text(value: Any, work: EvaluationBudget) -> str:

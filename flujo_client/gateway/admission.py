@@ -1,4 +1,4 @@
-"""What a new run with gates asks of Postgres, in the transaction that records it (ADR 43). Pure."""
+"""Queries that let new runs enter their gates, in the transaction that records them (ADR 43). Pure."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Entered(NamedTuple):
-    """A run that came to its gates; `waits_at` is the one that has no room for it, None for a run that was admitted."""
+    """A run that has entered its gates; `waits_at` is the gate that has no room for it, None if it was admitted."""
 
     run: str
     waits_at: str | None
 
 
 class AlreadyUnderWay(ClientError):
-    """A run of a singleton is under way, and is what the caller gets. It undoes what was recorded."""
+    """A run of the singleton is under way, and the caller gets that one. Raising this undoes what was recorded."""
 
     def __init__(self, run: str) -> None:
         super().__init__(f"run {run} is under way")
@@ -40,12 +40,12 @@ def through_gates(
     *,
     judges: bool,
 ) -> Request[T_co]:
-    """Let the runs that a request records come to their gates, in the same transaction.
+    """Let the runs that a request records enter their gates, in the same transaction.
 
     Args:
         recording: records the runs.
         news: those of them that have gates.
-        read: is given the rows of the recording, and how each run came through its gates.
+        read: receives the recorded rows, and each run's result at its gates.
         judges: whether runs may be admitted now; otherwise they wait for the next admission. Gates are locked for it, but no windows: these
             only keep shares fair, so one run too many, of two that come at the same time, does no harm.
     """
@@ -93,7 +93,7 @@ def _deciding(new: NewRun | NewFork) -> Request[list[Row]]:
 
 
 def _entered(rows: Sequence[Row]) -> dict[str, Entered]:
-    """Read how runs came through; raises AlreadyUnderWay or AdmissionRefused, which undoes what was recorded."""
+    """Read the runs' results at their gates; raises AlreadyUnderWay or AdmissionRefused, which undoes what was recorded."""
     for row in rows:
         if row.get("policy") == "return" and row["holder"] is not None:
             raise AlreadyUnderWay(row["holder"])
@@ -103,7 +103,7 @@ def _entered(rows: Sequence[Row]) -> dict[str, Entered]:
 
 
 def refused(gate: str, holder: str | None) -> AdmissionRefused:
-    """Make the error about a gate without room whose policy is to refuse what comes beyond."""
+    """Return the error for a full gate with `on_full="drop"`."""
     by = "" if holder is None else f", by run {holder} among others"
     return AdmissionRefused(
         f"{gate} is reached{by}; nothing was recorded",
@@ -113,4 +113,4 @@ def refused(gate: str, holder: str | None) -> AdmissionRefused:
 
 _OF_EACH_GATE = ("most", "period_s", "flow", "wait_s", "is_window")
 _OF_GATES = {"held", "reached", "waits_at"}
-"""Columns that tell the rows of gates from those of the recording."""
+"""Columns that distinguish the rows of gates from those of the recording."""

@@ -110,7 +110,7 @@ class AsyncRunner:
             raise failure from failure.__cause__
 
     async def _with_retry(self, query: Query) -> Any:
-        """Execute a query; after a conflict with another statement, at once again."""
+        """Execute a query; retry it at once after a conflict with another statement."""
         for _ in range(TRIES - 1):
             try:
                 return await self._execute(query)

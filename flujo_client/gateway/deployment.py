@@ -1,4 +1,4 @@
-"""What `flujo doctor` asks of Postgres and Redis."""
+"""The queries of `flujo doctor`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from flujo_client.gateway.requests import Request, Row
 
 
 def database_facts() -> Request[DatabaseFacts]:
-    """Read what the database reports of itself and of its work."""
+    """Read the database's facts about itself and its load."""
     return Request("deployment", {}, lambda rows: _database(rows[0]))
 
 

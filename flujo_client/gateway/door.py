@@ -46,12 +46,12 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 SCHEMA = 36
-"""The schema this code reads and writes: the number of the newest migration that does not wait for the end of older workers."""
+"""The schema that this code reads and writes: the newest migration that does not have to wait until older workers are gone."""
 
 VERSION = Query(schema_version())
 TRIES = 3
 FRESH_S = 1.0
-"""A connection that has answered this recently is not asked whether it does; one that Postgres closed meanwhile is seen without asking."""
+"""A connection that answered this recently is not checked with a query; if Postgres closed it, its socket shows that."""
 NOT_MARKED = "%d messages not marked as sent: %s"
 
 
@@ -129,7 +129,7 @@ class SyncRunner:
             raise failure from failure.__cause__
 
     def _with_retry(self, query: Query) -> Any:
-        """Execute a query; after a conflict with another statement, at once again."""
+        """Execute a query; retry it at once after a conflict with another statement."""
         for _ in range(TRIES - 1):
             try:
                 return self._execute(query)
@@ -168,13 +168,13 @@ class _Connection(psycopg.Connection[dict[str, Any]]):
 
 
 def _check(connection: _Connection) -> None:
-    """Refuse a connection that is broken, such as one that Postgres closed in a restart."""
+    """Raise if a connection is broken, such as one that Postgres closed in a restart."""
     if needs_check(connection, connection.answered_at):
         connection.execute("")
 
 
 def needs_check(connection: _Connection | psycopg.AsyncConnection[Any], answered_at: float) -> bool:
-    """Return whether a connection may be broken: it has not answered for a while, or something came that was not asked for."""
+    """Return whether a connection may be broken: it has not answered for a while, or has sent something unrequested."""
     if time.monotonic() - answered_at > FRESH_S:
         return True
     waiting = select.poll()
@@ -189,7 +189,7 @@ def connection_options(settings: Settings) -> dict[str, Any]:
 
 
 def is_undone_by_another(error: psycopg.Error) -> bool:
-    """Return whether this was undone because of another statement, and not because it took too long."""
+    """Return whether a conflict with another statement undid this, and not a timeout."""
     return fate(error) == "again" and not isinstance(error, psycopg.errors.QueryCanceled)
 
 
@@ -210,7 +210,7 @@ def _answer(connection: Any, query: Query) -> Any:
 
 
 def _together(connection: Any, request: Request[Any]) -> Any:
-    """Execute a request with those before and after it in one transaction, all sent at once; what `read` raises undoes them."""
+    """Execute a request with those before and after it in one transaction, all sent at once; an exception of `read` undoes them."""
     with connection.pipeline(), connection.transaction():
         cursors = [
             connection.cursor(row_factory=dict_row).execute(statement(each.name, each.home), each.parameters)
@@ -239,7 +239,7 @@ def send(post: ClientPublisher, effect: Effect) -> Any:
 
 
 def to_flujo_error(url: str, error: psycopg.Error) -> FlujoError:
-    """Return an error of ours for what Postgres, or libpq before it, refused."""
+    """Return our error for one of Postgres or libpq."""
     first = (str(error).strip() or type(error).__name__).splitlines()[0]
     match error:
         case psycopg.errors.UndefinedTable():

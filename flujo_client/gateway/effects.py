@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One statement to Postgres; on the caller's own connection where one is given."""
+    """One statement to Postgres, on the caller's connection if one is given."""
 
     request: Request[Any]
     connection: Any = None
@@ -26,14 +26,14 @@ class PingBroker:
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """Send envelopes; answered with whether the broker took them."""
+    """Send envelopes; the answer is whether the broker accepted them."""
 
     envelopes: Sequence[Envelope]
 
 
 @dataclass(frozen=True, slots=True)
 class MarkSent:
-    """Mark messages as sent, soon and without waiting for it; `sent_at` is the monotonic time just before the send."""
+    """Mark messages as sent, soon, without waiting; `sent_at` is the monotonic time just before the send."""
 
     keys: Sequence[str]
     sent_at: float
@@ -46,7 +46,7 @@ class RequestSweep:
 
 @dataclass(frozen=True, slots=True)
 class CountQueued:
-    """Count the messages in queues; answered with numbers by queue."""
+    """Count the messages in queues; the answer is a number by queue."""
 
     queues: Sequence[str]
 
@@ -63,7 +63,7 @@ class DescribeBroker:
 
 @dataclass(frozen=True, slots=True)
 class AwaitRun:
-    """Wait until a run may have none of these statuses any more, but not longer than some seconds."""
+    """Wait until a run may have left these statuses, for at most some seconds."""
 
     run_id: str
     statuses: Collection[str]
@@ -92,10 +92,10 @@ Effect = (
 
 T = TypeVar("T")
 Operation: TypeAlias = Generator[Effect, Any, T]
-"""What a client can do, written once for the sync and the async client: it returns a T."""
+"""An operation, written once for the sync and the async client; it returns a T."""
 
 
 def query(request: Request[T], connection: Any = None) -> Operation[T]:
-    """Send one of the gateway's requests; return what it reads."""
+    """Send one of the gateway's requests; return its result."""
     answer: T = yield Query(request, connection)
     return answer

@@ -1,4 +1,4 @@
-"""What retries and forks ask of Postgres: a run's state, what one of its steps began with, and the run that is forked from it. Pure."""
+"""Queries of retries and forks: a run's state, the state that one of its steps began with, and the run that is forked from it. Pure."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ Row = dict[str, Any]
 
 
 def retryable_run(run_id: str) -> Request[RetryableRun]:
-    """Read what there is of a run that may be retried; raises RunNotFound."""
+    """Read a run that may be retried; raises RunNotFound."""
     return Request("retryable_run", {"run": run_id}, lambda rows: _retryable_run(only(rows, run_id)))
 
 
 def beginning(run_id: str, place: int, before: Sequence[str]) -> Request[Beginning | None]:
-    """Read what the top-level step at a place began with; None when that was not stored. `before` names the steps before it."""
+    """Read the state that the top-level step at a place began with; None when it was not stored. `before` names the steps before it."""
     parameters = {"run": run_id, "place": place, "before": list(before)}
     return Request("beginning", parameters, lambda rows: _beginning(rows[0]) if rows else None)
 
 
 def fork(new: NewFork, *, grace_s: float = GRACE_S) -> Request[str | None]:
-    """Record a run that begins again at a step of another; None when its key is taken, or the other one is gone, or live for a retry."""
+    """Record a run that begins again at a step of another; None if its key is taken, or the other is gone, or live and to be retried."""
     parameters = {
         **bind_first(new.first, new.blobs),
         **bind_pipeline(new),

@@ -1,4 +1,4 @@
-"""What holds attempts back: concurrency limits, and circuit breakers that are open."""
+"""Queries about what holds attempts and runs back: concurrency limits, open circuit breakers, and gates of runs."""
 
 from __future__ import annotations
 
@@ -20,6 +20,16 @@ class LimitRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class GateRecord:
+    """A limit or window of runs: how many may be under way (None: any number, runs only wait), how many are, and how many wait."""
+
+    name: str
+    most: int | None
+    taken: int
+    waiting: int
+
+
+@dataclass(frozen=True, slots=True)
 class BreakerRecord:
     """A model whose circuit breaker is not closed: `opened` or `half_open`, for so many seconds."""
 
@@ -31,6 +41,11 @@ class BreakerRecord:
 def limits_in_use() -> Request[list[LimitRecord]]:
     """List the concurrency limits at which attempts run or wait."""
     return Request("limits_in_use", {"limit": MOST}, lambda rows: [LimitRecord(**row) for row in rows])
+
+
+def gates_in_use() -> Request[list[GateRecord]]:
+    """List the limits and windows at which runs wait for their admission."""
+    return Request("gates_in_use", {"limit": MOST}, lambda rows: [GateRecord(**row) for row in rows])
 
 
 def open_breakers() -> Request[list[BreakerRecord]]:

@@ -1,4 +1,4 @@
-"""What the health check asks of Postgres. The statements are in `flujo_client.health`, for the worker uses the same ones."""
+"""The queries of the health check. Their statements are in `flujo_client.health`, because workers use the same ones."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _BOUNDS: Final[Request[None]] = Request("bounds", HealthQuery.bounds(), lambda _
 
 
 def aros(question: HealthQuery) -> Request[ArosFacts]:
-    """Count what AROS did in the runs that are examined."""
+    """Count the interventions of AROS in the examined runs."""
     return Request("aros", question.aros_parameters(), lambda rows: read_aros(rows[0]), _HOME, _BOUNDS)
 
 
 def machine(question: HealthQuery, health: Health, on_change: OnChange = "carry_on") -> Request[MachineFacts]:
-    """Read what Postgres holds of the machine; `on_change` is the policy of plans that name none."""
+    """Read the state of workers, queues and limits in Postgres; `on_change` is the policy of plans that name none."""
     parameters = question.machine_parameters(health, on_change)
     return Request("machine", parameters, lambda rows: read_machine(rows[0]), _HOME, _BOUNDS)
 

@@ -43,12 +43,12 @@ def run_state(run_id: str) -> Request[RunState]:
 
 
 def code_on_record(run_id: str, fingerprint: str) -> Request[CodeOnRecord]:
-    """Read which code a run's steps were performed with, and which one workers last had for its plan and for another."""
+    """Read the code that a run's steps were performed with, and the code that workers last had for its plan and for another."""
     return Request("code_on_record", {"run": run_id, "fingerprint": fingerprint}, CodeOnRecord.of_rows)
 
 
 def plan(fingerprint: str) -> Request[StoredPlan]:
-    """Read the plan whose fingerprint begins so; raises ClientError where there is none, or several."""
+    """Read the plan whose fingerprint has this prefix; raises ClientError if there is none, or more than one."""
     return Request("plans", {"fingerprint": fingerprint}, lambda rows: _only_plan(rows, fingerprint))
 
 
@@ -59,7 +59,7 @@ def cohort(*, pipeline: str | None, status: str | None, limit: int) -> Request[l
 
 
 def parked_plans(on_change: OnChange) -> Request[list[ParkedPlan]]:
-    """List the plans that parked runs go by; `on_change` is the policy of those that name none."""
+    """List the plans that parked runs use; `on_change` is the policy of those that name none."""
     return Request("parked_plans", {"on_change": on_change}, lambda rows: [ParkedPlan(**row) for row in rows])
 
 
@@ -75,7 +75,7 @@ def _only_plan(rows: Sequence[dict[str, Any]], fingerprint: str) -> StoredPlan:
 
 
 def record_context_fields(model: type[BaseModel]) -> Request[None]:
-    """Record the fields that a context model has here."""
+    """Record the fields of a context model in this process."""
     fields = fields_of_model(model)
     parameters = {"model": model_name(model), "digest": fields_digest(fields), "fields": stored(fields, path="fields")}
     return Request("record_context_fields", parameters, lambda _: None)

@@ -1,7 +1,7 @@
-"""The client's way to the broker, and the marks on what was published, in batches and in the background.
+"""Publish to the broker, and mark what was published, in batches and in the background.
 
-What the broker does not take is not lost: it is recorded already. A mark that is lost costs one doubled message, which its claim refuses: the
-sweeper publishes a row again that is not marked when its grace is over. So nothing waits for a mark, and no process stays alive for one.
+A message that the broker does not accept is not lost: its row is recorded already. A lost mark costs one duplicate message, whose claim is
+refused: the sweeper publishes unmarked rows again after their grace. So nothing waits for a mark, and no process stays alive for one.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FRESH_S = 1.0
-"""A broker that has answered this recently is not asked whether it does."""
+"""A broker that answered this recently is not pinged."""
 MARK_AFTER_S = 0.1
 PATIENCE_S = 1.0
-"""How long the end of a client, or of the process, waits for marks that are under way."""
+"""Seconds that a closing client or an ending process waits for marks under way."""
 
 Ages: TypeAlias = Mapping[str, float]
 """Attempt keys → seconds since just before their messages were sent."""
@@ -50,7 +50,7 @@ class ClientPublisher:
             self._answered_at = time.monotonic()
 
     def publish(self, envelopes: Sequence[Envelope]) -> bool:
-        """Send envelopes. False when the broker does not take them: the rows remain, and the sweeper will."""
+        """Send envelopes. False when the broker does not accept them: the sweeper will publish their rows."""
         try:
             self._broker.publish(envelopes)
         except RedisError as error:
@@ -85,21 +85,21 @@ class ClientPublisher:
 
 
 class Unmarked:
-    """What was published and is not marked yet. Safe for several threads."""
+    """Messages that were published and are not marked yet. Thread-safe."""
 
     def __init__(self) -> None:
         self._sent: dict[str, float] = {}
         self._lock = threading.Lock()
 
     def add(self, keys: Collection[str], sent_at: float) -> bool:
-        """Remember keys whose messages were sent after `sent_at` on the monotonic clock; return whether there were none before."""
+        """Add keys whose messages were sent after `sent_at` on the monotonic clock; return whether these are the first."""
         with self._lock:
             was_empty = not self._sent
             self._sent.update(dict.fromkeys(keys, sent_at))
             return was_empty
 
     def take(self) -> Ages:
-        """Return all of it, once."""
+        """Remove and return all of them."""
         with self._lock:
             sent, self._sent = self._sent, {}
         now = time.monotonic()
@@ -107,10 +107,10 @@ class Unmarked:
 
 
 class MarkThread:
-    """Marks from a daemon thread, which begins with the first key and ends with the batch.
+    """Marks messages in a daemon thread, which starts with the first key and ends with the batch.
 
     Args:
-        mark: writes the marks; what it raises is its own affair.
+        mark: writes the marks; it handles its own errors.
     """
 
     def __init__(self, mark: Callable[[Ages], None]) -> None:
@@ -128,11 +128,11 @@ class MarkThread:
                 self._thread = thread
 
     def hurry(self) -> None:
-        """Mark at once what there is, and from now on."""
+        """Mark without delay, now and from now on."""
         self._hurry.set()
 
     def finish(self, patience_s: float = PATIENCE_S) -> None:
-        """Wait for the marks under way, but not for long."""
+        """Wait briefly for the marks under way."""
         self.hurry()
         if (thread := self._thread) is not None:
             thread.join(patience_s)

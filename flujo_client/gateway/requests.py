@@ -1,6 +1,6 @@
-"""What the client asks of Postgres: a statement's name, its parameters, and how its rows are read. Pure.
+"""The client's queries: the name of a statement, its parameters, and how its rows are read.
 
-The client writes three facts and nothing else: a run, a request to cancel, an answer. The rest is reading.
+Pure. The client writes only runs, requests to cancel, and answers.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ _OF_EACH_RUN = [
 
 @dataclass(frozen=True, slots=True)
 class Request(Generic[T_co]):
-    """One statement and the reading of its answer.
+    """One statement, and how its answer is read.
 
     Attributes:
         home: the package whose `sql/` holds it.
-        bounds: a statement that is put before it, in a transaction that holds both.
+        bounds: a statement that is executed before it, in the same transaction.
         after: statements that are executed after it, in the same transaction, sent together with it; then all of them return rows, which are read
             in their order.
-        undoes: whether what `read` raises undoes the statement.
+        undoes: whether an exception of `read` undoes the statement.
     """
 
     name: str
@@ -84,7 +84,7 @@ class Request(Generic[T_co]):
 
     @property
     def in_order(self) -> list[Request[Any]]:
-        """Return what is executed, in its order."""
+        """Return all statements in the order of their execution."""
         return [*((self.bounds,) if self.bounds else ()), self, *self.after]
 
 
@@ -211,7 +211,7 @@ def deleted_runs(
     limit: int = 50,
     offset: int = 0,
 ) -> Request[list[RunSummary]]:
-    """List what stays of deleted runs, those that ended last first."""
+    """List summaries of deleted runs, the last to end first."""
     parameters = {
         "status": None if status is None else read_status(status),
         "pipeline": pipeline,
@@ -234,7 +234,7 @@ def attempts(run_id: str) -> Request[list[AttemptRecord]]:
 
 
 def recording(run_id: str) -> Request[Recording]:
-    """Read what a run began with; raises RunNotFound."""
+    """Read a run's input and first context; raises RunNotFound."""
     return Request("recording", {"run": run_id}, lambda rows: _recording(only(rows, run_id)))
 
 
@@ -264,7 +264,7 @@ def events(
         run_id: the run.
         after: the cursor of an event.
         limit: how many at most.
-        settled: leave out, as long as the run is live, what another event may still come before: it could never be read on from.
+        settled: while the run is live, leave out events that another may still precede: a reader that has passed them would miss it.
 
     Raises:
         ClientError: `after` is not a cursor.
@@ -280,13 +280,13 @@ def events(
 
 
 def system_events(*, since_s: float, limit: int) -> Request[list[EventRecord]]:
-    """Read what happened to workers in the last so many seconds, the newest first."""
+    """Read the events of workers in the last seconds, newest first."""
     parameters = {"seconds": since_s, "limit": limit}
     return Request("system_events", parameters, lambda rows: [EventRecord(**row) for row in rows])
 
 
 def budgets(run_id: str) -> Request[list[BudgetRecord]]:
-    """Read the budgets that a run is under, as far as they have begun."""
+    """Read the budgets that apply to a run, if they have begun."""
     return Request("budgets", {"run": run_id}, lambda rows: [BudgetRecord(**row) for row in rows])
 
 
@@ -296,23 +296,23 @@ def budgets_in_use(limit: int = 20) -> Request[list[BudgetRecord]]:
 
 
 def corrections(run_id: str) -> Request[list[CorrectionRecord]]:
-    """Read what the correction ledger stores of a run, in the order it was written."""
+    """Read a run's entries in the correction ledger, in the order they were written."""
     return Request("corrections", {"run": run_id}, lambda rows: [_correction(row) for row in rows])
 
 
 def cancel(run_id: str, *, actor: str | None, reason: str | None) -> Request[bool]:
-    """Ask for a cancel; the answer is False when the run had ended."""
+    """Request a cancel; the answer is False when the run had ended."""
     parameters = {"run": run_id, "actor": _text(actor), "reason": _text(reason)}
     return Request("cancel", parameters, bool)
 
 
 def launch(run_id: str) -> Request[Launch]:
-    """Read what a run in the background began with; raises RunNotFound for any other run."""
+    """Read the input and context of a background run; raises RunNotFound for any other run."""
     return Request("launch", {"run": run_id}, lambda rows: _launch(only(rows, run_id)))
 
 
 def start_again(again: BackgroundRestart) -> Request[str | None]:
-    """Start a run in the background again; the answer is the new run's id, or None when that was done before."""
+    """Start a run in the background again; the answer is the new run's id, or None when it was started again before."""
     parameters = {
         "run": again.run,
         "new": again.new,
@@ -329,7 +329,7 @@ def start_again(again: BackgroundRestart) -> Request[str | None]:
 
 
 def fail_stale(older_s: float, fault: Fault) -> Request[list[str]]:
-    """Fail runs in the background without a sign of life for so many seconds; the answer is their ids."""
+    """Fail background runs without activity for so many seconds; the answer is their ids."""
     parameters = {"older_s": older_s, "error": stored(fault.to_tree(), path="error"), "reason": fault.message}
     return Request("fail_stale", parameters, lambda rows: [row["id"] for row in rows])
 
@@ -406,7 +406,7 @@ def live_queues() -> Request[list[str]]:
 
 
 def pending_hooks() -> Request[tuple[int, float | None]]:
-    """Count the calls of hooks that are owed, with the age of the oldest in seconds; None where there is none."""
+    """Count the hook calls that are due, with the age of the oldest in seconds; None if there are none."""
     return Request("pending_hooks", {}, lambda rows: (rows[0]["count"], rows[0]["oldest_s"]))
 
 
@@ -418,7 +418,7 @@ def only(rows: Sequence[Row], run_id: str) -> Row:
 
 
 def not_found(run_id: str) -> RunNotFound:
-    """Make the error about a run that does not exist."""
+    """Return the error for a run that does not exist."""
     return RunNotFound(
         f"no run '{run_id}'",
         suggestion="`flujo lens list` lists the runs; one that is enqueued in a transaction exists once that commits",

@@ -1,7 +1,7 @@
 """Wait until runs end or pause: one connection for each process and database, for all that wait there.
 
-Workers notify when a run ends or pauses (ADR 28). A notification that is lost costs no more than the time until the rows are read again,
-and where none can arrive, such as through PgBouncer in transaction mode, they are read often. All waits are read in one statement.
+Workers notify when a run ends or pauses (ADR 28). A lost notification costs only the time until the rows are read again. Where none can
+arrive, such as through PgBouncer in transaction mode, they are read often. All waits are read in one statement.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ logger = logging.getLogger(__name__)
 
 CHANNEL: Final = "flujo_runs"
 HEARD_POLL_S: Final = 2.0
-"""How often the rows are read where notifications arrive: the delay that a lost one costs."""
+"""Seconds between reads where notifications arrive: the delay that a lost one costs."""
 FIRST_POLL_S, SLOWEST_POLL_S = 0.005, 0.25
-"""How often where none arrive, growing from the last new wait on."""
+"""Seconds between reads where none arrive; they grow after the last new wait."""
 RETRY_S: Final = 0.25
 LINGER_S: Final = 5.0
-"""How long the connection stays open after the last one has stopped waiting."""
+"""Seconds that the connection stays open after the last wait."""
 _OPTIONS: Final[dict[str, Any]] = {
     "autocommit": True,
     "prepare_threshold": None,
@@ -134,7 +134,7 @@ class RunWatch:
                 self._hear(connection)
 
     def _take(self, *, all_of_them: bool) -> list[str]:
-        """Return the runs that are to be read: those that came new, or all."""
+        """Return the runs to be read: the new ones, or all."""
         with self._lock:
             unread, self._unread = self._unread, set()
             return [run for run in (self._waits if all_of_them else unread) if run in self._waits]
@@ -145,7 +145,7 @@ class RunWatch:
         self._wake(runs, found)
 
     def _hear(self, connection: psycopg.Connection[dict[str, Any]]) -> None:
-        """Wake for what has come; raises OperationalError if the connection is lost."""
+        """Wake callers for the notifications that arrived; raises OperationalError if the connection is lost."""
         connection.pgconn.consume_input()
         while (heard := connection.pgconn.notifies()) is not None:
             self._wake([heard.extra.decode(errors="replace")])

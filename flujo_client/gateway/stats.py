@@ -1,4 +1,4 @@
-"""What `flujo lens stats` asks of Postgres."""
+"""The queries of `flujo lens stats`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from flujo_client.gateway.requests import Request, Row
 
 MOST_FAILING = 10
 MOST_RUNS = 1000
-"""The newest runs, among which judgements are looked for if no run is named."""
+"""The number of newest runs that are searched for judgements if no run is named."""
 
 
 def stats(*, hours: float, pipeline: str | None, timeout_s: float) -> Request[RunStats]:
@@ -21,7 +21,7 @@ def stats(*, hours: float, pipeline: str | None, timeout_s: float) -> Request[Ru
 
 
 def judgements(*, run: str | None, limit: int, timeout_s: float) -> Request[list[EvalRecord]]:
-    """Read how outputs were judged, the newest first: of a run and its child runs, or of the newest runs."""
+    """Read the judgements of outputs, newest first: of a run and its child runs, or of the newest runs."""
     parameters: dict[str, Any] = {"run": run, "limit": limit, "runs": MOST_RUNS}
     bounds = Request("stats_bounds", {"timeout_ms": str(ceil(timeout_s * 1000))}, lambda _: None)
     return Request("evals", parameters, lambda rows: [EvalRecord(**row) for row in rows], bounds=bounds)

@@ -1,6 +1,6 @@
-"""The psycopg connection below what a caller gives as `connection`: SQLAlchemy's sessions and connections, and Django's.
+"""Find the psycopg connection below a caller's `connection`: a SQLAlchemy session or connection, or Django's.
 
-None of these libraries is imported: they are recognised by where their classes come from.
+None of these libraries is imported: they are recognised by the modules of their classes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def sync_connection(given: Any) -> psycopg.Connection[Any]:
         given: a psycopg `Connection`; a SQLAlchemy `Session`, `scoped_session` or `Connection`; or Django's `connection`.
 
     Raises:
-        ClientError: it is something else, asynchronous, or uses another driver; says what to pass.
+        ClientError: it is anything else, asynchronous, or uses another driver; the message names what to pass.
     """
     if isinstance(given, psycopg.Connection):
         return given
@@ -52,7 +52,7 @@ async def async_connection(given: Any) -> psycopg.AsyncConnection[Any]:
         given: a psycopg `AsyncConnection`; or a SQLAlchemy `AsyncSession`, `async_scoped_session` or `AsyncConnection`.
 
     Raises:
-        ClientError: it is something else, not asynchronous, or uses another driver; says what to pass.
+        ClientError: it is anything else, not asynchronous, or uses another driver; the message names what to pass.
     """
     if isinstance(given, psycopg.AsyncConnection):
         return given
@@ -74,8 +74,8 @@ def flujo_tables_expected() -> Iterator[None]:
         yield
     except psycopg.errors.UndefinedTable as error:
         raise SchemaVersionError(
-            "`connection` leads to a database without flujo tables",
-            suggestion="connect it to the database that `flujo migrate` prepared, with a search_path that leads to them",
+            "`connection` is to a database without flujo tables",
+            suggestion="connect to the database that `flujo migrate` prepared, with a search_path that includes them",
             cause=error,
         ) from error
 
@@ -90,7 +90,7 @@ def _kind(given: Any) -> str | None:
 
 
 def _classes(given: Any) -> Iterator[tuple[str, str]]:
-    """Yield the classes of a value, and the library that each is from; of a proxy those of what it stands for."""
+    """Yield the classes of a value, and the library that each is from; of a proxy those of its target."""
     for each in (type(given), given.__class__):
         for base in inspect.getmro(each):
             yield base.__name__, base.__module__.partition(".")[0]
@@ -111,9 +111,9 @@ def _refused(given: Any, found: Any, wanted: str) -> ClientError:
     fits_other = isinstance(found, psycopg.Connection | psycopg.AsyncConnection) or _kind(given) is not None
     return ClientError(
         f"`connection` must be {wanted}, got {_named(given)}",
-        suggestion=f"give it to {other}.enqueue"
+        suggestion=f"pass it to {other}.enqueue"
         if fits_other
-        else "give the object that has the transaction open, such as a session",
+        else "pass the object that has the open transaction, such as a session",
     )
 
 

@@ -1,4 +1,4 @@
-"""What to change, by thresholds. Pure: a report in, advice out.
+"""Advice on what to change, by thresholds. Pure: a report in, advice out.
 
 Each rule is one function that reports from its threshold on.
 """
@@ -72,7 +72,7 @@ def _top(kind: str, places: Mapping[str, Figures], stages: Mapping[str, StageCou
     if name is None or figures is None or figures.coercions < TOP_COERCIONS:
         return
     message = (
-        f"the {kind} '{name}' needs most coercions, {figures.coercions:,}: adjust its prompt, or add a processor of its own"
+        f"the {kind} '{name}' needs most coercions, {figures.coercions:,}: adjust its prompt, or add a processor"
         if kind == "step"
         else f"the model '{name}' needs most coercions, {figures.coercions:,}: adjust its prompts, or use another model"
     )

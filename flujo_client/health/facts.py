@@ -1,4 +1,4 @@
-"""What a health check looks at, and what Postgres and Redis answered, as values. Pure.
+"""The query of a health check, and the answers of Postgres and Redis, as values. Pure.
 
 The command's options and the section `[health]` make the same query, and its result is read in one way for both.
 """
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from flujo_client.contract.plan import OnChange
 
 NEWEST: Final = 50
-"""Runs examined where neither a window nor a limit is set."""
+"""The number of runs examined if neither a window nor a limit is set."""
 FEWEST_BUCKETS: Final = 2
 NAMED: Final = 10
-"""How many of what is wrong are listed by name."""
+"""The number of problems that are listed by name."""
 LONGEST_S: Final = 30.0
 """Seconds that one of the statements may take."""
 _DAY_H: Final = 24
@@ -26,12 +26,12 @@ _DAY_H: Final = 24
 
 @dataclass(frozen=True, slots=True)
 class HealthQuery:
-    """What is examined: each filter is off when None.
+    """The scope of a health check: each filter is off when None.
 
     Attributes:
-        since_hours: runs that began so many hours ago or later.
-        limit: so many of the newest runs; all of the window when there is one, else 50.
-        buckets: into how many equal parts the window is divided, in addition to its halves.
+        since_hours: only runs that began within these hours.
+        limit: the number of newest runs; all of the window if there is one, else 50.
+        buckets: the number of equal parts of the window, in addition to its halves.
     """
 
     since_hours: float | None = None

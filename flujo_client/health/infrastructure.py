@@ -1,6 +1,6 @@
-"""The machine's part of the report: what was found, and whether any of it is a reason to look. Pure.
+"""The infrastructure in the report: facts, and reasons for attention.
 
-A healthy machine has no reason: each is there from a threshold on that ordinary work does not reach.
+Pure. Healthy infrastructure has no reasons: each has a threshold that ordinary work does not reach.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _reasons(machine: Machine, health: Health) -> Iterator[Reason]:
         fact: Fact = getattr(machine, code)
         if fact.count:
             yield Reason(code=code, message=f"{fact.count} {message}", named=fact.named)
-    yield from _kept_waiting(machine, health)
+    yield from _waits(machine, health)
     for name, queue in machine.queues.items():
         if queue.messages is not None and queue.messages >= health.queue_depth:
             yield Reason(
@@ -68,7 +68,7 @@ def _reasons(machine: Machine, health: Health) -> Iterator[Reason]:
         yield Reason(code="broker_unreachable", message=machine.broker_error)
 
 
-def _kept_waiting(machine: Machine, health: Health) -> Iterator[Reason]:
+def _waits(machine: Machine, health: Health) -> Iterator[Reason]:
     waiting = machine.waiting
     if waiting.oldest_s is not None and waiting.oldest_s >= health.queued_s:
         message = f"the oldest of {waiting.count} attempts that could begin has waited for {waiting.oldest_s:g} s"

@@ -1,6 +1,6 @@
 """The report of a health check, as values. Its JSON is a contract with programs: keys may be added, none changes.
 
-`build` in `aggregate.py` makes it; the text, the tables and what the scheduled task stores are drawn from it and from nothing else.
+`build` in `aggregate.py` makes it; the text, the tables and the reports of the scheduled task are made only from it.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ class Value(BaseModel):
 
 
 class Figures(Value):
-    """What AROS did at one place: what was tried, what was changed and what was refused, separately.
+    """The work of AROS at one place: attempts, changes and rejections, separately.
 
     Attributes:
-        attempts: those in which AROS had anything to report.
+        attempts: those in which AROS reported anything.
         coercions: stages that changed something.
-        runs: those looked at; of a step, a model or an agent, those of the pipelines in which it occurs.
+        runs: the examined ones; of a step, a model or an agent, those of the pipelines in which it occurs.
         per_100_runs: coercions for each 100 of them.
         refused: outputs that could not be read.
         soe_applied: requests that asked for structured output.
         soe_skipped: requests that did not, by `soe_skip_reasons`.
         precheck_failure_rate: failed of those that passed or failed; None where there was neither.
         cut: answers that the provider stopped at the token limit.
-        grammar_refused: texts that `enforce_grammar` refused.
+        grammar_refused: texts that `enforce_grammar` rejected.
     """
 
     runs: int = 0
@@ -54,7 +54,7 @@ class Figures(Value):
 
 
 class Shadow(Value):
-    """What shadow mode would have done, apart from the rest."""
+    """The changes that shadow mode would have made."""
 
     coercions: int = 0
     refused: int = 0
@@ -90,7 +90,7 @@ class Trend(Value):
 
 
 class Window(Value):
-    """What was examined: `limit` is the most runs, `since` None without a window."""
+    """The examined runs: `limit` is their maximum, `since` None without a window."""
 
     since: datetime | None = None
     until: datetime
@@ -157,7 +157,7 @@ class Reason(Value):
 
 
 class Verdict(Value):
-    """The machine's. What AROS did is advice, and no reason to wake anybody."""
+    """The machine's. Interventions of AROS are advice, and not a reason for an alert."""
 
     status: Literal["ok", "warn"] = "ok"
     reasons: tuple[Reason, ...] = ()

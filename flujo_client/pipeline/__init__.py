@@ -1,4 +1,4 @@
-"""What users write: steps and pipelines, what can be refused before sending, and the plan that is sent."""
+"""Steps and pipelines, the check before sending, and the plan that is sent."""
 
 from flujo_client.pipeline.agentic_loop import AgenticLoopStep
 from flujo_client.pipeline.cache import CacheStep

@@ -22,21 +22,22 @@ from flujo_client.contract.admission import (
     check_seconds,
 )
 from flujo_client.errors import BlueprintTextError, ConfigurationError, TemplateResolutionError
-from flujo_client.expressions.templates import compile_template
+from flujo_client.expressions.templates import Template, compile_template
 from flujo_client.sizes import MAX_WORD
 
 if TYPE_CHECKING:
     from flujo_client.config.models import AdmissionSettings
+    from flujo_client.contract.plan import Plan
 
 T = TypeVar("T")
 
 ROOTS: Final = ("input", "tenant")
-"""What the template of a key may read."""
+"""The names that the template of a key may read."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdmissionOptions:
-    """What enqueue was given about a run's admission; the words of `FlujoClient.enqueue`."""
+    """The options of `FlujoClient.enqueue` about a run's admission."""
 
     run_limits: Sequence[RunLimit] = ()
     singleton_key: str | None = None
@@ -47,20 +48,22 @@ class AdmissionOptions:
 
 
 def gates_of(
-    settings: AdmissionSettings, options: AdmissionOptions, *, pipeline: str, tenant: str, value: Any
+    settings: AdmissionSettings, options: AdmissionOptions, *, plan: Plan, tenant: str, value: Any
 ) -> tuple[Gate, ...]:
-    """Return the gates of a run; none for a run that nothing limits.
+    """Return the gates of a run; none for a run without limits.
 
     Args:
         settings: the project's.
-        options: what the caller asks for.
-        pipeline: the pipeline's name.
-        tenant: whom the run belongs to.
+        options: those of the caller.
+        plan: the pipeline's; its limits apply beside those of the caller.
+        tenant: the owner of the run.
         value: the run's input, for the templates of keys.
 
     Raises:
-        ConfigurationError: an option is not what it should be, or a template does not fit the input; names it.
+        ConfigurationError: an option is invalid, or a template does not fit the input; names it.
     """
+    pipeline, of_plan = plan.name, [RunLimit(**each) for each in plan.run_limits or ()]
+    options = replace(options, run_limits=[*of_plan, *options.run_limits])
     share, own = _fitting(settings.tenant, tenant), _fitting(settings.pipeline, pipeline)
     weight, of_pipeline = (1.0 if share is None else share.weight), (1.0 if own is None else own.weight)
     gates = [*_asked(options, pipeline=pipeline, tenant=tenant, value=value)]
@@ -115,9 +118,14 @@ def _fitting(table: Mapping[str, T], name: str) -> T | None:
     return table.get(name) or next((found for pattern, found in table.items() if fnmatchcase(name, pattern)), None)
 
 
+def run_key(text: str) -> Template:
+    """Read the template of a key; raises BlueprintTextError."""
+    return compile_template(text, undefined="strict", allowed=ROOTS)
+
+
 def _rendered(where: str, text: str, names: Mapping[str, Any]) -> str:
     try:
-        key = compile_template(text, undefined="strict", allowed=ROOTS).render(names)
+        key = run_key(text).render(names)
     except (BlueprintTextError, TemplateResolutionError) as error:
         problem = f"the template {text[:80]!r} of `{where}` does not fit this run: {error.message}"
         raise ConfigurationError(problem, suggestion=error.suggestion, cause=error) from error

@@ -1,8 +1,8 @@
 """The agentic loop: a planner decides what is done next, turn by turn, until it finishes.
 
-It is a composition of kinds that are there: a loop whose body is the planner's step, a conditional on its command, and a step that writes
-the turn down. So each turn, each agent's call and each question is an attempt of its own. It must not decide anything about a run: that
-is the workers' part. In: a planner and a registry of agents; out: a loop.
+It is composed of existing kinds: a loop whose body is the planner's step, a conditional on its command, and a step that records the turn.
+So each turn, each agent's call and each question is an attempt of its own. It must not decide anything about a run: that is the workers'
+part. In: a planner and a registry of agents; out: a loop.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from flujo_client.pipeline.pipeline import Body, Pipeline
 from flujo_client.pipeline.step import BACKGROUND, AgentProcessors, Step
 
 PLANNER, ACT, RECORD = "planner", "act", "record"
-"""What the steps of a turn are called; a planner that is given as a step has its own name."""
+"""The names of a turn's steps; a planner that is passed as a step has its own name."""
 MAX_TURNS = 10
 FAILURES = ("abort", TELL)
 
@@ -164,7 +164,7 @@ def _planning(planner: Any) -> Step:
 
 
 def _shape(agent: Any) -> dict[str, Any]:
-    """Return the settings that ask for a command; none for an agent that has an output type of its own."""
+    """Return the settings that request a command; none for an agent with its own output type."""
     own = agent.output_schema if isinstance(agent, DeclaredAgent) else getattr(agent, "output_type", str)
     return {"schema": COMMAND_SCHEMA} if own is str else {}
 
@@ -173,8 +173,8 @@ def _acting(agents: Mapping[str, Body], ask_expires_s: float | None) -> Conditio
     """Make the step that carries a command out."""
     expiry: dict[str, Any] = {}
     if ask_expires_s is not None:
-        told = {"error": f"no one answered within {ask_expires_s} s"}
-        expiry = {"expires_s": ask_expires_s, "on_expiry": "default", "default": told}
+        no_answer = {"error": f"no one answered within {ask_expires_s} s"}
+        expiry = {"expires_s": ask_expires_s, "on_expiry": "default", "default": no_answer}
     registry = agentic_protocol.Registry(tuple(agents))
     own: dict[str, Body] = {
         agentic_protocol.ASK: HumanInTheLoopStep(agentic_protocol.ASK, agentic_protocol.question_of, **expiry),

@@ -1,8 +1,8 @@
-"""What happens in a turn of an agentic loop, as the functions that its steps call.
+"""The functions that the steps of an agentic loop's turn call.
 
-What the planner gets, how its command is read, where that leads, and how the turn is written down. Pure but for `record`, which asks in which
-attempt it runs. The context holds every turn so far, so none of these functions takes it live. In: what the engine hands to a user's
-function; out: values.
+They make the planner's input, read its command, choose the branch, and record the turn. Pure except `record`, which needs to know its
+attempt. The context holds all turns so far, so none of these functions decodes it. In: what the engine hands to a user's function; out:
+values.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _COMMANDS: Final = (
 
 @dataclass(frozen=True)
 class Briefing:
-    """What a planner gets, turn by turn.
+    """Make a planner's input, turn by turn.
 
     Args:
-        agents: the names of those it may have run.
-        max_turns: turns at most.
+        agents: the names of the agents it may run.
+        max_turns: the maximum of turns.
     """
 
     agents: tuple[str, ...]
@@ -87,7 +87,7 @@ def read_command(output: Any) -> AgentCommand:
     """Read a planner's answer: text, data, or a model of the user's own with a command's fields.
 
     Raises:
-        AgentIOValidationError: it is not a command; the next attempt gets the places and what is wrong there.
+        AgentIOValidationError: it is not a command; the next attempt gets the places and the faults.
     """
     try:
         if isinstance(output, str):

@@ -1,4 +1,4 @@
-"""An agent called by itself, for unit tests of what a step's author wrote. No engine is involved."""
+"""Call an agent alone, for unit tests of a step. No engine is involved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a container puts behind a step's own output processors to read its answer: it gets what the final check has passed.
+"""Mark functions that read a step's answer for its container, after the step's output processors and the final check.
 
 Pure. In: a function. Out: the same one, marked; whether one is marked.
 """

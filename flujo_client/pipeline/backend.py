@@ -1,6 +1,6 @@
-"""Where cached results are stored: what a backend has to do, and the one in memory.
+"""Backends that store cached results: the protocol, and the one in memory.
 
-A backend sees keys and bytes. It must not be asked to understand them: workers write, sign, read and distrust them.
+A backend sees keys and bytes. It need not understand them: workers write, sign, read and verify them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from flujo_client.pipeline.reference import load
 
 MOST_ENTRIES = 1024
 BACKEND = "cache backend"
-"""What errors call it."""
+"""Its name in error messages."""
 
 
 class CacheBackend(Protocol):

@@ -1,4 +1,4 @@
-"""Background steps: a step that runs as a run of its own, which the pipeline does not wait for, as the plan knows it.
+"""Background steps in plans: each runs as a separate run, which the pipeline does not wait for.
 
 Users write `StepConfig(execution_mode="background")`; it becomes this container, so that a step in the background can be
 wherever a step can, and may be any step. It must not decide when the run begins: that is the workers' part.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from flujo_client.pipeline.pipeline import Body
 
 LOST = ("updates_context", "sink_to")
-"""What would write to the context of a pipeline that has continued."""
+"""Options that would write to the context of a pipeline that has continued."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -1,4 +1,4 @@
-"""How steps and pipelines are shown in a console: by what their author wrote, not by every option that there is."""
+"""Show steps and pipelines in a console: only the options that their author set."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class CacheStep(Container):
         return {"body": self.wrapped_step}
 
     def rules(self) -> dict[str, Any]:
-        """Return them; the default wait is left out, so that fingerprints from before it stay."""
+        """Return the rules; the default wait is left out, so that older fingerprints stay valid."""
         waits = {} if self.single_flight_s == SINGLE_FLIGHT_S else {"single_flight_s": self.single_flight_s}
         return super().rules() | {"ttl_s": self.ttl_s} | waits
 

@@ -38,7 +38,7 @@ _QUEUE = rf"[\w.:-]{{1,{MAX_QUEUE}}}"
 
 
 class PipelineFinding(NamedTuple):
-    """What is wrong with a pipeline, or with the step at a path in its plan."""
+    """One fault of a pipeline, or of the step at a path in its plan."""
 
     text: str
     path: str | None = None
@@ -56,17 +56,17 @@ def findings_of(pipeline: Pipeline, *, allowed: Sequence[str], has_context: bool
 
 
 def check(pipeline: Pipeline, *, allowed: Sequence[str], has_context: bool = True) -> None:
-    """Refuse what cannot run.
+    """Reject a pipeline that cannot run.
 
     Args:
-        pipeline: what is about to be sent.
+        pipeline: the one that will be sent.
         allowed: import prefixes that references may be under.
         has_context: whether this run has a context.
 
     Raises:
         InfiniteFallbackError: a step is its own fallback, directly or through others.
-        MissingAgentError: all that is wrong is that steps have no agent.
-        PipelineError: everything that was found.
+        MissingAgentError: the only fault is that steps have no agent.
+        PipelineError: lists all faults.
     """
     findings = list(_Reading(allowed).all(pipeline, ContextInfo(has_context, pipeline.context_model)))
     if not findings:
@@ -98,7 +98,7 @@ class _Above(NamedTuple):
 
 
 class _CheckLocation(NamedTuple):
-    """Where the reading is: the path above, what is known there, and the bodies it is in."""
+    """The present location of the check: the path above it, the known context, and the bodies it is in."""
 
     above: str
     place: ContextInfo
@@ -121,12 +121,12 @@ class _Reading:
     def all(self, pipeline: Pipeline, place: ContextInfo) -> Iterator[PipelineFinding]:
         if not pipeline.steps:
             yield PipelineFinding("it has no steps")
-        yield from map(PipelineFinding, self._findings_beside_steps(pipeline))
+        yield from map(PipelineFinding, self._pipeline_findings(pipeline))
         yield from self._sequence(pipeline, _CheckLocation("", place, (_Above(pipeline, pipeline.name or "pipeline"),)))
         if self._steps > MAX_STEPS:
             yield PipelineFinding(f"it has more than {MAX_STEPS:,} steps, counting a body each time it is used")
 
-    def _findings_beside_steps(self, body: Body) -> Iterator[str]:
+    def _pipeline_findings(self, body: Body) -> Iterator[str]:
         """Find what is wrong with a pipeline apart from its steps."""
         if isinstance(body, Pipeline):
             for what, text in (("name", body.name or ""), ("version", body.version)):
@@ -175,7 +175,7 @@ class _Reading:
             inside = _CheckLocation(f"{path}/{key}/", step.place_inside(location.place), trail)
             wrong = _body_finding(body, inside)
             if wrong is None:
-                yield from (PipelineFinding(f"in {key!r}, {text}", path) for text in self._findings_beside_steps(body))
+                yield from (PipelineFinding(f"in {key!r}, {text}", path) for text in self._pipeline_findings(body))
                 yield from self._sequence(body, inside)
             else:
                 self._steps += 1
@@ -202,7 +202,7 @@ def _body_finding(body: Any, inside: _CheckLocation) -> str | None:
         return f"is inside more than {MAX_CONTAINERS} containers"
     known, declared = inside.place.model, body.context_model if isinstance(body, Pipeline) else None
     if known is not None and declared is not None and not issubclass(known, declared):
-        return f"asks for the context {declared.__name__}, but here it is {known.__name__}; nest it with inherit_context=False"
+        return f"expects the context {declared.__name__}, but here it is {known.__name__}; nest it with inherit_context=False"
     return None
 
 

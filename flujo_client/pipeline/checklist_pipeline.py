@@ -1,6 +1,6 @@
 """The default pipeline: a checklist, then solutions until one passes it.
 
-Built of the kinds that are there; agents come from the caller. In: the task, as the run's input. Out: a `Candidate`.
+It is composed of existing kinds; agents come from the caller. In: the task, as the run's input. Out: a `Candidate`.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def judged(output: Any, *, context: DefaultContext) -> Checklist:
 def as_text(output: Any) -> str:
     """Read a text; raises AgentError."""
     if not isinstance(output, str) or not output.strip():
-        raise AgentError(f"expected a text that is not empty, got a {type(output).__name__}")
+        raise AgentError(f"expected a non-empty text, got a {type(output).__name__}")
     return output
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract import kinds
@@ -25,14 +26,14 @@ def compile_plan(pipeline: Pipeline, *, default_name: str = "pipeline") -> Plan:
     """Compile a pipeline. It should have passed `check` before.
 
     Args:
-        pipeline: what to compile.
-        default_name: the name of a pipeline that has none of its own.
+        pipeline: the one to compile.
+        default_name: the name of a pipeline without one.
 
     Raises:
         PipelineError: it is too deep or too large, or contains itself.
-        SerializationError: it holds what Postgres does not give back as it is; the place in the plan is named.
+        SerializationError: it holds a value that Postgres would change; names the place in the plan.
     """
-    hooks = _of_pipelines(pipeline, "hooks")  # walks, and so refuses what has no end before it is built
+    hooks = _of_pipelines(pipeline, "hooks")  # walks the pipeline, and so rejects infinite recursion before it is built
     plan = Plan(
         name=pipeline.name or default_name,
         version=pipeline.version,
@@ -44,6 +45,7 @@ def compile_plan(pipeline: Pipeline, *, default_name: str = "pipeline") -> Plan:
         blueprint=pipeline.blueprint,
         on_change=pipeline.on_change,
         invariants=_of_pipelines(pipeline, "static_invariants") or None,
+        run_limits=[asdict(each) for each in pipeline.run_limits] or None,
     )
     tree = plan.to_tree()
     size = len(stored(tree, path="plan").encode())
@@ -90,7 +92,7 @@ def _node(step: Step, *, once: bool = False) -> Node:
 
 
 _NO_TRAITS = {"backoff", "max_retries", "preserve_fallback_diagnostics", "execution_mode"}
-"""Of a `StepConfig`: what is in the node itself, in a fallback's rules, or as a container of its own."""
+"""Fields of a `StepConfig` that are in the node itself, in a fallback's rules, or a separate container."""
 
 
 def _traits(step: Step) -> dict[str, Any]:
@@ -111,7 +113,7 @@ def _traits(step: Step) -> dict[str, Any]:
 
 
 def _shaping(step: Step) -> dict[str, Any]:
-    """Return what its `processing`, processors, input, limits and checks change; empty for a step that has none, so that its fingerprint stays."""
+    """Return what its `processing`, processors, input, limits and checks change; empty without them, so that the fingerprint stays."""
     traits: dict[str, Any] = {}
     if step.processing is not None:
         block = dict(step.processing)
@@ -137,7 +139,7 @@ def _shaping(step: Step) -> dict[str, Any]:
 
 
 def _resources(step: Step) -> dict[str, Any]:
-    """Return the resources that pipelines inside it name; empty where none does, so that its fingerprint stays."""
+    """Return the resources that pipelines inside it name; empty if there are none, so that its fingerprint stays."""
     named = {key: getattr(body, "resources", None) for key, body in step.bodies().items()}
     found = {key: identify(each) for key, each in named.items() if each is not None}
     return {"resources": found} if found else {}

@@ -1,7 +1,7 @@
-"""Expressions and templates as the functions that a pipeline calls: conditions, mappers, messages, inputs, changes of the context.
+"""Compile expressions and templates to the functions that a pipeline calls: conditions, mappers, messages, inputs, changes of the context.
 
-They are values: two of the same text are the same function, in every process. In: an output and a context, as the engine hands them to a
-user's function; out: what the text says of them. What the texts may say is the business of `flujo_client.expressions`.
+They are values: two of the same text are equal, in every process. In: an output and a context, as the engine passes them to a user's
+function; out: the text's value for them. `flujo_client.expressions` defines what the texts may contain.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from flujo_client.expressions.templates import Template, Undefined, compile_temp
 from flujo_client.pipeline.identity import whole
 
 TEMPLATE_NAMES: Final = (*NAMES, "this")
-"""What a template may begin with: `this` is what comes in, which in the first step of a map's body is the item."""
+"""The names that a template may begin with: `this` is the input, which in the first step of a map's body is the item."""
 
 OWN_NAMES: Final = frozenset({"previous_step", "this"})
 """Those of them that say what comes in; the others read the context."""
@@ -38,7 +38,7 @@ def template_of(text: str, undefined: Undefined = "warn") -> Template:
 
 
 def names_of(value: Any, context: Any) -> dict[str, Any]:
-    """Return what the texts may name, where `value` is the input. What does not exist is missing, not null."""
+    """Return the names that texts may use, where `value` is the input. A name that does not exist is missing, not null."""
     names = {"previous_step": value, "this": value}
     if context is None:
         return names
@@ -71,12 +71,12 @@ class Expressed:
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """How templates are filled in.
+    """The options for filling in templates.
 
     Attributes:
-        undefined: what happens to a name that is missing, as a `Template` has it.
-        tell_missing: is called with each such name under `warn`.
-        tell_resolved: is called with the names that a template reads, once it is filled in. Never with their values.
+        undefined: the policy for a missing name, as in `Template`.
+        tell_missing: is called with each missing name under `warn`.
+        tell_resolved: is called with the names that a template reads, once it is filled in; never with their values.
     """
 
     undefined: Undefined = "warn"
@@ -182,7 +182,7 @@ class Changes:
         """Change the attempt's own copy of the context, which is merged with the step.
 
         Raises:
-            NonRetryableError: there is no context, or a path leads to what cannot be changed so.
+            NonRetryableError: there is no context, or the value at a path cannot be changed so.
         """
         if context is None:
             raise NonRetryableError("there is no context to change", suggestion="give the pipeline a context_model")

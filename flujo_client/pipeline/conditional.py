@@ -73,10 +73,10 @@ class ConditionalStep(Container):
 
 
 def resolve_key(rules: Mapping[str, Any], value: Any) -> str | None:
-    """Find the key of the body that a condition's answer means, by a conditional's rules.
+    """Find the body's key that a condition's answer selects, by a conditional's rules.
 
-    An answer means the key of its own type: 1 is never True, and neither is "1" or "true". Only, True and False mean the keys
-    "true" and "false" too. An enum's member means its value. None when no key is meant, so that the default is used.
+    An answer selects a key of its own type: 1 is not True, and neither is "1" or "true". As the only exception, True and False also select
+    the keys "true" and "false". An enum's member selects its value. None if there is no such key, so that the default is used.
     """
     sort = _sort(value)
     if sort is None:

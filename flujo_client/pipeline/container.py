@@ -1,7 +1,7 @@
-"""What all containers are: steps that run other steps and have no agent of their own.
+"""The base of all containers: steps that run other steps and have no agent.
 
-A container describes itself for the plan and the check (`bodies`, `rules`, `functions`, `findings`), so that those recurse
-without knowing the kinds. It must not decide anything about a run: that is the workers' part.
+A container describes itself for the plan and the check (`bodies`, `rules`, `functions`, `findings`), so that plan and check recurse without
+knowing the kinds. It must not decide anything about a run: that is the workers' part.
 """
 
 from __future__ import annotations
@@ -27,16 +27,17 @@ MOST = 1_000_000_000
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Container(Step):
-    """A step that runs others. What concerns an agent is on the steps inside, and cannot be given here.
+    """A step that runs others.
 
-    A `config` only says in which mode the container itself runs.
+    Options of agents belong to the steps inside, and are not accepted here. A `config` only sets the mode in which the container itself
+    runs.
     """
 
     roles: ClassVar[Mapping[str, str]] = {}
     """The fields that hold user functions, by what these are asked for."""
 
     called_with: ClassVar[Mapping[str, str]] = {}
-    """What these functions are called with, by their fields, as it is in the documentation."""
+    """The documented arguments of these functions, by their fields."""
 
     agent: Any = field(default=None, init=False)
     config: StepConfig = field(default_factory=StepConfig)
@@ -110,7 +111,7 @@ def _call_findings(name: str, given: Callable[..., Any], called_with: str) -> It
 
 
 _OWN_INPUT = "original_input"
-"""What functions are passed in addition, by name, if they have such a parameter."""
+"""The additional arguments of functions that have a parameter of that name."""
 
 
 def count_findings(name: str, given: Any) -> Iterator[str]:
@@ -138,9 +139,9 @@ T = TypeVar("T", bound=type)
 
 
 def aliases(**names: str) -> Callable[[T], T]:
-    """Let fields be given and read under other names too: `aliases(body="loop_body_pipeline")`.
+    """Let fields be set and read under other names too: `aliases(body="loop_body_pipeline")`.
 
-    What is made raises TypeError when it is given a field under both its names.
+    The class raises TypeError if a field is set under both its names.
     """
 
     def change(cls: T) -> T:

@@ -19,7 +19,7 @@ from flujo_client.serial import digest
 Fields: TypeAlias = Mapping[str, Mapping[str, Any]]
 """The fields of a model by name, each with what is known of it."""
 TYPE, SCHEMA, REQUIRED = "type", "schema", "required"
-"""What is known of a field: its type for people, the digest of its schema, and whether it has no default."""
+"""The facts about a field: its type for people, the digest of its schema, and whether it has no default."""
 T = TypeVar("T")
 _LONGEST: Final = 120
 
@@ -39,7 +39,7 @@ def once_per_model(make: Callable[[type[BaseModel]], T]) -> Callable[[type[BaseM
 
 @once_per_model
 def fields_of_model(model: type[BaseModel]) -> dict[str, dict[str, Any]]:
-    """Return what is known of each field: its type, the digest of its schema, and whether it has no default."""
+    """Return the facts about each field: its type, the digest of its schema, and whether it has no default."""
     return {
         name: {
             TYPE: _type_name(field.annotation),

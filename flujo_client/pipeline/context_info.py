@@ -1,4 +1,4 @@
-"""What is known, before a run begins, of a place in its pipeline: of the context above all."""
+"""The facts about the context at a place in a pipeline, before a run begins."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ if TYPE_CHECKING:
 
 
 class ContextInfo(NamedTuple):
-    """What steps at a place can count on.
+    """The context of steps at a place.
 
     Attributes:
         has_context: whether there is one.
-        model: its model, where that is known.
-        is_cached: whether what runs here may be passed over, because its result is cached.
+        model: its model, if known.
+        is_cached: whether steps here may be skipped, because their result is cached.
     """
 
     has_context: bool

@@ -1,6 +1,6 @@
-"""What our own functions in pipelines need of the context, so that workers decode no more than that.
+"""Mark the parts of the context that our own functions in pipelines need, so that workers decode only those.
 
-A user's function gets the live context. Pure. In: a function. Out: the same one, marked; what it is marked with.
+A user's function gets the live context. Pure. In: a function. Out: the same one, marked; its mark.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def without_context(function: F) -> F:
 
 
 def with_stored_context(function: F) -> F:
-    """Mark a function that gets a `StoredContext`, and None where there is no context."""
+    """Mark a function that gets a `StoredContext`, and None if there is no context."""
     return _marked(function, "stored")
 
 

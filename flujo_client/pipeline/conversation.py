@@ -45,11 +45,11 @@ The conversation so far, one JSON object for each turn, the oldest first:
 {{ this | tojson }}
 {{/each}}
 """
-"""Each turn is data on a line of its own, so that no content can pass for another speaker's turn."""
+"""Each turn is data on a separate line, so that no content can pass for another speaker's turn."""
 
 
 class HistoryManagement(BaseModel):
-    """How much of its conversation a loop's agents get.
+    """The part of its conversation that a loop's agents get.
 
     Attributes:
         strategy: `truncate_tokens` drops the oldest turns until the rest fits; `truncate_turns` passes the newest `max_turns`; `summarize`
@@ -82,7 +82,7 @@ def history_template_of(text: str, undefined: Undefined = "warn") -> Template:
 
 
 def conversation_rules(loop: LoopStep) -> dict[str, Any]:
-    """Return what workers need to know of a loop's conversation; nothing for a loop without one, so that its fingerprint stays."""
+    """Return the rules of a loop's conversation for workers; empty for a loop without one, so that its fingerprint stays."""
     if not loop.conversation:
         return {}
     return {
@@ -102,7 +102,7 @@ def conversation_findings(loop: LoopStep, place: ContextInfo) -> Iterator[str]:
         given = [name for name in OPTIONS[1:] if getattr(loop, name) != getattr(type(loop), name)]
         yield from (f"{name} has an effect only with conversation=True" for name in given)
         return
-    yield from place.lacks("conversation keeps turns, and", "conversation_history")
+    yield from place.lacks("conversation stores turns, and", "conversation_history")
     if place.is_cached:
         yield "conversation is inside a cached step, whose results depend on its input alone and not on the conversation"
     management: Any = loop.history_management
@@ -131,7 +131,7 @@ def _template_findings(given: Any) -> Iterator[str]:
 
 
 def _names_findings(loop: LoopStep) -> Iterator[str]:
-    """Report names that are no step's with turns, and steps whose turns would be both sides'."""
+    """Report names that are not steps with turns, and steps whose turns would belong to both sides."""
     try:
         steps = dict(walk(loop.loop_body_pipeline))
     except (PipelineError, AttributeError):  # an invalid body is reported as one

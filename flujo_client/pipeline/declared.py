@@ -27,9 +27,9 @@ class DeclaredAgent:
     Args:
         name: for traces.
         model: as `provider:model`, or as `package.module:attribute` of a function that makes it.
-        system_prompt: what the model is sent before every input.
-        output_schema: the JSON Schema of what it answers with; text when None.
-        model_settings: sent with every call, such as `temperature`; a step's `config` goes before.
+        system_prompt: the text that the model gets before every input.
+        output_schema: the JSON Schema of its answer; text when None.
+        model_settings: sent with every call, such as `temperature`; a step's `config` takes precedence.
         tools: references to the functions it may call.
     """
 

@@ -30,12 +30,12 @@ def fits(value: Any, wanted: Any) -> bool:
 
 
 def deps_findings(agent: Any, resources: Any, model: Any) -> Iterator[str]:
-    """Find whether nothing at hand can be an agent's deps.
+    """Report an agent whose deps nothing available can satisfy.
 
     Args:
         agent: a step's agent.
-        resources: those in force at the step; what a factory or a context manager gives is known only in the attempt.
-        model: the context's model; None if there is no context or it is not known.
+        resources: those in force at the step; the value of a factory or a context manager is known only in the attempt.
+        model: the context's model; None if there is no context or it is unknown.
     """
     wanted = deps_type_of(agent)
     if wanted is None or _may_be(resources, wanted) or (inspect.isclass(model) and _is_subclass(model, wanted)):

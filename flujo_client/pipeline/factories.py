@@ -42,17 +42,17 @@ class Factories:
         max_loops: int | None = None,
         **options: Unpack[LoopOptions],
     ) -> LoopStep:
-        """Make a `LoopStep`, which runs a pipeline again and again until a condition holds.
+        """Make a `LoopStep`, which repeats a pipeline until a condition holds.
 
         Args:
             name: the step's.
-            loop_body_pipeline: what one iteration runs; `body` too.
-            exit_condition_callable: `(last_output, context) -> bool`, asked after every iteration.
-            max_loops: iterations at most, 5 unless given; `max_iterations` too.
-            options: all else that `LoopStep` takes.
+            loop_body_pipeline: the pipeline of one iteration; alias `body`.
+            exit_condition_callable: `(last_output, context) -> bool`, called after every iteration.
+            max_loops: maximum iterations, 5 by default; alias `max_iterations`.
+            options: further options of `LoopStep`.
 
         Raises:
-            TypeError: there is no body or no condition, or one is given under both its names.
+            TypeError: there is no body or no condition, or one is passed under both its names.
         """
         given = {
             "loop_body_pipeline": loop_body_pipeline,
@@ -96,10 +96,10 @@ class Factories:
 
         Args:
             name: the step's.
-            condition_callable: `(output, context) -> key`; `condition` too.
-            branches: what may run, by key.
-            default_branch_pipeline: what runs when no branch has the key.
-            options: all else that `ConditionalStep` takes.
+            condition_callable: `(output, context) -> key`; alias `condition`.
+            branches: the pipelines, by key.
+            default_branch_pipeline: runs when no branch has the key.
+            options: further options of `ConditionalStep`.
 
         Raises:
             TypeError: there is no condition or no branches.

@@ -49,7 +49,7 @@ class RetryableRun:
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """What a top-level step began with, or references to it."""
+    """The input and context of a top-level step, or references to them."""
 
     input: Packed
     context: Packed | None
@@ -57,18 +57,18 @@ class Beginning:
 
 @dataclass(frozen=True, slots=True)
 class NewFork:
-    """All that a retry or a fork records, in one commit: the run, its root scope, what it takes over, and its first attempt.
+    """Everything that a retry or a fork records in one commit: the run, its root scope, the outputs it takes over, and its first attempt.
 
     Attributes:
-        plan: the one that the new run begins under.
+        plan: the one of the new run.
         first: the first attempt's envelope, as it will be published.
         forked_from: the run it was forked from.
         place: of the step it begins at.
         taken: the names of the steps before that one in the other run, in their order.
-        keeps: how many steps from the first began as in the other run, so that the new run may be begun again at them.
+        keeps: the number of steps, from the first, that began as in the other run, so that the new run can be forked at them.
         of_live: the other run need not have ended.
         digest: of the run and the step, to distinguish a repeated retry from another one under the same key.
-        blobs: values above the inline limit, which the envelope only points at.
+        blobs: values above the inline limit, which the envelope references.
         gates: those that the other run passed.
     """
 
@@ -87,7 +87,7 @@ class NewFork:
 
 
 def place_of(retryable_run: RetryableRun, from_step: str | None) -> int:
-    """Find the place a retry begins at: that of the named step, or of the one at which the run failed.
+    """Find the place where a retry begins: the named step, or the one at which the run failed.
 
     Raises:
         RetryError: the run is live, or a step of another one; or there is no such step in it.
@@ -109,7 +109,7 @@ def begun_place(retryable_run: RetryableRun, from_step: str) -> int:
     """Find the place of a top-level step that a run has begun, live or not.
 
     Raises:
-        RetryError: the run is a step of another one; or there is no such step in it, or it has not come to that.
+        RetryError: the run is a step of another one; or there is no such step in it, or it has not begun.
     """
     run, names = retryable_run.ticket.run, retryable_run.names
     begun = names[: retryable_run.cursor + 1]
@@ -162,13 +162,13 @@ def new_fork(
     """Make the value that a retry or a fork records.
 
     Args:
-        retryable_run: what there is of the run.
+        retryable_run: the old run.
         place: of the step to begin at.
-        beginning: what that step began with; the context as a value, not as a reference.
-        order: what is asked for; the rest is as it was.
-        inline: the size in bytes above which a value is stored once and pointed at.
-        control_queue: where starts go.
-        onto: the plan of a fork's present code, which has a step of that name; None for a retry, which uses the run's plan.
+        beginning: that step's input and context, as values, not as references.
+        order: the options of the retry; the others are those of the old run.
+        inline: the size in bytes above which a value is stored once and referenced.
+        control_queue: the queue of starts.
+        onto: the plan of the present code, for a fork; None for a retry, which uses the run's plan.
 
     Raises:
         RetryError: the present code has no such step.

@@ -15,7 +15,7 @@ from flujo_client.errors import FlujoError
 from flujo_client.pipeline.reference import load
 
 HOOK = "hook"
-"""What errors call one."""
+"""The name of a hook in error messages."""
 
 
 def wanted(hook: Any) -> tuple[type[Payload], ...]:
@@ -23,7 +23,7 @@ def wanted(hook: Any) -> tuple[type[Payload], ...]:
 
     Raises:
         TypeError: it cannot be called with one argument.
-        Exception: whatever reading its annotations raises.
+        Exception: its annotations cannot be read.
     """
     try:
         signature = inspect.signature(hook, eval_str=True)

@@ -1,6 +1,6 @@
-"""Human in the loop: a step at which the run waits for a person's answer, for as long as that takes, and holds no worker.
+"""Human in the loop: a step at which the run waits for a person's answer, without occupying a worker.
 
-`input_schema` defines what may be answered; the message is made when the run comes to the step. It must not decide anything
+`input_schema` defines valid answers; the message is made when the step begins. It must not decide anything
 about a run: that is the workers' part.
 """
 
@@ -40,7 +40,7 @@ class HumanInTheLoopStep(Container):
         input_schema: the answer's type: a pydantic model, another type, or a JSON Schema as a mapping; anything when None.
         sink_to: a dotted context path that receives the answer.
         expires_s: seconds after which the question closes; never when None.
-        on_expiry: what happens then: `fail`, `default` (the answer is `default`), or `escalate` (ask once more).
+        on_expiry: what happens then: `fail`, `default` (the answer is `default`), or `escalate` (ask again).
         default: the answer for `default`.
         escalate_to: who gets the second question, in your own words, as `approvals` shows it.
     """

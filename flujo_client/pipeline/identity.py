@@ -1,6 +1,6 @@
-"""An agent's identity, as plain data that is the same in every process: what goes into a plan's fingerprint.
+"""An agent's identity in a plan's fingerprint: plain data that is the same in every process.
 
-It must not hold memory addresses, reprs of objects or secrets: the client and every worker compute it on their own.
+It must not contain memory addresses, reprs of objects or secrets: the client and every worker compute it independently.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Static invariants: what must be true of the output and the context after every attempt of a step, whoever changed them.
+"""Static invariants: conditions on the output and the context after every attempt of a step.
 
-One is an expression, a function of the output and the context, or a reference to such a function. It must not decide when they are judged:
-that is the workers' part.
+One is an expression, a function of the output and the context, or a reference to such a function. Workers decide when they are checked.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 INVARIANT = "invariant"
-"""What errors call it."""
+"""Its name in error messages."""
 
 
 def judge_of(invariant: Any, loaded: Callable[[str], Any]) -> Any:

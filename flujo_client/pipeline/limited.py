@@ -48,6 +48,31 @@ def limit_name(limit: Limit, value: Any, context: Any, tenant: str) -> str:
     return name
 
 
+def scoped_name(limit: Limit, name: str, *, pipeline: str, run: str, provider: str | None) -> str:
+    """Return the name under which an attempt is counted: the limit's, and who shares it.
+
+    Args:
+        limit: the step's.
+        name: its name, filled in.
+        pipeline: the name of the run's pipeline.
+        run: the run's id.
+        provider: whose models the step's agent asks; None if that is unknown.
+
+    Raises:
+        NonRetryableError: the provider counts, and the agent asks none that is known.
+    """
+    if limit.scope == "global":
+        return name
+    if limit.scope == "provider":
+        if provider is None:
+            raise NonRetryableError(
+                f"the limit '{name}' is counted for each model provider, and the step's agent asks none that is known",
+                suggestion="give the limit another scope, or the step an agent with a model, such as openai:gpt-5",
+            )
+        return f"{name} of {provider}"
+    return f"{name} of pipeline {pipeline}" if limit.scope == "pipeline" else f"{name} of {run}"
+
+
 def limit_findings(limit: Any, place: ContextInfo) -> Iterator[str]:
     """Find what is wrong with a step's limit."""
     if limit is None:

@@ -31,15 +31,15 @@ def in_force(
     tenant: str = "",
     background: UsageLimits | None = None,
 ) -> dict[str, Any] | None:
-    """Combine what code and flujo.toml say by the smaller value of each field; None where nothing is limited.
+    """Combine the limits of code and flujo.toml by the smaller value of each field; None if nothing is limited.
 
     Args:
         budgets: the project's.
-        plan: what is about to run.
-        own: what the caller asks for.
+        plan: the plan of the new run.
+        own: the caller's limits.
         run: the run's id.
-        tenant: whom it belongs to.
-        background: what each of its background steps may spend.
+        tenant: its owner.
+        background: the limits of each of its background steps.
     """
     limits = tightest(own, _limits_of_entry(of_pipeline(budgets, plan.name)))
     daily = tightest(_limits_of_entry(of_tenant(budgets, tenant)) if tenant else None)
@@ -57,12 +57,12 @@ def in_force(
 
 
 def of_task(limits: Mapping[str, Any] | None, run: str, path: str) -> dict[str, Any] | None:
-    """Return the limits of a background run: its quota in a budget of its own, and its tenant's.
+    """Return the limits of a background run: its quota in a separate budget, and its tenant's.
 
     Args:
         limits: of the run that begins it.
         run: its id.
-        path: of its step in the plan; limits of what that is in are the other run's.
+        path: of its step in the plan; limits of the containers around it belong to the other run.
     """
     return None if limits is None else {**limits, "run": run, "limits": limits.get("background"), "task": path}
 

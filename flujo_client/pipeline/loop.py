@@ -25,7 +25,7 @@ from flujo_client.pipeline.pipeline import Body
 class LoopStep(Container):
     """Repeat a pipeline, each time with the previous iteration's output.
 
-    All functions can be async. The output mapper is called once, whatever ended the loop.
+    All functions can be async. The output mapper is called once, however the loop ended.
 
     Args:
         loop_body_pipeline: what one iteration runs; alias `body`.

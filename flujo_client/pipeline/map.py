@@ -34,7 +34,7 @@ class MapStep(FanOutStep):
 
     pipeline_to_run: Body
     iterable_input: str
-    parallel: bool = False  # type: ignore[assignment]  # hides the factory of that name, which a map has no use for
+    parallel: bool = False  # type: ignore[assignment]  # hides the factory of that name, which a map does not need
     finalize: Callable[..., Any] | None = None
 
     def bodies(self) -> dict[str, Body]:

@@ -1,4 +1,4 @@
-"""Nested pipelines: a pipeline that runs as one step of another, on its own context or on the other's."""
+"""Nested pipelines: a pipeline that runs as one step of another, with its own context or the other's."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ImportStep(Container):
             input (`skip`), `default` (`continue_with_default`), or a mapping of `error` to the error's text (`tell`).
         default: the output for `continue_with_default`.
         keeps_input: return a `Refinement` of the step's input and the child's output.
-        own_run: run it as a child run, which this run waits for: with its own id and status, listed, cancelled and traced apart, with
+        own_run: run it as a child run, which this run waits for: with its own id and status, listed, cancelled and traced separately, with
             this run's deadline, queue, priority and tenant.
     """
 

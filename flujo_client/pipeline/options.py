@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ContainerOptions(TypedDict, total=False):
-    """What all containers take."""
+    """The options of all containers."""
 
     config: StepConfig
     meta: dict[str, Any]
@@ -43,7 +43,7 @@ class LoopOptions(ContainerOptions, total=False):
 
 
 class FanOutOptions(ContainerOptions, total=False):
-    """What all fan-outs take."""
+    """The options of all fan-outs."""
 
     merge_strategy: MergeStrategy | str | Callable[..., Any]
     on_branch_failure: BranchFailureStrategy | str

@@ -14,7 +14,7 @@ from flujo_client.pipeline.pipeline import Body
 
 
 class MergeStrategy(StrEnum):
-    """How the contexts of the branches that succeeded are merged, in declared order."""
+    """How to merge the contexts of the successful branches, in declared order."""
 
     NO_MERGE = "no_merge"
     OVERWRITE = "overwrite"
@@ -24,7 +24,7 @@ class MergeStrategy(StrEnum):
 
 
 class BranchFailureStrategy(StrEnum):
-    """What happens when a branch fails."""
+    """The policies for a failed branch."""
 
     PROPAGATE = "propagate"
     IGNORE = "ignore"
@@ -35,7 +35,7 @@ REDUCERS = frozenset({"keys", "values", "union", "concat", "first", "last"})
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FanOutStep(Container):
-    """What fan-outs have in common."""
+    """The base of fan-outs."""
 
     merge_strategy: MergeStrategy | str | Callable[..., Any] = MergeStrategy.CONTEXT_UPDATE
     on_branch_failure: BranchFailureStrategy | str = BranchFailureStrategy.PROPAGATE

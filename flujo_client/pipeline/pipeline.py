@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, ca
 
 from pydantic import BaseModel
 
+from flujo_client.contract.admission import RunLimit
 from flujo_client.contract.code import ON_BODY_CHANGE, OnBodyChange
 from flujo_client.contract.parameters import ContextT, OutputT
 from flujo_client.contract.plan import ON_CHANGE, OnChange
@@ -58,6 +59,8 @@ class Pipeline(BriefRepr, Generic[OutputT, ContextT]):
             a matching function the run is parked. The outermost pipeline's apply.
         static_invariants: what must be true after each attempt of every step with an agent, as for `Step`; also in nested pipelines
             that share this context.
+        run_limits: limits on the runs of this pipeline that are under way at once, beside those given to `enqueue`. The outermost
+            pipeline's apply.
     """
 
     steps: Sequence[Step]
@@ -73,6 +76,7 @@ class Pipeline(BriefRepr, Generic[OutputT, ContextT]):
         default_factory=dict, repr=False, kw_only=True
     )
     static_invariants: Sequence[Any] = field(default=(), kw_only=True)
+    run_limits: Sequence[RunLimit] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
         """Refuse steps that are none, where they are written; raises PipelineError."""
@@ -89,6 +93,9 @@ class Pipeline(BriefRepr, Generic[OutputT, ContextT]):
             choices = ", ".join(map(repr, ON_BODY_CHANGE))
             raise PipelineError(f"`on_body_change` must be one of {choices}, got {str(self.on_body_change)[:40]!r}")
         _check_migrations(self.context_migrations)
+        for index, limit in enumerate(self.run_limits):
+            if not isinstance(limit, RunLimit):
+                raise PipelineError(f"run_limits[{index}] must be a RunLimit, got {described(limit)}")
 
     @classmethod
     def from_yaml(cls, source: str | Path, *, allowed: Sequence[str] | None = None) -> Pipeline:
@@ -167,7 +174,8 @@ class Pipeline(BriefRepr, Generic[OutputT, ContextT]):
         hooks = (*self.hooks, *other.hooks)
         steps, migrations = [*self.steps, *other.steps], {**other.context_migrations, **self.context_migrations}
         invariants = (*self.static_invariants, *other.static_invariants)
-        given = {"resources": resources, "hooks": hooks, "context_migrations": migrations}
+        limits = (*self.run_limits, *other.run_limits)
+        given = {"resources": resources, "hooks": hooks, "context_migrations": migrations, "run_limits": limits}
         return replace(ours, steps=steps, blueprint=None, static_invariants=invariants, **given)
 
     def as_step(self, name: str, *, inherit_context: bool = True, **options: Any) -> ImportStep:
@@ -192,7 +200,7 @@ def _as_list(given: Any) -> str | None:
 
 
 Body: TypeAlias = Pipeline | Step
-"""What a container may run: a step is a pipeline of one."""
+"""The values that a container may run: a step is a pipeline of one."""
 
 
 def steps_of(body: Any) -> Sequence[Step]:
@@ -210,7 +218,7 @@ def _unfolded(step: Step) -> Step:
 
 
 class _Blueprints(Protocol):
-    """What the package of blueprints does for pipelines."""
+    """The functions of the blueprint package for pipelines."""
 
     def load_text(
         self, text: str | bytes, *, name: str | None, folder: Path | None, allowed: Sequence[str]

@@ -20,19 +20,19 @@ from flujo_client.serial import Resolver, is_ours
 from flujo_client.tracebacks import place_in, traceback_of
 
 RESOURCES = "resources object"
-"""What errors call what a pipeline names as its resources."""
+"""The name of a pipeline's resources in error messages."""
 
 OURS: Final = ("PipelineContext", "safe_serialize")
-"""What of this package a reference may name: a context's model, and the function that makes plain data of anything."""
+"""The objects of this package that a reference may name: the default context model, and the function that converts values to plain data."""
 
 PIPELINE: Final = "pipeline"
 """The attribute that says nothing of what the pipeline does."""
 
 _WITH = "?"
 _OPTIONS = "resources", "hooks"
-"""What may be behind a pipeline's reference, in this order: `?resources=module:attribute&hooks=module:attribute,…`."""
+"""The options that may follow a pipeline's reference, in this order: `?resources=module:attribute&hooks=module:attribute,…`."""
 _BEHIND = re.compile(rf"\{_WITH}(?=(?:{'|'.join(_OPTIONS)})=)")
-"""Where it begins: a file's name may have a `?` of its own."""
+"""The beginning of the options: a file's name may contain a `?`."""
 _BLUEPRINT = "blueprint:"
 
 
@@ -42,7 +42,7 @@ def blueprint_reference(text: str) -> str:
 
 
 def default_name(reference: str) -> str:
-    """Return the name of a pipeline that has none of its own: its attribute, or where that is just `pipeline`, its module."""
+    """Return the name of a pipeline without one: its attribute, or its module if the attribute is just `pipeline`."""
     module, _, attribute = bare(reference).rpartition(":")
     names = [attribute, *reversed(module.split("."))]
     return next((each for each in names if each != PIPELINE), PIPELINE)
@@ -66,8 +66,9 @@ def is_blueprint(reference: str) -> bool:
 def load_pipeline(reference: str, *, allowed: Sequence[str]) -> Pipeline:
     """Find the pipeline that `module:attribute` names: a Pipeline, a Step, or a function without parameters that makes one.
 
-    With `?resources=module:attribute` behind it, the pipeline has those resources instead of its own; with
-    `?hooks=module:attribute,…` it has those hooks after its own, and with both, joined by `&`, both.
+    With the suffix `?resources=module:attribute` the pipeline has those resources instead of its own; with `?hooks=module:attribute,…` it
+    has those hooks after its own. `&` joins the two.
+
 
     Raises:
         PipelineError: the reference is not one, is outside the allowed prefixes, or names nothing.
@@ -84,7 +85,7 @@ def load_pipeline(reference: str, *, allowed: Sequence[str]) -> Pipeline:
 
 
 def with_reference_options(pipeline: Pipeline, reference: str) -> Pipeline:
-    """Return a pipeline with the resources that its reference names instead of its own, and with the hooks it names after its own.
+    """Return a pipeline with the resources of its reference instead of its own, and with the reference's hooks after its own.
 
     A reference to a blueprint names all of the hooks.
     """
@@ -100,7 +101,7 @@ def with_reference_options(pipeline: Pipeline, reference: str) -> Pipeline:
 def reference_with_options(
     pipeline: str | Pipeline | Step, *, resources: Any = None, hooks: Sequence[Any] = ()
 ) -> str | Pipeline:
-    """Return a pipeline that has these resources instead of its own, and these hooks after its own.
+    """Return a pipeline with these resources instead of its own, and these hooks after its own.
 
     That is a reference, or the pipeline itself if it travels as its blueprint.
 
@@ -110,7 +111,7 @@ def reference_with_options(
         hooks: theirs, or the functions.
 
     Raises:
-        PipelineError: no importable module holds one of the objects.
+        PipelineError: one of the objects is not an attribute of an importable module.
     """
     named: dict[str, Any] = {} if resources is None else {"resources": _named(resources, RESOURCES)}
     added = [_named(hook, "hook") for hook in hooks]
@@ -150,10 +151,10 @@ def _named(thing: Any, what: str) -> str:
 def load(reference: str, *, allowed: Sequence[str], what: str) -> Any:
     """Import what `module:attribute` names, if its module is under an allowed prefix, or it is one of `OURS`.
 
-    What else this package holds is refused under every prefix: it reads settings, starts programs and talks to services.
+    Other objects of this package are rejected under every prefix: they read settings, start programs and connect to services.
 
     Raises:
-        PipelineError: as for `load_pipeline`, or its import fails; a module that exits when it is imported ends nothing else.
+        PipelineError: as for `load_pipeline`, or its import fails, which includes a module that exits.
     """
     module_name, _, attribute = reference.partition(":")
     if not module_name or not attribute:
@@ -202,9 +203,9 @@ def load(reference: str, *, allowed: Sequence[str], what: str) -> Any:
 
 
 def _is_of_ours(found: Any) -> bool:
-    """Return whether it is a function of this package, which another package's module holds too, as `Pipeline.from_yaml_file`.
+    """Return whether it is a function of this package, such as `Pipeline.from_yaml_file`, that another package's module also holds.
 
-    A function that one of ours made belongs to its user.
+    A function that one of ours made counts as the user's.
     """
     module, name = getattr(found, "__module__", None), getattr(found, "__qualname__", "")
     return inspect.isroutine(found) and is_ours(module or "") and name not in OURS and "<locals>" not in name

@@ -1,6 +1,6 @@
-"""What may be a pipeline's resources, as far as can be checked without opening any: for the check, and for workers.
+"""Check a pipeline's resources as far as possible without opening any: for the check, and for workers.
 
-It must not call a factory nor enter a context manager: an attempt does, on a worker.
+It must not call a factory or enter a context manager: an attempt does, on a worker.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 NextOutputT = TypeVar("NextOutputT")
 
 BACKGROUND: Final = "background"
-"""The execution mode of a step that runs as a run of its own."""
+"""The execution mode of a step that runs as a separate run."""
 
 
 class StepConfig(BaseModel):
@@ -260,7 +260,7 @@ class Step(BriefRepr, Factories, Generic[OutputT]):
 
         Args:
             value: its input.
-            named: what it may take by keyword, such as `context` and `resources`; what it does not take is left out.
+            named: keyword arguments, such as `context` and `resources`; those it does not accept are left out.
 
         Raises:
             MissingAgentError: the step has no agent.

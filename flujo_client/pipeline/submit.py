@@ -28,14 +28,14 @@ from flujo_client.sizes import MAX_METADATA_BYTES, MAX_REFERENCE, MAX_RUN_ID, MA
 
 PRIORITIES = range(10)
 _TRACE_PARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)
-"""As the W3C's "Trace Context" writes it: ids of nothing but zeros, and the version ff, are not valid."""
+"""As in the W3C's "Trace Context": ids of only zeros, and the version ff, are invalid."""
 LAST_DEADLINE = 253_402_300_799.0
 """The end of the year 9999, the last that Python's dates know; unix seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class ValueLimits:
-    """How large a value may be, in bytes: compressed to travel inside a message, uncompressed at all."""
+    """The maximum sizes of a value in bytes: compressed inside a message, and uncompressed anywhere."""
 
     inline: int = 65_536
     most: int = 16_777_216
@@ -133,7 +133,7 @@ def by_reference(packed: Packed, inline: int) -> Packed:
 
 
 def build_context(context: Mapping[str, Any] | BaseModel | None, model: type[BaseModel] | None) -> BaseModel | None:
-    """Make the run's context, or None where there is neither data nor a model."""
+    """Make the run's context; None without data and a model."""
     if isinstance(context, BaseModel):
         if model is not None and not isinstance(context, model):
             message = f"the context is a {type(context).__name__}; the pipeline needs a {model.__name__}"

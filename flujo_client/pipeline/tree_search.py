@@ -1,7 +1,7 @@
 """Tree search: candidates are proposed, judged, and the best of them continued, until one is good enough.
 
-A composition: a nested pipeline with a context of its own, and in it a loop over depths of two maps, of proposers and of evaluators.
-Nothing in the workers knows it, so every call is an attempt like any other. How it continues from what they gave says `tree_search_steps.py`.
+It is composed of a nested pipeline with its own context, and in it a loop over depths with two maps, of proposers and of evaluators.
+Workers know nothing of it, so every call is an ordinary attempt. `tree_search_steps.py` has the steps in between.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ BOUNDS: Final = (
 
 PROPOSER, EVALUATOR = "proposer", "evaluator"
 WITHIN: Final = {PROPOSER: "body/depths/body/propose/body", EVALUATOR: "body/depths/body/evaluate/body"}
-"""Where in the step's plan those two are."""
+"""The places of those two in the step's plan."""
 
 _SEEN: Final = ("run_id", "initial_prompt", "conversation_history", "outer")
 _ONCE: Final = StepConfig(max_retries=0)
@@ -154,7 +154,7 @@ def _side_by_side(name: str, items: str, body: Body) -> MapStep:
 def _read_by(body: Any, read: Callable[[Any], Any], schema: Mapping[str, Any]) -> Any:
     """Let a plain step read its own answer, so that an invalid one is requested again with the reason; its fallback does so too.
 
-    A blueprint's agent that has no `output_schema` is given this one.
+    A blueprint's agent without `output_schema` gets this one.
     """
     if not isinstance(body, Step) or body.spec is not kinds.STEP:
         return body

@@ -1,7 +1,7 @@
-"""How a tree search continues: the steps between its proposers and evaluators. Pure but for the search's own context.
+"""The steps of a tree search between its proposers and evaluators.
 
-Each takes what the fan-out before it gave, and changes the state in the attempt's own context. A failed branch is in there as its result:
-it is left out, and why is noted; when all are, the search has failed.
+Pure except for the search's own context. Each takes the output of the previous fan-out, and changes the state in the attempt's copy of the
+context. A failed branch is left out, with its reason recorded; if all have failed, the search fails.
 """
 
 from __future__ import annotations

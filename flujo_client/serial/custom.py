@@ -1,7 +1,7 @@
 """Serializers that users register for their own classes.
 
-A registration is also the permission to rebuild: a registered class needs no resolver, since the reader has to
-register the way back itself. Plain JSON types cannot be overridden.
+A registration is also the permission to rebuild: a registered class needs no resolver, since the reader has to register its decoder. Plain
+JSON types cannot be overridden.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Large trees as JSON in pieces: cut where a later version of the value is likely to be cut too (ADR 5).
+"""Split large trees into fragments of JSON, at places where a later version of the value is likely to be split too (ADR 5).
 
-A list that is so large that whole fragments of it hold nothing but items can be read and written again without these: its outline has a
-placeholder for them. So to append to a list, or to change what is beside it, takes as long whatever its length.
-
-Pure. In: a tree, or the outline of one. Out: fragments of its JSON, which joined are the whole.
+A large list, in which whole fragments contain only items, can be read and written without these: its outline has placeholders for them. So
+appending to it, or changing other parts of the value, takes the same time for any length of the list. Pure. In: a tree, or the outline of
+one. Out: fragments of its JSON, which joined are the whole.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from flujo_client.serial.tree import Tree, dumps, loads
 FRAGMENT_BYTES: Final = 16 * 1024
 """From how many bytes on a fragment is complete."""
 _OPENED: Final = 2  # levels: a model's own mapping, and that of its fields
-_DEEPEST: Final = 5  # a level deeper, all below is written once more
+_DEEPEST: Final = 5  # a level deeper, everything below is written again
 _FEW: Final = 64
 _WORTH_CUTTING: Final = 512  # bytes of an item on average: a cut costs about what writing them does
 _HELD: Final = "held"
@@ -28,7 +27,7 @@ Held = Sequence[Sequence[bytes]]
 
 
 def is_run(fragment: bytes) -> bool:
-    """Return whether a fragment holds nothing but items of a list, each after its comma: without it, the JSON is that of a shorter list."""
+    """Return whether a fragment contains only items of a list, each after its comma: without it, the JSON is that of a shorter list."""
     if fragment[:1] != b",":
         return False
     try:
@@ -57,12 +56,12 @@ def items_of(fragment: bytes) -> list[Tree]:
 def fragments(tree: Tree, held: Held = ()) -> list[bytes]:
     """Write a large tree as JSON in pieces, which joined are its JSON. Raises SerializationError if it is not a tree.
 
-    A large text is a piece of its own. Lists and mappings of large items are cut between them, from the front, so that a list that
-    only grows keeps its pieces. Everything small is taken together. The cuts depend on the tree alone.
+    A large text is a separate piece. Lists and mappings of large items are cut between them, from the front, so that a list that
+    only grows keeps its pieces. Small parts are combined. The cuts depend only on the tree.
 
     Args:
         tree: the tree, or its outline.
-        held: what the outline leaves out.
+        held: the fragments that the outline leaves out.
     """
     cutter = _Cutter(held)
     cutter.write(tree, 0)

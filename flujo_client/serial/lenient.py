@@ -1,8 +1,8 @@
-"""Any object to plain JSON, for traces and events: untagged, bounded, and it never raises.
+"""Convert any object to plain JSON, for traces and events: untagged, bounded, without exceptions.
 
-From the most to the least specific: primitives, registered classes, Enum, Mock, scalars, agents' responses,
-models, dataclasses, mappings and sequences, other objects, placeholder. Types are checked before values are touched;
-whatever users' code raises on the way becomes a placeholder. Texts are safe for Postgres.
+From the most to the least specific: primitives, registered classes, Enum, Mock, scalars, agents' responses, models, dataclasses, mappings
+and sequences, other objects, placeholder. Types are checked before values are touched; an exception of users' code becomes a placeholder.
+Texts are safe for Postgres.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ _LONGEST_INT: Final = 10_000  # bits; Python refuses to write much longer ones i
 
 
 def safe_serialize(obj: Any, *, max_nodes: int = MAX_NODES, max_depth: int = MAX_DEPTH) -> Tree:
-    """Return a plain tree that shows `obj` to people and programs; it cannot be turned back.
+    """Return a plain tree that shows `obj` to people and programs; it cannot be converted back.
 
     Args:
-        obj: anything at all.
-        max_nodes: how large the tree may grow; every hundred characters of text count as one node more.
-        max_depth: how deep it may grow; what is deeper becomes a placeholder.
+        obj: any object.
+        max_nodes: the maximum size of the tree; every hundred characters of text count as one more node.
+        max_depth: its maximum depth; deeper values become placeholders.
     """
     return _Walk(max_nodes, max_depth).tree(obj, 0)
 

@@ -1,11 +1,11 @@
-"""How a value in parts is stored: each part under a key of its own, and under the value's digest a manifest that names them (ADR 5).
+"""The stored form of a value in parts: each part under its own key, and under the value's digest a manifest that names them (ADR 5).
 
-A manifest is `p`, a checksum in hex, and a JSON list: fragments as texts, or as `{"e": base64}` where they are encrypted, and `{"#": digest}` for each
-part that is stored by itself. The
-checksum is of the value's digest and the list, so that its reader need not hash the whole value: the parts are proved once, by their
-own digests. It is in the table of blobs only, never in a column of another table and never in a message.
+A manifest is `p`, a checksum in hex, and a JSON list: fragments as texts, or as `{"e": base64}` if they are encrypted, and `{"#": digest}`
+for each part that is stored separately. The checksum is of the value's digest and the list, so that its reader need not hash the whole
+value: the parts are verified once, by their own digests. It is in the table of blobs only, never in a column of another table and never in
+a message.
 
-Parts have keys of their own because the same JSON may be a part of one value and the whole of another, stored as a manifest.
+Parts have separate keys because the same JSON may be a part of one value and the whole of another, stored as a manifest.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from flujo_client.serial.tree import Tree, dumps, loads
 
 _FORM: Final = b"p"
 _LIST: Final = 65
-"""Where the list begins."""
+"""The offset of the list."""
 _STORED_APART: Final = 2048
-"""Bytes from which a part is stored by itself."""
+"""The size in bytes from which a part is stored separately."""
 _PART: Final = "part:"
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a value consists of.
+    """The parts of a value.
 
     Attributes:
         digest: the value's.
@@ -48,7 +48,10 @@ class Manifest:
 
     @classmethod
     def read(cls, digest: str, body: bytes) -> Self | None:
-        """Read the blob of a digest; None if it is not a manifest. Raises SerializationError if it is not that value's, or damaged."""
+        """Read the blob of a digest; None if it is not a manifest.
+
+        Raises SerializationError if it belongs to another value, or is damaged.
+        """
         if body[:1] != _FORM:
             return None
         if body[1:_LIST] != _checksum(digest, body[_LIST:]):
@@ -107,7 +110,7 @@ def _checksum(digest: str, entries: bytes) -> bytes:
 
 
 def _written(entry: Packed) -> Tree:
-    """Write an entry: a reference, an encrypted fragment, or the text of a fragment, which is not compressed by itself."""
+    """Write an entry: a reference, an encrypted fragment, or the text of a fragment, which is not compressed separately."""
     is_plain = not entry.is_reference and entry.stored[:1] != FORM
     return entry.json().decode() if is_plain else entry.to_wire()
 

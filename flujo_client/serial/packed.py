@@ -60,9 +60,9 @@ class Packed:
         """Pack a tree.
 
         Args:
-            tree: what `encode` gave.
-            like: values that may have large parts in common with it; those are neither hashed, compressed nor stored again.
-            held: what is left out of the tree, if it is an outline.
+            tree: the result of `encode`.
+            like: values that may share large parts with it; those are not hashed, compressed or stored again.
+            held: the fragments left out of the tree, if it is an outline.
         """
         known = {_ends(part.json()): part for each in like if each is not None for part in each.parts}
         if not known and not held:
@@ -154,7 +154,7 @@ class Packed:
 
     @property
     def is_run(self) -> bool:
-        """Return whether this is a large fragment that holds nothing but items of a list."""
+        """Return whether this is a large fragment that contains only items of a list."""
         if self._is_run is None:
             self._is_run = self.length >= FRAGMENT_BYTES and is_run(self.json())
         return self._is_run

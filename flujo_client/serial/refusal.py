@@ -1,6 +1,6 @@
 """The exception for a value that cannot be serialised: it collects its path while the walk unwinds.
 
-So the walk itself, the hot path, carries neither paths nor a set of what it is inside of.
+So the walk, which is the hot path, maintains neither paths nor a set of parents.
 """
 
 from __future__ import annotations

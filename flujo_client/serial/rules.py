@@ -1,7 +1,7 @@
-"""How each kind of value that is not plain JSON is taken apart and put together again.
+"""Rules that take values apart which are not plain JSON, and put them together again.
 
 A rule takes a value apart into named entries of simpler values, which are encoded in turn; putting together gets
-them back decoded. Rules look at one value only: walking, paths, depth and tags are `strict`'s.
+them back decoded. Rules handle single values: `strict` handles walking, paths, depth and tags.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def _model_apart(value: BaseModel) -> Entries:
 
 def _model(cls: type[BaseModel], entries: Entries) -> BaseModel:
     sent: Entries = entries["v"]
-    if extra := entries.get("x"):  # another version of the class may have kept a field as an extra one
+    if extra := entries.get("x"):  # another version of the class may have treated a field as extra
         sent = {**extra, **sent}
     fields = {
         name: sent[name] if name in sent else _model_default(field, name, sent)

@@ -1,8 +1,8 @@
-"""Values to trees and back, exactly or not at all.
+"""Convert values to trees and back, exactly or not at all.
 
 Plain JSON encodes to itself, and a subtree that is all plain is returned as the same object, not a copy: `dumps` is
 what makes the copy. Everything else becomes `{"$": tag, ...}`; a dict that could be taken for one is written as a
-list of pairs. What cannot come back as it was is refused with its path. Nothing here reads attributes of a value
+list of pairs. A value that could not be restored exactly is rejected with its path. Nothing here reads attributes of a value
 whose type has no rule.
 """
 
@@ -259,7 +259,7 @@ def _decode_tagged(tree: dict[str, Tree], resolve: Resolve) -> Any:
         return rule.together(_class(rule, ref, resolve), entries)
     except EncodingRefused:
         raise
-    except Exception as error:  # the payload is foreign: whatever goes wrong here is about it
+    except Exception as error:  # the payload is foreign, so any error here is about it
         raise EncodingRefused(f"not a valid {tag} ({ref or 'builtin'}): {type(error).__name__}: {error}") from error
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def is_storable_text(text: str) -> bool:
-    """Return whether Postgres stores a text as it is: it has neither a NUL nor a lone surrogate."""
+    """Return whether Postgres stores a text unchanged: it has neither a NUL nor a lone surrogate."""
     if "\0" in text:
         return False
     if text.isascii():

@@ -20,7 +20,7 @@ _STRICT = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME | o
 
 
 def dumps(tree: Tree) -> bytes:
-    """Write a tree as compact JSON, keys in their own order. Raises SerializationError if it is not a tree."""
+    """Write a tree as compact JSON, keys in their order. Raises SerializationError if it is not a tree."""
     return _write(tree, _STRICT)
 
 

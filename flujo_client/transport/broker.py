@@ -1,6 +1,6 @@
-"""The way to the broker, for clients and workers alike: a message is built once and pushed in one round trip.
+"""Publish to the broker, for clients and workers: a message is built once and pushed in one round trip.
 
-What is in Redis afterwards is a plain Celery message, protocol 2, as kombu's Redis transport writes it, so stock workers, inspect
+The result in Redis is a plain Celery message, protocol 2, as kombu's Redis transport writes it, so stock workers, inspect
 and Flower understand it (a contract test compares the two). Celery's own publisher costs ten times as much for each message, most of
 it in rebuilding clients (celery's and kombu's, not Redis's).
 """
@@ -36,7 +36,7 @@ SEPARATOR = "\x06\x16"
 SENT_HEADER = "flujo_sent_at"
 PUSH_MESSAGES = 1000
 PUSH_BYTES = 8 * 1024 * 1024
-"""What one push holds at most: Redis serves no other client meanwhile."""
+"""The maximum size of one push: Redis serves no other client meanwhile."""
 _TAGS, _NUMBERS = uuid.uuid4().hex, count()
 """Delivery tags are unique by process and number: to draw each at random costs more than all else about a message."""
 _EMBED: dict[str, Any] = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
@@ -68,7 +68,7 @@ class Broker:
             raise self._unreachable(error) from error
 
     def depths(self, queues: Iterable[str]) -> dict[str, int]:
-        """Count the messages that lie in each queue, over all priorities.
+        """Count the messages in each queue, over all priorities.
 
         Raises:
             ServiceUnreachable: the broker does not answer.
@@ -103,17 +103,17 @@ class Broker:
             ServiceUnreachable: the broker does not answer.
         """
         self.reach()
-        said, clock = self._told(self.redis.info) or {}, self._told(self.redis.time)
-        saves = (self._told(lambda: self.redis.config_get("save")) or {}).get(b"save", b"unknown")
-        is_kept = bool(said.get("aof_enabled")) or bool(saves)
+        reported, clock = self._if_allowed(self.redis.info) or {}, self._if_allowed(self.redis.time)
+        saves = (self._if_allowed(lambda: self.redis.config_get("save")) or {}).get(b"save", b"unknown")
+        is_kept = bool(reported.get("aof_enabled")) or bool(saves)
         return BrokerFacts(
-            version=said.get("valkey_version") or said.get("redis_version"),
+            version=reported.get("valkey_version") or reported.get("redis_version"),
             clock=None if clock is None else clock[0] + clock[1] / 1e6,
-            eviction=said.get("maxmemory_policy"),
-            is_kept=None if saves == b"unknown" and not said.get("aof_enabled") else is_kept,
+            eviction=reported.get("maxmemory_policy"),
+            is_kept=None if saves == b"unknown" and not reported.get("aof_enabled") else is_kept,
         )
 
-    def _told(self, ask: Callable[[], Any]) -> Any:
+    def _if_allowed(self, ask: Callable[[], Any]) -> Any:
         """Return what Redis answers; None where it does not allow the question, as services of clouds do."""
         try:
             return ask()
@@ -123,7 +123,8 @@ class Broker:
     def publish(self, envelopes: Sequence[Envelope], *, first: bool = False) -> None:
         """Publish one message for each envelope, in one round trip for each queue; raises RedisError.
 
-        What is in a fan-out is published as a part of its chord, and a join as its join signal. With `first`, they come before all that waits.
+        Work in a fan-out is published as a part of its chord, and a join as its join signal. With `first`, they go to the front of the
+        queue.
         """
         push = self.redis.rpush if first else self.redis.lpush
         for key, messages in self.pushes(envelopes):

@@ -17,7 +17,7 @@ from flujo_client.transport.wire import SERIALIZER
 NO_LANE = -1
 """The lane of a branch that paused and whose lane a sibling has got."""
 MOST_NESTED = 100
-"""How many fan-outs one inside the other a message may name: they are walked by recursion."""
+"""The maximum of nested fan-outs in a message: they are walked by recursion."""
 
 
 def group_of(run: str, fan_out: str) -> str:
@@ -26,7 +26,7 @@ def group_of(run: str, fan_out: str) -> str:
 
 
 def is_membership(run: str, group: Any, index: Any, chord: Any) -> bool:
-    """Return whether a message's part in chords is one that `membership` gives for some lanes of the run; part of none is one too.
+    """Return whether a message's part in chords is one that `membership` returns for some lanes of the run; being part of none counts too.
 
     Raises:
         SerializationError: what the chord sends is not a join signal.

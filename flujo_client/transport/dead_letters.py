@@ -24,12 +24,12 @@ Reason = Literal[
 ]
 """Why a message was refused.
 
-- `malformed`: it is not a message, or is one that Celery cannot read
+- `malformed`: it is not a message, or Celery cannot read it
 - `too_large`: larger than `limits.message_max_bytes` allows
 - `compressed`: it would have to be unpacked before its signature is known
-- `foreign`: our serializer did not write it
+- `foreign`: it was not written by our serializer
 - `undecodable`: it is not signed as agreed, or is damaged
-- `mismatched`: what it holds does not fit its task, its id, its chord or its run
+- `mismatched`: its contents do not fit its task, its id, its chord or its run
 - `unknown_task`: this worker has no such task
 - `unhandled`: the consumer failed on it
 """
@@ -37,12 +37,12 @@ Reason = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """What workers have refused since Redis was last emptied.
+    """The messages that workers have refused since Redis was last emptied.
 
     Attributes:
-        reasons: how many for each reason.
-        kept: how many can be looked at, at most 1000.
-        last_at: when the last one was refused, in unix seconds.
+        reasons: the count for each reason.
+        kept: the number of stored messages, at most 1000.
+        last_at: the time of the last refusal, in unix seconds.
         key: the Redis list they are in, newest first.
     """
 

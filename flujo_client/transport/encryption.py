@@ -1,6 +1,7 @@
 """Encryption of values by AES-256-GCM (ADR 48): in Postgres and in messages, if `value_keys` are set.
 
-Each value has a key of its own, derived from the secret and 24 random bytes, so that no number of values wears a secret out.
+Each value has its own key, derived from the secret and 24 random bytes, so that a secret never has to be replaced because of the number of
+values.
 """
 
 from __future__ import annotations

@@ -45,9 +45,10 @@ class LoopPublisher:
         self._under_way: list[_Push] = []
         self._unanswered = 0
         self._answer: Any = None
+        self._own: Sequence[bytes] = ()
         self._overdue: asyncio.TimerHandle | None = None
 
-    def publish(self, envelopes: Sequence[Envelope], *, take: bool = False) -> asyncio.Future[bytes | None]:
+    def publish(self, envelopes: Sequence[Envelope], *, take: bool = False) -> asyncio.Future[Taken | None]:
         """Publish one message for each envelope; to be awaited.
 
         Args:
@@ -55,12 +56,12 @@ class LoopPublisher:
             take: take a message from that list, unless others are being published too, or Redis does not allow it.
 
         Returns:
-            the message that was taken, as it lay in the list.
+            the message that was taken.
 
         Raises:
             RedisError: something may not have been published.
         """
-        done: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[Taken | None] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Push(envelopes, take, done))
         if self._connection is None:
             self._connect(done.get_loop())
@@ -104,9 +105,10 @@ class LoopPublisher:
             return
         self._under_way = some
         try:
-            pushes = self._broker.pushes([envelope for each in some for envelope in each.envelopes])
+            pushes = list(self._broker.pushes([envelope for each in some for envelope in each.envelopes]))
             commands: list[tuple[Any, ...]] = [("LPUSH", key, *messages) for key, messages in pushes]
             if self._is_taking:
+                self._own = pushes[0][1]
                 commands = [("MULTI",), *commands, ("RPOP", commands[0][1]), ("EXEC",)]
             self._unanswered = len(commands)
             self._connection.send_packed_command(self._connection.pack_commands(commands))
@@ -138,16 +140,16 @@ class LoopPublisher:
         """Return whether what is under way takes a message too."""
         return self._may_take and len(self._under_way) == 1 and self._under_way[0].take
 
-    def _done(self) -> tuple[BaseException | None, bytes | None]:
+    def _done(self) -> tuple[BaseException | None, Taken | None]:
         """Return the result of what is under way: an error or none, and the message that was taken. EXEC's answer has those of all commands."""
         if not self._is_taking:
             return None, None
         pushed, taken = self._answer
         error = pushed if isinstance(pushed, BaseException) else None
-        return error, taken if isinstance(taken, bytes) else None
+        return error, Taken(taken, taken in self._own) if isinstance(taken, bytes) else None
 
     def _refused(self, error: ResponseError) -> None:
-        """Handle Redis's refusal of what was sent. A transaction has not happened then: the message is pushed once more, without one."""
+        """Handle an error of Redis. The transaction did not take place: the message is pushed again, without one."""
         if self._is_taking:
             self._may_take = not is_not_allowed(error)
             self._waiting.appendleft(self._under_way.pop()._replace(take=False))
@@ -163,7 +165,7 @@ class LoopPublisher:
         if self._waiting:
             self._connect(loop)
 
-    def _finish(self, error: BaseException | None, taken: bytes | None = None) -> None:
+    def _finish(self, error: BaseException | None, taken: Taken | None = None) -> None:
         if self._overdue is not None:
             self._overdue.cancel()
             self._overdue = None
@@ -171,15 +173,22 @@ class LoopPublisher:
         _end(ended, error, taken)
 
 
+class Taken(NamedTuple):
+    """A message as it lay in the list, and whether it is the one that was pushed in the same round trip."""
+
+    message: bytes
+    is_own: bool
+
+
 class _Push(NamedTuple):
-    """What is to be published, whether a message is to be taken too, and the waiting future."""
+    """The messages to publish, whether to take a message too, and the waiting future."""
 
     envelopes: Sequence[Envelope]
     take: bool
-    done: asyncio.Future[bytes | None]
+    done: asyncio.Future[Taken | None]
 
 
-def _end(pushes: Sequence[_Push], error: BaseException | None, taken: bytes | None = None) -> None:
+def _end(pushes: Sequence[_Push], error: BaseException | None, taken: Taken | None = None) -> None:
     """Set the result or the error of each push."""
     for each in pushes:
         if not each.done.done():

@@ -1,8 +1,7 @@
-"""What an error of Postgres means, and how it is reported: one table for the client and the worker.
+"""Classify and report errors of Postgres: one table for the client and the worker.
 
-In: what psycopg raised, and the URL that was used. Out: whether to wait, to try again, or to give up; and an error of ours, which shows
-nothing of the password, not even where libpq quotes a URL that it could not read. Also finds whether a connection has a session of its
-own. Must not connect.
+In: an exception of psycopg, and the URL. Out: whether to wait, to try again, or to give up; and an error of ours without the password, even
+if libpq quotes a URL that it could not read. It also detects whether a connection has its own session. It must not connect.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _FATES: Final[dict[str, Fate]] = {
     "57P": "away",  # shut down, crashed, or starting
     "58": "away",  # the server cannot read or write its files
 }
-"""By SQLSTATE, its class, or the beginning of it. What is in none of them is ours."""
+"""By SQLSTATE, its class, or its prefix. All others are our errors."""
 
 _OPTIONS: Final = {
     "connect_timeout": 5,
@@ -67,9 +66,9 @@ def options(url: str) -> dict[str, Any]:
 
 
 def has_own_session(connection: psycopg.Connection[Any]) -> bool:
-    """Return whether what is prepared or set on this connection holds there later, and nowhere else.
+    """Return whether prepared statements and settings stay on this connection, and only there.
 
-    A pooler such as PgBouncer in transaction mode lends each transaction another session of Postgres, and gives process ids of its own.
+    A pooler such as PgBouncer in transaction mode uses another session of Postgres for each transaction, and returns other process ids.
     """
     with connection.cursor(row_factory=scalar_row) as cursor:
         return bool(cursor.execute(_PROCESS, prepare=False).fetchone() == connection.info.backend_pid)
@@ -83,7 +82,7 @@ async def has_own_session_async(connection: psycopg.AsyncConnection[Any]) -> boo
 
 
 def prepare_in_own_session(connection: psycopg.Connection[Any]) -> None:
-    """Disable prepared statements on a connection without a session of its own."""
+    """Disable prepared statements on a connection without its own session."""
     if not has_own_session(connection):
         connection.prepare_threshold = None
 

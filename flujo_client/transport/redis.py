@@ -1,6 +1,6 @@
-"""The only module that uses redis-py, for clients and workers alike: how we connect, and what its errors are called here.
+"""The only module that uses redis-py, for clients and workers: how we connect, and our names for its errors.
 
-Celery and kombu have connections of their own, which these options do not reach.
+Celery and kombu have their own connections, which these options do not affect.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The kombu serializer `flujo`: JSON by orjson, signed when there are keys.
 
-In goes what Celery sends, out come bytes, and back. It does not know what the messages mean, and it signs bodies
-only: message headers are Celery's and stay unsigned, so code that trusts a body must repeat in it what must not be
-swapped. What is refused surfaces as kombu's DecodeError, which a Celery consumer logs and drops; an empty body never
-reaches a kombu decoder at all and is the consumer's to refuse.
+It converts Celery's payloads to bytes and back. It does not know what the messages mean, and it signs only bodies: message headers are
+Celery's and stay unsigned, so a body must repeat everything that must not be swapped. A rejected message raises kombu's DecodeError, which
+a Celery consumer logs and drops; an empty body never reaches a kombu decoder, so the consumer rejects it.
 
 A signed body is one header line, `fw1:<key id>:<hex of HMAC-SHA256>`, and then the JSON.
 """
@@ -96,7 +95,7 @@ def sign(text: bytes, key: tuple[str, bytes]) -> bytes:
 
 
 def verify(body: bytes, keys: Keys) -> bytes:
-    """Return the text without its header line. Raises SerializationError if the signature is not one of `keys`'."""
+    """Return the text without its header line. Raises SerializationError if it is not signed with one of `keys`."""
     if not body.startswith(_MARK):
         if keys:
             raise SerializationError(

@@ -1,4 +1,4 @@
-"""What an agent gave back, and what it spent."""
+"""An agent's answer and its usage."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ class AgentAnswer:
 
 @dataclass(frozen=True, slots=True)
 class AgentResult(AgentAnswer):
-    """What a `BaseAgent` returns: an answer that can also report that the agent could not do its task.
+    """The answer of a `BaseAgent`, which can also report that the agent could not do its task.
 
-    What goes wrong around an agent (a provider that fails, a time that is over) is raised. An agent of yours whose `run` returns
-    `success=False` fails the step's attempt as if it had raised an `AgentError` with `error`; an agent that calls it as its tool gets the error.
+    Errors around an agent (a provider that fails, a timeout) are raised. If your own agent's `run` returns `success=False` the step's
+    attempt fails as if it had raised an `AgentError` with `error`; an agent that calls it as a tool gets the error.
+
 
     Attributes:
-        success: the agent did what it was asked.
+        success: whether the agent did its task.
         error: why not.
     """
 

@@ -31,7 +31,7 @@ _BOOKKEEPING: Final = frozenset(["run_id", "status", "call_count", *TASK_FIELDS]
 
 
 class BaseAgent(Front):
-    """An agent that receives its task and its context. Subclass it for a template of your own.
+    """An agent that receives its task and its context. Subclass it for your own template.
 
     As a step's agent its task is the step's input and its context the pipeline's; as an agent's tool both are what the calling agent gives.
 
@@ -129,10 +129,10 @@ def rendered(template: str, task: str, context: dict[str, Any] | None) -> str:
 
 
 def as_mapping(context: Any) -> dict[str, Any] | None:
-    """Return a context as plain data of its own.
+    """Return a copy of a context as plain data.
 
-    Of a `PipelineContext` without what Flujo keeps in it for itself, and fields that have not been written to. What is not a mapping is under
-    `context`.
+    For a `PipelineContext` this leaves out Flujo's own fields, and fields that have not been written to. A value that is not a mapping is
+    under `context`.
     """
     if context is None:
         return None
@@ -154,10 +154,10 @@ def _unwritten() -> dict[str, Any]:
 
 
 class PlanGeneratorAgent(BaseAgent):
-    """An agent that makes a plan of what sub-agents have collected.
+    """An agent that makes a plan from the information that sub-agents have collected.
 
-    Where the context has `collected_information`, its items are rendered one after the other, the task before them; else it is
-    prompted as every `BaseAgent`.
+    If the context has `collected_information`, its items are rendered after the task; otherwise the prompt is that of every `BaseAgent`.
+
 
     Attributes:
         input_schema: the contract of that context, a JSON Schema's file, for `AgentTool(agent, input_schema=PlanGeneratorAgent.input_schema)`.

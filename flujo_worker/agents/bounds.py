@@ -1,8 +1,8 @@
-"""What a model may send to be validated: the arguments of users' tools, and outputs that no step shapes (ADR 26).
+"""Bound what a model may send to be validated: the arguments of users' tools, and outputs that no step shapes (ADR 26).
 
-A capability, one for each run, before pydantic-ai's own validation. It refuses what pydantic would take too long for, or list too many
-errors of, and the model gets the error as for any invalid argument. It must not change what the model sent. In: a type or validator and
-what the model sent. Out: nothing, a `ModelRetry` or a `ValidationError`.
+A capability, one for each run, before pydantic-ai's validation. It rejects values that would take pydantic too long, or produce too many
+errors, and the model gets the error as for any invalid argument. It must not change the value. In: a type or validator, and the model's
+value. Out: nothing, a `ModelRetry` or a `ValidationError`.
 """
 
 from __future__ import annotations

@@ -31,16 +31,16 @@ async def call_agent(
     """Call an agent once.
 
     Args:
-        agent: what the step runs.
+        agent: the step's agent.
         data: the step's input.
-        options: what may be passed by keyword; each only if the agent takes it.
-        threads: where sync agents run, so that the event loop never waits for them; None: in threads of the loop's own.
-        shaping: how the output is asked for and read, by agents on pydantic-ai; others take a `response_format` at most.
+        options: keyword arguments; each is passed only if the agent takes it.
+        threads: where sync agents run, so that the event loop never waits for them; None: in the loop's default threads.
+        shaping: how the output of agents on pydantic-ai is requested and read; others take at most a `response_format`.
 
     Raises:
-        AgentIOValidationError: an output that does not hold, with `shaping` only.
-        AgentError: it says itself that it did not succeed.
-        Exception: whatever the agent raises, unchanged.
+        AgentIOValidationError: the output is invalid, only with `shaping`.
+        AgentError: the agent reports that it did not succeed.
+        Exception: any exception of the agent, unchanged.
     """
     if is_pydantic_agent(agent):
         model_options = {key: value for key, value in options.items() if key not in _NOT_THE_MODELS}

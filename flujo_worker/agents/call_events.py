@@ -1,8 +1,8 @@
-"""The events of a step's calls to its model: the input, the response, the usage, and how the call went.
+"""The events of a step's calls to its model: the input, the response, the usage, and the call's result.
 
-What a model is sent is logged where it is sent, see `agents/previews.py`. Only agents that ask a model through the library have any of it: of
-a plain function there is nothing to see that its author could not log. It must not change or refuse anything. In: an agent, its input and
-the answer. Out: events, cut short and without secrets.
+Requests are logged where they are sent, see `agents/previews.py`. Only agents that call a model through the library have these events: a
+plain function has nothing that its author could not log. It must not change or reject anything. In: an agent, its input and the answer.
+Out: events, cut short and without secrets.
 """
 
 from __future__ import annotations
@@ -71,9 +71,10 @@ def _is_limited(run: AttemptRun, model: str) -> bool:
 
 @contextmanager
 def timed_call(agent: Any, *, most_s: float | None = None) -> Iterator[None]:
-    """Record the result of an agent's call, if its model is known. A cancelled call is no evidence about its model.
+    """Record the result of an agent's call, if its model is known.
 
-    What another one raised, called inside as a tool, is not this one's failure.
+    A cancelled call is not evidence about its model. An error of another agent, called inside as a tool, is not a failure of this one.
+
 
     Args:
         agent: the agent to call.

@@ -1,4 +1,4 @@
-"""Recorded answers of models: a test asks them once, and from then on a readable JSON file answers.
+"""Recorded answers of models: a test calls them once, and afterwards a readable JSON file answers.
 
     with cassette.override(summarise):
         engine.run(pipeline, "my invoice is wrong")
@@ -41,12 +41,14 @@ _OF_A_RESPONSE = ("parts", "usage", "model_name", "provider_name", "finish_reaso
 class Cassette:
     """The recordings of one JSON file, in the order in which they were made.
 
-    With `cassettes.mode` `replay`, answers come from the file and no model is made or asked; with `record`, models are asked and the file is
-    written anew; with `none`, they are asked and nothing is written. The same request asked again gets the answer that it got then.
+    With `cassettes.mode` `replay`, answers come from the file and no model is made or called; with `record`, models are called and the file
+    is rewritten; with `none`, they are called and nothing is written. A repeated request gets the answer that it got then.
+
 
     Args:
-        path: the file; its folders are made when it is written.
-        settings: those that say the mode.
+        path: the file; its folders are created when it is written.
+        settings: those with the mode.
+
 
     Raises:
         ConfigurationError: the settings are those of production, or the file is not a cassette.
@@ -112,7 +114,7 @@ class Cassette:
 
     def _nearest(self, request: Mapping[str, Any]) -> str:
         if not self._recordings:
-            return "it has none at all"
+            return "it has no recordings"
         asked = _lines(request)
         known = [_lines(each["request"]) for each in self._recordings]
         ratios = [difflib.SequenceMatcher(None, lines, asked).ratio() for lines in known]
@@ -169,12 +171,12 @@ def _canonical(
 ) -> dict[str, Any]:
     """Write a request as plain data without times, ids of runs, and secrets; calls of tools are numbered."""
     ids: dict[str, str] = {}
-    told = [_message(each, ids) for each in ModelMessagesTypeAdapter.dump_python(list(messages), mode="json")]
+    dumped = [_message(each, ids) for each in ModelMessagesTypeAdapter.dump_python(list(messages), mode="json")]
     options = {name: value for name, value in sorted((settings or {}).items()) if _is_plain(value)}
     form = wanted.output_object
     request = {
         "model": model,
-        "messages": told,
+        "messages": dumped,
         "settings": options,
         "tools": [_tool(each) for each in wanted.function_tools],
         "output": [_tool(each) for each in wanted.output_tools] if form is None else form.json_schema,
@@ -213,6 +215,6 @@ def _read(path: Path) -> list[dict[str, Any]]:
         _ = [each["request"]["model"] for each in recordings]
     except (ValueError, KeyError, TypeError) as error:
         what = f"'{path}' is not a cassette"
-        way_out = "record it anew: FLUJO_CASSETTES_MODE=record"
+        way_out = "record it again: FLUJO_CASSETTES_MODE=record"
         raise ConfigurationError(what, suggestion=way_out, code="CASSETTE", cause=error) from error
     return recordings

@@ -1,7 +1,7 @@
-"""The contract of an agent that is called as a tool: a JSON Schema that is held to, with refusals that a model can act on.
+"""The contract of an agent that is called as a tool: a JSON Schema that values must satisfy, with rejections that a model can act on.
 
-Pure; it must not call an agent or change what it is given. In: a schema and a value. Out: a copy of the value with the schema's defaults,
-without properties that were not expected; or a refusal as data. References stay inside the schema.
+Pure; it must not call an agent or change its arguments. In: a schema and a value. Out: a copy of the value with the schema's defaults,
+without properties that were not expected; or a rejection as data. References stay inside the schema.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.schema import Check
 
 _CAN_CHECK: Final = importlib.util.find_spec("jsonschema_rs") is not None
-"""Where only the client is installed, the workers find out what is wrong with a schema."""
+"""If only the client is installed, workers check the schema."""
 
 INPUT_INVALID: Final = "Input contract validation failed"
 OUTPUT_INVALID: Final = "Output contract validation failed"
@@ -34,7 +34,7 @@ LONGEST: Final = 300
 """Characters of a refusal's message: checkers repeat the whole value in it."""
 
 _MANY: Final = 10_000
-"""Faults that one check lists: what is unexpected is taken out of a large value many at a time, not checked anew for each."""
+"""Faults that one check lists: many unexpected properties are removed at once, without a new check for each."""
 
 _WAY_OUT: Final = "a contract must be a JSON Schema (2020-12) of an object without references to other documents"
 
@@ -55,14 +55,14 @@ class Judgement:
 
 
 class Contract:
-    """A JSON Schema (2020-12) that values are held to.
+    """A JSON Schema (2020-12) that values must satisfy.
 
     Args:
         schema: the schema, or the path of a JSON file that holds it.
         what: names it in errors.
 
     Raises:
-        ConfigurationError: there is no such file, or what is there is not a schema, or it refers to other documents.
+        ConfigurationError: there is no such file, it is not a schema, or it refers to other documents.
     """
 
     def __init__(self, schema: Mapping[str, Any] | Path, *, what: str) -> None:
@@ -93,11 +93,11 @@ class Contract:
         return "string" in self._check.kinds()
 
     def judge(self, given: Any, *, strict: bool = False) -> Judgement:
-        """Judge a value: fill in defaults, then hold it to the schema.
+        """Check a value: fill in defaults, then validate it.
 
         Args:
             given: anything that can be written as JSON; it is not changed.
-            strict: refuse unexpected properties too. Else they are dropped if nothing else is wrong.
+            strict: reject unexpected properties too. Otherwise they are dropped if nothing else is wrong.
         """
         from flujo_client.contract.faults import UNEXPECTED, faults, most_specific
 

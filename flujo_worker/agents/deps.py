@@ -1,4 +1,4 @@
-"""What an agent on pydantic-ai gets as `deps`: the attempt's resources or its context, whichever is of the agent's `deps_type`."""
+"""Find the `deps` of an agent on pydantic-ai: the attempt's resources or its context, whichever is of the agent's `deps_type`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from flujo_client.pipeline.identity import agent_name
 
 
 def deps_for(agent: Any, at_hand: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keyword that an agent gets its deps by; nothing for an agent that wants none.
+    """Return the keyword argument for an agent's deps; empty for an agent without deps.
 
     Args:
         agent: an agent of the library, or one of ours.

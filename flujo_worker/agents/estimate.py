@@ -1,7 +1,7 @@
-"""What one attempt's calls of an agent are expected to cost before they are made.
+"""Estimate the cost of one attempt's calls of an agent before they are made.
 
-It must not call an agent or a model. In: an agent; then the size of what it will be asked, and what earlier attempts have spent. Out: US
-dollars and tokens. A token is taken to be three bytes, fewer than in most texts, because what is reserved in excess is returned.
+It must not call an agent or a model. In: an agent; then the size of its prompt, and the spend of earlier attempts. Out: US dollars and
+tokens. A token is assumed to be three bytes, fewer than in most texts, because an excess reservation is returned.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _MAX_TOKENS: Final = MODEL_OPTIONS[-1]
 
 @dataclass(frozen=True, slots=True)
 class AgentFacts:
-    """What is known of an agent before it is called.
+    """The facts about an agent before it is called.
 
     Attributes:
         model: its model as the agent names it; empty if it names none.
-        models: the models that it may ask, of which the dearest counts.
+        models: the models that it may call, of which the most expensive counts.
         instruction_bytes: the length of its constant instructions.
-        max_tokens: the most output tokens of one request, if the agent says so.
-        write_prompt: writes the prompt that an agent with its own templates sends for an input and a context.
+        max_tokens: the maximum of output tokens of one request, if the agent sets it. write_prompt: writes the prompt that an agent with
+            its own templates sends for an input and a context.
     """
 
     model: str = ""
@@ -41,7 +41,7 @@ class AgentFacts:
 
 
 class CallEstimate(NamedTuple):
-    """What is expected of a call, and the models among those asked that have no price."""
+    """The estimate of a call, and its models without a price."""
 
     expected: UsageEstimate
     unpriced: tuple[str, ...] = ()
@@ -73,14 +73,14 @@ def configured(facts: AgentFacts, cost: Cost) -> UsageEstimate | None:
 def estimated(
     facts: AgentFacts, prompt_bytes: int, cost: Cost, *, max_tokens: int | None, known: Learned | None
 ) -> CallEstimate:
-    """Expect what the model's price makes of the prompt and of the output that it may write.
+    """Estimate a call from the model's price, its prompt and its maximum output.
 
     Args:
         facts: the agent's.
         prompt_bytes: the length of its prompt and of the conversation before it.
-        cost: the project's prices, and what a model writes of which nothing else is known.
-        max_tokens: the most output tokens of one request, if the step says so.
-        known: what attempts at the step have spent before. An agent with tools makes several requests, each with the whole prompt.
+        cost: the project's prices, and the default length of a model's output.
+        max_tokens: the maximum of output tokens of one request, if the step sets it.
+        known: the spend of earlier attempts at the step. An agent with tools makes several requests, each with the whole prompt.
     """
     if not facts.models:
         return CallEstimate(UsageEstimate(tokens=max_tokens or 0))

@@ -52,25 +52,27 @@ def make_agent_async(  # noqa: PLR0913 - the parameters are promised
 ) -> FlujoAgent:
     """Make an agent.
 
-    The agent itself asks its model once. `max_retries`, `timeout` and `auto_repair` are what a step that runs it does where the step does
-    not say: they are read when a step is made with the agent itself; named by a reference, it brings its timeout only.
+    The agent calls its model once. `max_retries`, `timeout` and `auto_repair` are defaults for steps that run it. They are read when a step
+    is made with the agent object; an agent named by a reference only contributes its timeout.
+
 
     Args:
-        model: a pydantic-ai model string such as `openai:gpt-4o`, `local:mock` for a model that answers with what it is asked, a model
-            object, or a function that makes one when it is needed.
+        model: a pydantic-ai model string such as `openai:gpt-4o`, `local:mock` for a model that answers with its prompt, a model object, or
+            a function that makes one when it is needed.
         system_prompt: what the model receives before every input.
-        output_type: what it answers with: a type, a pydantic model, a `TypeAdapter`, or pydantic-ai's output markers.
-        max_retries: further attempts of a step whose config does not name its own.
-        timeout: seconds one call may take; a step whose config does not name its own allows as many.
-        processors: what every input and output of this agent passes through, inside the step's own processors.
-        auto_repair: a step without a `processing` block has its output repaired by AROS, as an empty block says. There is no model
-            that repairs.
+        output_type: the type of its answer: a type, a pydantic model, a `TypeAdapter`, or pydantic-ai's output markers.
+        max_retries: further attempts of steps whose config sets none.
+        timeout: seconds one call may take; also the timeout of steps whose config sets none.
+        processors: functions that change every input and output of this agent, inside the step's own processors.
+        auto_repair: a step without a `processing` block has its output repaired by AROS, as an empty block says. No model is used for
+            repairs.
         name: for traces.
-        options: `temperature`, `top_p`, `top_k` and `max_tokens`, which a step's own go before; anything else is passed on to
-            `pydantic_ai.Agent` as it is; `tools` may hold `AgentTool`s too.
+        options: `temperature`, `top_p`, `top_k` and `max_tokens`, which a step's own override; anything else is passed to
+            `pydantic_ai.Agent` unchanged; `tools` may contain `AgentTool`s.
+
 
     Raises:
-        ConfigurationError: a number that cannot be, or model settings that retry by themselves.
+        ConfigurationError: an invalid number, or model settings with retries.
     """
     if max_retries is not None and max_retries < 0:
         raise ConfigurationError(f"agent {name or model!r}: max_retries must be at least 0, got {max_retries}")
@@ -177,23 +179,23 @@ class FlujoAgent:
         instructions: str | None = None,
         deps: Any = None,
     ) -> AgentAnswer:
-        """Ask the model once.
+        """Call the model once.
 
         Args:
             data: the step's input; anything but text is sent as JSON.
-            guidance: why the attempt before this one failed, sent to the model after the input.
+            guidance: why the previous attempt failed, sent to the model after the input.
             history: the loop's conversation so far, sent to the model before the input.
-            temperature: sent, as the three below, as the library's model settings; the agent's own where it is None.
+            temperature: sent, like the three below, as the library's model settings; the agent's own when None.
             top_p: likewise.
             top_k: likewise.
             max_tokens: likewise.
-            shaping: how the step wants its output asked for and read.
+            shaping: how the step wants its output requested and read.
             instructions: sent with the system prompt, for this call.
-            deps: what the agent's tools get as theirs; of the agent's `deps_type`, if it has one.
+            deps: the deps of the agent's tools; of the agent's `deps_type`, if it has one.
 
         Raises:
-            TimeoutError: the agent's own time is over.
-            Exception: whatever model, library or processors raise.
+            TimeoutError: the agent's own timeout is over.
+            Exception: any exception of the model, the library or processors.
         """
         given = {"temperature": temperature, "top_p": top_p, "top_k": top_k, "max_tokens": max_tokens}
         options = self._model_options | {key: value for key, value in given.items() if value is not None}
@@ -271,9 +273,9 @@ def model_of(agent: Any) -> str | None:
 
 
 def service_of(agent: Any) -> str | None:
-    """Return the provider and model that an agent asks, such as `openai:gpt-5`; None if it asks none, or that is unknown.
+    """Return the provider and model that an agent calls, such as `openai:gpt-5`; None if it calls none, or that is unknown.
 
-    What is wrong with an agent shows when it is called, so here it only has no name.
+    An invalid agent fails when it is called; here it only has no name.
     """
     agent = asker_of(agent)
     try:

@@ -18,13 +18,13 @@ _NAME: Final = "response_format"
 
 
 def response_format(agent: Any, target: Any, options: Mapping[str, Any], shaping: Shaping | None) -> dict[str, Any]:
-    """Make the option that asks an agent for structured output, and emit the decision as an event.
+    """Make the option that requests structured output from an agent, and emit the decision as an event.
 
     Args:
-        agent: what is called.
-        target: what it calls in the end; itself if it wraps nothing.
-        options: what else is passed.
-        shaping: what the step wants. Without a schema of its own there is nothing to pass or emit.
+        agent: the agent to call.
+        target: the agent that it wraps, or itself.
+        options: the other options.
+        shaping: the step's wishes. Without its own schema there is nothing to pass or emit.
     """
     if shaping is None or shaping.structured_output == soe.OFF or shaping.schema is None:
         return {}

@@ -32,7 +32,7 @@ async def ask_model(  # noqa: PLR0913 - what one call of a model takes
     instructions: str | None = None,
     deps: Any = None,
 ) -> AgentAnswer:
-    """Run a pydantic-ai agent once; what it spent is on the answer, or the attempt is charged with it.
+    """Run a pydantic-ai agent once; its usage is on the answer, or the attempt is charged with it.
 
     Args:
         agent: the agent to call.
@@ -40,12 +40,12 @@ async def ask_model(  # noqa: PLR0913 - what one call of a model takes
         guidance: likewise.
         history: likewise.
         options: model settings; None is not set. One that the model does not send is reported as `agent.option.dropped`.
-        shaping: how the output is asked for and read; without it the agent runs as its author made it.
+        shaping: how the output is requested and read; without it the agent runs unchanged.
         instructions: as for `FlujoAgent.run`.
-        deps: what the agent's tools and prompts get as theirs.
+        deps: the deps of the agent's tools and prompts.
 
     Raises:
-        PricingNotConfiguredError: costs are strict and the model has no price; it is not asked.
+        PricingNotConfiguredError: costs are strict and the model has no price; it is not called.
     """
     from pydantic_ai.usage import RunUsage
 
@@ -86,7 +86,7 @@ def _pace() -> list[Any]:
 
 
 def _request_events(data: Any, guidance: str | None, history: str | None) -> list[Any]:
-    """Return the capability that logs what is sent, if prompts are logged at all."""
+    """Return the capability that logs requests, if prompts are logged."""
     most = preview_limit()
     if not most:
         return []
@@ -96,7 +96,7 @@ def _request_events(data: Any, guidance: str | None, history: str | None) -> lis
 
 
 def _shown(history: str | None) -> str | None:
-    """Return a history as events may show it. The attempt hides the secrets of its own: names in JSON inside JSON are not recognized."""
+    """Return a history as events may show it. The attempt hides its own secrets: names in JSON inside JSON are not recognized."""
     run = current_run()
     own = None if run is None else run.history
     return own.shown if own is not None and own.text == history else history

@@ -1,7 +1,8 @@
-"""Models by their names, and what they leave out of what they are given.
+"""Find models by their names, and the settings that they would not send.
 
-A provider's client is made once per event loop, of which a worker process has one, when it is first asked, and shared by all agents
-that name its models: it keeps the connections. It must not ask a model. In: a model, or its name. Out: the model; the names of settings that it would not send.
+A provider's client is made once per event loop, of which a worker process has one, when it is first asked, and shared by all agents that
+name its models: it owns the connections. It must not call a model. In: a model, or its name. Out: the model; the names of settings that it
+would not send.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 MOCK: Final = "local:mock"
 """The model that answers with what it is asked: for trying out, without provider or key."""
 NO_RETRIES: Final = {"max_retries": 0}
-"""The provider's own client does not retry: retries belong to the step, where they are counted, paid for and logged."""
+"""The provider's client does not retry: retries belong to the step, where they are counted, paid for and logged."""
 
 _SAMPLING: Final = ("temperature", "top_p")
 _SAMPLING_OF_ANTHROPIC: Final = ("temperature", "top_p", "top_k")
@@ -33,7 +34,7 @@ _SAMPLING_OF_ANTHROPIC: Final = ("temperature", "top_p", "top_k")
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What an event loop's agents share: its connections can be used on no other one."""
+    """The clients that an event loop's agents share: their connections belong to that loop."""
 
     models: dict[str, Model[Any]] = field(default_factory=dict)
     providers: dict[str, Any] = field(default_factory=dict)
@@ -105,7 +106,7 @@ def _echo() -> Model[Any]:
 
 
 def _arguments(text: str) -> str:
-    """Write the arguments of a call; what is not a JSON object is under the key that the library gives plain values."""
+    """Write the arguments of a call; a value that is not a JSON object is under the library's key for plain values."""
     try:
         value = json.loads(text)
     except ValueError:
@@ -145,7 +146,7 @@ def _by_profile(model: Model[Any], settings: Mapping[str, Any]) -> frozenset[str
 
 
 def _reasons(profile: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
-    """Return whether a model of OpenAI's reasons for this request: then it takes no sampling settings."""
+    """Return whether a model of OpenAI reasons for this request: then it takes no sampling settings."""
     efforts = profile.get("openai_reasoning_efforts")
     can_be_off = profile.get("openai_supports_reasoning_effort_none") if efforts is None else "none" in efforts
     if not can_be_off:

@@ -1,6 +1,6 @@
-"""What pydantic-ai makes of an agent's output type: one type or several, asked for as it is or under a key.
+"""Find how pydantic-ai requests an agent's output type: one type or several, directly or under a key.
 
-Pure; it asks no model. In: an agent's `output_type` and a step's own schema. Out: types and schemas.
+Pure; it calls no model. In: an agent's `output_type` and a step's own schema. Out: types and schemas.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from flujo_worker.agents.shaping import Schema, is_structured_dict
 from flujo_worker.aros.rewrite import changed
 
 KEY: Final = "response"
-"""Under which pydantic-ai asks for what is not an object with fields of its own, such as `list[int]`."""
+"""The key under which pydantic-ai requests a type that is not an object with fields, such as `list[int]`."""
 
 _MARKERS: Final = (NativeOutput, PromptedOutput, TextOutput, ToolOutput)
 _BESIDES: Final = (BinaryImage, DeferredToolRequests, PendingModelResponse)
@@ -96,7 +96,7 @@ def described(output_type: Any, schema: Schema) -> Any:
 
 
 def under_key(schema: Schema) -> Schema:
-    """Put a schema under the key that pydantic-ai puts its type under; definitions stay at the root."""
+    """Put a schema under pydantic-ai's key for its type; definitions stay at the root."""
     root = {name: schema[name] for name in ("$defs", "definitions") if name in schema}
     inner = {name: value for name, value in schema.items() if name not in root}
     return {"type": "object", "properties": {KEY: inner}, "required": [KEY], **root}

@@ -1,7 +1,7 @@
-"""What an agent is made of that a plan's fingerprint may leave out: its function, prompts, model, settings, output and tools.
+"""The parts of an agent that a plan's fingerprint may leave out: its function, prompts, model, settings, output and tools.
 
-It must not call a model. In: a live agent. Out: named parts, each a digest, the same in every process that has the same code; of what is no
-function, a text for people too.
+It must not call a model. In: a live agent. Out: named parts, each a digest, the same in every process that has the same code; parts that
+are not functions have a text for people too.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def agent_parts(agent: Any, at: str, templates: TemplateSettings) -> Iterator[Pa
 
     Args:
         agent: the live agent.
-        at: its place, for parts without a name of their own.
+        at: its place, for parts without a name.
         templates: where prompt files are found.
     """
     yield from _agent(agent, at, templates, 0)

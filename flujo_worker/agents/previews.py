@@ -1,4 +1,4 @@
-"""How much of prompts is logged, and how texts are shown: shortened and without secrets.
+"""Prepare prompts and texts for events: shortened and without secrets.
 
 It must not import the agent library: requests are logged by `request_events.py`. In: values. Out: texts for events.
 """
@@ -21,7 +21,7 @@ _ALL: Final = 2**31
 """Nodes of a tree."""
 
 AGENT_TOOL: Final = "flujo.agent"
-"""In the metadata of a tool that is an agent of ours: its calls have events of their own."""
+"""The mark in the metadata of a tool that is one of our agents: its calls have their own events."""
 
 
 def preview_limit() -> int:

@@ -1,8 +1,8 @@
-"""What a model call cost: the project's prices, else the library's, else nothing, or a refusal where costs are strict.
+"""Compute the cost of a model call: by the project's prices, else the library's, else nothing, or an error if costs are strict.
 
-Must not call a model. In: what the library counted, and who answered; or what an output says of itself. Out: a `Usage`. Prices are
-those of the running attempt's settings, because agents are called from many places in it. Where costs are strict a model without a price is
-refused before it is asked; one whose name is only known from its answer, then.
+It must not call a model. In: the library's counts, and the model that answered; or the usage that an output reports. Out: a `Usage`. Prices
+are those of the running attempt's settings, because agents are called from many places in it. If costs are strict, a model without a price
+is rejected before it is called; one whose name is only known from its answer, after that.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FREE = ("function", "test", "local")
-"""What the library calls models that are functions of ours, and the prefix of our own: no one bills them."""
+"""The library's name for models that are functions, and our own prefix: they are free."""
 
-_told: set[str] = set()
+_reported: set[str] = set()
 
 
 class AskedModel(NamedTuple):
@@ -50,7 +50,7 @@ class AskedModel(NamedTuple):
 
 
 def require_price(model: Any) -> None:
-    """Refuse a model without a price before it is asked, if costs are strict.
+    """Reject a model without a price before it is called, if costs are strict.
 
     Args:
         model: as a pydantic-ai agent has it: a model, one that falls back to others, or `"provider:name"`.
@@ -65,7 +65,7 @@ def require_price(model: Any) -> None:
 
 
 def price_of(asked: AskedModel, input_tokens: int, output_tokens: int, cost: Cost) -> float | None:
-    """Return what these tokens cost in US dollars; None if neither the project nor the library knows the model's price."""
+    """Return the cost of these tokens in US dollars; None if neither the project nor the library knows the model's price."""
     if asked.provider in FREE:
         return 0.0
     price = _price(cost, asked.provider, asked.name)
@@ -89,11 +89,11 @@ def declared(output: Any, counted: Usage) -> Usage:
 
 
 def usage_of(spent: RunUsage, response: Any = None, asked: str | None = None) -> Usage:
-    """Return what a run spent.
+    """Return the usage of a run.
 
     Args:
-        spent: what the library counted.
-        response: the model's last response; None if there is none, and then no price is demanded.
+        spent: the library's counts.
+        response: the model's last response; None if there is none, and then no price is required.
         asked: the model as the agent names it; providers may answer with a dated name.
 
     Raises:
@@ -161,8 +161,8 @@ def _unpriced(counted: Usage, provider: str | None, model: str) -> None:
         error = PricingNotConfiguredError(provider, model)
         charge(error, counted)
         raise error
-    if model not in _told:
-        _told.add(model)
+    if model not in _reported:
+        _reported.add(model)
         logger.critical("model %s.%s has no price: its calls count as 0", provider, model)
 
 

@@ -1,7 +1,7 @@
-"""What a model can be asked for, found out without network, key or provider's SDK.
+"""Determine what a model supports, without network, key or provider's SDK.
 
-It sends nothing and builds no model. In: a pydantic-ai model, or an id such as `openai:gpt-5`. Out: a `Capability`; of a model that
-cannot be determined, that it can do nothing.
+It sends nothing and builds no model. In: a pydantic-ai model, or an id such as `openai:gpt-5`. Out: a `Capability`; an unknown model
+supports nothing.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from pydantic_ai.profiles import ModelProfile
 
 _FAMILIES: Final = {"anthropic": "anthropic", "google": "google", "google-cloud": "google", "xai": "grok"}
-"""Whose profile speaks for a provider while its SDK is not installed."""
+"""The provider whose profile is used while a provider's SDK is not installed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Capability:
-    """What a model can do.
+    """The capabilities of a model.
 
     Attributes:
-        json_schema: it can be held to a JSON Schema by its provider.
-        json_object: it can be held to JSON.
-        provider: who serves it, as pydantic-ai calls them; empty if the id does not say.
+        json_schema: its provider can enforce a JSON Schema.
+        json_object: its provider can enforce JSON.
+        provider: pydantic-ai's name of the provider; empty if the id has none.
         model: its name at the provider.
     """
 
@@ -39,7 +39,7 @@ class Capability:
 def capability_of(model: Model[Any] | str | None) -> Capability:
     """Return what a model supports, from pydantic-ai's profiles; ids are looked up once per process.
 
-    A fallback over several models has no profile, and no model has none either: both count as able to do nothing.
+    A fallback over several models has no profile, and neither has no model: both count as supporting nothing.
     """
     if model is None or isinstance(model, str):
         return _of_id(model or "")

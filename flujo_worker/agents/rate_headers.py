@@ -1,6 +1,6 @@
-"""What a provider says of its rate limits in the headers of its responses: OpenAI's and Anthropic's names, which others use too. Pure.
+"""Read a provider's rate limits from the headers of its responses: OpenAI's and Anthropic's names, which others use too. Pure.
 
-In: headers, and the time. Out: what is left, and how long until a limit is whole again.
+In: headers, and the time. Out: the remaining quota, and the time until a limit is fully restored.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""AROS's place inside a pydantic-ai run: between the model's answer and pydantic's own validation.
+"""Call AROS inside a pydantic-ai run: between the model's answer and pydantic's validation.
 
-A capability, one for each run. It must not ask a model, repair anything itself, or let the library ask again: whatever does not hold
-leaves the run as an AgentIOValidationError, for the step's attempts are the one retry layer. In: a step's `Shaping`.
-Out: a readable output for pydantic; and how the output was requested, passed to `on_request` once a request was really sent.
+A capability, one for each run. It must not call a model, repair anything itself, or let the library call again: an invalid output leaves
+the run as an AgentIOValidationError, because the step's attempts are the only retry layer. In: a step's `Shaping`. Out: a readable output
+for pydantic; and how the output was requested, passed to `on_request` once a request was really sent.
 """
 
 from __future__ import annotations
@@ -120,10 +120,10 @@ class OutputReader(Bounded):
 
 
 def expected(own: Schema | None, output: OutputContext) -> Schema | None:
-    """Choose the schema that an output has to hold under before pydantic sees it.
+    """Choose the schema that an output must satisfy before pydantic sees it.
 
-    The step's own, put under a key where pydantic-ai puts its type under one. A union of types is asked for in an envelope
-    of pydantic-ai's, so its own schema stays. What is derived from a Python type is without formats.
+    It is the step's, under a key if pydantic-ai requests its type under one. A union of types is requested in pydantic-ai's envelope, so
+    the envelope's schema applies. A schema that is derived from a Python type has no formats.
     """
     derived = output.object_def.json_schema if output.object_def is not None else None
     is_union = output.output_type is None

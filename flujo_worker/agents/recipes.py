@@ -1,6 +1,6 @@
-"""Agents that are often needed, ready-made: a short system prompt, a typed output, a model that the settings name.
+"""Ready-made agents for common needs: a short system prompt, a typed output, a model from the settings.
 
-They ask as every agent of `make_agent_async`. In: that one's options. Out: an agent for a step, or for `make_default_pipeline`.
+They work as every agent of `make_agent_async`. In: its options. Out: an agent for a step, or for `make_default_pipeline`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ false of a solution by reading it. Name what the task demands and what anybody w
 `feedback` empty."""
 _SOLUTION: Final = """\
 You are given a task and the checklist that your solution will be held against. Answer with the solution alone. If an earlier solution is there,
-write a better one: keep what was right in it, and put right what stands under `failed`, heeding the `reflection` if there is one."""
+write a better one: keep what was right in it, correct what is listed under `failed`, and follow the `reflection` if there is one."""
 _VALIDATOR: Final = """\
 You are given a task, a solution and a checklist. Judge the solution by each item, in the order they have, and answer with all of them: `passed` is
 true only if the solution itself shows it. Where it is false, say in `feedback` what is wrong and where."""
@@ -49,7 +49,7 @@ class ImprovementSuggestion(BaseModel):
 
 
 class ImprovementReport(BaseModel):
-    """What the self-improvement agent answers."""
+    """The answer of the self-improvement agent."""
 
     suggestions: list[ImprovementSuggestion]
 
@@ -88,9 +88,9 @@ def make_self_improvement_agent(model: AnyModel | None = None, **options: Any) -
 
 
 def make_repair_agent(model: AnyModel | None = None, **options: Any) -> FlujoAgent:
-    """Make an agent that makes JSON of a text, or answers `CANNOT_REPAIR`; its model is `agents.default_repair_model`.
+    """Make an agent that converts a text to JSON, or answers `CANNOT_REPAIR`; its model is `agents.default_repair_model`.
 
-    Nothing here calls it by itself: outputs are repaired by AROS, without a model.
+    It is not called automatically: AROS repairs outputs without a model.
     """
     return _make("repair", model, _REPAIR, str, options)
 

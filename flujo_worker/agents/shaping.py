@@ -1,6 +1,6 @@
-"""What a step wants of its agent's output: a declaration, independent of providers.
+"""The requirements of a step for its agent's output, independent of providers.
 
-The policy makes one; `structured.py` decides what of it the model can do. In: the step's settings; out: what was decided.
+The policy makes one; `structured.py` decides which of them the model supports. In: the step's settings; out: the decision.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ Schema = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where an output comes from.
+    """The origin of an output.
 
     Attributes:
         finish_reason: why the model stopped; `length` means that it was cut.
-        key: under which the agent library has asked for the output; None: it asked for it as it is.
-        is_whole: the output is what the step's output processors would get, and not the arguments of a function.
+        key: the key under which the agent library requested the output; None: it requested it directly.
+        is_whole: whether the output is the value for the step's output processors, and not the arguments of a function.
     """
 
     finish_reason: str | None = None
@@ -44,12 +44,12 @@ class Read(Protocol):
     """Makes a model's raw output hold under a schema, or raises AgentIOValidationError."""
 
     async def __call__(self, raw: Any, schema: Schema | None, origin: Origin = PLAIN) -> Any:
-        """Return `raw` itself if nothing had to be done, else what it means, as JSON text for a text and as data for data.
+        """Return `raw` itself if nothing had to be done, else its meaning: JSON text for a text, data for data.
 
         Args:
             raw: a text, or data that the provider's client has decoded.
-            schema: what it has to hold under; None for any JSON.
-            origin: where it comes from.
+            schema: the schema that it must satisfy; None for any JSON.
+            origin: its origin.
         """
         ...
 
@@ -87,16 +87,16 @@ async def fit_at_once(
 
 @dataclass(frozen=True, slots=True)
 class Shaping:
-    """What a step wants of its agent's output.
+    """The requirements of a step for its agent's output.
 
     Attributes:
         structured_output: `off`, `auto`, `openai_json`, `outlines` or `xgrammar`.
         name: the schema's name for the provider, derived from the step's.
         schema: the step's own JSON Schema; None leaves it to the agent's output type.
-        shadow: nothing may change: the decision on structured output is only logged.
-        reads: `read` may change an output: a text in the place of an output tool's call is then taken for its arguments.
-        read: what makes an output valid, called before the agent library's own validation.
-        fit: what calls that validation.
+        shadow: change nothing, and only log the decision on structured output.
+        reads: `read` may change an output: a text in place of an output tool's call is then read as its arguments.
+        read: makes an output valid, called before the agent library's validation.
+        fit: calls that validation.
     """
 
     structured_output: str

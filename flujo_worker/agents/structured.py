@@ -1,7 +1,7 @@
-"""Structured output enforcement through pydantic-ai's own means: how a model is asked for its output.
+"""Enforce structured output with pydantic-ai: choose how a model's output is requested.
 
-It must not speak to a provider itself, nor make a step fail that would run without it: what a model cannot do, and what pydantic-ai
-refuses to ask for, is skipped and logged. In: an agent and a step's `Shaping`. Out: the run's result, read by AROS.
+It must not contact a provider, or fail a step that would run without it: if the model or pydantic-ai does not support a form, it is skipped
+and logged. In: an agent and a step's `Shaping`. Out: the run's result, read by AROS.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _FORMATS: Final = ("response_format", "text")
 
 @dataclass(frozen=True, slots=True)
 class OutputRequest:
-    """How a run's output is asked for.
+    """How a run's output is requested.
 
     Attributes:
-        mode: what the step wants.
-        schema_hash: of the schema that was wanted, None if there is none.
-        form: what the provider is asked for; None as without enforcement.
-        output_type: what the run is given instead of the agent's own type.
+        mode: the step's mode.
+        schema_hash: of the wanted schema, None if there is none.
+        form: the form requested from the provider; None without enforcement.
+        output_type: replaces the agent's own type in this run.
         skipped: why it is not enforced.
     """
 
@@ -84,7 +84,7 @@ async def run_shaped(agent: AbstractAgent[Any, Any], shaping: Shaping, settings:
     except UserError as refusal:
         if output_request.output_type is None or reading.was_sent:
             raise
-        # Refused before anything was sent: by the agent's output validators, or by a model that cannot do it beside its tools.
+        # Rejected before anything was sent: by the agent's output validators, or by a model that does not support it together with tools.
         reason = "output_validators" if "output validators" in str(refusal) else "unsupported_provider"
         reading = OutputReader(shaping, replace(output_request, output_type=None, skipped=reason).emit_events)
         result = await run(capabilities=[reading])
@@ -123,7 +123,7 @@ def _wanted(types: list[Any], shaping: Shaping, *, is_chosen: bool) -> Schema | 
 def _against(
     agent: AbstractAgent[Any, Any], shaping: Shaping, settings: Mapping[str, Any], types: list[Any]
 ) -> str | None:
-    """Return why structured output is not requested, whatever the model can do."""
+    """Return why structured output is not requested, regardless of the model."""
     if shaping.shadow:
         return "shadow"
     if any(map(outputs.is_chosen, types)):
@@ -172,7 +172,7 @@ def _output(types: list[Any], shaping: Shaping) -> Any:
 def _carries(sent: ModelRequestContext, form: soe.Form) -> bool:
     """Return whether a request carried the provider's parameter, as far as the library shows it.
 
-    Some providers leave the JSON-object form out beside tools, so with tools it does not count as carried.
+    Some providers leave out the JSON-object form if there are tools, so with tools it does not count as carried.
     """
     parameters = sent.model_request_parameters
     if _names_format(sent.model_settings):

@@ -145,7 +145,7 @@ def _prompted(agent: Any, call: AcceptedCall) -> str:
 
 @contextmanager
 def _call_events(tool: AgentTool, given: Mapping[str, Any]) -> Iterator[None]:
-    """Emit a call's start and end; all events in between name the call that they belong to."""
+    """Emit a call's start and end; all events in between name their call."""
     began = time.monotonic()
     with _numbered(tool.name):
         emit(
@@ -201,10 +201,11 @@ def _ms_since(began: float) -> float:
 
 
 async def answer_to(pause: PausedException, tool: str) -> Any:
-    """Return what a person has answered to this question at this step: the first time it comes up the first answer, and so on.
+    """Return a person's answer to this question at this step: the first answer for the first occurrence, and so on.
 
-    It does not wait: the run pauses, and when the answer is there the step is performed again from its beginning. Where the same question comes
-    up in the same tool, the answer is what the agent gave.
+    It does not wait: the run pauses, and once there is an answer the step is performed again from its beginning. If the same question
+    occurs in the same tool, the agent's answer counts.
+
 
     Raises:
         PausedException: `pause` itself; there is no answer yet.

@@ -1,8 +1,8 @@
 """`make_templated_agent_async`: an agent whose system prompt is rendered for each call.
 
-The template sees the pipeline's context, the step's input, and its author's variables; what it is given is logged as `agent.system.vars`.
-What a context holds can come from strangers: it is rendered as data, but into the system prompt, where it influences a model most. Put there
-what you trust.
+The template sees the pipeline's context, the step's input, and its author's variables; its variables are logged as `agent.system.vars`. The
+content of a context can come from strangers: it is rendered as data, but into the system prompt, where it influences a model most. Use only
+content that you trust.
 """
 
 from __future__ import annotations

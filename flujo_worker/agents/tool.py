@@ -1,7 +1,7 @@
 """An agent as another agent's tool: one call in, its result out, as data.
 
-It must not ask the agent itself, and imports neither pydantic-ai nor a checker until a worker needs them. In: what the calling agent
-passed. Out: what the sub-agent is asked, or a refusal that the calling agent can act on; then what it answered, or why that does not do.
+It must not call the agent itself, and imports pydantic-ai and a checker only when a worker needs them. In: the calling agent's arguments.
+Out: the sub-agent's task, or a rejection that the calling agent can act on; then its answer, or why that is rejected.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pydantic_ai import Tool
 
 RESERVED: Final = ("task", "run_identifier", "expected_outputs", "context", "output_contract_schema")
-"""What a call has apart from the sub-agent's context."""
+"""The arguments of a call that are not part of the sub-agent's context."""
 
 _TASK: Final = {"type": "string", "description": "What the agent should do, in a sentence or more."}
 _CONTEXT: Final = {
@@ -41,13 +41,13 @@ _CONTEXT: Final = {
 
 @dataclass(frozen=True, slots=True)
 class AcceptedCall:
-    """What a sub-agent is asked.
+    """A sub-agent's task.
 
     Attributes:
         task: in words.
         context: a copy of everything else that the caller passed; the run's own context is not part of it.
         options: passed on to a sub-agent that takes them by name.
-        dropped: JSON pointers of what the caller passed and the contract does not know.
+        dropped: JSON pointers of the caller's values that the contract does not know.
     """
 
     task: str
@@ -60,16 +60,17 @@ class AgentTool:
     """Offers an agent to others as a tool, or to a step as its agent.
 
     Args:
-        agent: who is asked: whatever a step could run. One that takes `context` gets the task and the context apart; any other gets one prompt.
-        name: of the agent, if it is not to be its own; the tool is called `run_<name>`.
+        agent: the sub-agent: anything that a step could run. One that takes `context` gets the task and the context separately; any other
+            gets one prompt.
+        name: overrides the agent's name; the tool is called `run_<name>`.
         description: what the agent does, sent to the calling model.
-        input_schema: the JSON Schema of the context, or the path of a file that holds it. What does not fit is refused before the agent
-            is asked, as data.
-        output_schema: likewise of the agent's output.
-        strict: refuse properties that a contract does not know, too; else they are dropped if nothing else is wrong.
+        input_schema: the JSON Schema of the context, or the path of a file that holds it. A value that does not fit is rejected as data,
+            before the agent is called.
+        output_schema: likewise for the agent's output.
+        strict: also reject properties that a contract does not know; otherwise they are dropped if nothing else is wrong.
 
     Raises:
-        ConfigurationError: what is not an agent, a name that no provider takes for a tool's, or a contract that is none.
+        ConfigurationError: it is not an agent, providers do not accept the tool's name, or a contract is invalid.
     """
 
     def __init__(
@@ -124,7 +125,7 @@ class AgentTool:
     def description(self) -> str:
         """Return the description for the calling model, with the required inputs."""
         required = self.input.required if self.input is not None else []
-        listed = f"REQUIRED INPUT (as arguments of their own, or in `context`): {', '.join(required)}"
+        listed = f"REQUIRED INPUT (as separate arguments, or in `context`): {', '.join(required)}"
         return f"{self._does}\n\n{listed}" if required else self._does
 
     @property
@@ -136,18 +137,18 @@ class AgentTool:
         return copy.deepcopy({"type": "object", "properties": properties, "required": ["task"], **definitions})
 
     async def execute(self, /, **kwargs: Any) -> dict[str, Any]:
-        """Ask the agent.
+        """Call the agent.
 
         Args:
-            kwargs: `task`; optionally `context`, `run_identifier`, `expected_outputs` and `output_contract_schema`; all else is put into
-                the context, and goes before what has the same name there.
+            kwargs: `task`; optionally `context`, `run_identifier`, `expected_outputs` and `output_contract_schema`; all others are added to
+                the context, and replace entries with the same name.
 
         Returns:
-            `{"success": True, "output": …}`, or the eight keys of a refusal: of the input, then the agent was not asked, or of
-            the output; or `success` False with the `error` that the agent says of itself, by an `AgentResult` or an `AgentError`.
+            `{"success": True, "output": …}`, or the eight keys of a rejection: of the input, before the agent is called, or of the output;
+            or `success` False with the `error` that the agent reports by an `AgentResult` or an `AgentError`.
 
         Raises:
-            Exception: whatever the agent raises, unchanged: pauses, aborts and limits too.
+            Exception: any exception of the agent, unchanged, including pauses, aborts and limits.
         """
         from flujo_worker.agents.sub_agent import execute
 
@@ -165,11 +166,11 @@ class AgentTool:
         max_tokens: int | None = None,
         shaping: Shaping | None = None,
     ) -> AgentAnswer:
-        """Ask the agent for a step.
+        """Call the agent for a step.
 
         Args:
-            data: the step's input: a mapping or a model of what `execute` takes, or the task alone as a text.
-            guidance: why the attempt before this one failed, for agents that take it, as all below.
+            data: the step's input: a mapping or a model with the arguments of `execute`, or only the task as a text.
+            guidance: why the previous attempt failed, for agents that take it, as all below.
             history: the loop's conversation so far.
             temperature: as for `FlujoAgent.run`, as all below.
             top_p: likewise.
@@ -178,9 +179,9 @@ class AgentTool:
             shaping: likewise.
 
         Raises:
-            NonRetryableError: the input is refused.
-            AgentIOValidationError: the output is.
-            Exception: whatever the agent raises, unchanged.
+            NonRetryableError: the input is rejected.
+            AgentIOValidationError: the output is rejected.
+            Exception: any exception of the agent, unchanged.
         """
         from flujo_worker.agents.sub_agent import run
 
@@ -188,7 +189,7 @@ class AgentTool:
         return await run(self, data, {"guidance": guidance, "history": history, **options}, shaping)
 
     def as_tool(self) -> Tool[Any]:
-        """Make a pydantic-ai tool of it. `make_agent_async(tools=[…])` does that by itself."""
+        """Make a pydantic-ai tool of it. `make_agent_async(tools=[…])` does that for you."""
         from pydantic_ai import Tool
 
         tool = Tool.from_schema(self.execute, self.name, self.description, self.parameters)
@@ -232,7 +233,7 @@ class AgentTool:
 
 
 def _as_call(arguments: Any) -> dict[str, Any]:
-    """Take for the task whatever a model passes that is not an object: it is accepted or refused as one, and breaks nothing."""
+    """Read a model's argument that is not an object as the task: it is accepted or rejected as one."""
     return arguments if isinstance(arguments, dict) else {"task": arguments}
 
 

@@ -29,11 +29,11 @@ _TIERS: Final = {1: "json5", 2: "repair"}
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How far one round goes.
+    """The limits of one round.
 
     Attributes:
         level: of reading; None for strict decoding only.
-        coercion: what may be converted; None for nothing.
+        coercion: the allowed conversions; None for none.
     """
 
     level: int | None
@@ -59,7 +59,7 @@ class Accepted:
 
 
 class ParseAttempt:
-    """Tries candidates of one text; keeps the budget that all tries share."""
+    """Tries candidates of one text, with one budget for all tries."""
 
     def __init__(self, check: Check, text: str, budget: ParseBudget) -> None:
         self.check, self.text, self.budget = check, text, budget
@@ -68,7 +68,7 @@ class ParseAttempt:
         self._readings: dict[tuple[TextCandidate, int], Reading | StageRefused] = {}
 
     def strictly(self, candidate: TextCandidate) -> Accepted:
-        """Decode, check, nothing else.
+        """Decode and check.
 
         Raises:
             StageRefused: with the place.
@@ -108,7 +108,7 @@ class ParseAttempt:
         return self._decoded(value, candidate, effort.coercion)
 
     def _decoded(self, value: Any, candidate: TextCandidate, coercion: ProcessingSettings) -> Accepted:
-        """Try a value that needed no repair: reading it at a higher level finds nothing else."""
+        """Try a value that needed no repair: a higher level would read the same."""
         if (known := self._refused.get((candidate, coercion))) is not None:
             raise known
         try:

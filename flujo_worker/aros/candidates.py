@@ -1,7 +1,7 @@
-"""What in a text could be the value, best first.
+"""Find the parts of a text that could be the value, best first.
 
-It must not decide whether a candidate holds. In: a text, one layer of encoding at a time; out: ranked candidates, and whether the
-text ends inside one. A text that is one JSON value as a whole has one candidate: itself.
+It must not decide whether a candidate is valid. In: a text, one layer of encoding at a time; out: ranked candidates, and whether the text
+ends inside one. A text that is one JSON value as a whole has one candidate: itself.
 """
 
 from __future__ import annotations

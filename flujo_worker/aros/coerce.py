@@ -1,8 +1,8 @@
-"""Walks a decoded value against the schema and applies the conversions that are allowed.
+"""Walk a decoded value along the schema and apply the allowed conversions.
 
-It must not touch what already fits, nor decide whether the schema holds: `check` does, before and after. In: a value; out: a new
-value with the list of what was done; the old one stays as it was. Bounded in steps; each part of the schema is asked once for each
-part of the value.
+It must not touch what already fits, or decide whether the value is valid: `check` does, before and after. In: a value; out: a new value
+with the list of conversions; the old one does not change. Bounded in steps; each part of the schema is checked once for each part of the
+value.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _FEW: Final = 16
 
 @dataclass(slots=True)
 class Coerced:
-    """What a walk gave.
+    """The result of a walk.
 
     Attributes:
         value: the new value.
-        transforms: what was converted, in order.
+        transforms: the conversions, in order.
         branches: the branch taken, by the pointer of the union.
-        refusals: why a conversion that would have helped was not made: path, rule, and message.
+        refusals: why useful conversions were not made: path, rule, and message.
     """
 
     value: Any

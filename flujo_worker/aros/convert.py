@@ -1,6 +1,6 @@
 """The conversions that `coercion.allow` may list, each exact or not at all.
 
-It must not let `int()`, `float()` or `isdigit()` decide what a number is: they take other scripts' digits, underscores and names of
+It must not let `int()`, `float()` or `isdigit()` decide what a number is: they accept other scripts' digits, underscores and names of
 non-numbers. In: a value and the type wanted; out: the values it could become, by the conversion's name.
 """
 

@@ -1,8 +1,8 @@
-"""Strict JSON to a value: exact, or not at all.
+"""Decode strict JSON: exactly, or not at all.
 
-It must not accept what RFC 8259 does not: no NaN, no infinity (an overflowing number is one), no lone surrogates, no integer that
-loses digits, nothing nested deeper than the checker can bear. In: text; out: the value, or one of `ERRORS`. What is decoded does not
-depend on which decoders are installed.
+It must not accept more than RFC 8259: no NaN, no infinity (an overflowing number is one), no lone surrogates, no integer that loses digits,
+no nesting deeper than the checker supports. In: text; out: the value, or one of `ERRORS`. The result does not depend on which decoders are
+installed.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _guarded(text: str) -> Any:
 
 
 def exact(text: str) -> Any:
-    """Decode strict JSON with nothing but the standard library: slower, integers of any size.
+    """Decode strict JSON with only the standard library: slower, integers of any size.
 
     Raises:
         ERRORS: as `decode`.
@@ -109,7 +109,7 @@ def _children(value: Any) -> Any:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Return whether two decoded values are the same JSON: unlike `==`, 1 and true stay apart."""
+    """Return whether two decoded values are the same JSON: unlike with `==`, 1 and true differ."""
     return one is other or canonical(one) == canonical(other)
 
 

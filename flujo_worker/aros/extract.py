@@ -41,12 +41,12 @@ _IN_A_ROW: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Brackets that nothing closed, outermost first, up to where the text, or the fence around them, ends.
+    """Unclosed brackets, outermost first, up to the end of the text, or of the fence around them.
 
     Attributes:
         starts: their positions; of many, those where a value may begin, and some at both ends.
-        stop: the end of what may belong to them.
-        finished: a fence was closed there: the model had finished.
+        stop: the end of their text.
+        finished: whether a fence was closed there: the model had finished.
     """
 
     starts: tuple[int, ...]
@@ -56,7 +56,7 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What one pass found: regions as (start, end), in the order of the text, and open brackets.
+    """The result of one pass: regions as (start, end), in the order of the text, and open brackets.
 
     Attributes:
         regions: the regions.

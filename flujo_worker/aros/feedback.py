@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from flujo_client.contract.faults import UNEXPECTED, UNSAID, Fault, faults, most_specific
+from flujo_client.contract.faults import UNEXPECTED, UNKNOWN_RULE, Fault, faults, most_specific
 from flujo_client.contract.schema import Check, kind_of
 from flujo_worker.aros.outcome import NOT_ALLOWED, SCHEMA, Path, StageRefused, Transform, pointer_of
 
@@ -20,13 +20,13 @@ _WORD: Final = 60
 
 
 class Misfit(StageRefused):
-    """A value that does not match the schema. Where and why is looked for only in the refusal that is reported, not in every try.
+    """A value that does not match the schema. Place and reason are computed only for the rejection that is reported, not for every try.
 
     Args:
         check: the schema.
-        value: what was read, with the conversions that were made.
-        refusals: the conversions that were not: path, rule, and message.
-        done: what was done to read the value.
+        value: the value as read, with the conversions that were made.
+        refusals: the conversions that were not made: path, rule, and message.
+        done: the repairs that were needed to read the value.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ def _places(fault: Fault) -> list[tuple[Path, str]]:
 
 
 def _sentence(fault: Fault) -> str:
-    if fault.keyword == UNSAID:
+    if fault.keyword == UNKNOWN_RULE:
         return fault.message
     if "types" in fault.rule:
         return f"expected {' or '.join(fault.rule['types'])}, found {_found(fault.found)}"

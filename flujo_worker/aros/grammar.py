@@ -1,4 +1,4 @@
-"""What each level may read: the patterns of words, numbers, blanks and closing quotes.
+"""The grammar of each level: the patterns of words, numbers, blanks and closing quotes.
 
 Level 0 is strict JSON with the slips of Stage 2; level 1 adds what the JSON5 grammar accepts; level 2 adds what models write beyond that.
 Every pattern is linear: no two parts of one can match the same blanks or letters.

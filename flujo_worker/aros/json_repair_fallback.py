@@ -35,13 +35,13 @@ _LIKE_JSON: Final = re.compile(r"[,:{}\[\]]|\A\s*(?:-?[\d.]+|true|false|null|Non
 
 
 def salvaged(text: str, budget: ParseBudget) -> Any:
-    """Return what json-repair makes of `text` if nothing was lost or invented; None otherwise."""
+    """Return the value that json-repair reads from `text` if nothing was lost or invented; None otherwise."""
     if json_repair is None or len(text) > LONGEST or _HOLE.search(text) or text.count('"') % 2:
         return None
     budget.spend(len(text))
     try:
         value = json_repair.loads(text, skip_json_loads=True)
-    except Exception:  # noqa: BLE001 - whatever it stumbles over, there is no value
+    except Exception:  # noqa: BLE001 - any error means that there is no value
         return None
     return value if isinstance(value, dict | list) and _is_lossless(value, text, budget) else None
 

@@ -1,7 +1,7 @@
 """The aggregates of an attempt's AROS events, stored in its row, so that they survive storage without event rows.
 
-It must not read a store. In: the events of one attempt; out: `aros.*` attributes, none at all for an attempt in which AROS did nothing.
-What shadow mode would have done is counted apart.
+It must not read a store. In: the events of one attempt; out: `aros.*` attributes, none for an attempt in which AROS did nothing. Changes
+that shadow mode would have made are counted separately.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ MOST_OPEN: Final = 100_000
 FEW: Final = 128
 """Brackets of which each may begin a value."""
 ENDS: Final = 16
-"""Of more, how many of the first and the last are looked at whatever follows them."""
+"""If there are more, the number of the first and the last that are examined regardless of what follows them."""
 _DEEP: Final = 1000
 _BRACE: Final = re.compile(r"\{")
 _LIST: Final = re.compile(r"\[")
@@ -58,10 +58,10 @@ class OpenBrackets:
         self._check_depth()
 
     def open_row(self, start: int, stop: int) -> int:
-        """Add the openers between two places, where there are no closers and no strings, after another one; return how many.
+        """Add the openers between two places, where there are no closers and no strings, after another one; return their number.
 
         Raises:
-            StageRefused: at too many.
+            StageRefused: there are too many.
         """
         number = self.text.count("{", start, stop) + self.text.count("[", start, stop)
         if self._row[1] == start:

@@ -66,11 +66,11 @@ class Preview(NamedTuple):
 
 
 class Unfit(NamedTuple):
-    """What was read of a text though the schema refuses it: an output processor may yet make it fit.
+    """The value of a text that the schema rejects: an output processor may still make it fit.
 
     Attributes:
         value: the decoded value, with the conversions that could be made.
-        transforms: what was done to get there, in order.
+        transforms: the repairs and conversions, in order.
     """
 
     value: Any
@@ -81,17 +81,17 @@ class ParseOutcome(NamedTuple):
     """The answer to one text.
 
     Attributes:
-        ok: whether `value` holds and satisfies the schema.
-        value: the decoded value; None when refused.
+        ok: whether `value` is set and satisfies the schema.
+        value: the decoded value; None when rejected.
         feedback: for the model's next try: place, expected, found. None when accepted.
-        rule: why it was refused, one of this module's words.
-        stage: the last stage that had to act; `parse` when the text was right as it came.
-        transforms: what was done, in order; empty when the text was right as it came.
-        branches: the index of the branch chosen, by the pointer of the union.
+        rule: why it was rejected, one of this module's words.
+        stage: the last stage that had to act; `parse` if the text needed no repair.
+        transforms: the repairs and conversions, in order; empty if the text needed none.
+        branches: the index of the chosen branch, by the pointer of the union.
         elapsed_s: seconds by the caller's clock; 0.0 without one.
-        pointer: the place `feedback` speaks of, as a JSON pointer.
+        pointer: the place of `feedback`, as a JSON pointer.
         preview: of a tolerant repair.
-        unfit: what was read of a refused text, if only the schema refused it and no other part of the text could be meant.
+        unfit: the value of a rejected text, if only the schema rejected it and no other part of the text could be meant.
     """
 
     ok: bool

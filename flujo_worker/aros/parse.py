@@ -23,6 +23,7 @@ from flujo_worker.aros.outcome import (
     LIMIT,
     NO_BRANCHES,
     NO_JSON,
+    NOT_JSON,
     TWO_READINGS,
     ParseOutcome,
     StageRefused,
@@ -126,13 +127,28 @@ class _Search:
 
     def outcome(self, raw: str) -> ParseOutcome:
         try:
-            if self.settings.aop == "off" or len(raw) > self.settings.max_characters:
-                ParseAttempt(self.check, raw, ParseBudget()).strictly(TextCandidate(0, len(raw), "scalar"))
+            if self.settings.aop == "off":
+                self._strictly(raw)
+            if len(raw) > self.settings.max_characters:
+                self._only_decoded(raw)
             return self._found(raw)
         except StageRefused as refused:
             return _refusal(refused)
         except RecursionError:
             return _refusal(StageRefused(LIMIT, "nested too deep", stage="semantic"))
+
+    def _strictly(self, raw: str) -> None:
+        ParseAttempt(self.check, raw, ParseBudget()).strictly(TextCandidate(0, len(raw), "scalar"))
+
+    def _only_decoded(self, raw: str) -> None:
+        try:
+            self._strictly(raw)
+        except StageRefused as refused:
+            if refused.rule != NOT_JSON:
+                raise
+            most = self.settings.max_characters
+            message = f"this is not strict JSON, and too long to search: {len(raw)} of {most} characters (coercion.max_characters)"
+            raise StageRefused(LIMIT, message, stage="extract") from None
 
     def _found(self, raw: str) -> ParseOutcome:
         budget = ParseBudget.of(raw, self.settings, self.clock)

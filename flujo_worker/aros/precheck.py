@@ -1,7 +1,7 @@
-"""What the reasoning precheck decides, without agents: where a plan is, what is missing, whether plans agree, what a judge answered.
+"""The decisions of the reasoning precheck, without agents: find a plan, missing keys, the agreement of plans, the answer of a judge.
 
-It must not call an agent, read a clock, or change what it is given. In: inputs, contexts, schemas, texts and answers; out: a plan, the
-names of what is missing, a figure, or a `PlanVerdict`.
+It must not call an agent, read a clock, or change its arguments. In: inputs, contexts, schemas, texts and answers; out: a plan, missing
+names, a figure, or a `PlanVerdict`.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _VERDICT: Final = {"type": ["object", "array", "boolean", "number"]}
 
 @dataclass(frozen=True, slots=True)
 class GateFinding:
-    """What a gate found, as in its event.
+    """The finding of a gate, as in its event.
 
     Attributes:
-        reason: a word for programs.
-        keys: what is missing, or what was looked for.
-        error: the class of what a judge raised.
+        reason: a code for programs.
+        keys: the missing keys, or the required ones.
+        error: the class of a judge's exception.
         feedback: for the model.
     """
 
@@ -64,7 +64,7 @@ class GateFinding:
 
 @dataclass(frozen=True, slots=True)
 class PlanVerdict:
-    """What a judge thinks of a plan: `score` from 0 to 1, `feedback` for the author of the next one."""
+    """A judge's verdict on a plan: `score` from 0 to 1, `feedback` for the author of the next one."""
 
     passed: bool
     score: float | None = None
@@ -78,7 +78,7 @@ class PlanVerdict:
         return replace(self, passed=False, feedback=f"{figures}: {self.feedback}" if self.feedback else figures)
 
     def finding(self, threshold: float) -> GateFinding:
-        """Return what comes of the verdict; a refusal never comes without feedback."""
+        """Return the finding of the verdict; a rejection always has feedback."""
         held = self.held_to(threshold)
         if held.passed:
             return GateFinding("pass", "validator", held.score)
@@ -173,7 +173,7 @@ def decoded_object(text: str) -> dict[str, Any] | None:
 
 
 def agreement(texts: Sequence[str]) -> float:
-    """Return how much texts agree, 0 to 1: the mean pairwise Jaccard index of their words, whatever their case."""
+    """Return how much texts agree, 0 to 1: the mean pairwise Jaccard index of their words, ignoring case."""
     words = [frozenset(_WORD.findall(text.lower())) for text in texts]
     return fmean([_jaccard(one, other) for one, other in combinations(words, 2)] or [1.0])
 

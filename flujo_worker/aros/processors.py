@@ -1,8 +1,8 @@
-"""The parser's stages under the names that the seed gives them, for a chain of output processors.
+"""The parser's stages under their documented names, for a chain of output processors.
 
-They add nothing to the parser: each runs one of its stages and passes on what it cannot settle. A step runs `parse`, which does all
-of it at once and asks whether one reading is the only one; these are for chains that users build themselves. In: an agent's output;
-out: the same output, a text nearer to JSON, or the value. What is not a text passes through untouched; nothing is raised.
+They add nothing to the parser: each runs one of its stages and passes on what it cannot decide. A step runs `parse`, which does everything
+at once and checks that there is only one reading; these are for chains that users build. In: an agent's output; out: the same output, a
+text nearer to JSON, or the value. Other values pass through unchanged; nothing is raised.
 """
 
 from __future__ import annotations
@@ -87,9 +87,9 @@ class TolerantJsonDecoderProcessor(_Processor):
 
 @dataclass(frozen=True)
 class DeterministicRepairProcessor(_Processor):
-    """Stage 2: the value, read over the slips that are allowed at every level; the text when that cannot be.
+    """Stage 2: the value, read despite the slips that are allowed at every level; the text if that is impossible.
 
-    Missing last braces stay missing here: whether all members are there takes the schema, which `parse` asks.
+    Missing last braces stay missing here: only the schema, which `parse` checks, can show that all members are present.
     """
 
     name: ClassVar[str] = "DeterministicRepair"

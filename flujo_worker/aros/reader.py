@@ -1,8 +1,8 @@
-"""Reads a value from text that is not quite JSON, in one pass, at one of three levels.
+"""Read a value from text that is not quite JSON, in one pass, at one of three levels.
 
-It never guesses: each slip has one way to be read at its level, everything in the text lands in the value, and what is ambiguous is
-refused. No recursion: depth is bounded by `DEEPEST`, work by the `Budget`. In: text and the bounds of the region;
-out: a `Reading`, or `StageRefused` with the rule and the path. What a text's end leaves open is reported, never closed in silence.
+It never guesses: each slip can be read in one way at its level, everything in the text becomes part of the value, and ambiguous texts are
+rejected. No recursion: depth is bounded by `DEEPEST`, work by the `Budget`. In: text and the bounds of the region; out: a `Reading`, or
+`StageRefused` with the rule and the path. Brackets that are open at the end of the text are reported, never closed silently.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ _FENCE_NOT: Final = r"`(?!``)|~(?!~~)"
 
 
 class RegionPatterns:
-    """What one level sees at once. Each pattern is compiled when it is first needed, which takes some milliseconds.
+    """The patterns of one level. Each pattern is compiled when it is first needed, which takes some milliseconds.
 
     Args:
         first: a string that is a key or an element.

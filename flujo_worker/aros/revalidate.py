@@ -47,8 +47,8 @@ def can_judge(output_type: Any) -> bool:
 def _validator(output_type: Any) -> SchemaValidator | None:
     core = core_of(output_type)
     try:
-        # Not the models' own validators, which pydantic would take for its parts.
-        return None if core is None else SchemaValidator(_asking_instances(core), None, False)  # noqa: FBT003 - it has no name
+        # Not the models' validators, which pydantic would reuse.
+        return None if core is None else SchemaValidator(_asking_instances(core), None, False)  # noqa: FBT003 - it has no keyword
     except SchemaError:
         return None
 

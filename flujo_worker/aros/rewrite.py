@@ -1,4 +1,4 @@
-"""JSON Schemas written anew: a change made to a schema and to every schema inside it. Pure."""
+"""Rewrite JSON Schemas: change a schema and every schema inside it. Pure."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _SCHEMAS: Final = frozenset(
 
 
 def without_formats(schema: Any) -> Any:
-    """Leave every `format` out of a schema that was derived from a Python type: pydantic is the judge of dates and addresses.
+    """Leave every `format` out of a schema that was derived from a Python type: pydantic validates dates and addresses.
 
-    A naive datetime, say, fits its type and is no RFC 3339 date-time. A property that is called `format` stays.
+    A naive datetime, for example, fits its type and is not an RFC 3339 date-time. A property that is named `format` stays.
     """
     return changed(schema, lambda each: {name: value for name, value in each.items() if name != "format"})
 
 
 def changed(schema: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
-    """Change a schema and every schema inside it; what only looks like one, such as a default, stays."""
+    """Change a schema and every schema inside it; values that only look like one, such as a default, stay."""
     if not isinstance(schema, dict):
         return schema
     return change({name: _within(name, value, change) for name, value in schema.items()})

@@ -31,15 +31,15 @@ REPAIR: Final = 2
 
 @dataclass(slots=True)
 class ParseBudget:
-    """What one text may cost, over all tries.
+    """The bounds of one text, over all tries.
 
     Attributes:
-        left: tokens that are read.
+        left: tokens that may still be read.
         fits: steps of fitting values to the schema.
-        checks: parts of values for which branches of unions are asked; a value is asked anew at each depth.
-        clock: returns seconds of processor time; None: the search is bounded in steps only.
-        ends_at: when the search has to have ended, by the clock.
-        per_mb: the milliseconds for each megabyte that were given.
+        checks: parts of values that are checked against branches of unions; a value is checked again at each depth. clock: returns seconds
+            of processor time; None: the search is bounded in steps only.
+        ends_at: the end of the search, by the clock.
+        per_mb: the allowed milliseconds for each megabyte.
     """
 
     left: int = MAX_STEPS

@@ -137,7 +137,7 @@ def unescape(body: str, level: int) -> str:
     """Undo the escapes of a string's text.
 
     Raises:
-        StageRefused: for an escape that the level does not know, one beside others that it does, or half a character.
+        StageRefused: for an escape that the level does not know, one next to others that it knows, or half a character.
     """
     spoken = _unescaped(body, level) if "\\" in body else body
     if _SURROGATE.search(spoken):
@@ -170,7 +170,7 @@ def _of_json(body: str) -> str | None:
 
 @functools.lru_cache(maxsize=1024)
 def _meant(escape: str) -> str:
-    """Return what an escape stands for, by what follows its backslash."""
+    """Return the meaning of an escape, by the text after its backslash."""
     return chr(int(escape[1:], 16)) if escape[0] in "ux" else _ESCAPES_JSON5[escape]
 
 

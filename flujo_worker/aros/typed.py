@@ -1,7 +1,7 @@
-"""Python types beside schemas: the schema of a type, its final verdict on a value, and what identifies a schema.
+"""Python types and their schemas: the schema of a type, its final verdict on a value, and the identity of a schema.
 
-It must not read text that is not JSON: that is the parser's. In: an agent's declared type, JSON that holds under its schema; out: the
-typed value, or `AgentIOValidationError` that names each place, what was expected and what was found.
+It must not read text that is not JSON: the parser does. In: an agent's declared type, JSON that satisfies its schema; out: the typed value,
+or `AgentIOValidationError` that names each place, what was expected and what was found.
 """
 
 from __future__ import annotations

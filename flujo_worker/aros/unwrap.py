@@ -20,7 +20,7 @@ _NAMES: Final = "think|thinking|reasoning|reflection|scratchpad"
 _TAG: Final = re.compile(rf"<(/?)\s*(?:{_NAMES})(?:\s[^<>]*)?>", re.IGNORECASE)
 _MARK: Final = re.compile(rf"{_TAG.pattern}|[\"{{}}\[\]]", re.IGNORECASE)
 MOST_ENCODED: Final = 8
-"""How many encoded texts are looked for in one text."""
+"""The maximum of encoded texts that are searched in one text."""
 _ESCAPED: Final = re.compile(r"[{\[](?:\s|\\++[nrt]|[{\[])*+\\++\"")
 _BEFORE: Final = frozenset('\\" \t\r\n')
 

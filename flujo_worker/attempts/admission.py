@@ -1,15 +1,19 @@
-"""Whether a claimed attempt may begin now: its step's concurrency limit, its model's circuit breaker, then its rate limit.
+"""Decide whether a claimed attempt may begin: its step's concurrency limit, its model's circuit breaker, then its rate limit.
 
-What is not admitted is returned to its row with its number, to be published again; it has made no call. It must not decide when a breaker
-turns or who has a permit. In: a claimed attempt and its pipeline. Out: whether it may begin; after it, reports and permits that are free.
+An attempt that is not admitted is returned to its row with its number, to be published again; it has made no call. It must not decide when
+a breaker opens or who has a permit. In: a claimed attempt and its pipeline. Out: whether it may begin; afterwards, reports and released
+permits.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from flujo_client.pipeline.limited import scoped_name
 from flujo_client.serial import Resolver
+from flujo_worker.agents.factory import service_of
 from flujo_worker.attempts.claim import BreakerGate, performs_step
 from flujo_worker.attempts.permit import PermitGate
 from flujo_worker.attempts.rate import FirstCall, RateGate
@@ -19,6 +23,7 @@ if TYPE_CHECKING:
 
     from flujo_client.config.manager import Settings
     from flujo_client.config.run_settings import RunSettings
+    from flujo_client.contract.limit import Limit
     from flujo_client.pipeline.step import Step
     from flujo_worker.attempts.outcome import Claimed
     from flujo_worker.coordinator.coordinator import Coordinator
@@ -42,7 +47,7 @@ class Admission:
         return None if self._rate is None else self._rate.pacing
 
     async def holds_back(self, fence: int) -> bool:
-        """Ask; what has to wait is returned to its row. Raises UnnamedLimit."""
+        """Ask; what has to wait is returned to its row. Raises LimitRefusal."""
         if await self._permit.holds_back(fence) or await self._breaker.holds_back(fence):
             return True
         return self._rate is not None and await self._rate.holds_back(fence)
@@ -88,7 +93,8 @@ class Admissions:
         envelope = claimed.envelope
         step = _step_of(claimed, entry)
         limit = None if step is None else step.limit
-        permit = PermitGate(self._store, self._release, self._effects, self._resolve, envelope, limit)
+        share = partial(self._shared, step, entry.plan.name, envelope.ticket.run)
+        permit = PermitGate(self._store, self._release, self._effects, self._resolve, envelope, limit, share)
         breakers = None if self._breakers is None else self._breakers.for_run(own.breakers)
         is_asked = step is not None and not (breakers is None and self._rates is None)
         agent = self._agent(step) if step is not None and is_asked else None
@@ -97,6 +103,14 @@ class Admissions:
             return Admission(permit, breaker, None)
         first = FirstCall(step, agent, own.cost)
         return Admission(permit, breaker, RateGate(self._rates, self._store, self._effects, envelope, first))
+
+    def _shared(self, step: Step | None, pipeline: str, run: str, limit: Limit, name: str) -> str:
+        """Return the name of a limit with who shares it."""
+        model = None
+        if step is not None and limit.scope == "provider":
+            model = service_of(self._agent(step))
+        provider = model.partition(":")[0] if model is not None and ":" in model else None
+        return scoped_name(limit, name, pipeline=pipeline, run=run, provider=provider)
 
     def _agent(self, step: Step) -> Any:
         with suppress(Exception):  # an agent that is not found shows when the attempt needs it

@@ -1,7 +1,7 @@
-"""What an attempt under limits reserves before it may call anything.
+"""Compute the reservation of an attempt under limits, which it makes before any call.
 
-Must not know where budgets are stored. In: an envelope, the code that it names, settings and the day. Out: one reservation for each
-budget that the attempt is under, each of the same estimate.
+It must not know where budgets are stored. In: an envelope, its code, settings and the day. Out: one reservation for each budget that the
+attempt is under, each of the same estimate.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _unpriced: set[str] = set()
 
 @dataclass(frozen=True, slots=True)
 class PossibleCall:
-    """One call that an attempt may make: the agent's, one of its tools', or one of the precheck's, which has `max_tokens` of its own."""
+    """One call that an attempt may make: the agent's, one of its tools', or one of the precheck's, which has its own `max_tokens`."""
 
     name: str
     agent: AgentFacts
@@ -42,7 +42,7 @@ class PossibleCall:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedCall:
-    """One call that an attempt may make, what it is expected to cost, and the models among those asked that have no price."""
+    """One call that an attempt may make, its estimated cost, and its models without a price."""
 
     name: str
     expected: UsageEstimate
@@ -78,13 +78,13 @@ class StepCalls:
     def expected(
         self, prompt_bytes: int, cost: Cost, known: Learned | None, *, is_whole: bool = False
     ) -> list[ExpectedCall]:
-        """Expect of each call what the step says, else the project of its model, else what the model's price makes of its size.
+        """Estimate each call: by the step, else by the project's estimate for its model, else by the model's price and the call's size.
 
         Args:
             prompt_bytes: the length of the prompt and of the conversation before it.
             cost: the project's prices and estimates.
-            known: what attempts at the step have spent before, the auxiliary calls too.
-            is_whole: reserve just that, where the step says nothing.
+            known: the spend of earlier attempts at the step, with auxiliary calls.
+            is_whole: reserve just that, unless the step sets an estimate.
         """
         calls = [
             self._expected(each, prompt_bytes, cost, known if each is self.calls[0] else None) for each in self.calls
@@ -145,7 +145,7 @@ def reservations(
 
 
 def emit_reservations(calls: Sequence[ExpectedCall]) -> None:
-    """Emit each call's share of the reservation, if there are calls besides the agent's.
+    """Emit each call's share of the reservation, if there are calls other than the agent's.
 
     For a model without a price each process reports once that only tokens are reserved.
     """

@@ -1,7 +1,7 @@
-"""The user's own parts of a step around its agent: processors of prompts and outputs; plugins and validators, which judge.
+"""The user's code around a step's agent: processors of prompts and outputs; plugins and validators, which judge.
 
-What a judge refuses is terminal. It must not call the agent that a plugin asks for: its caller does. In: what the
-attempt was given, and a value; out: the value, what was put in its place, or where a plugin wants the input to go instead.
+A rejection is terminal. It must not call the agent that a plugin redirects to: its caller does. In: the attempt's values, and a value; out:
+the value, its replacement, or the agent that a plugin redirects the input to.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ def name_of(processor: Any) -> str:
 
 
 async def consult_plugins(work: Work, run: AttemptRun, output: Any) -> Any:
-    """Call the plugins, higher priority first; return the output, what a plugin put in its place, or a `Redirect`.
+    """Call the plugins, higher priority first; return the output, a plugin's replacement, or a `Redirect`.
 
     Raises:
-        PluginError: one refused.
-        TypeError: one gave an answer that is not a verdict.
+        PluginError: one rejected it.
+        TypeError: one returned an answer that is not a verdict.
     """
     pairs = [each if isinstance(each, tuple) else (each, 0) for each in work.step.plugins]
     for plugin, _ in sorted(pairs, key=lambda pair: -pair[1]):
@@ -81,11 +81,11 @@ async def consult_plugins(work: Work, run: AttemptRun, output: Any) -> Any:
 
 
 async def consult_validators(work: Work, run: AttemptRun, output: Any) -> None:
-    """Call every validator, and name all that refuse; without `strict_validation` their messages go into the step's metadata.
+    """Call every validator, and name all that reject; without `strict_validation` their messages go into the step's metadata.
 
     Raises:
-        ValidationError: at least one refused, and that is to fail the step.
-        TypeError: one gave an answer that is not a verdict.
+        ValidationError: at least one rejected, and that fails the step.
+        TypeError: one returned an answer that is not a verdict.
     """
     refused = []
     for validator in work.step.validators:
@@ -109,18 +109,18 @@ async def check_invariants(work: Work, run: AttemptRun, output: Any) -> None:
 
     Raises:
         ValidationError: at least one does not hold, or cannot be judged.
-        TypeError: a function gave an answer that is not a verdict.
+        TypeError: a function returned an answer that is not a verdict.
     """
     broken = []
     for name, judge in work.invariants:
         try:
-            said = (
+            answer = (
                 judge(output, run.context) if isinstance(judge, Expressed) else await _called(work, run, judge, output)
             )
         except TemplateResolutionError as error:
             broken.append(f"'{name}' cannot be judged: {error.message}")
             continue
-        verdict = result_of(bool(said) if isinstance(judge, Expressed) else said)
+        verdict = result_of(bool(answer) if isinstance(judge, Expressed) else answer)
         if not verdict.is_valid:
             broken.append(f"'{name}' does not hold{f': {verdict.feedback}' if verdict.feedback else ''}")
     if broken:

@@ -1,7 +1,7 @@
-"""Whether an attempt may begin: its claim, with what it reserves, and the circuit breaker of its model.
+"""Decide whether an attempt may begin: claim it, with what it reserves, and ask the circuit breaker of its model.
 
-It must not carry anything out, or decide when a breaker turns. In: an attempt's envelope, the code that it names and its agent. Out: a
-claim or why there is none; whether it may call its model, or how long it is to wait.
+It must not carry anything out, or decide when a breaker turns. In: an attempt's envelope, its code and its agent. Out: a claim, or why
+there is none; whether it may call its model, or how long it has to wait.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from flujo_worker.user_code.question import fetched
 logger = logging.getLogger(__name__)
 
 UNCOMMITTED_S = 1.0
-"""How long a sweep may take from sending a message to its commit."""
+"""The maximum seconds of a sweep from sending a message to its commit."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimRequest:
-    """What an attempt is claimed with, or why that is unknown; `inline` is its envelope with the values that had to be read for it."""
+    """The parameters of an attempt's claim, or why they are unknown; `inline` is its envelope with the values that had to be read."""
 
     reply: Reply | None = None
     inline: Envelope | None = None
@@ -84,10 +84,11 @@ class Claims:
         self._calls: dict[tuple[str, str, str], StepCalls] = {}
 
     async def wanted(self, envelope: Envelope) -> ClaimRequest:
-        """Find what the attempt is claimed with. Where that fails it is claimed all the same, to report the error and end.
+        """Find the parameters of the attempt's claim.
 
-        Who the step may call is asked of its agents once, which may import them; they are users' code. A prompt that has to be fetched
-        or rendered for the estimate may take long; nothing else leaves this thread.
+        If that fails it is claimed anyway, to report the error and end. Agents are asked once which models they may call, which may import
+        them; they are users' code. Only a prompt that has to be fetched or rendered for the estimate leaves this thread, since it may take
+        long.
         """
         if envelope.kind != "resume" and envelope.ticket.limits is None:
             return ClaimRequest()
@@ -95,7 +96,7 @@ class Claims:
         return await self._effects.call(self._look_up, envelope) if known is None else known
 
     def _known_request(self, envelope: Envelope) -> ClaimRequest | None:
-        """Return what a step's attempt is claimed with, if this process knows all that is needed."""
+        """Return the parameters of a step's claim, if this process knows all of them."""
         ticket = envelope.ticket
         if not self._catalog.has(ticket.reference):
             return None
@@ -126,9 +127,9 @@ class Claims:
             return ClaimRequest(error=error)
 
     def _look_up_step(self, envelope: Envelope) -> ClaimRequest:
-        """Find the calls that the attempt may make, and what it is to reserve for them.
+        """Find the calls that the attempt may make, and the reservation for them.
 
-        Code that is not here reserves nothing: it is parked, not run.
+        Code that is missing here reserves nothing: its run is parked.
         """
         ticket = envelope.ticket
         with suppress(CodeMismatch):
@@ -164,7 +165,7 @@ class Claims:
     async def claim(
         self, envelope: Envelope, held: ActiveAttempt, to_reserve: Sequence[Reservation], room: Room
     ) -> Claim:
-        """Claim, in the incarnation that this process has by then.
+        """Claim, as the present incarnation of this process.
 
         A sweep sends a lost attempt before it commits the loss. A process that may not judge leases sees the dead worker's row until then.
         """
@@ -188,13 +189,13 @@ class Claims:
                 return claim
 
     async def import_claimed(self, envelope: Envelope, held: ActiveAttempt, room: Room) -> Claim:
-        """Import the code that says what to reserve, under a claim of its own: a death at its import is this attempt's loss (ADR 13)."""
+        """Import the code for the reservation, under a separate claim: a crash at its import counts against this attempt (ADR 13)."""
         claim = await self.claim(envelope, held, (), room)
         if claim.fence is not None:
             ticket, call = envelope.ticket, self._effects.call
             with suppress(CodeMismatch):
                 await call(self._catalog.entry, ticket.reference, ticket.fingerprint)
-            held.fence = None  # first: a renewal that sees it released would take the work for lost
+            held.fence = None  # first: a renewal that sees it released would count the work as lost
             await call(self._ledger.defer, envelope.key, claim.fence, 0.0)
         return claim
 
@@ -203,7 +204,7 @@ class Claims:
 
 
 def _key(envelope: Envelope, path: str) -> tuple[str, str, str]:
-    """Return what the calls of a step depend on: its code and the project's `[aros]`."""
+    """Return the cache key of a step's calls: its code and the project's `[aros]`."""
     return envelope.ticket.fingerprint, path, str(envelope.ticket.aros)
 
 
@@ -213,13 +214,13 @@ def performs_step(envelope: Envelope, reply: Reply | None) -> bool:
 
 
 class BreakerGate:
-    """One attempt and the circuit breaker of its model: asked once, before any call; notified of the result of all calls.
+    """One attempt and the circuit breaker of its model: queried once, before any call; notified of the result of all calls.
 
-    Breakers of other models that the attempt calls, of a plugin's redirect or a precheck's agents, are notified and not asked.
+    Breakers of other models that the attempt calls, of a plugin's redirect or a precheck's agents, are notified and not queried.
 
     Args:
         breakers: shared by all workers; None where the project has none.
-        ledger: where waits and a breaker's turns are written down.
+        ledger: where waits and a breaker's changes of state are recorded.
         envelope: the attempt's.
         agent: its live agent.
         effects: how answers are waited for.
@@ -233,7 +234,7 @@ class BreakerGate:
         self._permit = Permit()
 
     async def holds_back(self, fence: int) -> bool:
-        """Ask; if the breaker is open, release the attempt, to be published again when it may be tried."""
+        """Query the breaker; if it is open, release the attempt, to be published again when it may be tried."""
         if self._breakers is None or self._model is None:
             return False
         self._permit = await self._ask(self._breakers, BreakerRequest(self._model))
@@ -246,7 +247,7 @@ class BreakerGate:
         return True
 
     async def report(self, calls: Sequence[ModelCall]) -> None:
-        """Report the attempt's calls to the breakers; to the one that let it through, also if it made no call."""
+        """Report the attempt's calls to the breakers; to the one that let it through even if it made no call."""
         if self._breakers is None:
             return
         by_model: dict[str, list[ModelCall]] = (

@@ -1,7 +1,7 @@
-"""What an attempt is performed with: which code, and a context that its model can read.
+"""Prepare an attempt's code, and a context that its model can read.
 
-It must not perform anything. In: an attempt's message and its live pipeline. Out: the message with a context that fits, and what the attempt
-records; or a refusal that parks its run.
+It must not perform anything. In: an attempt's message and its live pipeline. Out: the message with a context that fits, and the attempt's
+record; or a rejection that parks its run.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class Prepared:
     code: PerformedWith | None = None
     migrated: Migrated | None = None
 
-    def tell(self) -> None:
-        """Emit a migration, and warn that a conversation continues with other code unless the pipeline does not mind."""
+    def emit(self) -> None:
+        """Emit a migration, and warn that a conversation continues with other code, unless the pipeline ignores that."""
         if self.migrated is not None:
-            self.migrated.tell()
+            self.migrated.emit()
         if self.code is not None and self.code.changed and self.entry.pipeline.on_body_change != "ignore":
             emit("code.changed", "warning", changed=list(self.code.changed))
 
@@ -79,7 +79,7 @@ class Preparation:
         """Prepare one.
 
         Raises:
-            CodeMismatch: its context does not fit; or its conversation was held with other code, and its pipeline parks such runs.
+            CodeMismatch: its context does not fit; or its conversation used other code, and its pipeline parks such runs.
         """
         migrated = None
         if not self.migrations.are_needless(entry):
@@ -106,7 +106,10 @@ class Preparation:
         return True
 
     def awaited(self, finding: CodeMismatch, key: str) -> AwaitedCode | None:
-        """Return what a run is to wait for. Code stays, so this process refuses an attempt for its context once."""
+        """Return the code that a run has to wait for.
+
+        Code does not change in this process, so it rejects an attempt for its context once.
+        """
         if not isinstance(finding, ContextMisfit):
             return finding.awaited
         self.migrations.forget()
@@ -122,8 +125,8 @@ class Preparation:
             found = await self._effects.together(self._find, (entry, path, before))
         if found is not None and found.changed and entry.pipeline.on_body_change == "park":
             raise CodeMismatch(
-                f"step '{path}' would continue a conversation that was held with other code: {', '.join(found.changed)} changed; "
-                "a worker with the code of before will carry it on",
+                f"step '{path}' would continue a conversation that used other code: {', '.join(found.changed)} changed; "
+                "a worker with the earlier code will continue it",
                 awaited=AwaitedCode(path, before),
             )
         return found

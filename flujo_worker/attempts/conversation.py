@@ -1,7 +1,7 @@
 """The conversation at a step, as stored in its context: turns of a conversation, answers of people.
 
-All of it is written into the attempt's own copy of the context, so it is merged with its success or not at all, and once. In: what an
-attempt was given, its outcome. Out: a text for its agent; the context.
+It is written into the attempt's copy of the context, so it is merged once with its success or not at all. In: an attempt's values, its
+outcome. Out: a text for its agent; the context.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _hidden(content: str) -> str:
 
 
 def _turns(context: Any) -> Iterator[ConversationTurn]:
-    """Yield the turns in a context, whoever wrote them; skip anything else in its list."""
+    """Yield the turns in a context; skip anything else in its list."""
     for each in _kept(context):
         given = each if isinstance(each, dict) else getattr(each, "__dict__", {})
         role, content = given.get("role"), given.get("content")
@@ -80,7 +80,7 @@ def _turns(context: Any) -> Iterator[ConversationTurn]:
 
 
 def record_turn(work: Work, output: Any, context: Any) -> Any:
-    """Record a step's output as a turn, if it is one; what loops do by themselves is no turn."""
+    """Record a step's output as a turn, if it is one; a loop's own work is not a turn."""
     step, rules = work.step, work.conversation
     is_silent = isinstance(step.agent, Changes) or step.agent is record
     role = None if rules is None or is_silent else role_of(rules, step.name)
@@ -98,9 +98,11 @@ def _answered(work: Work, context: Any, question: str, answer: Any) -> Any:
     if HITL not in sources and work.step.name not in sources:
         return context
     newest = _kept(context)[-1:]
-    is_told = bool(newest) and getattr(newest[0], "role", None) == "assistant" and newest[0].content == question
+    is_recorded = bool(newest) and getattr(newest[0], "role", None) == "assistant" and newest[0].content == question
     question_turn = ConversationTurn(role="assistant", content=question)
-    return _added(context, question_turn, ConversationTurn(role="user", content=_written(answer)), instead=int(is_told))
+    return _added(
+        context, question_turn, ConversationTurn(role="user", content=_written(answer)), instead=int(is_recorded)
+    )
 
 
 def remember(work: Work, context: Any, reply: Reply, output: Any) -> Any:

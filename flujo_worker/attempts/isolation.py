@@ -1,8 +1,7 @@
-"""Runs attempts whose processes died before apart from all others, so that neither is blamed for the other (ADR 13).
+"""Isolate attempts whose processes died before, so that no other attempt is blamed for them (ADR 13).
 
-A suspect runs in a separate process, beside the worker. One that went down with its worker even so, and one that no process can be
-started for, waits until this worker runs nothing else and has it for itself. In: envelopes that a claim refused as suspects. Out: what
-became of the delivery.
+A suspect runs in a separate process, next to the worker. If its worker died even so, or no process can be started, it waits until this
+worker runs nothing else, and then runs there alone. In: envelopes that a claim rejected as suspects. Out: the disposition of the delivery.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 ALONE_AFTER = 4
-"""A suspect that was lost so often in company went down with the whole worker: in a container all processes die together."""
+"""A suspect with so many losses in a separate process died with the whole worker: in a container all processes die together."""
 NO_PLACE_S = 1.0, 3.0
 """After how long a suspect that found no place is published again, drawn at random from between."""
 
@@ -64,18 +63,18 @@ class NoProcess(Exception):
 
 
 class Processes(Protocol):
-    """Where an attempt has its own process."""
+    """Starts processes for single attempts."""
 
     def perform(self, envelope: Envelope, room: Room) -> DeliveryResult:
         """Perform one attempt in a separate process.
 
         Raises:
-            NoFreeSlot: too many do already; try again later.
-            NoProcess: there is no such process here; the attempt was not touched.
+            NoFreeSlot: too many are running; try again later.
+            NoProcess: no process can be started here; the attempt was not touched.
         """
 
     def call_hooks(self, call: PendingHookCall) -> bool:
-        """Call hooks in a process of their own; False: it died.
+        """Call hooks in a separate process; False: it died.
 
         Raises:
             NoFreeSlot, NoProcess: as for `perform`.

@@ -21,7 +21,7 @@ from flujo_worker.ports import Leases, Member
 logger = logging.getLogger(__name__)
 
 TOLD_S = 0.5
-"""Within this, and the time of a statement, an attempt under limits hears that its run was stopped."""
+"""Seconds, plus the time of a statement, until an attempt under limits notices that its run was stopped."""
 
 
 @dataclass(eq=False)
@@ -54,15 +54,14 @@ class Lease:
     """The lease of this process.
 
     Args:
-        store: who is alive, by the database's clock.
-        member: this process; each incarnation gets an id of its own.
+        store: records live workers, by the database's clock.
+        member: this process; each incarnation gets its own id.
         lease_s: seconds a lease lasts.
-        renew_s: seconds between renewals.
-        on_renewed: called when the lease was taken, and after each renewal.
+        renew_s: seconds between renewals. on_renewed: called when the lease was taken, and after each renewal.
         on_told_to_stop: called once, when an operator has asked this worker to stop.
 
     Attributes:
-        is_asked_to_stop: whether this worker knows that it is to stop.
+        is_asked_to_stop: whether this worker knows that it has to stop.
     """
 
     def __init__(
@@ -73,10 +72,10 @@ class Lease:
         lease_s: float,
         renew_s: float,
         on_renewed: Callable[[], object] = lambda: None,
-        on_told_to_stop: Callable[[], object] = lambda: None,
+        on_stop_request: Callable[[], object] = lambda: None,
     ) -> None:
         self._store, self._member, self._lease_s, self._renew_s = store, member, lease_s, renew_s
-        self._on_renewed, self._on_told_to_stop = on_renewed, on_told_to_stop
+        self._on_renewed, self._on_stop_request = on_renewed, on_stop_request
         self._held: dict[str, ActiveAttempt] = {}
         self._is_interrupted = self.is_asked_to_stop = False
         self._let_go: set[str] = set()
@@ -215,7 +214,7 @@ class Lease:
         if is_to_stop and not self.is_asked_to_stop:
             self.is_asked_to_stop = True
             logger.info("worker %s was asked to stop", self.worker)
-            self._on_told_to_stop()
+            self._on_stop_request()
 
     def _disown(self) -> None:
         """Release what is recorded as ours and is not worked on here: its outcome was refused, or could not be reported."""
@@ -240,7 +239,7 @@ class Lease:
         self._cancel({key: fence for key, fence in held.items() if fence is not None and key not in adopted})
 
     def _cancel(self, fences: Mapping[str, int]) -> None:
-        """Stop work under these fences. What was claimed since they were looked up continues: no other worker would do it."""
+        """Stop work under these fences. Attempts that were claimed since the query continue: no other worker would run them."""
         for key, fence in fences.items():
             held = self._held.get(key)
             if held is not None and held.fence == fence:

@@ -1,7 +1,7 @@
-"""What comes of a claimed attempt: its pipeline's hooks, its policy, what it gives packed. Whatever happens is an outcome.
+"""Compute the outcome of a claimed attempt: call its pipeline's hooks and its policy, and pack the result.
 
-It must not claim or conclude: that is `perform.py`'s part, before and after. In: a claimed attempt and its live pipeline.
-Out: its outcome, or None where it was cancelled.
+Every error becomes an outcome. It must not claim or conclude: `perform.py` does, before and after. In: a claimed attempt and its live
+pipeline. Out: its outcome, or None if it was cancelled.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ T = TypeVar("T")
 Policy = Callable[["Work", "AttemptRun"], Awaitable["Done"]]
 
 POLICIES: Final[Mapping[str, Policy]] = {"step": perform_step, "resume": perform_resume}
-"""How each kind of work row is carried out: a table, so that a new kind needs no edit anywhere else."""
+"""The function for each kind of work row: a table, so that a new kind needs no other edit."""
 
 
 _UNBLOCK: Final = "await an async client, make the step a plain function, which runs in a thread, or call `await asyncio.to_thread(…)`"
 _LET_GO: Final = "its result is dropped, but its side effects still happen; let asyncio.CancelledError pass"
 _IN_A_THREAD: Final = (
     "a plain function runs in a thread, which cannot be stopped: it continues, and its result is dropped; "
-    "give the client that it calls a timeout of its own, or make it async"
+    "give the client that it calls its own timeout, or make it async"
 )
 _UNTIL_THE_END: Final = "a plain function runs in a thread, which cannot be stopped: it continues until this process ends, and its result is dropped"
 
@@ -92,16 +92,16 @@ class Claimed:
 
 
 class Outcomes:
-    """What comes of the attempts that this process performs.
+    """The outcomes of the attempts that this process performs.
 
     Args:
         ledger: where answers and stored values are read.
-        lease: this process's right to work: an attempt that is cancelled while it is given up has no outcome.
+        lease: this process's right to work: an attempt that is cancelled because the lease ends has no outcome.
         loop: the process's event loop.
         threads: where sync agents run.
         hooks: calls the pipelines' hooks, and has the live pipelines of this process.
         settings: limits, timeouts and allowed imports.
-        effects: how all that is waited for.
+        effects: waits for all of them.
         migrations: makes contexts fit.
     """
 
@@ -125,17 +125,19 @@ class Outcomes:
     async def of(self, claimed: Claimed, entry: LoadedPipeline, story: Story, run: AttemptRun) -> Outcome | None:
         """Perform an attempt, with its pipeline's hooks called before and after; work with nothing to perform is a success."""
         envelope = claimed.envelope
-        is_told = envelope.kind in POLICIES or (envelope.kind == "start" and envelope.number < FIRST_AGAIN)
-        around = self._around(envelope, entry) if entry.plan.hooks and is_told else None
+        calls_hooks = envelope.kind in POLICIES or (envelope.kind == "start" and envelope.number < FIRST_AGAIN)
+        around = self._around(envelope, entry) if entry.plan.hooks and calls_hooks else None
         stop = None if around is None else await self._effects.call(around.before)
         if stop is not None:
-            return Outcome("aborted", fault=stop, latency_s=time.monotonic() - claimed.started, events=story.told())
+            return Outcome(
+                "aborted", fault=stop, latency_s=time.monotonic() - claimed.started, events=story.all_events()
+            )
         if envelope.kind not in POLICIES:
-            return Outcome("success", events=story.told())
+            return Outcome("success", events=story.all_events())
         outcome = await self._performed(claimed, entry, story, run)
         if outcome is None or around is None:
             return outcome
-        return replace(await self._effects.call(around.after, outcome), events=story.told())
+        return replace(await self._effects.call(around.after, outcome), events=story.all_events())
 
     def _around(self, envelope: Envelope, entry: LoadedPipeline) -> StepHooks:
         return StepHooks(self._hooks, self._ledger, self._resolve, envelope, entry, entry.node_of(envelope))
@@ -160,7 +162,7 @@ class Outcomes:
             _emit_left_behind(failure.error)
         except CodeMismatch:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, it becomes the outcome's fault
+        except Exception as error:  # noqa: BLE001 - any error becomes the outcome's fault
             fault, usage = fault_of(error, "system", None), run.spent
         else:
             latency = time.monotonic() - started
@@ -201,7 +203,7 @@ class Outcomes:
         """Migrate an opened context if it does not fit its model; raises ContextMisfit."""
         migrated = self._migrations.look_again(entry, envelope)
         if migrated is not None:
-            migrated.tell()
+            migrated.emit()
             run.stored = StoredContext(migrated.context, self._resolve)
 
     def _work(self, envelope: Envelope, reply: Reply | None, entry: LoadedPipeline, run: AttemptRun) -> Work:
@@ -313,17 +315,20 @@ def _emit_left_behind(error: BaseException) -> None:
 
 def _with_events(outcome: Outcome, story: Story, run: AttemptRun) -> Outcome:
     """Put the attempt's events into its outcome, with what is counted from them."""
-    return replace(outcome, metadata=tally(story) | run.notes, events=story.told(), corrections=tuple(run.corrections))
+    return replace(
+        outcome, metadata=tally(story) | run.notes, events=story.all_events(), corrections=tuple(run.corrections)
+    )
 
 
 async def _perform(policy: Policy, work: Work, run: AttemptRun, filling: Filling) -> Done:
-    """Carry out a policy. Whatever it raises is blamed on the place where the attempt was, with what it had spent.
+    """Run a policy.
 
-    That is everything: a `sys.exit()` of user code would end the event loop, a cancellation of its own the attempt. Only where the attempt
-    itself is cancelled it is no longer asked.
+    Its exceptions are attributed to the present stage, with the usage so far. That includes all exceptions: a `sys.exit()` of user code
+    would end the event loop, its own cancellation the attempt. Only a cancellation of the attempt itself passes through.
+
 
     Raises:
-        StageError: where it failed, and on what.
+        StageError: the stage that failed, and its exception.
     """
     try:
         with filling_by(filling):

@@ -1,6 +1,6 @@
-"""An attempt: claim → policy → outcome → conclude. One message in, one disposition out; nothing expected is raised.
+"""Perform an attempt: claim → policy → outcome → conclude. One message in, one disposition out; expected errors are not raised.
 
-A start or a join is carried out the same way, with nothing to perform: what follows is all there is to it.
+A start or a join goes the same way, with nothing to perform: only what follows is decided.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from flujo_worker.attempts.code import Preparation, Prepared
 from flujo_worker.attempts.isolation import DeliveryResult, Failure, Isolation, Processes, isolated
 from flujo_worker.attempts.lease import ActiveAttempt, Lease
 from flujo_worker.attempts.outcome import Claimed, Outcomes, failed
-from flujo_worker.attempts.permit import UnnamedLimit
+from flujo_worker.attempts.permit import LimitRefusal
 from flujo_worker.coordinator.code_changes import CodeChanges
 from flujo_worker.coordinator.coordinator import ConcludeResult, Coordinator
 from flujo_worker.domain.values import AttemptReport
@@ -47,9 +47,9 @@ from flujo_worker.user_code.hooks import HookCaller
 logger = logging.getLogger(__name__)
 
 ASK_AGAIN_S: Final = 2.0
-"""After how long an attempt is tried again whose run has others at work under its old code."""
+"""Seconds until an attempt is retried whose run still has attempts running under its old code."""
 FAILURES: Final = ("failure", "lost", "limit")
-"""The outcomes that Celery's listeners see as failures: a question to a person is not one."""
+"""The outcomes that Celery's listeners see as failures: a question to a person is not among them."""
 
 
 class Attempts:
@@ -66,7 +66,7 @@ class Attempts:
         changes: moves runs to the code that is here; None: one whose code has changed is parked.
         breakers: of the models that attempts call; None where the project has none.
         rates: the limits of these models; None where the project has none.
-        processes: where attempts run that have lost their process before; None: such an attempt has this one for itself.
+        processes: where attempts run that have lost their process before; None: such an attempt runs alone in this one.
     """
 
     def __init__(  # noqa: PLR0913 - the composition root gives it all it needs, once
@@ -100,8 +100,7 @@ class Attempts:
     async def deliver(self, envelope: Envelope) -> DeliveryResult:
         """Perform one attempt, or refuse the delivery; return which.
 
-        Raises:
-            WireError: the attempt is one of another pipeline than the message says.
+        Raises: WireError: the attempt belongs to another pipeline than the message names.
         """
         delivered = await self.perform_delivered(envelope)
         if delivered.disposition == "mismatched":
@@ -116,13 +115,13 @@ class Attempts:
         return DeliveryResult("waiting") if envelope is None else await self.deliver(envelope)
 
     def perform(self, envelope: Envelope) -> DeliveryResult:
-        """Do what `perform_delivered` does, and wait for it."""
+        """Run `perform_delivered`, and wait for it."""
         return self._effects.run(self.perform_delivered(envelope))
 
     async def perform_delivered(self, envelope: Envelope) -> DeliveryResult:
         """Perform one attempt, or refuse the delivery; return which.
 
-        While the event loop is blocked nothing is claimed: what waits here for long is sent again, and another worker has it.
+        While the event loop is blocked nothing is claimed: a message that waits here for long is sent again, and another worker takes it.
         """
         if not self._loop.answers.is_set():
             await self._effects.together(self._wait_for_loop, None)
@@ -186,7 +185,7 @@ class Attempts:
 
     async def _refused(self, envelope: Envelope, claim: Claim) -> DeliveryResult:
         logger.info("attempt %s not claimed: %s", envelope.key, claim.refusal)
-        if claim.refusal == "moved":  # its message names the plan that the run went by before
+        if claim.refusal == "moved":  # its message names the plan that the run used before
             await self._effects.call(self._ledger.postpone, envelope.key, 0.0)
         counts = claim.refusal == "ended" and await self._effects.call(self._coordinator.counts, envelope)
         return DeliveryResult(claim.refusal or "busy", counts, claim.in_company)
@@ -199,14 +198,14 @@ class Attempts:
             prepared = await self.preparation.of(envelope, entry)
         except CodeMismatch as finding:
             return await self._change_code(envelope, fence, finding)
-        started = time.monotonic()  # importing code takes time, and is not the step's
+        started = time.monotonic()  # importing code takes time that is not the step's
         claimed = replace(claimed, envelope=prepared.envelope, started=started)
         own = settings_of(envelope.ticket.settings, self._own)
         admission = self._admissions.of(claimed, entry, own)
         try:
             if await admission.holds_back(fence):
                 return DeliveryResult("waiting")
-        except UnnamedLimit as error:
+        except LimitRefusal as error:
             return await self._conclude(
                 prepared.report(_bare(error.cause, NO_USAGE, started), fence, held.claimed_at), started
             )
@@ -235,7 +234,7 @@ class Attempts:
         with collecting_events(envelope, worker=self._lease.worker) as story, performing(run):
             if held.is_limited:
                 emit_reservations(calls)
-            prepared.tell()
+            prepared.emit()
             try:
                 outcome = await self._outcome(claimed, entry, story, run)
             except CodeMismatch as finding:
@@ -248,14 +247,14 @@ class Attempts:
         return await self._conclude(prepared.report(outcome, held.fence or 0, held.claimed_at), started)
 
     async def _entry(self, envelope: Envelope) -> LoadedPipeline:
-        """Find the run's pipeline; what is not loaded yet may take long to import."""
+        """Find the run's pipeline; if it is not loaded yet, its import may take long."""
         ticket, find = envelope.ticket, self.catalog.entry
         if self.catalog.has(ticket.reference):
             return find(ticket.reference, ticket.fingerprint)
         return await self._effects.call(find, ticket.reference, ticket.fingerprint)
 
     async def _outcome(self, claimed: Claimed, entry: LoadedPipeline, story: Story, run: AttemptRun) -> Outcome | None:
-        """Perform it; what cannot even begin, for the rows and the plan do not fit each other, has failed."""
+        """Perform it; it fails if it cannot begin because the rows and the plan do not match."""
         try:
             return await self._outcomes.of(claimed, entry, story, run)
         except (StoreError, CodeMismatch):
@@ -265,7 +264,7 @@ class Attempts:
             return _bare(error, NO_USAGE, claimed.started)
 
     async def _change_code(self, envelope: Envelope, fence: int, finding: CodeMismatch) -> DeliveryResult:
-        """Move the run to the code that is here, wait until that is possible, or park it with the reason."""
+        """Move the run to this worker's code, wait until that is possible, or park it with the reason."""
         if self._changes is None or finding.loaded is None:
             awaited = self.preparation.awaited(finding, envelope.key)
             return await self._hand_over_or_park(envelope, fence, str(finding), awaited)
@@ -301,7 +300,7 @@ class Attempts:
         return await self._park(notice.envelope, notice.fence, str(finding), self.preparation.awaited(finding, key))
 
     async def _conclude(self, notice: AttemptReport, started: float) -> DeliveryResult:
-        """Conclude; an outcome that Postgres will not take fails its attempt, or it would stay `running` as long as this process lives."""
+        """Conclude; an outcome that Postgres rejects fails its attempt, which would otherwise stay `running` while this process lives."""
         try:
             concluded = await self._coordinator.merge(notice)
         except (StoreError, DispatchError, Unreadable):
@@ -314,7 +313,7 @@ class Attempts:
         return _delivered(notice, concluded)
 
     async def _conclude_failed(self, notice: AttemptReport) -> DeliveryResult:
-        """Conclude a failure with nothing in it; if not even that can be merged, its run has no other end."""
+        """Conclude with a failure without values; if not even that can be merged, fail the run."""
         try:
             concluded = await self._coordinator.merge(notice)
         except (StoreError, DispatchError):
@@ -322,7 +321,7 @@ class Attempts:
         except CodeMismatch as finding:
             return await self._park_late(notice, finding)
         except Exception as error:
-            logger.exception("the bare failure of %s could not be merged either", notice.envelope.key)
+            logger.exception("%s could not be merged as a plain failure either", notice.envelope.key)
             raise Unreadable(
                 f"attempt {notice.envelope.key} cannot be closed, not even as failed: {error}", cause=error
             ) from error

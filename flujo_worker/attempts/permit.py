@@ -9,7 +9,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
-from flujo_client.errors import FlujoError
+from flujo_client.errors import FlujoError, NonRetryableError
 from flujo_client.pipeline.limited import is_per_value, limit_name
 from flujo_client.serial import decode
 from flujo_worker.domain.permit import PermitRequest
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class UnnamedLimit(Exception):
-    """The name of a step's limit cannot be filled in; `cause` says why."""
+class LimitRefusal(Exception):
+    """An attempt fails at its step's limit, before it has begun; `cause` says why."""
 
     def __init__(self, cause: FlujoError) -> None:
         super().__init__(cause.message)
@@ -47,6 +47,7 @@ class PermitGate:
         resolve: finds the classes that values are made of.
         envelope: the attempt's.
         limit: the step's; None where it has none.
+        share: adds to the limit's name who shares it.
     """
 
     def __init__(
@@ -57,34 +58,38 @@ class PermitGate:
         resolve: Callable[[str], Any],
         envelope: Envelope,
         limit: Limit | None,
+        share: Callable[[Limit, str], str],
     ) -> None:
         self._store, self._release, self._effects, self._resolve = store, release, effects, resolve
-        self._envelope, self._limit = envelope, limit
+        self._envelope, self._limit, self._share = envelope, limit, share
         self._name: str | None = None
 
     async def holds_back(self, fence: int) -> bool:
         """Ask for a permit; without one, the attempt is returned, to be published again when it is its turn.
 
         Raises:
-            UnnamedLimit: the name of the limit cannot be filled in.
+            LimitRefusal: the name of the limit cannot be filled in, or the limit drops what finds no place.
         """
-        if self._limit is None:
+        limit = self._limit
+        if limit is None:
             return False
         try:
-            name = await self._fill_name(self._limit)
+            name = self._share(limit, await self._fill_name(limit))
         except StoreError:
             raise
         except FlujoError as error:
-            raise UnnamedLimit(error) from error
+            raise LimitRefusal(error) from error
         envelope = self._envelope
-        request = PermitRequest(envelope.key, fence, envelope.step, name, self._limit.at_once)
+        request = PermitRequest(envelope.key, fence, envelope.step, name, limit.at_once, limit.on_full)
         if not await self._effects.call(self._store.request_permit, request):
+            if limit.on_full == "drop":
+                raise LimitRefusal(_reached(name, limit.at_once))
             return True
         self._name = name
         return False
 
     async def release(self) -> None:
-        """Let the next attempts begin. What fails here is left to the sweeper."""
+        """Let the next attempts begin. If that fails, the sweeper does it."""
         if self._name is None:
             return
         try:
@@ -104,3 +109,11 @@ class PermitGate:
             envelope = envelope.inline(fetched(self._store, envelope.references))
         context = None if envelope.context is None else decode(envelope.context.tree(), resolve=self._resolve)
         return fill(decode(envelope.input.tree(), resolve=self._resolve), context)
+
+
+def _reached(name: str, at_once: int) -> FlujoError:
+    return NonRetryableError(
+        f"the limit '{name}' is reached: {at_once} of {at_once} places are taken",
+        suggestion="give the step a fallback, or the limit `on_full='queue'` to let it wait",
+        code="LIMIT_REACHED",
+    )

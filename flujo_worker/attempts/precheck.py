@@ -62,11 +62,11 @@ class PlanCheckValidator:
         self._options = {"max_tokens": max_tokens, "resources": resources}
 
     async def check(self, plan: str, goal: Any = None) -> tuple[PlanVerdict, Usage]:
-        """Ask once.
+        """Call the agent once.
 
         Raises:
-            TypeError: the agent's answer is not a verdict; the attempt is charged with what it spent.
-            Exception: whatever the agent raises, unchanged.
+            TypeError: the agent's answer is not a verdict; the attempt is charged with its usage.
+            Exception: any exception of the agent, unchanged.
         """
         data = plan if goal is None else {"plan": plan, "goal": goal}
         with timed_call(self._agent):
@@ -89,11 +89,11 @@ class Precheck:
         threads: where agents run that are not `async`.
         schema: the JSON Schema of the output, or None.
         shadow: report, and change nothing.
-        resources: what the agents get by that name, if they take it.
+        resources: the agents' argument of that name, if they take it.
 
     Attributes:
-        usage: what the gates have spent so far, whatever their results.
-        feedback: what to add to the guidance of the next attempt, if this one fails later; None in shadow.
+        usage: of the gates so far, whatever their results.
+        feedback: added to the guidance of the next attempt, if this one fails later; None in shadow.
     """
 
     def __init__(
@@ -259,9 +259,9 @@ class Precheck:
         return data
 
     def _conclude(self, finding: GateFinding) -> None:
-        """Emit what was found, once for an attempt, and store its feedback.
+        """Emit the finding, once for an attempt, and store its feedback.
 
-        Where there was nothing to judge but the context's keys, they are what was found.
+        If only the context's keys were checked, the finding is about them.
         """
         keys = self._settings.required_context_keys
         if keys and finding in (_NO_PLAN, _NO_VALIDATOR):

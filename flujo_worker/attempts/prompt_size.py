@@ -1,7 +1,7 @@
-"""How long the prompt of an attempt will be, before the attempt is claimed: what its reservation is estimated from.
+"""Compute the length of an attempt's prompt, from which its reservation is estimated, before the attempt is claimed.
 
-It runs no user code: templates are rendered, prompt processors and a `BaseAgent`'s own way to write are left out. In: an envelope with
-nothing left to fetch, and the code that it names. Out: bytes.
+It runs no user code: templates are rendered, prompt processors and a `BaseAgent`'s own prompt method are left out. In: an envelope with all
+values inline, and its code. Out: bytes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def prompt_bytes(
         entry: its pipeline.
         step: its live step.
         write_prompt: how the step's agent writes its prompt, if it has templates of its own.
-        resolve: finds the classes that values are made of.
+        resolve: finds the classes of values.
     """
     guidance = len((envelope.guidance or "").encode())
     if not is_rendered(envelope, entry, step, write_prompt):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class FirstCall(NamedTuple):
-    """What is known of an attempt's first call before it begins."""
+    """The facts about an attempt's first call before it begins."""
 
     step: Step
     agent: Any

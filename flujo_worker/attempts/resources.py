@@ -1,7 +1,7 @@
-"""A pipeline's resources, held open for one attempt: made and entered before it, left after it however it ends.
+"""Open a pipeline's resources for one attempt: made and entered before it, exited after it however it ends.
 
-It must not know what an attempt does. In: a policy and its attempt; out: what the policy gave. What is entered is left once, also where
-the entering is no longer awaited. Sync code runs in threads, which need not be the same for entering and leaving.
+It must not know what an attempt does. In: a policy and its attempt; out: the policy's result. An entered manager is exited once, even if
+its entry is no longer awaited. Sync code runs in threads, which may differ for entry and exit.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ async def holding(work: Work, run: AttemptRun, policy: Callable[[Work, AttemptRu
 
 
 async def _made(thing: Any, threads: Executor) -> Any:
-    """Call a factory; a class of async managers on the event loop, which its instances may belong to."""
+    """Call a factory; a class of async managers is called on the event loop, which its instances may need."""
     if not is_factory(thing):
         return thing
     on_loop = is_async(thing) or (inspect.isclass(thing) and is_async_manager(thing))
@@ -75,20 +75,20 @@ async def _entered_in_thread(manager: Any, threads: Executor) -> Any:
 
 
 def _leave_late(manager: Any, error: BaseException, threads: Executor, entering: Future[Any]) -> None:
-    """Leave what was entered when it was no longer awaited; a thread cannot be stopped on the way."""
+    """Exit a manager whose entry was no longer awaited; a running thread cannot be stopped."""
     if not entering.cancelled() and entering.exception() is None:
         threads.submit(manager.__exit__, *_details(error))
 
 
 class _Held:
-    """What was entered, and what agents get of it."""
+    """The entered managers, and the value that agents get."""
 
     def __init__(self, manager: Any, given: Any, threads: Executor) -> None:
         self._manager, self._threads = manager, threads
         self.value = manager if given is None else given
 
     async def leave(self, error: BaseException | None) -> None:
-        """Leave it. What a manager answers does not count: it cannot make a success of a failure."""
+        """Exit the managers. Their return value is ignored: it cannot turn a failure into a success."""
         if is_async_manager(type(self._manager)):
             await self._manager.__aexit__(*_details(error))
         elif self._manager is not None:
@@ -96,7 +96,7 @@ class _Held:
 
 
 async def _leave_after(held: _Held, error: BaseException, work: Work, run: AttemptRun) -> None:
-    """Leave after a failure, which stays the attempt's: what leaving raises in addition is only logged."""
+    """Exit after a failure, which stays the attempt's: a further exception of the exit is only logged."""
     try:
         async with within(work.timeout_s, lambda _: run.failed(error)):
             await held.leave(error)

@@ -24,7 +24,7 @@ async def perform_resume(work: Work, run: AttemptRun) -> Done:
 
     Raises:
         StoreError: there was no question.
-        Exception: the answer does not fit, or there is none and the step does not continue without.
+        Exception: the answer does not fit, or there is none and the step cannot continue without it.
     """
     run.enter("system")
     if work.reply is None:

@@ -1,6 +1,6 @@
-"""What earlier attempts at a step have spent, known to this process without waiting.
+"""The spend of earlier attempts at a step, as this process knows it without waiting.
 
-Must not know where spending is stored. In: an envelope. Out: figures, or None.
+It must not know where spending is stored. In: an envelope. Out: figures, or None.
 """
 
 from __future__ import annotations

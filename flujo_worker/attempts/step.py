@@ -1,7 +1,7 @@
-"""One attempt of an agent step, stage by stage: `STAGES` is the way of its data, from top to bottom.
+"""One attempt of an agent step, stage by stage: `STAGES` is the path of its data, from top to bottom.
 
-Every stage has a place that its failures are blamed on, and most may take the attempt's time. A plugin may send the prompt to
-another agent: its answer goes `REDIRECTED`, under what is left of that time. What is raised goes through; `outcome.py` makes a fault of it.
+Every stage has a name for its failures, and most are bounded by the attempt's time. A plugin may redirect the prompt to another agent: its
+answer passes the stages `REDIRECTED`, in the remaining time. Exceptions pass through; `outcome.py` makes a fault of them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from flujo_worker.attempts.checks import (
     processed,
 )
 from flujo_worker.attempts.conversation import history_of, record_turn, remember
-from flujo_worker.attempts.mending import FinalCheck, Mending, processors_named
+from flujo_worker.attempts.correction import FinalCheck, OutputCorrection, processors_named
 from flujo_worker.attempts.precheck import Precheck
 from flujo_worker.attempts.shape import OutputParser, shaped
 from flujo_worker.attempts.shape_events import emit_custom, emit_refusal
@@ -142,7 +142,7 @@ class StepAttempt:
                 model=model_of(self.agent),
                 threads=self.work.threads,
                 corrections=self.run.corrections,
-                mending=self._mending(),
+                correction=self._correction(),
             )
 
     async def render_prompt(self) -> None:
@@ -200,7 +200,7 @@ class StepAttempt:
     async def process_output(self) -> None:
         """Pass the output through the user's own processors, unless they have made it fit already; then through the container's reader."""
         own, readers = _own(self.work.step), _readers(self.work.step)
-        if own and not (self.shape is not None and self.shape.was_mended):
+        if own and not (self.shape is not None and self.shape.was_corrected):
             await self._process(own)
         self.output = (await processed(readers, self.output, self.work, self.run)).data
 
@@ -236,9 +236,9 @@ class StepAttempt:
         await consult_validators(self.work, self.run, self.output)
 
     async def write_context(self) -> None:
-        """Put the output where the step says; record people's answers, and the conversation.
+        """Write the output to the step's sinks; record people's answers, and the conversation.
 
-        What nothing has looked at is written later, as it is stored.
+        A context that no code has decoded is changed later, in its stored form.
         """
         work, run = self.work, self.run
         field = appended_field(work.agent)
@@ -253,7 +253,7 @@ class StepAttempt:
         run.context = record_turn(work, self.output, written(work.step, self.output, context, *self._appended))
 
     async def check_invariants(self) -> None:
-        """Judge the output and the context as they would be merged; a violation is terminal, whatever `strict_validation` says."""
+        """Judge the output and the context as they would be merged; a violation is terminal, regardless of `strict_validation`."""
         await check_invariants(self.work, self.run, self.output)
 
     # What they need.
@@ -270,7 +270,7 @@ class StepAttempt:
             return None
         return FinalCheck(self.shape.settings.schema, structured_type(self.agent), self.output)
 
-    def _mending(self) -> Mending | None:
+    def _correction(self) -> OutputCorrection | None:
         """Make what lets the step's own output processors have what only the schema refuses."""
         own = _own(self.work.step)
 
@@ -278,7 +278,7 @@ class StepAttempt:
             async with self._bounded():
                 return await processed(own, data, self.work, self.run)
 
-        return Mending([name_of(each) for each in own], process) if own else None
+        return OutputCorrection([name_of(each) for each in own], process) if own else None
 
     def _shaping(self) -> Shaping | None:
         if self.shape is None:
@@ -314,7 +314,7 @@ class StepAttempt:
         if identity in self._tried:
             raise InfiniteRedirectError(
                 f"step '{self.work.step.name}': plugin {redirect.plugin} redirects to {agent_name(agent)}, which has already been tried",
-                suggestion="make the plugin refuse when there is no other agent to try",
+                suggestion="make the plugin reject the output when there is no other agent to try",
             )
         return agent
 
@@ -365,9 +365,9 @@ class Stage(NamedTuple):
     """One stage.
 
     Attributes:
-        during: where its failures come from.
-        act: what it does.
-        is_bounded: whether it may take as long as the agent and no longer.
+        during: the name for its failures.
+        act: its function.
+        is_bounded: whether the agent's timeout bounds it.
         applies: whether the step has anything for it; most steps have little around their agent.
     """
 

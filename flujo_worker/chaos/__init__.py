@@ -1,5 +1,5 @@
-"""`flujo chaos`: a monkey that breaks what real workers run on, and invariants that are read from Postgres at the end.
+"""`flujo chaos`: inject faults into the services and processes of real workers, and check invariants in Postgres at the end.
 
 `monkey.py` runs a storm and a quiet time: `traffic.py` enqueues the pipelines of `pipelines.py`, `faults.py` draws faults from a seed.
-Steps leave their effects in `ledger.py`, `invariants.py` judges, `report.py` shows. `site.py` is what all of it happens to.
+Steps record their effects in `ledger.py`, `invariants.py` judges, `report.py` shows. `site.py` has the services and workers.
 """

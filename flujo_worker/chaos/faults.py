@@ -1,4 +1,4 @@
-"""The faults. Each is one act on a site, and leaves a `Strike`: what recovery is measured from."""
+"""The faults. Each is one act on a site, and leaves a `Strike`, from which recovery is measured."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 SPELL_S: Final = (1.0, 4.0)
 FREEZE_S: Final = (1.0, 9.0)
-"""At its longest longer than a lease."""
+"""Seconds; the longest are longer than a lease."""
 PIN_S: Final = (3.0, 10.0)
 STALL_S: Final = (0.5, 2.0)
 MOST_OLD_MESSAGES: Final = 500
@@ -38,12 +38,11 @@ JUNK: Final = (b"", b"{}", b"not a message", b'{"body": 1}', b"\x80\x04K\x01.", 
 
 
 class Faults:
-    """Draws faults like cards, so that each kind happens before one happens again.
+    """Draws faults like cards: each kind happens before one happens again.
 
     Args:
-        site: what they happen to.
-        traffic: who enqueues.
-        seed: fixes which faults happen in which order; not the moment they strike.
+        site: the services and workers. traffic: the producer of runs.
+        seed: fixes the order of faults, but not the time of each.
 
     Attributes:
         strikes: what happened.
@@ -87,7 +86,7 @@ class Faults:
         self.kinds = outside | (inside if site.services else {})
 
     def strike(self) -> str:
-        """Let the next fault happen; return its name."""
+        """Inject the next fault; return its name."""
         self._remember_messages()
         if not self._deck:
             self._deck = sorted(self.kinds)
@@ -97,7 +96,7 @@ class Faults:
         return name
 
     def replace_dead(self) -> None:
-        """Replace workers that were killed; raise what went wrong in a lasting fault."""
+        """Replace workers that were killed; raise the error of a lasting fault, if any."""
         self._site.fleet.replace_dead()
         for over in [each for each in self._lasting if each.done()]:
             self._lasting.remove(over)
@@ -111,7 +110,7 @@ class Faults:
         self._count_deadlocks()
 
     def observed(self) -> Observed:
-        """Return what only servers have seen."""
+        """Return the facts that only servers know."""
         return Observed(self.refused, self.junk, self.deadlocks)
 
     # --- workers -----------------------------------------------------------------------------------------------------
@@ -148,7 +147,7 @@ class Faults:
         self._note("a run that kills its worker")
 
     def cancel(self) -> None:
-        """Cancel a few live runs, and write down how far they had come when it was acknowledged."""
+        """Cancel a few live runs, and record how far they had come when it was acknowledged."""
         live = self._site.live_runs()
         for run in self._draw.sample(live, min(len(live), self._draw.randint(1, 3))):
             self._begin(partial(self._cancel, run))
@@ -163,7 +162,7 @@ class Faults:
         self._note("messages delivered twice")
 
     def repeat_old(self) -> None:
-        """Publish messages again that were in a queue at any time since the beginning."""
+        """Publish messages again that were in a queue at any time since the start."""
         for queue, message in self._draw.sample(self._old, min(len(self._old), 5)):
             self._site.broker.redis.lpush(queue, message)
         self._note("old messages delivered again")
@@ -182,7 +181,7 @@ class Faults:
         self._note("Redis flushed")
 
     def restart_redis(self) -> None:
-        """Stop Redis, which loses all that it had, and start it."""
+        """Stop Redis, which loses all data, and start it."""
         assert self._site.services is not None
         self._count_refused()
         self._site.services.restart_redis()
@@ -211,14 +210,14 @@ class Faults:
         self._note("connections to Postgres cut")
 
     def restart_postgres(self, mode: Any) -> None:
-        """Crash Postgres, or stop it in good order, and start it."""
+        """Crash Postgres, or shut it down cleanly, and start it."""
         assert self._site.services is not None
         self._count_deadlocks()
         self._site.services.restart_postgres(mode)
         self._note("Postgres crashed" if mode == "immediate" else "Postgres restarted")
 
     def refuse_writes(self) -> None:
-        """Make every transaction read-only for a while, as a server does that is no longer the primary."""
+        """Make every transaction read-only for a while, as a server does after a failover."""
 
         def spell() -> None:
             self._site.rows("refuse_writes")
@@ -272,7 +271,7 @@ class Faults:
 
     def _cancel(self, run_id: str) -> None:
         run = patiently(lambda: self._site.client.get_run(run_id))
-        with suppress(WaitTimedOut):  # it holds all the same, and the state at the end is judged without it
+        with suppress(WaitTimedOut):  # it takes effect anyway, and the final state is judged without it
             if patiently(lambda: run.cancel(reason="flujo chaos")):
                 self._site.rows("record_cancel", run=run_id)
 
@@ -293,11 +292,11 @@ class Faults:
         self._old = (self._old + [each for each in seen if each not in known])[-MOST_OLD_MESSAGES:]
 
     def _count_refused(self) -> None:
-        """Add what was refused; afterwards Redis is emptied, or the storm is over."""
+        """Add the refused messages; afterwards Redis is emptied, or the storm is over."""
         self.refused.update(self._site.broker.refused().reasons)
 
     def _count_deadlocks(self) -> None:
-        """Count them in the log, which begins anew with each start: a crash loses the statistics."""
+        """Count them in the log, which is new after each start: a crash loses the statistics."""
         if self._site.services is not None:
             log = self._site.services.directory / "postgres.log"
             self.deadlocks += log.read_text(errors="replace").count("deadlock detected")

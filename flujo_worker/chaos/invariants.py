@@ -1,4 +1,4 @@
-"""What must hold when all has ended, whatever happened: each invariant is a statement that returns what violates it."""
+"""The invariants that must hold when all runs have ended: each is a statement that returns its violations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 PROMISES: Final = {
     "runs_ended": "Every run that was acknowledged is recorded, and has ended.",
-    "ends_expected": "Each run ended as it does without faults, unless it was cancelled. Innocent runs beside killers succeed.",
+    "ends_expected": "Each run ended as it does without faults, unless it was cancelled. Runs next to killers succeed.",
     "merged_once": "No result is merged twice: each merge has one event, and a run merges as often as it does without faults.",
     "merges_have_effects": "Every merged attempt has the effect of the claim under which it was merged.",
     "effects_explained": "A claim acts at most once. An effect without a merge belongs to a claim that was lost, failed or cancelled.",
@@ -25,7 +25,7 @@ PROMISES: Final = {
     "attempts_ended": "No attempt is without an end.",
     "cancels_hold": "Nothing was merged after a cancel was acknowledged.",
 }
-"""Each is `sql/<name>.sql`, whose rows say in `what` what violates it."""
+"""Each is `sql/<name>.sql`; the column `what` of its rows describes a violation."""
 CONTEXTS: Final = "The context of each run that succeeded is the fold of its merges."
 DEAD_LETTERS: Final = "Workers refused no message, except items that are not messages."
 DEADLOCKS: Final = "Postgres has detected no deadlock."
@@ -34,7 +34,7 @@ EXPLAINED: Final = frozenset({"malformed", "foreign"})
 
 
 class Observed(NamedTuple):
-    """What servers have seen during the storm, and no row says.
+    """Facts that servers observed during the storm, and that are in no row.
 
     Attributes:
         refused: how many messages workers refused, by reason.
@@ -53,7 +53,7 @@ def judge(site: Site, acknowledged: Collection[str], observed: Observed) -> list
     Args:
         site: where the runs are.
         acknowledged: the ids of the runs that a client was given.
-        observed: what servers have seen.
+        observed: what servers observed.
     """
     return [
         *(Verdict(name, promise, violations(site, name, acknowledged)) for name, promise in PROMISES.items()),
@@ -70,7 +70,7 @@ def violations(site: Site, name: str, acknowledged: Collection[str] = ()) -> lis
 
 
 def wrong_contexts(site: Site) -> list[str]:
-    """Return the runs whose context is not made of their merges, each once."""
+    """Return the runs whose context does not consist of their merges, each once."""
     found = []
     for row in site.rows("merges_of_runs"):
         context = site.client.get_run(row["id"]).result().final_pipeline_context

@@ -1,6 +1,6 @@
-"""The effects of the monkey's steps, in the same Postgres: the stand-in for a user's mails and payments.
+"""The effects of the monkey's steps, in the same Postgres, in place of a user's mails and payments.
 
-An effect is a row for each time that a step acted, with the claim that it acted under. It is committed on its own, not with the merge.
+Each time that a step acts it writes a row with its claim, in a separate commit from the merge.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 HOME: Final = "flujo_worker.chaos"
 PATIENCE_S: Final = 25.0
-"""Shorter than the time that a step may take."""
+"""Seconds; shorter than a step's timeout."""
 _PAUSE_S: Final = 0.1
 
 
@@ -36,7 +36,7 @@ def sql(name: str) -> str:
 
 
 def record(info: AttemptInfo, claim: tuple[int, int]) -> None:
-    """Write the effect of a step that acts now. Asked again after a lost answer, it is still one effect."""
+    """Write the effect of a step. A repeated call after a lost answer writes no second effect."""
     fence, claimed_at = claim
     effect = {"id": uuid.uuid4(), "run": info.run_id, "key": info.key, "fence": fence, "claimed_at": claimed_at}
 
@@ -48,7 +48,7 @@ def record(info: AttemptInfo, claim: tuple[int, int]) -> None:
 
 
 def patiently(ask: Callable[[], T], seconds: float = 60.0) -> T:
-    """Ask again for so many seconds while Postgres or Redis does not answer."""
+    """Retry for so many seconds while Postgres or Redis does not answer."""
     until = time.monotonic() + seconds
     while True:
         try:

@@ -1,4 +1,4 @@
-"""A storm with faults, a quiet time in which all has to end, and the judgement."""
+"""Run a storm of faults, wait until all runs have ended, and judge."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ LOOK_EVERY_S: Final = 0.1
 def run_chaos(
     site: Site, *, seed: int, seconds: float, quiet_s: float = 300.0, watch: Callable[[str], None] = lambda _: None
 ) -> Report:
-    """Let the monkey loose on a site, and judge what is left.
+    """Inject faults into a site, and judge the final state.
 
     Args:
         site: its services and workers.
-        seed: fixes which faults and pipelines come in which order.
+        seed: fixes the order of faults and pipelines.
         seconds: how long faults happen.
         quiet_s: how long everything may take to end after the last fault.
-        watch: is called with each fault, and with what is waited for.
+        watch: is called with each fault, and with each wait.
     """
     traffic = Traffic(site, seed)
     faults = Faults(site, traffic, seed)

@@ -42,7 +42,7 @@ class Trail(BaseModel):
 
 
 class Done(BaseModel):
-    """What a step returns. The engine records its cost as spent."""
+    """A step's output. The engine records its cost as spent."""
 
     cost_usd: float = COST_USD
     token_counts: int = TOKENS
@@ -52,7 +52,7 @@ class Done(BaseModel):
 
 
 def act(_before: Any, *, context: Trail) -> Done:
-    """Leave an effect, with a pause before and after it: a fault may come anywhere."""
+    """Record an effect, with a pause before and after it: a fault may happen anywhere."""
     run = current_run()
     assert run is not None
     assert run.info is not None
@@ -84,7 +84,7 @@ def refuse(_before: Any) -> None:
 
 
 def kill_process(_before: Any) -> None:
-    """Kill the process that it runs in, and the attempts beside it."""
+    """Kill the process that it runs in, with the other attempts there."""
     _pause()
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -98,7 +98,7 @@ def is_even(_before: Any, context: Trail) -> bool:
 
 
 def collect(context: Trail, branches: dict[str, Trail]) -> None:
-    """Merge branches by user code, which takes its time."""
+    """Merge branches by slow user code."""
     _pause()
     known = set(context.merged)
     for branch in branches.values():
@@ -153,7 +153,7 @@ killer = _row(_step("before"), Step("kill", kill_process))
 
 
 class Shape(NamedTuple):
-    """What becomes of a run, unless it is cancelled.
+    """The expected end of a run that is not cancelled.
 
     Attributes:
         merges: how many attempts at steps that act are merged; None where that is chance.

@@ -1,4 +1,4 @@
-"""The monkey's report: faults, violations and recovery times, as values, tables and JSON. Pure."""
+"""The report of `flujo chaos`: faults, violations and recovery times, as values, tables and JSON. Pure."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Strike:
 
     Attributes:
         fault: its name.
-        over_at: when it happened, or when a lasting one was over, in unix seconds of the server's clock.
-        victims: the attempts that it interrupted, where it is known which.
+        over_at: when it happened, or when a lasting one ended, in Unix seconds of the server's clock.
+        victims: the attempts that it interrupted, if known.
     """
 
     fault: str
@@ -41,7 +41,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """How often a fault happened, and after how many seconds work went on each time that it could be measured."""
+    """How often a fault happened, and the seconds until work continued, each time that it could be measured."""
 
     fault: str
     times: int
@@ -68,11 +68,11 @@ class Report:
 
     @property
     def violations(self) -> int:
-        """Return how many there are, over all invariants."""
+        """Return the number of violations of all invariants."""
         return sum(len(each.violations) for each in self.verdicts)
 
     def tree(self) -> dict[str, Any]:
-        """Return it as plain data."""
+        """Return the report as plain data."""
         return {
             "seed": self.seed,
             "seconds": self.seconds,
@@ -92,7 +92,7 @@ class Report:
 
 
 def recoveries(strikes: Sequence[Strike], ended: Sequence[Mapping[str, Any]]) -> list[Recovery]:
-    """Measure how long after each fault work went on.
+    """Measure how long after each fault work continued.
 
     Args:
         strikes: the faults.
@@ -116,12 +116,12 @@ def recoveries(strikes: Sequence[Strike], ended: Sequence[Mapping[str, Any]]) ->
 
 
 def overall(each: Sequence[Recovery]) -> Recovery:
-    """Return all faults as one."""
+    """Return the recovery of all faults together."""
     return Recovery("all", sum(one.times for one in each), [second for one in each for second in one.seconds])
 
 
 def percentiles(seconds: Sequence[float]) -> dict[str, float | None]:
-    """Return the median, the 99th percentile and the greatest, each a value that was measured; None without any."""
+    """Return the median, the 99th percentile and the greatest, each a value that was measured; None if there are none."""
     if not seconds:
         return {"p50_s": None, "p99_s": None, "max_s": None}
     ordered, last = sorted(seconds), len(seconds) - 1

@@ -1,4 +1,4 @@
-"""What the monkey breaks: services, a client and worker processes, in a folder of their own or on a staging system."""
+"""The target of faults: services, a client and worker processes, in a separate folder or on a staging system."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ LOG: Final = "chaos-workers.log"
 
 
 class SiteOptions(NamedTuple):
-    """What a site of any kind needs to know.
+    """The options of any site.
 
     Attributes:
         monkey: the id that the monkey's runs have in their metadata.
@@ -52,12 +52,12 @@ class SiteOptions(NamedTuple):
 
 
 class Site:
-    """Services, a client, and worker processes with queues of their own.
+    """Services, a client, and worker processes with separate queues.
 
     Args:
         settings: the project's, with database and broker set.
         site_options: its monkey, workers and folder.
-        services: the embedded services, which may be broken; None for services of others.
+        services: the embedded services, which may be broken; None for existing services.
     """
 
     def __init__(self, settings: Settings, site_options: SiteOptions, services: Embedded | None = None) -> None:
@@ -72,7 +72,7 @@ class Site:
         self._ahead_s: float = clock["now"] - time.time()
 
     def start_workers(self) -> None:
-        """Start the workers, and wait until each takes work: a fault before that would only delay their start.
+        """Start the workers, and wait until each takes work: an earlier fault would only delay their start.
 
         Raises:
             ConfigurationError: they do not come up.
@@ -87,7 +87,7 @@ class Site:
         return time.time() + self._ahead_s
 
     def rows(self, name: str, **parameters: Any) -> list[dict[str, Any]]:
-        """Execute a statement of `sql/` on a new connection, again while Postgres is away, and return its rows."""
+        """Execute a statement of `sql/` on a new connection, and return its rows; retry while Postgres is down."""
         text = ledger.sql(name)
         given = {"monkey": self.monkey, **parameters} if "%(" in text else None
 
@@ -103,7 +103,7 @@ class Site:
         return [row["id"] for row in self.rows("live_runs")]
 
     def connect(self) -> psycopg.Connection[Any]:
-        """Open a connection that faults of connections spare."""
+        """Open a connection that no fault closes."""
         url = self.settings.database()
         return psycopg.connect(url, autocommit=True, application_name=f"{APPLICATION}-monkey", **options(url))
 
@@ -116,7 +116,7 @@ class Site:
 
 @contextmanager
 def embedded_site(settings: Settings, site_options: SiteOptions) -> Iterator[Site]:
-    """Yield a site with services of its own, started in the folder and stopped at the end."""
+    """Yield a site with new services, started in the folder and stopped at the end."""
     unset = settings.model_copy(update=dict.fromkeys(("database_url", "broker_url", "result_backend_url")))
     with Embedded(site_options.folder / "services") as services:
         own = with_own_queues(unset.with_services(services.database_url, services.broker_url))
@@ -126,10 +126,10 @@ def embedded_site(settings: Settings, site_options: SiteOptions) -> Iterator[Sit
 
 @contextmanager
 def staging_site(settings: Settings, site_options: SiteOptions) -> Iterator[Site]:
-    """Yield a site on services of others.
+    """Yield a site on existing services.
 
     Raises:
-        ConfigurationError: its schema is not current, or there are live runs of others.
+        ConfigurationError: its schema is not current, or other runs are live.
     """
     require_current(settings.database())
     site = Site(with_own_queues(settings), site_options)
@@ -137,8 +137,8 @@ def staging_site(settings: Settings, site_options: SiteOptions) -> Iterator[Site
     if live["runs"]:
         site.close()
         raise ConfigurationError(
-            f"{live['runs']} runs of others are live in this database, and the monkey's workers could perform their recovery",
-            suggestion="wait until they have ended, or leave out --url and --broker: then the monkey starts services of its own",
+            f"{live['runs']} other runs are live in this database, and the monkey's workers could perform their recovery",
+            suggestion="wait until they have ended, or leave out --url and --broker: then the monkey starts new services",
         )
     yield from _open(site)
 

@@ -1,4 +1,4 @@
-"""Producers who enqueue mixed pipelines in all weathers, and answer the questions that runs ask."""
+"""Enqueue mixed pipelines during faults, and answer the questions that runs ask."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 GAP_S: Final = (0.1, 0.6)
 MOST_AT_ONCE: Final = 6
 MOST_LIVE: Final = 60
-"""Above this, producers wait: what they enqueue must be able to end in the quiet time."""
+"""Above this number of live runs, producers wait: all must be able to end in the quiet time."""
 ANSWERED: Final = 0.3
 
 
 class Traffic:
-    """Enqueues in a thread of its own until it is stopped.
+    """Enqueues in a separate thread until it is stopped.
 
     Attributes:
         acknowledged: the ids of the runs that `enqueue` has returned.
@@ -44,13 +44,13 @@ class Traffic:
         self._producing = self._thread.submit(self._produce)
 
     def stop(self) -> None:
-        """Stop enqueueing; raises what went wrong meanwhile."""
+        """Stop enqueueing; raises the thread's error, if any."""
         self._stopped.set()
         self._thread.shutdown()
         self._producing.result()
 
     def enqueue(self, name: str, shape: Shape) -> RunHandle:
-        """Enqueue a run; asked again after a lost answer, it is still one run."""
+        """Enqueue a run; a repeated call after a lost answer is still one run."""
         key = f"{self._site.monkey} {name} {uuid.uuid4()}"
         expected = {"chaos": self._site.monkey, "shape": name, "merges": shape.merges, "error": shape.error}
         run = patiently(
@@ -74,7 +74,9 @@ class Traffic:
         """Answer a share of the open questions."""
         for question in patiently(self._site.client.approvals):
             if self._draw.random() < share and question.run_id in self.acknowledged:
-                with suppress(ResumeError):  # its run was cancelled, or an answer that was lost on the way back counted
+                with suppress(
+                    ResumeError
+                ):  # its run was cancelled, or an earlier answer was accepted and its reply lost
                     patiently(partial(self._answer, question.run_id))
 
     def _answer(self, run_id: str) -> None:

@@ -22,7 +22,7 @@ SWEEP_EVERY_S = 10.0
 
 
 class ObservedScheduler(Scheduler):
-    """Holds the schedule in memory, because it is constant, and notifies the heartbeat of whatever was sent."""
+    """Holds the schedule in memory, because it is constant, and notifies the heartbeat of each task that was sent."""
 
     def __init__(self, *args: Any, heartbeat: Heartbeat, **kwargs: Any) -> None:
         self._heartbeat = heartbeat

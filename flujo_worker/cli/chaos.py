@@ -16,13 +16,13 @@ from flujo_worker.chaos.site import SiteOptions, embedded_site, own_folder, stag
 
 MOST_SECONDS = 86_400
 WARNING = (
-    "The monkey writes runs and two tables of its own into this database, kills worker processes that it starts itself, and cuts their "
+    "The monkey writes runs and two tables into this database, kills worker processes that it starts itself, and cuts their "
     "connections. Use a staging system, and repeat the command with --yes."
 )
 
 
 @click.command("chaos")
-@click.option("--seed", type=int, help="Which faults happen in which order; drawn and printed unless you give one.")
+@click.option("--seed", type=int, help="Fixes the order of faults; drawn and printed by default.")
 @click.option(
     "--duration", type=click.IntRange(1, MOST_SECONDS), default=60, show_default=True, help="Seconds of faults."
 )

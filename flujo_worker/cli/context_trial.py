@@ -1,6 +1,6 @@
-"""What a worker with the code that is here would make of runs' contexts: read them, migrate them, or park the run.
+"""Find how a worker with the present code would treat runs' contexts: read them, migrate them, or park the run.
 
-`flujo runs upgrade --dry-run` asks. In: runs, and the plan that each would be moved to. Out: refusals; nothing is stored.
+For `flujo runs upgrade --dry-run`. In: runs, and the new plan of each. Out: rejections; nothing is stored.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ SHOWN = 2
 _NOW = TextColumn("[dim]{task.fields[now]}")
 LOG = "demo-workers.log"
 LIMITS = UsageLimits(total_cost_usd_limit=2.0, total_tokens_limit=1_000_000)
-"""What an audit may spend: far more than it needs, and never more, whatever model is asked."""
+"""The budget of an audit: far more than it needs with any model."""
 
 
 @click.command("demo")
@@ -67,7 +67,7 @@ def command(*, names: tuple[str, ...], workers: int, ask: bool, kill: bool, is_f
             try:
                 result = audit.finished(run)
             except (KeyboardInterrupt, WaitTimedOut):
-                # What it leaves behind in Postgres would be carried on by the next demo's workers.
+                # Runs that it left in Postgres would be continued by the next demo's workers.
                 client.ask(requests.cancel(run.id, actor="flujo demo", reason="the client stopped waiting"))
                 raise
         trace, record, questions, shares = run.trace(), run.record(), run.questions(), _shares(client, run)

@@ -17,7 +17,7 @@ from flujo_worker.store.postgres.stop_requests import StopRequests
 
 LOOK_EVERY_S = 0.2
 MARGIN_S = 30.0
-"""How much longer than its grace times a worker may take to hear of it and to end."""
+"""Seconds in addition to its grace times that a worker may need to notice the request and to end."""
 
 
 def drain(settings: Settings, names: Sequence[str]) -> int:
@@ -36,16 +36,16 @@ def drain(settings: Settings, names: Sequence[str]) -> int:
 
 
 def _drain(workers: StopRequests, names: Sequence[str], seconds: float) -> int:
-    told = workers.request(names)
-    if not told:
+    requested = workers.request(names)
+    if not requested:
         say(f"no worker is alive on {', '.join(names)}; `flujo status --json` lists hosts and ids")
         return RUNTIME
-    say(f"asked {counted(len(told), 'worker')} to stop: {', '.join(told)}")
+    say(f"asked {counted(len(requested), 'worker')} to stop: {', '.join(requested)}")
     until = time.monotonic() + seconds
-    while left := workers.still_alive(told):
+    while left := workers.still_alive(requested):
         if time.monotonic() > until:
             say(f"not within {seconds:g} s: {', '.join(left)}")
             return RUNTIME
         time.sleep(LOOK_EVERY_S)
-    say("stopped; what they ran has ended or was handed back")
+    say("stopped; their attempts have ended or were handed back")
     return OK

@@ -26,18 +26,18 @@ def need_terminal() -> None:
     """Make sure that a person can be asked.
 
     Raises:
-        ConfigurationError: what is typed does not come from a terminal.
+        ConfigurationError: stdin is not a terminal.
     """
     if not sys.stdin.isatty():
         raise ConfigurationError(
-            "--ask needs a terminal to ask at",
+            "--ask needs a terminal",
             suggestion="leave it out to use the demo's default answer",
             code="NO_TERMINAL",
         )
 
 
 def answer_at_terminal(run: RunHandle, approval: Approval) -> None:
-    """Ask until the answer is one, and give it to the run.
+    """Ask until the answer is valid, and send it to the run.
 
     Raises:
         click.Abort: the person left. The question stays open, and a message says how to answer it later.

@@ -1,7 +1,7 @@
-"""`flujo up`: everything on this machine, supervised: services, tables, workers and a beat.
+"""`flujo up`: run and supervise everything on this machine: services, tables, workers and a beat.
 
-A worker or a beat that dies is replaced. An embedded service is not: what Redis held is gone, and a Postgres that ends by itself wants a
-look, so all is stopped, as by a runner of Procfiles.
+A worker or a beat that dies is replaced. An embedded service is not: the data of Redis is gone, and an unexpected end of Postgres needs
+attention, so everything is stopped, as by a runner of Procfiles.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`flujo runs upgrade`: move many runs to another plan of their pipeline, whatever they wait for."""
+"""`flujo runs upgrade`: move many runs to another plan of their pipeline."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from flujo_worker.coordinator.code_changes import CarryOnResult, CodeChanges
 from flujo_worker.errors import Unreadable
 
 MOST: Final = 1_000_000
-TOLD_EVERY_S: Final = 1.0
+REPORT_EVERY_S: Final = 1.0
 WORDS: Final = {"moved": "moved", "unneeded": "not needed", "busy": "refused", "refused": "refused"}
 
 
@@ -45,7 +45,7 @@ class Upgraded(NamedTuple):
 @click.option(
     "--limit", type=click.IntRange(1, MOST), default=MOST, metavar="N", help="The most runs to move, oldest first."
 )
-@click.option("--to", "fingerprint", metavar="FINGERPRINT", help="The plan, by the beginning of its fingerprint; the newest of the pipeline when not given.")  # fmt: skip
+@click.option("--to", "fingerprint", metavar="FINGERPRINT", help="The plan, by the beginning of its fingerprint; by default the newest of the pipeline.")  # fmt: skip
 @click.option(
     "--dry-run",
     is_flag=True,
@@ -145,12 +145,12 @@ def _upgrade(
 
 def _shown(done: Iterator[Upgraded], count: int, *, is_quiet: bool) -> Iterator[Upgraded]:
     """Print the progress, and each refusal, as they come."""
-    told_at = time.monotonic()
+    reported_at = time.monotonic()
     for number, each in enumerate(done, 1):
         if each.verdict == "refused" and not is_quiet:
             show_value(f"{each.id}: refused: {each.reason}")
-        if time.monotonic() - told_at >= TOLD_EVERY_S:
-            told_at = time.monotonic()
+        if time.monotonic() - reported_at >= REPORT_EVERY_S:
+            reported_at = time.monotonic()
             say(f"{number} of {count} runs")
         yield each
 

@@ -1,8 +1,8 @@
-"""How a worker takes messages from Redis: as many as it has free slots for, in one round trip.
+"""Take messages from Redis: as many as there are free slots, in one round trip.
 
-kombu takes one message for each BRPOP, and keeps asking while the worker is full. Here BLMPOP takes several at once, and nothing is
-asked for while no slot is free. Servers that do not know BLMPOP (Redis 6.2) are asked with BRPOP first and with RPOP for the rest.
-Only channels that consume with acknowledgements are limited, as in AMQP: remote control and replies go kombu's own way.
+kombu takes one message for each BRPOP, and continues while the worker is full. Here BLMPOP takes several at once, and none while no slot is
+free. Servers without BLMPOP (Redis 6.2) get BRPOP first and RPOP for the rest. Only channels that consume with acknowledgements are
+limited, as in AMQP: remote control and replies use kombu's way.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MOST_AT_ONCE = 32
-"""How many messages one process takes at once: more would wait here while other processes have nothing to do."""
+"""The maximum of messages that a process takes at once: more would wait here while other processes are idle."""
 
 
 class Slots(Protocol):
@@ -38,7 +38,7 @@ class Slots(Protocol):
 
 
 class Capacity:
-    """How many more messages a process can take, and the wake-up of the hub that waits for a free slot.
+    """The number of further messages that a process can take, and the wake-up of the hub that waits for a free slot.
 
     Args:
         slots: of the pool.
@@ -112,7 +112,7 @@ class BulkChannel(stock.Channel):
 
     capacity: Capacity
     connection: BulkTransport
-    # What kombu's type stubs leave out.
+    # Missing in kombu's type stubs.
     QoS: Any
     connection_errors: tuple[type[Exception], ...]
     _closing: bool
@@ -138,12 +138,12 @@ class BulkChannel(stock.Channel):
     def basic_consume(self, queue: str, no_ack: bool | None, *args: Any, **options: Any) -> Any:  # noqa: FBT001 - kombu's
         self._is_limited = self._is_limited or not no_ack
         tag = super().basic_consume(queue, no_ack, *args, **options)
-        self._tell_queues()
+        self._announce_queues()
         return tag
 
     def basic_cancel(self, consumer_tag: Any) -> Any:
         cancelled = super().basic_cancel(consumer_tag)
-        self._tell_queues()
+        self._announce_queues()
         return cancelled
 
     def close(self) -> None:
@@ -151,7 +151,7 @@ class BulkChannel(stock.Channel):
             self.capacity.queues = frozenset()
         super().close()
 
-    def _tell_queues(self) -> None:
+    def _announce_queues(self) -> None:
         if self._is_limited:
             self.capacity.queues = frozenset(self.active_queues)
 

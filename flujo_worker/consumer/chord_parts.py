@@ -1,9 +1,9 @@
-"""The parts of chords, counted in Celery's result backend for many attempts at once.
+"""Count the parts of chords in Celery's result backend, for many attempts at once.
 
-What Celery's tracer does for each task by itself: `on_chord_part_return`, one round trip each. Here all parts but the last of each chord
-go in one round trip; the last is counted by Celery itself, which signals when the count is full.
+Celery's tracer calls `on_chord_part_return` for each task, one round trip each. Here all parts except the last of each chord need one round
+trip; Celery counts the last one, and signals when the count is complete.
 """
-# ruff: noqa: SLF001 - the backend has no public door to its script
+# ruff: noqa: SLF001 - the backend has no public access to its script
 
 from __future__ import annotations
 
@@ -27,11 +27,14 @@ class Part(NamedTuple):
 
 
 _NEVER: Final = 0
-"""For how many seconds a part that is not to ring would claim the ringing: Redis refuses that, so it claims nothing."""
+"""The expiry of the signal's key for a part that must not signal: Redis rejects it, so nothing is claimed."""
 
 
 def count_parts(app: Celery, parts: Sequence[Part]) -> None:
-    """Count parts; to be called from a thread that may wait for Redis. A part that turns out to complete its chord goes Celery's way too."""
+    """Count parts; to be called from a thread that may wait for Redis.
+
+    A part that completes its chord after all is also counted by Celery.
+    """
     backend: Any = app.backend
     last = {part.group: part for part in parts}
     rest = [part for part in parts if last[part.group] is not part]

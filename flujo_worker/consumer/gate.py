@@ -1,8 +1,8 @@
-"""Between a queue's list and Celery's consumer: no item ends a worker, whatever consumer the app has.
+"""Screen items between a queue's list and Celery's consumer: none of them can end a worker, under any consumer of the app.
 
-Stock Celery 5.7 exits on an item that is not a message, on a body of type `application/data`, and on one that decodes to a number; so
-does the next worker that the message is given to (celery/celery#4308). What kombu pops is screened here before kombu reads it, and
-what Celery's handler fails on is refused. Messages in lists that are not ours, for tasks that are not ours, keep the app's rules.
+Stock Celery 5.7 exits on an item that is not a message, on a body of type `application/data`, and on one that decodes to a number; so does
+the next worker that gets the message (celery/celery#4308). Items are screened here before kombu reads them, and messages on which Celery's
+handler fails are rejected. Messages in other lists, for other tasks, follow the app's rules.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _PIDBOX = ".pidbox"
 
 
 class Gate:
-    """Screens what one worker process reads.
+    """Screens the items that one worker process reads.
 
     Args:
-        app: whose worker it is.
+        app: the worker's app.
         settings: our queues, and the largest message.
-        refusals: records what is refused.
+        refusals: records rejected messages.
         own: the names of our tasks.
-        is_alone: whether the app carries nothing but our tasks, so that every list is ours.
+        is_alone: whether the app has only our tasks, so that every list is ours.
     """
 
     def __init__(

@@ -22,7 +22,7 @@ RETIRED = 75
 
 
 class Intake:
-    """What a consumer takes. Safe to use from another thread.
+    """The intake of a consumer. Thread-safe.
 
     Args:
         consumer: Celery's.
@@ -62,5 +62,5 @@ def stop() -> None:
 
 
 def stop_parent() -> None:
-    """Stop the worker whose pool this process belongs to, in order."""
+    """Stop the worker whose pool this process belongs to gracefully."""
     os.kill(os.getppid(), signal.SIGTERM)

@@ -25,20 +25,22 @@ from flujo_worker.engine import LoopEffects, Taker
 from flujo_worker.errors import WireError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
     from typing import Protocol
 
-    from flujo_client.contract.envelope import AttemptKind
+    from flujo_client.contract.envelope import AttemptKind, Envelope
     from flujo_worker.consumer.refusals import Refusals
     from flujo_worker.engine import Engine
     from flujo_worker.runtime.effects import Effects
 
     class Carrier(Protocol):
-        """What carries out a message: this process's host."""
+        """The executor of messages: this process's host."""
 
         effects: Effects
 
         async def carry_out(self, task: str, wire: Mapping[str, Any], *, task_id: str) -> bool: ...
+
+        async def perform(self, envelope: Envelope) -> bool: ...
 
 
 logger = logging.getLogger(__name__)
@@ -99,10 +101,17 @@ class Held:
 
 
 class Shortcut(NamedTuple):
-    """How a task's messages bypass Celery's consumer: whether they may, and what takes one or returns that it cannot."""
+    """How a task's messages bypass Celery's consumer.
 
-    is_open: Callable[[], bool]
+    Attributes:
+        is_open: returns whether the message with an id may.
+        take: takes one, or returns that it cannot.
+        take_own: takes an attempt whose message this process has written.
+    """
+
+    is_open: Callable[[str], bool]
     take: Callable[[Mapping[str, Any]], bool]
+    take_own: Callable[[Envelope], None]
 
 
 class AttemptPool(TaskPool, Taker):
@@ -149,23 +158,29 @@ class AttemptPool(TaskPool, Taker):
         shortcut = self.shortcuts.get((message.get("headers") or {}).get("task", ""))
         return shortcut is not None and shortcut.take(message)
 
-    def wants(self, kind: AttemptKind, queue: str) -> bool:
+    def wants(self, kind: AttemptKind, queue: str, key: str) -> bool:
         shortcut = self.shortcuts.get(TASKS[kind])
-        return shortcut is not None and queue in self._capacity.queues and self.free > 0 and shortcut.is_open()
+        return shortcut is not None and queue in self._capacity.queues and self.free > 0 and shortcut.is_open(key)
 
-    def take_item(self, item: bytes, queue: str) -> str | None:
+    def take_own(self, envelope: Envelope) -> None:
+        self.shortcuts[TASKS[envelope.kind]].take_own(envelope)
+
+    def take_item(self, item: bytes, queue: str) -> bool:
         try:
-            message = self.screen(item, queue)
+            return self.take_unread(self.screen(item, queue), queue)
         except WireError:  # the consumer refuses it
-            return None
-        return str(message["headers"]["id"]) if self.take_unread(message, queue) else None
+            return False
 
     def take(self, held: Held, refusals: Refusals) -> None:
-        """Pass a message to the engine."""
-        self._count()
-        state.task_reserved(held)
-        state.task_accepted(held)
+        """Pass a message to the engine. Safe to call from any thread."""
+        self._hold(held)
         self._engine.inbox.put(partial(self._begin, held, refusals))
+
+    def begin_own(self, held: Held, envelope: Envelope, refusals: Refusals) -> None:
+        """Begin an attempt whose message this process has written. Called on the engine's loop."""
+        assert self._carrier is not None, "no message is taken before the pool serves"
+        self._hold(held)
+        self._engine.begin(self._carry_out(held, self._carrier.perform(envelope), refusals))
 
     def on_apply(self, *args: Any, **kwargs: Any) -> Any:
         self._count()
@@ -183,18 +198,25 @@ class AttemptPool(TaskPool, Taker):
             time.sleep(0.02)
         super().on_stop()
 
-    def _begin(self, held: Held, refusals: Refusals) -> None:
-        self._engine.begin(self._carry_out(held, refusals))
+    def _hold(self, held: Held) -> None:
+        self._count()
+        state.task_reserved(held)
+        state.task_accepted(held)
 
-    async def _carry_out(self, held: Held, refusals: Refusals) -> None:
-        carrier = self._carrier
-        assert carrier is not None, "no message is taken before the pool serves"
+    def _begin(self, held: Held, refusals: Refusals) -> None:
+        assert self._carrier is not None, "no message is taken before the pool serves"
+        work = self._carrier.carry_out(held.name, held.wire, task_id=held.id)
+        self._engine.begin(self._carry_out(held, work, refusals))
+
+    async def _carry_out(self, held: Held, work: Coroutine[Any, Any, bool], refusals: Refusals) -> None:
+        assert self._carrier is not None, "no message is taken before the pool serves"
+        effects = self._carrier.effects
         try:
-            counts = await carrier.carry_out(held.name, held.wire, task_id=held.id)
+            counts = await work
             if counts and held.part is not None:
-                await carrier.effects.together(self._count_parts, held.part)
+                await effects.together(self._count_parts, held.part)
         except WireError as refused:
-            await carrier.effects.call(refusals.record, refused, held.id.encode(), queue=held.queue)
+            await effects.call(refusals.record, refused, held.id.encode(), queue=held.queue)
         except Exception:
             logger.exception("message %s failed", held.id)
         finally:

@@ -1,7 +1,7 @@
-"""What an item of a queue's list must be before Celery may read it. Pure: bytes in, the message or a refusal out.
+"""Check an item of a queue's list before Celery may read it.
 
-kombu takes whatever lies in a Redis list for a message: what is none ends the worker, and a body with a `compression` header is
-unpacked before its signature is checked. Every message that Celery writes passes.
+Pure: bytes in, the message or a rejection out. kombu reads any item of a Redis list as a message: another item ends the worker, and a body
+with a `compression` header is unpacked before its signature is checked. Every message that Celery writes passes.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Container
 
 MOST_DEPTH = 50
-"""How deep a message's headers and properties may nest: kombu writes them again, and recursion ends somewhere."""
+"""The maximum nesting of a message's headers and properties: kombu writes them again recursively."""
 MOST_AROUND = 256 * 1024
-"""How many bytes headers and properties may take."""
+"""The maximum bytes of headers and properties."""
 _LONGEST_TAG = 255
 _NESTING = frozenset((dict, list))
 _TYPED = "__type__"
-"""The key by which kombu's JSON marks a date, a UUID or whatever an app has registered."""
+"""The key by which kombu's JSON marks a date, a UUID or another registered type."""
 _ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _PADDING = 2
 _BASE64 = "base64"
@@ -32,7 +32,7 @@ _PLAIN = (None, "", "utf-8")
 
 
 def largest_item(max_bytes: int) -> int:
-    """Return how many bytes a list item may have whose body has `max_bytes`: it lies there as base64."""
+    """Return the maximum bytes of a list item whose body has `max_bytes`: it is encoded as base64."""
     return max_bytes * 4 // 3 + MOST_AROUND
 
 
@@ -43,9 +43,9 @@ def screen(
 
     Args:
         item: as it was popped from the list.
-        is_ours: whether the list is one that our messages lie in.
+        is_ours: whether the list is one of our queues.
         own: the names of our tasks, which take nothing compressed and nothing larger than `max_bytes`.
-        others: the names of tasks that keep rules of their own in our lists too.
+        others: the names of tasks that follow their own rules in our lists too.
         max_bytes: the largest body.
     """
     too_large = len(item) > largest_item(max_bytes)
@@ -79,7 +79,7 @@ def _read(item: bytes) -> Any:
 def _read_as_kombu(item: bytes) -> Any:
     try:
         return loads(item.decode())
-    except Exception as error:  # whatever the decoders raise that an app has registered with kombu
+    except Exception as error:  # the app's registered decoders may raise anything
         raise WireError(f"it is not JSON: {type(error).__name__}", reason="malformed") from error
 
 

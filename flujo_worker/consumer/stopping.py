@@ -1,6 +1,6 @@
-"""How a process learns that its Celery worker stops: it then says so, and what does not end within a grace time is handed back.
+"""Notice that this process's Celery worker stops: announce it, and hand back attempts that do not end within a grace time.
 
-Celery's own pools, and ours, wait for what runs without a limit. In: the start of an orderly stop, whatever caused it; out: calls.
+Celery's own pools, and ours, wait for running tasks without a limit. In: the start of a graceful stop, for any reason; out: calls.
 """
 
 from __future__ import annotations

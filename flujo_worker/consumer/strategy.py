@@ -1,8 +1,8 @@
-"""How a worker takes messages of our tasks: only what our serializer wrote, and only under the task and id that its body names.
+"""Accept messages of our tasks: only those that our serializer wrote, and only under the task and id that the body names.
 
-Celery asks a task for its strategy, whatever consumer the app has, so this holds in an app of our own and in one that we are attached
-to. Headers are not signed: none of them is taken over that the body does not repeat. What is refused is rejected, recorded and never
-executed; the run that it names continues by its real message, or by the sweeper's.
+Celery uses a task's strategy under any consumer, so this applies to Flujo's own app and to yours. Headers are not signed: one that the body
+does not repeat is not used. A rejected message is recorded and never executed; the run that it names continues by its real message, or by
+the sweeper's.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import base64
 import logging
 from contextlib import suppress
 from datetime import datetime
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from celery.worker.strategy import default
@@ -28,6 +28,7 @@ from flujo_worker.errors import WireError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from flujo_client.contract.envelope import Envelope
     from flujo_worker.consumer.refusals import Refusals
 
 logger = logging.getLogger(__name__)
@@ -45,8 +46,8 @@ def strategy(task: Any, app: Any, consumer: Any, *, refusals: Refusals) -> Calla
     pool = consumer.pool if isinstance(consumer.pool, AttemptPool) and task.name in _ATTEMPTS else None
     revoked = consumer.controller.state.revoked
 
-    def can_take(headers: Mapping[str, Any]) -> bool:
-        return pool is not None and headers["id"] not in revoked and pool.can_skip_tracer(task, consumer)
+    def can_take(task_id: str) -> bool:
+        return pool is not None and task_id not in revoked and pool.can_skip_tracer(task, consumer)
 
     def take(message: Any) -> None:
         assert pool is not None, "only Flujo's own pool can take a message"
@@ -54,12 +55,18 @@ def strategy(task: Any, app: Any, consumer: Any, *, refusals: Refusals) -> Calla
         queue = message.delivery_info["routing_key"]
         pool.take(Held(message.headers, given[-1], (embed or {}).get("chord"), queue, consumer.hostname), refusals)
 
+    def take_own(envelope: Envelope) -> None:
+        """Take an attempt of no chord. The message is as this process has written it."""
+        assert pool is not None, "only Flujo's own pool can take a message"
+        headers = _own_headers(task.name, envelope.key, envelope.ticket.run, envelope.step)
+        pool.begin_own(Held(headers, {}, None, envelope.queue, consumer.hostname), envelope, refusals)
+
     def take_unread(item: Mapping[str, Any]) -> bool:
         """Take what can be taken. The rest passes through Celery's consumer, which refuses it if necessary."""
         message = Unread(item)
         with suppress(WireError):
             message.headers = checked_headers(task.name, message)
-            if can_take(message.headers):
+            if can_take(message.headers["id"]):
                 take(message)
                 return True
         return False
@@ -71,7 +78,7 @@ def strategy(task: Any, app: Any, consumer: Any, *, refusals: Refusals) -> Calla
             refusals.record_message(error, message)
             message.reject_log_error(logger, consumer.connection_errors)
             return None
-        if can_take(message.headers):
+        if can_take(message.headers["id"]):
             message.ack()
             take(message)
             return None
@@ -79,12 +86,12 @@ def strategy(task: Any, app: Any, consumer: Any, *, refusals: Refusals) -> Calla
         return carry_out(message, payload, *args, **kwargs)
 
     if pool is not None:
-        pool.shortcuts[task.name] = Shortcut(partial(pool.can_skip_tracer, task, consumer), take_unread)
+        pool.shortcuts[task.name] = Shortcut(can_take, take_unread, take_own)
     return receive
 
 
 class Unread:
-    """A message that was screened and that kombu has not read, with as much of kombu's own class as is asked of it here."""
+    """A message that was screened and that kombu has not read, with the needed part of kombu's class."""
 
     def __init__(self, item: Mapping[str, Any]) -> None:
         self._item = item
@@ -94,7 +101,7 @@ class Unread:
 
     @cached_property
     def payload(self) -> Any:
-        """Return what its body says; raises whatever a decoder raises."""
+        """Return the decoded body; raises any exception of the decoder."""
         body: Any = self._item.get("body")
         if self._item["properties"].get("body_encoding") == "base64":
             body = base64.b64decode(body or "")
@@ -144,8 +151,11 @@ def _headers_of(
     group, index = headers.get("group"), headers.get("group_index")
     if not is_membership(named.run, group, index, embedded.get("chord")):
         raise WireError(f"its chord does not belong to run {named.run!r:.80}")
-    ours = {"group": group, "group_index": index, "flujo_run": named.run, "flujo_step": named.step}
-    return task_headers(name, headers["id"]) | ours
+    return _own_headers(name, headers["id"], named.run, named.step) | {"group": group, "group_index": index}
+
+
+def _own_headers(name: str, task_id: str, run: str, step: str) -> dict[str, Any]:
+    return task_headers(name, task_id) | {"flujo_run": run, "flujo_step": step}
 
 
 def _headers_of_call(

@@ -1,4 +1,4 @@
-"""Runs whose code has changed: whether this worker's code may carry one on, and if so, that it does (ADR 37)."""
+"""Continue runs whose code has changed, if this worker's code may (ADR 37)."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TRIES: Final = 3
-"""How often a run that moved while it was judged is judged again."""
+"""How often a run that changed during the check is checked again."""
 SHOWN: Final = 3
-"""How many differences, or obstacles, a reason lists."""
+"""The maximum of differences, or obstacles, in a reason."""
 
 
 class Send(Protocol):
@@ -43,8 +43,8 @@ class Send(Protocol):
 class CarryOnResult:
     """The result for a run whose code has changed.
 
-    moved: it continues under the new plan. unneeded: it goes by that plan already, or has ended. busy: something of it runs under the old plan, or
-    moved it meanwhile; ask again. refused: for `reason`.
+    moved: it continues under the new plan. unneeded: it uses that plan already, or has ended. busy: an attempt runs under the old plan, or
+    the run has changed meanwhile; try again. refused: for `reason`.
     """
 
     verdict: Literal["moved", "unneeded", "busy", "refused"]
@@ -57,10 +57,10 @@ class CodeChanges:
     Args:
         store: where runs are stored.
         send: publishes.
-        on_change: what becomes of the runs of pipelines that do not say.
+        on_change: the policy of pipelines that set none.
         control_queue: where starts go.
-        worker: returns this process's present incarnation; None: an operator, who may move a run to any plan, whatever the policy.
-        record: stores which code the steps of a pipeline have here, by its reference.
+        worker: returns this process's present incarnation; None: an operator, who may move a run to any plan, regardless of the policy.
+        record: stores the code that a pipeline's steps have here, by its reference.
     """
 
     def __init__(
@@ -83,12 +83,11 @@ class CodeChanges:
 
         Args:
             run: the run.
-            plan: the plan of the code that is here.
+            plan: the plan of this worker's code.
             mine: the attempt of it that this worker has claimed, and not begun.
             tries: only return what would happen.
 
-        Raises:
-            Unreadable: what is in its rows cannot be read.
+        Raises: Unreadable: its rows cannot be read.
         """
         for _ in range(TRIES):
             state = self._store.run_state(run)
@@ -125,7 +124,7 @@ class CodeChanges:
             envelope: the attempt's.
             fence: its claim's.
             reason: why this worker cannot perform it.
-            awaited: what it waits for, if that is not the code of its plan.
+            awaited: the code that it waits for, if not that of its plan.
         """
         ticket, worker = envelope.ticket, "" if self._worker is None else self._worker()
         fingerprint = ticket.fingerprint if awaited is None else None
@@ -154,8 +153,8 @@ class CodeChanges:
             return None
         if all(each.rule == "running" for each in obstacles):
             return CarryOnResult("busy", str(obstacles[0]))
-        told = [each for each in obstacles if each.rule != "running"]
-        return CarryOnResult("refused", f"{_listed(told)}: {_names(old, plan)}")
+        shown = [each for each in obstacles if each.rule != "running"]
+        return CarryOnResult("refused", f"{_listed(shown)}: {_names(old, plan)}")
 
     def _adopt(self, reference: str, plan: Plan) -> None:
         """Store the plan, so that differences can be shown."""
@@ -164,7 +163,7 @@ class CodeChanges:
             self._adopted.add(plan.fingerprint)
 
     def _publish(self, planned: PlanMove) -> None:
-        """Publish what was out under the old plan; what waits for its time is left to the sweeper."""
+        """Publish again what was published under the old plan; attempts that wait for a time are left to the sweeper."""
         new = {each.key: str(each.new) for each in planned.attempts}
         out = [each.key for each in planned.state.open_attempts if each.status in ("queued", "running")]
         envelopes = self._store.envelopes([new.get(key, key) for key in out])

@@ -1,6 +1,6 @@
-"""The coordinator: the only one that moves a run. decide ⇄ ask → commit → publish, in this order.
+"""The coordinator: the only code that moves a run. decide ⇄ ask → commit → publish, in this order.
 
-It is called at the tail of an attempt's own task, and by the sweeper for what no attempt can say any more.
+It is called at the end of each attempt's task, and by the sweeper for attempts that can no longer report.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from flujo_client.contract.records import LIVE_RUN
 from flujo_client.errors import FlujoError
 from flujo_client.transport.chords import NO_LANE
 from flujo_worker import failpoints
+from flujo_worker.coordinator.known_scopes import KnownScopes
 from flujo_worker.coordinator.offload import offload_large_values
 from flujo_worker.coordinator.recorded_answers import RecordedAnswers
 from flujo_worker.domain.decide import decide
-from flujo_worker.domain.values import AttemptReport, CallUserCode, UserCodeFailed, UserCodePaused
+from flujo_worker.domain.values import AttemptReport, CallUserCode, ReadScope, UserCodeFailed, UserCodePaused
 from flujo_worker.errors import Unreadable
 from flujo_worker.observe.log import collecting_events
 from flujo_worker.runtime.effects import BlockingEffects
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
         Decision,
         FanOut,
         NextAttempt,
-        ReadScope,
     )
     from flujo_worker.ports import Admitted, Committed, Replies, Store, Verdict
     from flujo_worker.runtime.effects import Effects
@@ -54,12 +54,12 @@ logger = logging.getLogger(__name__)
 
 _NO_SETTINGS = RunSettings()
 _RAISED = (UserCodeFailed, UserCodePaused)
-"""The answers that are raised."""
+"""Answers that are raised as exceptions."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConcludeResult:
-    """The result of a notice. `counts`: the delivery is its chord's part, for it closed a branch and left the lane empty."""
+    """The result of a notice. `counts`: the delivery is a part of its chord, because it closed a branch and left the lane empty."""
 
     verdict: Verdict
     counts: bool = False
@@ -70,16 +70,16 @@ class ScopeClosedMeanwhile(Exception):
 
 
 class UserCodeAnswers(Protocol):
-    """Who answers what deciding asks of user code."""
+    """Answers the questions to user code that a decision depends on."""
 
     def answer(self, ticket: RunHeader, call: CallUserCode, replies: Replies = tuple) -> Any:
-        """Answer one question; raises UserCodeFailed when user code does not, UserCodePaused when it asks a person first.
+        """Answer one question; raises UserCodeFailed when user code fails, UserCodePaused when it asks a person first.
 
-        `replies` reads what people have answered at the place where the decision began.
+        `replies` reads people's answers at the place where the decision began.
         """
 
     def store_result(self, ticket: RunHeader, entry: CacheEntry) -> Event | None:
-        """Store in the cache what was merged, if there is anything, and return the result."""
+        """Store in the cache the results that were merged, if any, and return the result."""
 
 
 class Coordinator:
@@ -87,8 +87,8 @@ class Coordinator:
 
     Args:
         store: where decisions are committed.
-        send: publishes envelopes after the commit, as a chord's if a fan-out is given; what it cannot send, the sweeper will.
-        evaluator: answers what deciding asks.
+        send: publishes envelopes after the commit, as a chord's if a fan-out is given; the sweeper sends what it cannot.
+        evaluator: answers the questions of decisions.
         backoff: the waits of steps that set none of their own.
         inline: the size in bytes above which a value is stored once and pointed at.
         control_queue: where starts and joins go.
@@ -117,19 +117,20 @@ class Coordinator:
         self._inline, self._control_queue, self._on_hooks_due = inline, control_queue, on_hooks_due
         self._on_merged, self._on_gated_end = on_merged, on_gated_end
         self._plans: dict[str, Plan] = {}
+        self._known = KnownScopes()
 
     def conclude(self, notice: AttemptReport) -> ConcludeResult:
-        """Do what `merge` does, and wait for it."""
+        """Run `merge`, and wait for it."""
         return self.effects.run(self.merge(notice))
 
     async def merge(self, notice: AttemptReport) -> ConcludeResult:
         """Merge an attempt's outcome, and publish what follows.
 
         Returns:
-            merged: done. repeated: it had been done. stale or stopped: refused, only the spend was recorded.
+            merged: done. repeated: done before. stale or stopped: rejected, only the spend was recorded.
 
         Raises:
-            CodeMismatch: user code is to be asked, and this worker has not the code the run was started with.
+            CodeMismatch: user code must be asked, and this worker does not have the code that the run was started with.
         """
         effects, ticket = self.effects, notice.envelope.ticket
         try:
@@ -141,6 +142,7 @@ class Coordinator:
         committed = await effects.commit(decision)
         if committed.verdict not in ("merged", "repeated"):
             return await self._late(notice, committed.verdict)
+        self._known.note(decision, committed)
         self._announce(decision, committed)
         if committed.breach is not None:
             await effects.call(self.handle_proactive_cancellation, ticket, committed.breach)
@@ -165,10 +167,10 @@ class Coordinator:
             self._signal_parent(run, by="sweeper")
 
     def admit(self, ended: Collection[str] | None = None, again: Collection[str] = ()) -> Admitted:
-        """Let waiting runs begin where there is room for them, and publish their first messages.
+        """Let waiting runs begin if there is room for them, and publish their first messages.
 
         Args:
-            ended: runs that have ended just now; None: look for all places that no one holds any more.
+            ended: runs that have ended just now; None: look for all places that are free.
             again: gates to look at besides those of the places.
         """
         admitted = self._store.admit(ended, again=again)
@@ -178,16 +180,16 @@ class Coordinator:
         return admitted
 
     def release_permit(self, key: str, limit: str) -> None:
-        """Let attempts that wait at a concurrency limit begin where the end of this one has left room, and publish them."""
+        """Let attempts that wait at a concurrency limit begin where this one has made room, and publish them."""
         offered = self._store.release_permit(key, limit)
         if offered and (envelopes := self._store.envelopes(offered)):
             self._send(envelopes, None)
 
     def break_off(self, run: str, error: Exception, *, key: str | None = None, fence: int | None = None) -> bool:
-        """Fail a run that no worker can continue: what is in its rows cannot be read, or nothing that follows from it can be merged.
+        """Fail a run that no worker can continue: its rows cannot be read, or nothing that follows can be merged.
 
-        With a fence only if that attempt is still at work under it; return whether the run was broken off here. Were this process gone
-        after the mark, a sweep would wind it down.
+        With a fence only if that attempt still runs under it; return whether the run was failed here. If this process ends after the mark,
+        a sweep winds the run down.
         """
         message = clean(error.message if isinstance(error, FlujoError) else str(error))
         fault = Fault("system", type(error).__name__, message, message, type(error).__module__, Unreadable.code)
@@ -201,7 +203,7 @@ class Coordinator:
     def handle_proactive_cancellation(self, ticket: RunHeader, breach: Fault) -> None:
         """Wind down a tree of runs whose limit was passed; the commit that passed it marked the tree's first run.
 
-        Were this process gone, a sweep would do it.
+        If this process ends, a sweep does it.
         """
         first = str((ticket.limits or {}).get("run", ticket.run))
         self.stop(first, "failed", breach.message)
@@ -229,22 +231,22 @@ class Coordinator:
         return True
 
     def join_if_due(self, run: str, fan_out: str) -> Envelope | None:
-        """Make the join's work row if it is due, when a chord has signalled, and return its envelope, if there is one."""
+        """Create the join's work row if it is due, after a chord's signal, and return its envelope, if any."""
         self._store.signal_join(run, fan_out, self._control_queue, "chord")
         return next(iter(self._store.envelopes([JoinSignal(run, fan_out).key])), None)
 
     def wind_down(self, run: str, fan_out: str, *, by: str) -> None:
-        """Close what does not run in an aborted fan-out, and join it if that was all."""
+        """Close what is not running in an aborted fan-out, and join it if nothing is."""
         self._store.wind_down_branches(run, fan_out)
         self.signal_join(run, fan_out, by=by)
 
     async def is_aborted(self, envelope: Envelope) -> bool:
-        """Return whether a fan-out that this work is in was aborted."""
+        """Return whether a fan-out around this work was aborted."""
         run = envelope.ticket.run
         return bool(await self.effects.aborted_among([(run, fan_out) for fan_out in envelope.lanes]))
 
     def counts(self, envelope: Envelope) -> bool:
-        """Return whether this very attempt closed its branch and left the lane empty: what a redelivery must know."""
+        """Return whether this attempt closed its branch and left the lane empty: a redelivery must know it."""
         if not envelope.lanes:
             return False
         fan_out = max(envelope.lanes, key=len)
@@ -254,17 +256,17 @@ class Coordinator:
         return self._store.is_last_of_lane(envelope.ticket.run, branch, envelope.key)
 
     def _cache_results(self, decision: Decision) -> None:
-        """Store in the cache what was merged, before anything that follows can ask for it."""
+        """Store merged results in the cache, before anything that follows can ask for them."""
         envelope = decision.notice.envelope
         stored = [self._evaluator.store_result(envelope.ticket, each) for each in decision.cache_entries]
         if events := [each for each in stored if each is not None]:
             self._store.note(envelope.ticket.run, events, key=envelope.key)
 
     def _signal_parent(self, run: str, *, by: str) -> None:
-        """Let the run that waits for one that has ended, if any, continue."""
+        """Let the run that waits for an ended one, if any, continue."""
         try:
             child = self._store.child_run(run)
-        except Unreadable as error:  # a sweep will signal the run that waits for it, which finds the same
+        except Unreadable as error:  # a sweep will signal the waiting run, which finds the same
             logger.error("%s", error.message)  # noqa: TRY400 - the finding is all there is
             return
         if child is not None:
@@ -298,23 +300,25 @@ class Coordinator:
         try:
             while True:
                 request = deciding.throw(answer) if isinstance(answer, _RAISED) else deciding.send(answer)
-                answer = await self.effects.call(self._answer, notice.envelope, request, recorded)
+                answer = self._known.find(notice, request) if isinstance(request, ReadScope) else None
+                if answer is None:
+                    answer = await self.effects.call(self._answer, notice.envelope, request, recorded)
         except StopIteration as end:
             decision: Decision = end.value
             return recorded.put_into(decision)
 
     def _backoff_of(self, notice: AttemptReport) -> Backoff:
-        """Return the waits of steps that set none of their own: the run's, else this process's."""
+        """Return the retry delays of steps that set none: the run's, else this process's."""
         table = notice.envelope.ticket.settings
         return self._backoff if table is None else settings_of(table, _NO_SETTINGS).backoff
 
     def _answer(self, envelope: Envelope, request: CallUserCode | ReadScope, recorded: RecordedAnswers) -> Any:
-        """Answer one question; a refusal is an answer too."""
+        """Answer one question; an error is an answer too."""
         if not isinstance(request, CallUserCode):
             return self._read(envelope.ticket.run, request)
         with collecting_events(envelope) as events:
             answer = self._call(envelope, request)
-        recorded.note(request, answer, events.told())
+        recorded.note(request, answer, events.all_events())
         return answer
 
     def _call(self, envelope: Envelope, call: CallUserCode) -> Any:
@@ -371,7 +375,7 @@ class Coordinator:
         return await call(self.counts, envelope) if committed.verdict == "repeated" else committed.taken is None
 
     async def _late(self, notice: AttemptReport, verdict: Verdict) -> ConcludeResult:
-        """Only the spend is recorded. In an aborted fan-out the attempt is this one's to close: what would follow it is closed."""
+        """Record only the spend. In an aborted fan-out, also close the attempt: what would follow it is closed."""
         envelope, outcome, call = notice.envelope, notice.outcome, self.effects.call
         if verdict == "stale" and outcome.kind != "cancelled" and await self.is_aborted(envelope):
             cancelled = Outcome("cancelled", usage=outcome.usage, latency_s=outcome.latency_s)

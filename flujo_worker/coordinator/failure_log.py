@@ -1,6 +1,6 @@
 """Failures in the worker's log, once they are committed: a warning for each failed attempt, an error for a failed run.
 
-They are log lines and no events: what they say is in the rows already.
+They are log lines and not events: the rows already have the facts.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
 
 
 def log_failures(decision: Decision) -> None:
-    """Log what failed by a decision."""
+    """Log the failures of a decision."""
     envelope, fault = decision.notice.envelope, decision.notice.outcome.fault
     if fault is None and decision.end is None:
         return
     where = {"run": envelope.ticket.run, "pipeline": envelope.ticket.reference}
     step = {"scope": envelope.address, "step": envelope.step, "attempt": envelope.number}
     if decision.close.status == "failed" and fault is not None:
-        write_line("attempt failed", "warning", **where, **step, **_told(fault))
+        write_line("attempt failed", "warning", **where, **step, **_shown(fault))
     if decision.end is not None and decision.end.status == "failed":
         end = decision.end
-        told = {"reason": end.reason} if end.fault is None else _told(end.fault)
-        write_line("run failed", "error", **where, **step, **told)
+        shown = {"reason": end.reason} if end.fault is None else _shown(end.fault)
+        write_line("run failed", "error", **where, **step, **shown)
 
 
-def _told(fault: Fault) -> dict[str, Any]:
-    """Return what is logged of a fault; structlog writes `exception` below the line, as it does with tracebacks."""
-    told = {"error": fault.type_name, "message": fault.message}
-    return told | ({"exception": fault.traceback} if fault.traceback else {})
+def _shown(fault: Fault) -> dict[str, Any]:
+    """Return a fault as log fields; structlog writes `exception` below the line, as it does with tracebacks."""
+    shown = {"error": fault.type_name, "message": fault.message}
+    return shown | ({"exception": fault.traceback} if fault.traceback else {})

@@ -1,4 +1,4 @@
-"""Replaces large values of decisions, and those that many messages share, by references to where they are stored. Pure."""
+"""Replace large values of decisions, and those that many messages share, by references to where they are stored. Pure."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from flujo_worker.domain.values import Decision, NextAttempt
 
 WORTH_SHARING = 512
-"""Bytes from which a value that many messages carry is stored once and pointed at."""
+"""The size in bytes from which a value that many messages share is stored once and referenced."""
 
 
 def offload_large_values(decision: Decision, inline: int) -> tuple[Decision, list[Packed]]:
-    """Return the decision with references, and the values that are to be stored for them.
+    """Return the decision with references, and the values to store for them.
 
     Args:
         decision: what was decided.
-        inline: the size in bytes above which a value is stored once and pointed at.
+        inline: the size in bytes above which a value is stored once and referenced.
     """
     times = Counter(id(each) for following in decision.next for each in (following.input, following.context))
     large = {id(each): each for each in _values(decision) if _is_large(each, times[id(each)], inline)}
@@ -64,6 +64,10 @@ def _replaced(decision: Decision, offloaded: Callable[[Packed], Packed]) -> Deci
         begun=tuple(replace(each, context=offloaded_or_none(each.context)) for each in decision.begun),
         child_run=child and replace(child, first=offloaded_attempt(child.first)),
         end=end and replace(end, output=offloaded_or_none(end.output)),
+        above=tuple(
+            replace(each, output=offloaded(each.output), context=offloaded_or_none(each.context))
+            for each in decision.above
+        ),
     )
 
 

@@ -1,6 +1,6 @@
-"""The record of a decision: answers, which a replay reads instead of asking, and log lines, which become the run's events.
+"""Record a decision's answers, which a replay reads instead of asking, and its log lines, which become the run's events.
 
-It must not ask anything itself. In: each question with its answer, and what was logged meanwhile. Out: the decision with both.
+It must not ask anything itself. In: each question with its answer, and the log lines meanwhile. Out: the decision with both.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class RecordedAnswers:
     events: list[Event] = field(default_factory=list)
 
     def note(self, call: CallUserCode, answer: Any, events: Sequence[Event]) -> None:
-        """Record an answer, which may be a refusal, and what was logged on the way to it."""
+        """Record an answer, which may be an error, and the log lines that led to it."""
         self.answers.append({"role": call.role, "path": call.path, **_noted(answer)})
         self.events.extend(events)
 
     def put_into(self, decision: Decision) -> Decision:
-        """Return the decision with all of it; what was logged comes before what was decided upon it."""
+        """Return the decision with all of it; log lines come before the decision's own events."""
         if not self.answers:
             return decision
         return replace(decision, answers=tuple(self.answers), events=(*self.events, *decision.events))

@@ -4,7 +4,7 @@
 
     audit one:  read metadata
                 → until sure: an agent judges, AROS makes its answer valid or has it asked again, and a validator checks that
-                              its quote is in the metadata; not sure, it is asked once more with the licence files' texts
+                              its quote is in the metadata; not sure, it is asked again with the licence files' texts
                 → what follows: for copyleft its duties, for what a person should see a note why, else nothing
 
 With the setting `demo_model` (FLUJO_DEMO_MODEL) the agent asks that model; without it a scripted one that derives its answer from
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 REFERENCE = "flujo_worker.demo.license_audit:pipeline"
 ASKED = "flujo_worker.demo.license_audit:asked"
-"""The same audit, and its question stays open until a person answers."""
+"""The same audit, whose question stays open until a person answers."""
 EACH = "audit each"
 SURE = 0.7
 ANSWER_WITHIN_S = 1.0
@@ -77,7 +77,7 @@ class AuditFinding(BaseModel):
 
 
 class Audit(BaseModel):
-    """What the run knows; each branch has a copy, and fills in what it finds."""
+    """The facts of the run; each branch has a copy, and adds its findings."""
 
     names: list[str] = []
     metadata: DistributionMetadata | None = None
@@ -117,8 +117,8 @@ def offline_model() -> Model[Any]:
 
 def quote_holds(verdict: LicenseVerdict, *, context: Audit) -> tuple[bool, str]:
     """Refuse a verdict whose evidence is not in the metadata."""
-    stands = context.metadata is not None and evidence_holds(context.metadata, verdict)
-    return stands, f"the quoted evidence is not in the metadata: {verdict.evidence!r}"
+    is_quoted = context.metadata is not None and evidence_holds(context.metadata, verdict)
+    return is_quoted, f"the quoted evidence is not in the metadata: {verdict.evidence!r}"
 
 
 def without_files(metadata: DistributionMetadata, _context: Audit) -> DistributionMetadata:
@@ -136,7 +136,7 @@ def is_sure(verdict: LicenseVerdict, _context: Audit) -> bool:
 
 
 def what_follows(verdict: LicenseVerdict, _context: Audit) -> str:
-    """Choose the path; `nothing` has none of its own."""
+    """Choose the path; `nothing` has none."""
     if verdict.category == "copyleft":
         return "duties"
     return "nothing" if verdict.category == "permissive" and verdict.confidence >= SURE else "attention"
@@ -196,7 +196,7 @@ audit_one = Pipeline(
             "what follows",
             what_follows,
             {"duties": Step("work out duties", duties), "attention": Step("call for attention", attention)},
-            default_branch_pipeline=Step("nothing to heed", nothing),
+            default_branch_pipeline=Step("no obligations", nothing),
             branch_output_mapper=finding,
         ),
     ]
@@ -243,7 +243,7 @@ def question(groups: dict[str, list[AuditFinding]], _context: Audit) -> str:
 
 
 def audited(_output: Any, _path: str, context: Audit) -> Audited:
-    """Return what the run answers, whoever decided."""
+    """Return the answer of the run."""
     return Audited(groups=context.groups, ruling=context.ruling)
 
 

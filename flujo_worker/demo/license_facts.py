@@ -1,8 +1,8 @@
-"""The truth about an installed distribution's licence, derived from its metadata: what an agent's answer is held against.
+"""Derive the true licence of an installed distribution from its metadata, to check an agent's answer.
 
-Must not guess: where the metadata says nothing that is understood, the verdict is `unknown`; and whatever a verdict
-claims is backed by a quote that is in the metadata. In: a distribution's name, or its metadata as a value. Out:
-values. Only `read_metadata` and `installed_distributions` look at what is installed; the rest is pure.
+It must not guess: if the metadata says nothing understandable, the verdict is `unknown`; and every claim of a verdict is backed by a quote
+from the metadata. In: a distribution's name, or its metadata as a value. Out: values. Only `read_metadata` and `installed_distributions`
+read installed files; the rest is pure.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ MAX_FILES = 8
 NOTHING = "NOASSERTION"
 _SHORT_CHARS = 120
 _QUOTE_CHARS = 200
-_ON_CHANGES = "whoever distributes it must offer the source of its files, changed ones too"
-_ON_DERIVED = "what is derived from it must stay under its licence when it is distributed"
+_ON_CHANGES = "those who distribute it must offer the source of its files, including changed ones"
+_ON_DERIVED = "derived works must stay under its licence when they are distributed"
 _BY_FAMILY = {
     "AGPL": "the source of the whole work must be offered, also to those who use it over a network",
     "GPL": "the source of the whole work must be offered with it, under the same licence",
@@ -64,7 +64,7 @@ class LicenseFile(_Value):
 
 
 class DistributionMetadata(_Value):
-    """What one installed distribution says about itself; its name is normalised, and texts are cut to their beginnings."""
+    """The metadata of one installed distribution; its name is normalised, and texts are cut to their beginnings."""
 
     name: str
     version: str
@@ -90,7 +90,7 @@ def installed_distributions() -> list[str]:
 
 
 def read_metadata(name: str) -> DistributionMetadata:
-    """Read what an installed distribution says. Raises NonRetryableError if there is none of that name."""
+    """Read the metadata of an installed distribution. Raises NonRetryableError if there is no such distribution."""
     try:
         found = installed.distribution(name)
     except (installed.PackageNotFoundError, ValueError):
@@ -112,8 +112,8 @@ def read_metadata(name: str) -> DistributionMetadata:
 def derive_verdict(metadata: DistributionMetadata) -> LicenseVerdict:
     """Return the licence that the metadata proves: the expression, else classifiers, else the field, else the files' text.
 
-    A verdict keeps its words and loses its confidence if the licence files contradict it, if nothing but classifiers says it, or if
-    it leaves open which variant of a licence is meant.
+    A verdict loses its confidence if the licence files contradict it, if only classifiers support it, or if it leaves open which variant of
+    a licence is meant.
     """
     verdict = next((found for derive in _SOURCES if (found := derive(metadata))), None)
     if verdict is None:
@@ -177,7 +177,7 @@ def _own_path(file: PurePosixPath) -> PurePosixPath:
 
 
 def _in_files(metadata: DistributionMetadata) -> list[LicenceName]:
-    """Recognise the licences of the outermost files; deeper ones belong to what is bundled."""
+    """Recognise the licences of the outermost files; deeper ones belong to bundled code."""
     depth = min((file.name.count("/") for file in metadata.license_files), default=0)
     outer = (file for file in metadata.license_files if file.name.count("/") == depth)
     return [name for file in outer for name in in_text(file.text)]
@@ -220,7 +220,7 @@ def _if_understood(expression: str, confidence: float) -> LicenseVerdict | None:
 
 
 def _verdict(metadata: DistributionMetadata, found: Iterable[LicenceName], confidence: float) -> LicenseVerdict | None:
-    """Join what was recognised: a choice if the metadata speaks of one, else all of them and less sure."""
+    """Join the recognised licences: a choice if the metadata offers one, else all of them with less confidence."""
     quotes = {_refined(metadata, name.spdx): name.quote[:_QUOTE_CHARS] for name in found}
     if not quotes:
         return None

@@ -33,7 +33,7 @@ _COPYLEFT = re.compile(r"(?i)([AL]?GPL|MPL|EPL|EUPL|CDDL|OSL|CECILL|CC-BY-SA)(-|
 _VAGUE = re.compile(r"(?<![\w-])(LicenseRef-BSD|[AL]?GPL)(?![\w-])")
 _PROPRIETARY = re.compile(r"(?i)LicenseRef-Proprietary|(BUSL|SSPL|Elastic|PolyForm|CC-BY-NC)-")
 
-# Who must keep both licences keeps the stricter; who may choose takes the freer.
+# If both licences apply, the stricter counts; if there is a choice, the freer.
 _STRICTER: tuple[Category, ...] = ("permissive", "unknown", "copyleft", "proprietary")
 _FREER: tuple[Category, ...] = ("permissive", "copyleft", "proprietary", "unknown")
 
@@ -132,7 +132,7 @@ _CHOICE = re.compile(r"(?i)\bdual\b|\beither\b|\bor\b(?! (any )?(later|lesser))|
 
 
 def offers_choice(text: str) -> bool:
-    """Return whether a short text speaks of a choice between licences."""
+    """Return whether a short text offers a choice between licences."""
     return bool(_CHOICE.search(text))
 
 
@@ -180,7 +180,7 @@ _TEXTS = tuple(
     )
 )
 _THIRD_CLAUSE = re.compile(r"(?i)endorse\s+or\s+promote")
-# Only the disclaimer behind the clauses proves that there is no third one: the text may be cut before it.
+# Only the disclaimer after the clauses proves that there is no third one: the text may be cut before it.
 _DISCLAIMER = re.compile(r"(?i)is\s+provided\s+by")
 # A title, for many licences mention the GNU ones further down.
 _GNU_TITLE = re.compile(
@@ -191,7 +191,7 @@ _GNU_FAMILY = {"AFFERO": "AGPL", "LESSER": "LGPL", "LIBRARY": "LGPL"}
 
 
 def in_text(text: str) -> list[LicenceName]:
-    """Recognise a licence by the words of its own text."""
+    """Recognise a licence by the words of its text."""
     if gnu := _GNU_TITLE.match(text):
         family, version = _GNU_FAMILY.get((gnu["kind"] or "").upper(), "GPL"), gnu["version"]
         return [

@@ -1,4 +1,4 @@
-"""What a person is asked about licences that are proprietary or unknown, and what the answer has to be. Pure."""
+"""The question to a person about licences that are proprietary or unknown, and the format of the answer. Pure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def ask_about(findings: Sequence[AuditFinding]) -> str:
 
 
 def read_ruling(text: str) -> Ruling:
-    """Read an answer as a person types it: yes or no, and behind that why.
+    """Read an answer as a person types it: yes or no, followed by a reason.
 
     Raises:
         ValueError: it begins with neither.
@@ -42,7 +42,7 @@ def read_ruling(text: str) -> Ruling:
     word, _, why = text.strip().partition(" ")
     approved = _ANSWERS.get(word.strip(",.:;").lower())
     if approved is None:
-        raise ValueError(f"{word[:40]!r} is neither yes nor no")
+        raise ValueError(f"answer yes or no, got {word[:40]!r}")
     return Ruling(approved=approved, note=why.strip())
 
 

@@ -1,1 +1,1 @@
-"""What decides: pure functions over values. No clock, no I/O, no user object."""
+"""The decisions: pure functions over values. No clock, no I/O, no user object."""

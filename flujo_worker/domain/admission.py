@@ -1,4 +1,4 @@
-"""Which of the waiting runs are admitted: fair between the queues of a gate, never above what a gate holds. Pure.
+"""Choose which waiting runs are admitted: fairly between the queues of a gate, never above its capacity. Pure.
 
 The queues of a gate take turns by their weights: each admission moves a queue's turn on by 1 / weight, and the queue with the earliest turn is next. A
 queue that was empty continues at the gate's present turn, so that it neither waits for the others nor catches up with them.
@@ -28,13 +28,13 @@ class WaitingRun:
 
     @property
     def missing(self) -> list[Gate]:
-        """Return the gates that it has no place in."""
+        """Return the gates in which it has no place."""
         return [gate for gate in self.gates if gate.name not in self.held]
 
 
 @dataclass(frozen=True, slots=True)
 class GateState:
-    """How many places of a gate are taken, and its turns: the present one, and the next of each queue that is ahead of it."""
+    """The taken places of a gate, and its turns: the present one, and the next of each queue that is ahead of it."""
 
     taken: int
     turn: float = 0.0
@@ -66,7 +66,7 @@ class GateState:
 
 @dataclass(frozen=True, slots=True)
 class AdmissionDecision:
-    """What is to be written: runs to admit, runs that wait at another gate from now on, places that these hold, and the gates as they are then."""
+    """The changes to write: runs to admit, runs that now wait at another gate with the places they hold, and the new state of the gates."""
 
     admitted: tuple[str, ...]
     moved: tuple[tuple[str, Gate], ...]

@@ -1,12 +1,12 @@
-"""A circuit breaker: how often a service fails, and whether it is called meanwhile. Pure: now is given.
+"""A circuit breaker: count how often a service fails, and decide whether to call it. Pure: `now` is an argument.
 
     closed ──too many failures──▶ open ──recovery is over──▶ half open ──enough probes passed──▶ closed
                                    ▲                            │
                                    └─────────a probe failed─────┘
 
-A `turn` begins with each opening and each closing. A call is reported under the turn in which it was let through: what began
-before the breaker turned says nothing of how the service is now. Calls are counted in ten parts of the window, so that what is kept
-stays small however many there are; none counts for longer than the window.
+A `turn` begins with each opening and each closing. A call is reported under the turn in which it was let through: a call that began before
+the breaker changed is not evidence of the service's present state. Calls are counted in ten parts of the window, so that the stored state
+stays small for any number; none counts for longer than the window.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How many calls were made, how many of them failed, and how many were slow."""
+    """The numbers of calls, of failed ones and of slow ones."""
 
     calls: int = 0
     failed: int = 0
@@ -87,7 +87,7 @@ class Permit:
 
 @dataclass(frozen=True, slots=True)
 class BreakerReport:
-    """How calls went: the turn they were let through in, None if the breaker was not asked, and seconds the service asked to wait."""
+    """The results of calls: the turn they were let through in, None without a query, and the seconds that the service asked to wait."""
 
     counts: Counts
     turn: int | None = None
@@ -110,7 +110,7 @@ def request_permit(breaker: Breaker, rules: Rules, now: float) -> tuple[Breaker,
 
 
 def report(breaker: Breaker, rules: Rules, now: float, breaker_report: BreakerReport) -> Breaker:
-    """Return the breaker after these calls; calls from an earlier turn change nothing but the wait that the service asked for."""
+    """Return the breaker after these calls; calls from an earlier turn only change the wait that the service asked for."""
     asked_until = now + min(breaker_report.asked_s, LONGEST_S) if breaker_report.asked_s else 0.0
     if breaker.state == "open":
         return replace(breaker, until=max(breaker.until, asked_until))

@@ -47,7 +47,7 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """What an attempt asks of one budget, and the limit that the budget begins with; a limit of None is none."""
+    """An attempt's reservation from one budget, and the initial limit of the budget; None: no limit."""
 
     scope: str
     requested: Amount
@@ -151,7 +151,7 @@ def place_of(address: str, step: str) -> Place:
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """What all but the dearest attempts at a place have spent, each figure by itself.
+    """The spend of all but the most expensive attempts at a place, each figure separately.
 
     Attributes:
         cost_usd: US dollars.

@@ -1,10 +1,10 @@
 """A cached step: an earlier result, or the step, whose success is then stored.
 
-Where steps are run again on purpose, in the bodies of loops and the states of machines, the cache is passed by. What is kept is
-written after the commit, so that nothing is in a cache that was not merged.
+In the bodies of loops and the states of machines, where steps run again on purpose, the cache is bypassed. Results are stored after the
+commit, so that a cache contains only merged results.
 
-Of equal calls at the same time one runs the step. The others look again, at growing intervals, until the result is there, or the one
-that runs it has given up its lease or let it expire, or they have waited for as long as two leases: then they run it themselves.
+Of equal calls at the same time one runs the step. The others check again, at growing intervals, until the result is there, or the lease of
+the one that runs it is released or expired, or they have waited for two leases: then they run it themselves.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _holder(draft: DecisionBuilder, address: str) -> str:
 
 
 def _wait(draft: DecisionBuilder, scope: ScopeState, node: Node, found: Cached) -> None:
-    """Begin again a little later; the sequence stays where it is."""
+    """Begin again a little later; the sequence does not move."""
     number = next_number(draft, scope, node.name)
     wait_s = _wait_s(number)
     draft.work(scope, node, kind="start", number=number, delay_s=wait_s)
@@ -144,8 +144,8 @@ def cache_key(name: str, dependencies: dict[str, Any], value: Tree) -> str:
     Args:
         name: the step's.
         dependencies: the step and its place, as plain data.
-        value: the input's tree. Equal inputs give one key, in whatever order mappings and sets were filled; inputs of different
-            types give different ones.
+        value: the input's tree. Equal inputs have the same key, whatever the order of mappings and sets; inputs of different types have
+            different ones.
     """
     digest = sha256(canonical({**dependencies, "input": _ordered(value)})).hexdigest()
     return f"{name}:{digest}"

@@ -1,4 +1,4 @@
-"""How a run moves to another plan: what changes in its rows. Pure. In: two plans and the run's state. Out: the move."""
+"""Compute how a run's rows change when it moves to another plan. Pure. In: two plans and the run's state. Out: the move."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from flujo_client.address import AttemptKey
-from flujo_client.contract.run_state import Whereabouts
+from flujo_client.contract.run_state import RunPosition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from flujo_client.contract.plan_difference import Difference
     from flujo_client.contract.run_state import AttemptPlace, RunState
 
-TOLD = 20
+MOST_SHOWN = 20
 """Differences that the event of a move lists."""
 AT_ONCE: Final = 16
-"""How often an attempt is handed over without a delay: idle workers take turns, so that one in so many has it within that."""
+"""The number of handovers without a delay: idle workers take turns, so that one in so many gets the attempt within that."""
 LONGEST_S: Final = 15.0
-"""The longest delay of an attempt that workers with its code have no free slot for."""
+"""The longest delay of an attempt while workers with its code have no free slot."""
 
 
 def handover_delay_s(claims: int) -> float:
-    """Return after how many seconds an attempt is published that was claimed so often, at last by a worker that does not have its code."""
+    """Return the seconds until an attempt is published again that was claimed so often, the last time by a worker without its code."""
     return 0.0 if claims <= AT_ONCE else min(LONGEST_S, 0.5 * 2.0 ** min(claims - AT_ONCE - 1, 10))
 
 
@@ -37,21 +37,21 @@ class MovedAttempt:
     queue: str
 
     @property
-    def is_anew(self) -> bool:
-        """Return whether it begins anew, at another step."""
+    def begins_again(self) -> bool:
+        """Return whether it begins again, at another step."""
         return self.key != str(self.new)
 
 
 @dataclass(frozen=True, slots=True)
 class PlanMove:
-    """A run comes under another plan.
+    """A run's move to another plan.
 
     Attributes:
-        state: where it stood when that was judged; the move is made only if it still does.
+        state: its state at the decision; the move is made only if that has not changed.
         attempts: those of its open attempts that change.
         changes: descriptions of the differences between the plans.
-        rewrites: whether something differs that was run under the old plan.
-        worker: the worker that moves it, which must not have been started before the old plan was taken up; None for an operator.
+        rewrites: whether steps differ that have run under the old plan.
+        worker: the worker that moves it, which must not have been started before the run took the old plan; None for an operator.
     """
 
     state: RunState
@@ -72,12 +72,12 @@ def move(
     worker: str | None = None,
 ) -> PlanMove:
     """Make the move of a run that may continue under a new plan; `changed` is all that differs."""
-    where = Whereabouts(old, state)
+    where = RunPosition(old, state)
     rewrites = any(each.effect != "option" and where.position(each) == "before" for each in changed)
     moved = tuple(_moved(new, state, control_queue))
     words = tuple(map(str, changed))
-    told = (*words[:TOLD], f"and {len(words) - TOLD} more") if len(words) > TOLD else words
-    return PlanMove(state, new, moved, told, rewrites, worker)
+    shown = (*words[:MOST_SHOWN], f"and {len(words) - MOST_SHOWN} more") if len(words) > MOST_SHOWN else words
+    return PlanMove(state, new, moved, shown, rewrites, worker)
 
 
 def _moved(new: Plan, state: RunState, control_queue: str) -> Iterator[MovedAttempt]:

@@ -34,7 +34,7 @@ def begin(draft: DecisionBuilder, container: ScopeState, node: Node) -> None:
 
 
 def launch(draft: DecisionBuilder, container: ScopeState, node: Node) -> None:
-    """Begin the child run of a step in the background: its parent does not wait for it, so neither a deadline nor a budget is shared with it."""
+    """Begin the child run of a background step: its parent does not wait for it, so they share neither a deadline nor a budget."""
     first, ticket, run = _first(draft, container, node), draft.notice.envelope.ticket, id_of(draft, container)
     limits = of_task(ticket.limits, run, node.path)
     ticket = replace(ticket, run=run, root=first.address, deadline=None, limits=limits, is_gated=False)

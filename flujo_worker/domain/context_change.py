@@ -1,6 +1,6 @@
-"""What changed about a context model since contexts were written with it, and whether a stored context is touched by that. Pure.
+"""Find what changed in a context model since contexts were written with it, and whether a stored context is affected. Pure.
 
-In: the fields that the model has, and those that it had; a context's tree. Out: descriptions of the differences.
+In: the fields that the model has, and had; a context's tree. Out: descriptions of the differences.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ _MODEL: Final = "model"
 
 @dataclass(frozen=True, slots=True)
 class ContextChange:
-    """What a context may have that the model has not any more, or not so: names of fields, each with its former types.
+    """Fields that a context may have and the model no longer has, or has otherwise: names, each with its former types.
 
     Attributes:
         now: the fields that the model has.
-        removed: fields that it had.
+        removed: former fields.
         retyped: fields that had another type.
-        required: fields that it had not, and that have no default.
-        keeps_extra: the model keeps fields that it does not declare.
-        added: fields that it had not, and that have a default.
+        required: new fields without a default.
+        keeps_extra: the model retains fields that it does not declare.
+        added: new fields with a default.
         models: the names of other models that the pipeline had instead.
     """
 
@@ -63,7 +63,7 @@ class ContextChange:
 
 
 def from_another(change: ContextChange) -> ContextChange:
-    """Return what may be different in a context of another model: whatever it has."""
+    """Return the possible differences in a context of another model: all of its fields."""
     retyped = dict.fromkeys(change.now, frozenset({"of another type"}))
     required = frozenset(name for name, field in change.now.items() if field[REQUIRED])
     return replace(change, retyped=retyped, required=required)

@@ -47,14 +47,14 @@ def is_revisited(plan: Plan, path: str) -> bool:
 
 
 def role_of(rules: Rules, step: str) -> Literal["user", "assistant"] | None:
-    """Return whose turn a step's output is; None if it is not a turn."""
+    """Return the role of a step's output as a turn; None if it is not a turn."""
     if step in rules["users"]:
         return "user"
     return "assistant" if rules["ai"] in (LAST, ALL_AGENTS) or step in rules["steps"] else None
 
 
-def speakers(loop: Node) -> frozenset[str]:
-    """Name the steps that speak in a loop's own conversation, and in none of a loop inside it."""
+def steps_with_turns(loop: Node) -> frozenset[str]:
+    """Return the names of the steps with turns in a loop's own conversation, without those of loops inside it."""
     return frozenset(node.name for nodes in loop.bodies.values() for node in _steps(nodes))
 
 
@@ -143,7 +143,7 @@ def _first(turn: ConversationTurn, characters: int) -> ConversationTurn:
 
 
 def _summary(older: Sequence[ConversationTurn], most: int) -> list[ConversationTurn]:
-    """Summarize older turns as one, each by its beginning; the newest of them where there is no room for all."""
+    """Summarize older turns as one, each by its beginning; the newest of them if there is no space for all."""
     if most < LEAST_TOKENS:
         return []
     head = ConversationTurn(role="assistant", content=f"Summary of {len(older)} earlier turns, each cut short:")

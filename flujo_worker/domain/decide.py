@@ -1,4 +1,4 @@
-"""What follows from an outcome: `decide(plan, notice)`, a generator of questions that returns a Decision.
+"""Decide what follows from an outcome: `decide(plan, notice)`, a generator of questions that returns a Decision.
 
 Pure: the same notice and answers give the same decision, so a repeated one changes nothing. One function for each kind of outcome,
 one module for each kind of node, in two tables.
@@ -31,19 +31,22 @@ KINDS: dict[str, Kind] = {
     for spec in kinds.KINDS.values()
     if not spec.is_composed
 }
-"""What each kind does, from the module that has its name."""
+"""The functions of each kind, from the module of its name."""
 
 
 def decide(
     plan: Plan, notice: AttemptReport, *, backoff: Backoff | None = None, control_queue: str = CONTROL_QUEUE
 ) -> Deciding:
-    """Decide what follows. Send it the answers to what it yields; a `UserCodeFailed` or `UserCodePaused` thrown in is an answer too.
+    """Decide what follows.
+
+    Send it the answers to the questions it yields; a `UserCodeFailed` or `UserCodePaused` thrown in is an answer too.
+
 
     Args:
         plan: the pipeline the run was started with.
         notice: an attempt's outcome.
-        backoff: the waits of steps that set none of their own.
-        control_queue: where starts and joins go.
+        backoff: the retry delays of steps that set none.
+        control_queue: the queue of starts and joins.
     """
     pauses: dict[int, UserCodePaused] = {}
     known: list[tuple[int, Any]] = []

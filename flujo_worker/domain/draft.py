@@ -1,7 +1,7 @@
-"""What one decision builds up: the scopes it has read or opened, the work it creates, the events it emits.
+"""The draft of one decision: the scopes it has read or opened, the work it creates, the events it emits.
 
-Everything here is pure. What must be asked of user code or of the rows is *yielded* (`CallUserCode`, `ReadScope`) and answered by the one who runs
-the decision; the same answers give the same decision, so a replay needs neither.
+Everything here is pure. Questions to user code or to the rows are *yielded* (`CallUserCode`, `ReadScope`) and answered by the caller; the
+same answers give the same decision, so a replay needs neither.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class ScopeState:
 
     @property
     def next_version(self) -> int:
-        """Return the version it will be committed with: a scope that this decision opens begins at its first, whatever was merged in it."""
+        """Return the version it will be committed with: a scope that this decision opens begins at its first."""
         return self.version + (self.merges and self.seen is not None)
 
     def close(self, status: ScopeStatus, fault: Fault | None = None) -> None:
@@ -89,18 +89,17 @@ def noop(*_: Any) -> Steps:
 
 
 def continue_in_child(*_: Any) -> StepsWithResult:
-    """Do nothing: the child continues by itself."""
+    """Do nothing: the child continues."""
     yield from ()
     return False
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a kind of node does.
+    """The functions of a kind of node.
 
     Attributes:
-        enter: a sequence has come to it.
-        closed: one of its children, which run one at a time, has closed.
+        enter: a sequence has reached it. closed: one of its children, which run one at a time, has closed.
         joined: all of its branches have closed, or the child run it began has ended.
         answered: a step attempt at it has succeeded.
         on_answer: a question in one of its children was answered, with this output and context; it returns whether it has ended the child.
@@ -269,7 +268,13 @@ class DecisionBuilder:
             end=self.end,
             events=tuple(self.events),
             cache_entries=tuple(self.cache_entries),
+            above=tuple(map(_left, self._above())) if len(self.works) == 1 else (),
         )
+
+    def _above(self) -> list[ScopeState]:
+        """Return the scopes that stay open, without the attempt's own: of that one not all is known."""
+        own = self.notice.envelope.address
+        return [scope for scope in self.scopes.values() if scope.status == "open" and scope.address != own]
 
     def _moved(self) -> list[ScopeState]:
         """Return the attempt's own scope, then the others, deepest first: the order in which everything locks."""
@@ -299,6 +304,27 @@ def _read(row: ScopeRow) -> ScopeState:
         metadata=metadata,
         seen=(row.output, row.context),
         code=code,
+    )
+
+
+def _left(scope: ScopeState) -> ScopeRow:
+    """Return the row that the merge leaves of a scope."""
+    return ScopeRow(
+        address=scope.address,
+        parent=scope.parent,
+        kind=scope.kind,
+        step=scope.step,
+        name=scope.name,
+        place=scope.place,
+        status=scope.status,
+        cursor=scope.cursor,
+        version=scope.next_version,
+        output=scope.output,
+        context=scope.context,
+        patch=scope.patch,
+        lanes=scope.lanes,
+        fault=scope.fault,
+        metadata=_metadata(scope),
     )
 
 

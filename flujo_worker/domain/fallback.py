@@ -1,4 +1,4 @@
-"""A fallback: a step, and what runs in its stead when it has failed for good (ADR 20)."""
+"""A fallback: a step, and its replacement when it has failed permanently (ADR 20)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
 
 
 def closed(draft: DecisionBuilder, container: ScopeState, node: Node, body: ScopeState) -> Steps:
-    """Continue with what succeeded, or fall back once. What a loop or a map retains when it fails is stored with the last failure."""
+    """Continue after a success, or fall back once.
+
+    The result that a loop or a map retains when it fails is stored with the last failure.
+    """
     if body.status == "succeeded":
         feedback = (
             f"Original error: {_original(container)}" if body.name == FALLBACK and node.rules["diagnostics"] else None

@@ -1,4 +1,4 @@
-"""What holds for every node: how a sequence continues, and how a scope that closes notifies its parent.
+"""Rules for every node: how a sequence continues, and how a scope that closes notifies its parent.
 
 A close climbs within one decision up to the nearest fan-out and stops there: a branch never writes its parent.
 """
@@ -45,7 +45,7 @@ def succeed(draft: DecisionBuilder, scope: ScopeState, output: Packed, context: 
 
 
 def fail(draft: DecisionBuilder, scope: ScopeState, node: Node, fault: Fault | None, *, reason: str = "error") -> Steps:
-    """Stop the sequence of a node that has failed for good."""
+    """Stop the sequence of a node that has failed permanently."""
     data = {"step": node.name, "reason": reason, "feedback": fault.feedback if fault else None}
     draft.emit("step.failed", "error", **data)
     scope.close("failed", fault)

@@ -1,7 +1,7 @@
-"""Human in the loop: a question to a person is a work row that is paused, and nothing else waits (ADR 23).
+"""Human in the loop: a question to a person is a paused work row, and nothing else waits (ADR 23).
 
-A step of any kind may ask too, by raising a pause. A question is asked again when its time is over and it is to be escalated, once, and
-when its answer does not fit. Inside an import that lets no question through, however deep, it fails its step instead.
+A step of any kind may ask too, by raising a pause. A question is asked again if it expires and is to be escalated, once, and if its answer
+does not fit. Anywhere inside an import that does not propagate questions it fails its step instead.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def ask_for(draft: DecisionBuilder, scope: ScopeState, node: Node, fault: Fault)
     _pause(draft, scope, node, question, context, number=draft.notice.envelope.number + 1)
 
 
-def _ask(draft: DecisionBuilder, scope: ScopeState, node: Node, *, number: int, **told: Any) -> Steps:
+def _ask(draft: DecisionBuilder, scope: ScopeState, node: Node, *, number: int, **fields: Any) -> Steps:
     try:
         message, schema, context = yield CallUserCode("question", node.path, (scope.output, scope.context))
         _let_through(draft, scope, node, message)
@@ -75,7 +75,7 @@ def _ask(draft: DecisionBuilder, scope: ScopeState, node: Node, *, number: int, 
         draft.work(scope, node, kind="resume", number=number, fault=refused.fault)
         yield from fail(draft, scope, node, refused.fault)
         return
-    question = {"message": message, "schema": schema, "expires_s": node.rules["expires_s"], **told}
+    question = {"message": message, "schema": schema, "expires_s": node.rules["expires_s"], **fields}
     _pause(draft, scope, node, question, context, number=number)
 
 

@@ -1,6 +1,6 @@
-"""A map: its body for each item of an iterable, one after the other or side by side; results keep the items' order.
+"""A map: its body for each item of an iterable, sequentially or in parallel; results have the order of the items.
 
-The items of a sequential map are in rows of their own from the beginning, so that no message and no row grows with their number.
+The items of a sequential map are in separate rows from the beginning, so that no message and no row grows with their number.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What the branches of a fan-out changed becomes one change, three-way, in declared order.
+"""Merge the changes of a fan-out's branches into one, three-way, in declared order.
 
-It must not see values as classes, nor know in which order branches came to an end: the caller gives the patches in the order in
-which the branches were declared. In: the tree that every branch began with and what each changed in it; out: the merged tree, or a
-conflict that names the place and two branches. Takes time in proportion to what changed, and one copy of what holds it.
+It must not see values as classes, or know in which order branches ended: the caller gives the patches in the order in which the branches
+were declared. In: the tree that every branch began with and what each changed in it; out: the merged tree, or a conflict that names the
+place and two branches. Its time is proportional to the changes, and it copies only their containers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _GROWTH: Final = frozenset({"add", "append", "members"})
 
 
 class MergeConflict(Exception):
-    """Two branches changed one place in incompatible ways. What they wrote is not shown: it may be secret.
+    """Two branches changed one place in incompatible ways. Their values are not shown: they may be secret.
 
     Attributes:
         path: the place inside the context, such as `scratchpad.seen`; empty for the whole of it.
@@ -46,15 +46,15 @@ def merge(
     """Return `base` with what all branches changed.
 
     Args:
-        base: the context that every branch began with; None where there is none.
+        base: the context that every branch began with; None if there is none.
         patches: each branch's name and `diff(base, its context)`, in declared order.
-        strategy: what becomes of a field that several branches changed. `context_update`: integers add up, lists append in declared
+        strategy: the rule for a field that several branches changed. `context_update`: integers add up, lists append in declared
             order, sets and mappings join, booleans OR, else it is a conflict unless all wrote the same. `error_on_conflict`: a
-            conflict unless all wrote the same; mappings and models are looked into. `overwrite`: the last branch's whole field.
+            conflict unless all wrote the same; mappings and models are compared field by field. `overwrite`: the last branch's whole field.
             `keep_first`: the first one's. `no_merge`: nothing is merged.
         fields: the top-level fields that a branch may merge; a branch that is not in it may merge all.
-        last_wins: top-level fields in which the last branch's entry under each name wins, whatever the strategy and `fields`: those
-            that are stored for the branches, not by them.
+        last_wins: top-level fields in which the last branch's entry under each name wins, regardless of strategy and `fields`: the engine
+            stores them, not the branches.
 
     Raises:
         MergeConflict: under `context_update` and `error_on_conflict`.
@@ -179,7 +179,7 @@ def _joined(changes: list[Change], path: str, *, adds: bool) -> Patch:
 def _kind(patch: Patch, *, adds: bool) -> tuple[str, bytes]:
     """Return a key that compatible changes of the same place share: those of the same kind, else only equal ones.
 
-    What is new in several branches has no common beginning. Mappings, lists and sets then begin empty.
+    A field that is new in several branches has no common base. Mappings, lists and sets then begin empty.
     """
     act, change = patch
     if act == "fields" or (adds and act in _GROWTH):

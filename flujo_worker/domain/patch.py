@@ -1,8 +1,8 @@
-"""What changed between two trees, as a tree of its own, and how to make that change again.
+"""Compute the change between two trees as a tree, and apply it.
 
-Trees are what `flujo_client.serial.encode` gives. It must not decode them: a context's class need not be importable here, and no
-validator may have a say. In: two trees, or a tree and a patch; out: a patch, or a tree. Nothing that comes in is changed; what goes
-out shares the parts that stay as they are.
+Trees are what `flujo_client.serial.encode` gives. It must not decode them: a context's class need not be importable here, and no validator
+may interfere. In: two trees, or a tree and a patch; out: a patch, or a tree. Arguments are never changed; results share the unchanged
+parts.
 
 A patch holds the changed places alone, as `[act, change]`, so it can be stored and sent like any value:
 
@@ -11,7 +11,7 @@ A patch holds the changed places alone, as `[act, change]`, so it can be stored 
     append   what a list has more at its end     members  what a set has more, what it has no more
     fields   per section, the patch of each name that changed
 
-A record is what has names inside: a mapping, a model, a dataclass. Its names are in sections: `v` the keys or fields; for a model
+A record is a value with names inside: a mapping, a model, a dataclass. Its names are in sections: `v` the keys or fields; for a model
 also `x` its extra fields and `s` those that were set. A key that is not plain text is named by `$` and its JSON.
 """
 
@@ -37,11 +37,11 @@ _LARGEST: Final = 2**64 - 1
 
 
 def diff(before: Tree, after: Tree) -> Patch | None:
-    """Return what leads from `before` to `after`; None when they are equal.
+    """Return the patch from `before` to `after`; None if they are equal.
 
-    Integers give how much they grew, lists that only grew at their end what was appended, sets what came and went, records of one
-    class a patch for each name; all else that differs is replaced. Booleans are not integers, and 1 is not 1.0. The order of a
-    mapping's keys is not a difference. Takes time in proportion to both sizes.
+    It has the increment of integers, the appended items of lists that only grew at their end, the added and removed members of sets, and a
+    patch for each name of records of one class; any other difference is a replacement. Booleans are not integers, and 1 is not 1.0. The
+    order of a mapping's keys is not a difference. Its time is proportional to both sizes.
     """
     if before is after:
         return None
@@ -148,7 +148,7 @@ def _mapping(named: dict[str, Tree]) -> Tree:
         return named
     pairs = [[_key_of(name), item] for name, item in named.items()]
     if all(type(key) is str and key != _TAG for key, _ in pairs):
-        return {key: item for key, item in pairs}  # noqa: C416  # lists are no pairs to mypy
+        return {key: item for key, item in pairs}  # noqa: C416  # mypy does not see lists as pairs
     return {_TAG: _MAP, "v": pairs}
 
 

@@ -5,23 +5,36 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from flujo_client.address import AttemptKey
+from flujo_client.contract.admission import OnFull
 from flujo_client.contract.outcome import Event
 
 PATIENCE_S: Final = 10.0
-"""How long a free place is left to the attempt that was sent to take it."""
+"""Seconds that a free place is reserved for the attempt that was sent to take it."""
 ASK_AGAIN_S: Final = 600.0
-"""After how long a waiting attempt asks by itself. A free place is offered at once, and by each sweep."""
+"""Seconds until a waiting attempt asks again. A free place is offered at once, and by each sweep."""
 
 
 @dataclass(frozen=True, slots=True)
 class PermitRequest:
-    """An attempt that asks, under the fence of its claim, to run as one of `at_once` under a name."""
+    """An attempt that asks, under the fence of its claim, to run as one of `at_once` under a name; `on_full` says what follows a refusal."""
 
     key: str
     fence: int
     step: str
     name: str
     at_once: int
+    on_full: OnFull = "queue"
+
+    @property
+    def run(self) -> str:
+        """Return the attempt's run."""
+        return AttemptKey.parse(self.key).run
+
+    @property
+    def replacement(self) -> str:
+        """Return why a run is cancelled to make room for this attempt."""
+        return f"replaced by run {self.run} (limit '{self.name}')"
 
     def waiting(self, in_use: int) -> Event:
         """Return the event of an attempt that has to wait."""

@@ -1,12 +1,14 @@
-"""A model's rate limit: when its next call may begin, so that no window, a minute, has more requests or tokens than allowed. Pure: now is given.
+"""A model's rate limit: when its next call may begin, so that no window of a minute has more requests or tokens than allowed.
 
-Requests and tokens have a bucket each, stored as the time at which what was let through is paid for. A bucket fills at `1 - BURST` of the limit and
-holds `BURST` of it, so any window stays within the limit. A call larger than the bucket waits until it is full and leaves it in debt, and
-until the window before has room for it, for which the tokens of each second are counted.
+Pure: `now` is an argument.
 
-Calls that wait for long ask again when their time has come. There are two lines, each stored as the time until which it is promised: one of
-calls that asked for the first time, which go behind all that wait, and one of calls that came back and found too little. If a full bucket
-shows that those who wait do not come, both are forgotten.
+Requests and tokens have a bucket each, stored as the time at which the calls so far are paid for. A bucket fills at `1 - BURST` of the
+limit and holds `BURST` of it, so any window stays within the limit. A call larger than the bucket waits until it is full and leaves it in
+debt, and until the window before has room for it, for which the tokens of each second are counted.
+
+Calls with long waits ask again at their time. There are two queues, each stored as the time until which it is promised: one of calls that
+asked for the first time, which wait behind all others, and one of calls that came back and found too little. If a full bucket shows that
+waiting calls do not come back, both are reset.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ BURST: Final = 0.05
 SHORT_S: Final = 1.0
 """A call that may begin sooner than this is let through, to be made then."""
 LONGEST_S: Final = 3600.0
-"""After so many seconds whoever waits asks again."""
+"""Seconds after which a waiting call asks again."""
 COLD: Final = 0.25
 """The share of its speed that a bucket of which nothing is known begins with. It begins empty."""
 SLOWEST: Final = 0.1
@@ -28,7 +30,7 @@ SLOWEST: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class RateRules:
-    """How many requests and tokens a window may have; None: any number. Full speed is reached after `slow_start_s` seconds."""
+    """The maximum of requests and tokens in a window; None: any number. Full speed is reached after `slow_start_s` seconds."""
 
     requests: int | None = None
     tokens: int | None = None
@@ -47,17 +49,17 @@ class RateRules:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """What was let through, in seconds of the clock that is asked with.
+    """The state of a rate limit, in seconds of the caller's clock.
 
     Attributes:
-        requests_at: when the requests that were let through are paid for.
-        tokens_at: the same of their tokens.
-        promised_until: until when the time is promised to calls that wait.
+        requests_at: when the requests so far are paid for.
+        tokens_at: the same for their tokens.
+        promised_until: the end of the time that is promised to waiting calls.
         returning_until: the same for calls that have come back, and wait again.
-        blocked_until: before this the provider does not want to be called.
-        full_speed_at: when calls are let through at full speed; before, the more slowly the farther that is.
+        blocked_until: before this the provider does not accept calls.
+        full_speed_at: when full speed is reached; before that, calls are slower.
         spent: tokens of each second of the latest window.
-        is_known: whether it was ever asked.
+        is_known: whether it was ever used.
     """
 
     requests_at: float = 0.0
@@ -85,7 +87,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What the provider says is left of its limits; None: it does not say."""
+    """The remaining quota that the provider reports; None: it does not report it."""
 
     requests: int | None = None
     tokens: int | None = None

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 RETRYABLE = frozenset({"agent"})
 LONGEST_S = 86_400.0
-"""No wait is longer than a day, whatever a service asks for: a timestamp must bear it."""
+"""The longest wait is a day, even if a service asks for more: it must fit a timestamp."""
 
 
 def may_retry(fault: Fault | None, number: int, max_attempts: int) -> bool:

@@ -11,7 +11,7 @@ from flujo_worker.domain.values import CallUserCode, UserCodeFailed
 
 
 def answered(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:
-    """Open the branches the agent named, in declared order. What it wrote into the context, the branches see."""
+    """Open the branches that the agent named, in declared order. They see the agent's changes of the context."""
     outcome = draft.notice.outcome
     try:
         names = yield CallUserCode("selection", node.path, (outcome.output,), {"branches": list(node.bodies)})

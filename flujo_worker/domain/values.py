@@ -19,10 +19,10 @@ RunEnd = Literal["succeeded", "failed", "cancelled", "expired"]
 
 @dataclass(frozen=True, slots=True)
 class AttemptReport:
-    """What the coordinator receives: this attempt, claimed under this fence, came to this outcome.
+    """The report to the coordinator: the outcome of this attempt, claimed under this fence.
 
     Attributes:
-        claimed_at: of the claim. Two claims have one fence where a crash of Postgres took the first; None: it was not claimed to be worked on.
+        claimed_at: of the claim. Two claims have the same fence if a crash of Postgres lost the first; None: it was not claimed for work.
     """
 
     envelope: Envelope
@@ -41,13 +41,13 @@ class CloseAttempt:
 
 @dataclass(frozen=True, slots=True)
 class UpdateScope:
-    """The next state of a scope that was there before: the attempt's own, or one above it. None: stays as it is.
+    """The next state of an existing scope: the attempt's own, or one above it. None: no change.
 
     Attributes:
-        version: the scope's, as it was read; the commit is refused if it is another by then.
-        merges: raises the version.
+        version: the scope's, as it was read; the commit is rejected if it has changed.
+        merges: increments the version.
         drops_context: a scope that closes passes its context up; its row stores none unless that is part of a result.
-        patch: what a branch that succeeded changed in its context.
+        patch: the changes of a successful branch's context.
     """
 
     address: str
@@ -69,11 +69,11 @@ class CreateScope:
 
     Attributes:
         parent: the address of the scope above it.
-        kind: `sequence` for what runs nodes in order, else the container's kind.
+        kind: `sequence` if it runs nodes in order, else the container's kind.
         step: the name of the container's node.
-        name: what it is called in results: the node's, branch's, path's or state's name, or `loop#3`.
+        name: its name in results: the node's, branch's, path's or state's name, or `loop#3`.
         place: its place among its siblings, from 0 in declared order; iterations count from 1.
-        output: its input, as long as nothing in it has given an output.
+        output: its input, until something in it has an output.
         lanes: the fan-outs it is in, outermost first, with its lane in each.
         waiting: a fan-out that waits for its branches.
     """
@@ -140,9 +140,9 @@ class NextAttempt:
 
 @dataclass(frozen=True, slots=True)
 class StepCheckpoint:
-    """A top-level step that is begun, and the context it begins with; None: the one the step before began with.
+    """A top-level step that is begun, and its initial context; None: the same as the previous step's.
 
-    What is stored of it is what a retry from that step starts from.
+    A retry from that step starts from it.
     """
 
     place: int
@@ -190,7 +190,7 @@ class CacheEntry:
 
 
 class Cached(NamedTuple):
-    """What is stored of a step: its output and the context after it, or why there is none. No key: nothing is to be stored either."""
+    """The cached result of a step: its output and the context after it, or why there is none. No key: the result is not stored either."""
 
     key: str | None = None
     why: str | None = None
@@ -213,8 +213,8 @@ class BranchClosed:
     Attributes:
         fan_out: the address of the fan-out it belongs to.
         lane: the lane it leaves.
-        aborts: the fan-out is to be marked, so that the siblings close themselves.
-        takes: the commit gives the lane to the next sibling that waits for one.
+        aborts: mark the fan-out, so that the siblings close themselves.
+        takes: the commit gives the lane to the next waiting sibling.
     """
 
     address: str
@@ -226,7 +226,7 @@ class BranchClosed:
 
 @dataclass(frozen=True, slots=True)
 class SlotReleased:
-    """A branch pauses: the commit gives its lane to the next sibling that waits for one, if any does.
+    """A branch pauses: the commit gives its lane to the next waiting sibling, if any.
 
     Attributes:
         fan_out: the address of the fan-out it belongs to.
@@ -258,6 +258,7 @@ class Decision:
         begun: the top-level steps that it comes to, in their order; one that closes again at once is among them.
         answers: what user code and rows answered on the way, for a replay without them.
         cache_entries: results for the cache, which gets them after the commit.
+        above: where one attempt follows: the scopes that this decision has read or opened, as it leaves them open.
     """
 
     notice: AttemptReport
@@ -274,6 +275,7 @@ class Decision:
     events: tuple[Event, ...] = ()
     answers: tuple[dict[str, Any], ...] = ()
     cache_entries: tuple[CacheEntry, ...] = ()
+    above: tuple[ScopeRow, ...] = ()
 
     @property
     def move(self) -> UpdateScope:

@@ -1,7 +1,7 @@
-"""Waiting for a person: the work row that holds a question, and where a decision may stop for one.
+"""Waiting for a person: the work row of a question, and the places where a decision may stop for one.
 
-User code that is asked while a decision is made may raise a pause. The decision then ends at the last sequence or fan-out that it had come
-to, with a question there, and continues from that place with the answer. What was asked after that place is asked again.
+User code that is called during a decision may raise a pause. The decision then ends at the last sequence or fan-out that it had reached,
+with a question there, and continues from that place with the answer. Later questions to user code are asked again.
 """
 
 from __future__ import annotations
@@ -100,9 +100,9 @@ def kept_from_people(plan: Plan, address: str, asks: str, message: str) -> Fault
 
 
 def _without_place(paused: UserCodePaused) -> Fault:
-    """Return the failure of a question asked where a run cannot wait: while a failure propagates, or beside an answer."""
+    """Return the failure of a question where a run cannot wait: while a failure propagates, or while another answer is handled."""
     problem = (
-        f"{paused.role} of '{paused.path}' asks a person where a run cannot wait, after a failure or beside another answer; "
+        f"{paused.role} of '{paused.path}' asks a person where a run cannot wait, after a failure or while it handles another answer; "
         f"ask in a step instead: {paused.message}"
     )
     return Fault("human", "HumanInputError", problem, problem, module="flujo_client.errors", code=WITHOUT_PLACE)

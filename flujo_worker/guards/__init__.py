@@ -1,1 +1,1 @@
-"""What all workers share to spare the services they call: circuit breakers and cached results, stored in Redis."""
+"""The shared protection of called services: circuit breakers and cached results, stored in Redis."""

@@ -1,7 +1,7 @@
-"""Where breakers and rate limits are stored: each under a name, changed atomically, by a clock that all who change it share.
+"""Store breakers and rate limits: each under a name, changed atomically, by a shared clock.
 
-In: a name and a pure act; out: what was there before the act and after it. What cannot be reached is None, never an error: a
-breaker that cannot be asked counts as closed, and a rate limit as met.
+In: a name and a pure act; out: the state before and after it. If the store cannot be reached, the result is None, never an error: a breaker
+then counts as closed, and a rate limit as met.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 KEPT_S: Final = 3600.0
-"""How long an unused cell is remembered."""
+"""Seconds that an unused cell is stored."""
 AWAY_S: Final = 5.0
 """For how long Redis is not called once it did not answer, so that no attempt waits for it."""
 ANSWER_S: Final = 1.0
@@ -39,14 +39,14 @@ TRIES: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class CellKind(Generic[S]):
-    """What is stored in cells.
+    """A kind of stored state.
 
     Attributes:
-        key: what the keys in Redis begin with.
-        empty: what a cell holds of which nothing is known.
+        key: the prefix of its keys in Redis.
+        empty: the initial state of a cell.
         codec: reads and writes it as JSON.
-        lasts_until: until when it is needed, in seconds of the clock.
-        away: what it means that cells cannot be reached, for the log.
+        lasts_until: the end of its use, in seconds of the clock.
+        away: the consequence of unreachable cells, for the log.
     """
 
     key: str
@@ -73,7 +73,7 @@ RATES: Final = CellKind(
 
 
 class Changed(NamedTuple, Generic[S, T]):
-    """What an act has done: the cell before it and after it, and its answer."""
+    """The result of an act: the cell before and after it, and its answer."""
 
     before: S
     after: S

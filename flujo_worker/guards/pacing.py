@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from flujo_worker.domain.rate import Grant, RateAnswer
 
 ROUGH: Final = 1.25
-"""A call that needs so many times the tokens that were set aside for it asks anew."""
+"""A call that needs so many times its reserved tokens asks again."""
 
 
 class Pacing:
@@ -48,7 +48,7 @@ class Pacing:
         return self._limiter.limit_of(model, self._tenant)
 
     async def begin(self, limit: LimitedModel, tokens: int) -> Grant:
-        """Wait until a call may begin; return what is set aside for it. The attempt's time goes on meanwhile."""
+        """Wait until a call may begin; return its reservation. The attempt's timeout continues to run."""
         if self._first is not None and self._first[0] == limit:
             (_, grant, at), self._first = self._first, None
             if tokens <= grant.tokens * ROUGH:

@@ -82,7 +82,7 @@ class RateLimiter:
         self._change(limit, act)
 
     def refused(self, limit: LimitedModel, grant: Grant, asked_s: float) -> None:
-        """Hold all calls back as long as the provider asked for when it refused one, and slow down."""
+        """Hold all calls back for the time that the provider requested when it rejected one, and slow down."""
 
         def act(bucket: Bucket, now: float) -> Bucket:
             returned = machine.settle(bucket, limit.rules, now, grant, 0)

@@ -1,1 +1,1 @@
-"""Signs of life: of this process, of its event loop, and of the worker processes beside it."""
+"""Liveness: of this process, of its event loop, and of the other worker processes of the machine."""

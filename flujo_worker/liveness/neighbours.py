@@ -1,7 +1,7 @@
-"""The other worker processes of this machine: one that is gone is detected at once, not seconds later by its lease.
+"""Detect the end of other worker processes of this machine at once, not seconds later by their leases.
 
-It must never call a process dead that may live: one of another machine, of a container beside this one, or whose pid is in use again is
-left to its lease. In: who is in the store as at work; out: the end of those whose process is gone (ADR 10).
+It must never declare a process dead that may be alive: one of another machine or container, or whose pid is in use again, is left to its
+lease. In: the live workers in the store; out: the end of those whose process is gone (ADR 10).
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ def machine() -> str:
 
 
 class Neighbours:
-    """The worker processes beside this one.
+    """The other worker processes of this machine.
 
     Args:
-        leases: who is alive.
-        host: this machine's name, as its workers have it.
-        place: what `machine` gives; it is in the ids of its workers.
-        max_lost: how often an attempt may be lost.
+        leases: records live workers.
+        host: this machine's name, as in its workers.
+        place: the result of `machine`; it is in the ids of its workers.
+        max_lost: the maximum of an attempt's losses.
     """
 
     def __init__(self, leases: Leases, host: str, place: str, *, max_lost: int) -> None:

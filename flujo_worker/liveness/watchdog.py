@@ -1,7 +1,7 @@
-"""Watches over user code in this process: what does not end in time, and what blocks the event loop.
+"""Watch user code in this process: calls that do not end in time, and calls that block the event loop.
 
-It must not end anything but waiting: nothing can end a thread or a coroutine from outside. In: the loop and the threads. Out: those who
-wait are let go, the rest of the process hears that the loop is blocked or answers again, and that the process should be replaced.
+It can only end the waiting: a thread or a coroutine cannot be ended from outside. In: the loop and the threads. Out: callers are released,
+and the process is notified that the loop is blocked or answers again, and that it should be replaced.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ LATE_S = 1.0
 
 @dataclass(slots=True)
 class Steps:
-    """What the process does when its watchdog barks, or an operator calls. Replaced by the one who runs the process.
+    """The reactions of the process to its watchdog, or to an operator. The owner of the process replaces them.
 
     Attributes:
         pause: take no more messages.
         resume: take messages again.
-        retire: stop in order and be replaced; gets the reason.
-        stop: stop in order, as SIGTERM does.
+        retire: stop gracefully and be replaced; gets the reason.
+        stop: stop gracefully, as SIGTERM does.
     """
 
     pause: Callable[[], object] = lambda: None
@@ -79,7 +79,7 @@ class Watchdog:
         looked_at = time.monotonic()
         while not self._stopping.wait(self._every_s):
             late_s, looked_at = time.monotonic() - looked_at - self._every_s, time.monotonic()
-            if late_s > LATE_S:  # the whole process stood still: the loop is to have its turn before it is judged
+            if late_s > LATE_S:  # the whole process was suspended: the loop gets a turn before it is judged
                 continue
             try:
                 self._look()

@@ -1,1 +1,1 @@
-"""What happened: structlog lines for people, and the same lines as events of the run."""
+"""Logging: structlog lines for people, and the same lines as events of the run."""

@@ -1,8 +1,8 @@
-"""structlog, configured once; and the lines of an attempt collected, to be written with its merge.
+"""Configure structlog once; collect the lines of an attempt, to be written with its merge.
 
-A line logged inside an attempt, or while what follows from it is decided (`structlog.get_logger().info("looked_up", hits=3)`) goes to stdout and, as an event of the run,
-into the attempt's outcome: so it is in Postgres if and only if the outcome is. What is logged outside attempts goes to who
-listens there. All of it without what looks like a secret.
+A line logged inside an attempt, or during the decision after it (`structlog.get_logger().info("looked_up", hits=3)`) goes to stdout and, as
+an event of the run, into the attempt's outcome: so it is in Postgres if and only if the outcome is. Lines logged outside attempts go to the
+system log. Anything that looks like a secret is removed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 _KNOWN = frozenset({"run", "scope", "step", "attempt", "worker", "event", "level", "timestamp"})
-"""What an event's row contains already, unless we add it ourselves."""
+"""Fields that an event's row has already, unless we add them."""
 _collected: ContextVar[Story | None] = ContextVar("flujo_story", default=None)
 _outside: list[Callable[[Event], None]] = []
 """The listeners to what is logged outside attempts: none or one."""
@@ -87,7 +87,7 @@ def _event(level: str, line: Mapping[str, Any], hidden: frozenset[str]) -> Event
 
 
 def emit(name: str, /, level: str = "info", **data: Any) -> None:
-    """Log a line of our own inside an attempt: recorded for the run whatever processors the application has given structlog."""
+    """Log one of our lines inside an attempt: it is recorded for the run under any processors of the application's structlog."""
     line = structlog.contextvars.merge_contextvars(None, level, {"event": name, **data})
     _collect(level, line, _KNOWN - data.keys())
     write_line(name, level, **data)

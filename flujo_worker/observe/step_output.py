@@ -1,7 +1,7 @@
-"""What steps print and log, as events of their run and lines of the worker's log.
+"""Record the output and logs of steps, as events of their run and lines of the worker's log.
 
-Nothing is done for an attempt that prints nothing: standard output and the root logger are looked at when they are written to, and only
-what is written inside an attempt is taken. Other threads that a step has started itself belong to no attempt.
+An attempt without output costs nothing: standard output and the root logger are intercepted on writes, and only writes inside an attempt
+are recorded. Threads that a step has started do not belong to its attempt.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _CHATTY = (
 
 
 class StepStdout:
-    """Standard output: what an attempt prints becomes lines of its own, everything else continues as it was.
+    """Standard output: an attempt's output becomes separate lines, everything else passes through.
 
     Args:
-        beneath: where everything else goes.
+        beneath: the stream of everything else.
     """
 
     def __init__(self, beneath: TextIO) -> None:

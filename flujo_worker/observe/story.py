@@ -1,6 +1,6 @@
-"""The events of an attempt while it runs, and what it prints until that is one: bounded in number and bytes.
+"""The events of an attempt while it runs, and its output until that is an event: bounded in number and bytes.
 
-It must not reach any service, and knows nothing of where lines come from. In: events, printed text. Out: the events, in order.
+It must not reach any service, and does not know where lines come from. In: events, printed text. Out: the events, in order.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from flujo_client.sizes import MAX_STEP_OUTPUT_BYTES
 
 MAX_EVENTS = 1000
 _AT_ONCE = 4096
-"""Characters of the lines that one event holds."""
+"""The maximum characters of the lines in one event."""
 _printing = threading.Lock()
 """Threads of one attempt may print at once; printing is rare enough for one lock."""
 
@@ -24,7 +24,7 @@ class Story(list[Event]):
     """The events of an attempt.
 
     Attributes:
-        is_aside: a line is being written to the log meanwhile: its output belongs to no step, and what it logs is already an event.
+        is_aside: a line is being written to the log: its output does not belong to a step, and its log record is already an event.
     """
 
     is_aside = False
@@ -32,14 +32,14 @@ class Story(list[Event]):
     _output_bytes = _dropped_bytes = 0
 
     def keep(self, event: Event) -> None:
-        """Add an event, after what was printed before it; events over the limit are only counted."""
+        """Add an event, after earlier output; events over the limit are only counted."""
         if self._lines:
             with _printing:
                 self._flush()
         self._add(event)
 
     def print(self, text: str) -> list[str]:
-        """Take printed text; return the lines that it has completed."""
+        """Add printed text; return the lines that it has completed."""
         with _printing:
             *lines, self._line = f"{self._line}{text}".split("\n")
             if len(self._line) > MAX_STEP_OUTPUT_BYTES:
@@ -49,14 +49,14 @@ class Story(list[Event]):
         return [line[:_AT_ONCE] for line in lines]
 
     def log(self, level: str, data: dict[str, Any]) -> None:
-        """Take a record of the standard library's logging."""
+        """Add a record of the standard library's logging."""
         with _printing:
             self._flush()
             if self._has_room(sum(map(len, data.values()))):
                 self._add(Event("step.logged", redact_tree(data), level, time.time()))
 
-    def told(self) -> tuple[Event, ...]:
-        """Return all events, with what was printed last and how much of the output was dropped."""
+    def all_events(self) -> tuple[Event, ...]:
+        """Return all events, with the last output and the amount of output that was dropped."""
         if self._lines or self._line:
             with _printing:
                 self._take(self._line)

@@ -1,7 +1,7 @@
-"""What happens to a worker outside its attempts, as events without a run: buffered in a queue that never blocks, written in batches.
+"""Record a worker's events outside its attempts, without a run: buffered in a queue that never blocks, written in batches.
 
-The queue is bounded, because Postgres may be away for any time; what did not fit is counted, and the count is an event too.
-In: events, and the warnings of our own loggers. Out: rows of `flujo_events`. It must not fail or delay what it reports.
+The queue is bounded, because Postgres may be unavailable for any time; dropped events are counted, and the count is an event too. In:
+events, and the warnings of our own loggers. Out: rows of `flujo_events`. It must not fail or delay what it reports.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What replaces the outside world while a run is decided again: its answers, and its rows in memory.
+"""Replace the outside world while a run is decided again: its answers, and its rows in memory.
 
-No value is read: deciding only hands values on, so a digest does for each. In: a run's records. Out: answers and rows.
+No value is read: decisions only pass values on, so a digest of each is enough. In: a run's records. Out: answers and rows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ASKED_OF_CHANGES, ASKED_OF_THE_CACHE = "patch", "cached"
 
 
 class ReplayMismatch(Exception):
-    """What is decided now is not what was decided then. `key`: the work row at which that is, where it is not the one at hand."""
+    """A decision differs from the recorded one. `key`: its work row, if it is not the present one."""
 
     def __init__(self, message: str, key: str | None = None) -> None:
         super().__init__(message)
@@ -59,7 +59,7 @@ class Answers:
         """
         meant = {"role": call.role, "path": call.path}
         if not self._left or any(self._left[0][key] != value for key, value in meant.items()):
-            if call.role == ASKED_OF_CHANGES:  # only asked of a context that was changed, and contexts are not stored
+            if call.role == ASKED_OF_CHANGES:  # only asked about a changed context, and contexts are not stored
                 return None
             then = _call_text(self._left[0]) if self._left else "no further call"
             raise ReplayMismatch(f"{_call_text(meant)} is asked, but {then} was recorded")

@@ -1,8 +1,8 @@
-"""Decides a run again, notice by notice, and finds the first decision that is not what it was.
+"""Decide a run again, notice by notice, and find the first decision that differs.
 
-The coordinator and its rules are the real ones; rows are in memory, and what models and user code gave is read from the recording. So
-it shows whether this code decides as the code did that carried the run. What came from outside (a cancel, a deadline, a limit that was
-passed) is not decided but recorded, so what it left open proves nothing. In: a run's records. Out: `Replayed`.
+The coordinator and its rules are the real ones; rows are in memory, and the answers of models and user code are read from the recording. So
+it shows whether this code decides as the code that ran then. External causes (a cancel, a deadline, a limit that was passed) are recorded
+and not decided, so work that they left open proves nothing. In: a run's records. Out: `Replayed`.
 """
 
 from __future__ import annotations
@@ -56,21 +56,21 @@ def replay(
     """Decide a run again.
 
     Args:
-        recording: what it began with.
+        recording: its beginning.
         notices: all its work rows, in the order of their commits.
         scopes: all its scopes.
         children: its child runs.
 
     Raises:
-        ReplayError: what it needs is no longer stored.
+        ReplayError: needed values are no longer stored.
     """
     if not any(each.made == 1 for each in notices):
         raise ReplayError(f"run {recording.id} cannot be replayed: its work rows have been deleted")
     unknown = next((each for each in notices if not _has_place(recording.plan, each)), None)
     if unknown is not None:
         raise ReplayError(
-            f"run {recording.id} cannot be replayed: step '{unknown.step}' ran under another plan, and the one that the run goes by now "
-            "has another name for it"
+            f"run {recording.id} cannot be replayed: step '{unknown.step}' ran under another plan, "
+            "and the run's present plan has another name for it"
         )
     known = {each.id: each for each in children}
     replayed = _Replay(recording, notices, known).run(scopes)
@@ -91,10 +91,10 @@ def _has_place(plan: Plan, notice: NoticeRecord) -> bool:
 
 
 class _Replay:
-    """One way through the notices.
+    """One pass through the notices, in the order in which their commits began.
 
-    They come in the order in which their commits began. Of two at once, the one that began first may have been merged last; it
-    shows in a branch beside one whose failure aborted their fan-out. With `failures_last` that one is put last instead.
+    Of two concurrent ones, the one that began first may have been merged last; that shows in a sibling of a branch whose failure aborted
+    their fan-out. With `failures_last` the failure comes last instead.
     """
 
     def __init__(

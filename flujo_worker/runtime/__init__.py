@@ -1,1 +1,1 @@
-"""What agents, user code and attempts share: the running attempt, faults, loaded code, arguments."""
+"""Shared by agents, user code and attempts: the running attempt, faults, loaded code, arguments."""

@@ -1,7 +1,7 @@
-"""The running attempt: what it was given, how far it is, what it has spent, and what it reports however it ends.
+"""The running attempt: its input, its progress, its spend, and its report.
 
-All code that runs inside of an attempt finds it by `current_run`, in tasks and threads too: settings, tools and prices need no variables
-of their own. It must not decide what follows. In: the attempt's message, decoded. Out: values, and one error that says where it failed.
+All code that runs inside an attempt finds it by `current_run`, in tasks and threads too: settings, tools and prices need no separate
+variables. It must not decide what follows. In: the attempt's message, decoded. Out: values, and one error that names the failed stage.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class ModelCall:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What an attempt was given.
+    """The input of an attempt.
 
     Attributes:
         step: the live step, its agent found.
@@ -58,15 +58,15 @@ class Work:
         data: its input.
         timeout_s: seconds the agent may take.
         threads: where sync code runs.
-        processing: what AROS is to do; None where it is not to act.
-        agent_of: finds the live agent of a reference; gives any other thing back.
-        resolve: finds the classes that values are made of.
-        guidance: why the attempt before this one failed.
-        resources: what the pipeline names as its resources, not open yet.
-        reply: the question this attempt waited with, and its answer; None for work that asked nothing.
-        replies: reads what was asked and answered at this step so far.
-        conversation: the rules of the conversational loop that it is in; None outside of one.
-        invariants: the functions that judge what it leaves, each after what errors call it.
+        processing: the settings of AROS; None if it is off.
+        agent_of: finds the live agent of a reference; returns any other object unchanged.
+        resolve: finds the classes of values.
+        guidance: why the previous attempt failed.
+        resources: the pipeline's resources, not open yet.
+        reply: the question this attempt waited with, and its answer; None for work without a question.
+        replies: reads the questions and answers at this step so far.
+        conversation: the rules of its conversational loop; None outside one.
+        invariants: the functions that judge its results, each with its name in errors.
     """
 
     step: Step
@@ -116,25 +116,25 @@ class AttemptRun:
     """One attempt as it runs.
 
     Attributes:
-        info: what user code may know of it.
-        settings: the project's, for what is called in it.
-        claim: what identifies the claim under which it runs: its fence, and when it was made, in microseconds since 1970.
-        work: what it was given; None until that is decoded.
-        stored: its own copy of the context, until something looks at it; None after that, and without a context.
-        resources: what is open of the pipeline's resources.
+        info: the part that user code may see.
+        settings: the project's.
+        claim: identifies its claim: its fence, and when it was made, in microseconds since 1970.
+        work: its input; None until that is decoded.
+        stored: its copy of the context in stored form; None once something has decoded it, and without a context.
+        resources: the open resources of the pipeline.
         history: its conversation so far; None before the first turn.
-        during: where it is, for the error that it may end with, and `limit_s` the limit in force there.
-        spent: by all who were asked so far.
-        guidance: what the next attempt gets in addition to this one's fault.
+        during: the present stage, for a possible error, and `limit_s` the limit in force there.
+        spent: the usage of all calls so far.
+        guidance: additional guidance for the next attempt.
         corrections: for the correction ledger.
-        calls: how the models that it called were, for their circuit breakers.
-        tool_calls: how many calls of agents as tools it has begun.
+        calls: the results of model calls, for their circuit breakers.
+        tool_calls: the number of calls of agents as tools.
         questions: how often a tool's agent has asked a person the same.
-        replies: the answers that a tool's agent was given, each with its value.
-        pause: the question that has not been answered yet, and `paused_in` the tool it came up in.
+        replies: the answers to a tool's agent, each with its value.
+        pause: the unanswered question, and `paused_in` its tool.
         left_in_thread: sync code was cancelled while it ran in a thread, where it continues.
-        pace: what paces its calls of models with a rate limit; None where the project limits none.
-        notes: what the step's metadata say besides what is counted of its story.
+        pace: paces its calls of models with a rate limit; None without limits.
+        notes: further metadata of the step, in addition to the counts of its events.
     """
 
     info: AttemptInfo | None = None
@@ -199,9 +199,9 @@ class AttemptRun:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What a policy returns for a success: the context is a `StoredContext` if nothing has looked at it.
+    """A policy's successful result: the context is a `StoredContext` if nothing has decoded it.
 
-    The output and the item are still to be written into that one, the item at the end of the field's list.
+    The output and the item must still be written into it, the item at the end of the field's list.
     """
 
     output: Any
@@ -211,7 +211,7 @@ class Done:
 
 
 class StageError(Exception):
-    """Where an attempt failed, and what it had spent until then. It is not seen outside the attempt."""
+    """The stage at which an attempt failed, and its usage until then. It never leaves the attempt."""
 
     def __init__(self, error: BaseException, during: During, usage: Usage, timeout_s: float | None) -> None:
         super().__init__(str(error))

@@ -1,12 +1,11 @@
-"""What may be handed to an agent: an option it has no parameter for is left out instead of breaking the call (FSD-11).
+"""Select the options to pass to an agent: one without a parameter is left out instead of breaking the call (FSD-11).
 
-Must not call the agent, import an agent library or change an option. In: an agent and the options that are at hand.
-Out: the options to pass as keywords. The rule that must hold: whatever comes out can be passed without a TypeError.
+It must not call the agent, import an agent library or change an option. In: an agent and the available options. Out: the options to pass as
+keywords. The rule that must hold: the result can be passed without a TypeError.
 
-Signatures are slow to read, so each is read once and cached as long as its function lives. The key is the function
-behind a bound method, for a bound method is a new object on every access; the class that owns it does not
-change its parameters and is not part of the key. What cannot be referenced weakly is referenced strongly, up to a limit, so that
-an id is never used again while it is a key.
+Signatures are slow to read, so each is read once and cached as long as its function lives. The key is the function behind a bound method,
+because a bound method is a new object on every access; the class that owns it does not change its parameters and is not part of the key.
+Objects without weak references are referenced strongly, up to a limit, so that an id is never used again while it is a key.
 """
 
 from __future__ import annotations
@@ -32,16 +31,16 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-# Compiled wrappers: they hide their parameters and pass on whatever they are given.
+# Compiled wrappers: they hide their parameters and pass on all arguments.
 _PASSES_ON = (staticmethod, type(lru_cache(abs)))
 _NONE: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
 class _Keywords:
-    """What a callable takes by keyword: `named`, any other name if `others`, never what is `taken` already.
+    """The keyword arguments of a callable: `named`, any other name if `others`, never those already `taken`.
 
-    `positional` says, for each positional argument in turn, which names it fills.
+    `positional` has, for each positional argument, the names that it fills.
     """
 
     positional: tuple[frozenset[str], ...] = ()
@@ -205,7 +204,7 @@ def _read_layers(func: Any) -> _Keywords:
 
 
 def _layers(func: Any) -> Iterator[Any]:
-    """Walk a `functools.wraps` chain from the outside; a layer with a signature of its own speaks for the rest."""
+    """Walk a `functools.wraps` chain from the outside; a layer with its own signature decides for the rest."""
     for _ in range(MAX_WRAPPERS):
         inner = getattr(func, "__wrapped__", None)
         if inner is None or hasattr(func, "__signature__"):

@@ -1,7 +1,8 @@
-"""Claim a run's next attempt in the merge of the one before, where this process is about to take that one's message as well.
+"""Claim a run's next attempt in the merge of the one before, if this process will probably take its message as well.
 
-A run that has an idle process and an empty queue to itself so saves one of two round trips to Postgres per step (ADR 16). Its message is
-published and taken as always. If another message is taken in its place, the claim is given back.
+With an idle process and an empty queue, a run saves one of two round trips to Postgres per step (ADR 16). The attempt begins once the merge
+is committed, while its message is published and taken. If another message is taken first, that one is carried out as well, and the worker
+that gets the attempt's own message finds it claimed.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from flujo_worker.ports import Committed
 
 FENCE = 1
-"""Of an attempt that was claimed as it was made."""
+"""The first fence: of an attempt that is claimed in the commit that creates it."""
 
 
 class ClaimAhead:
@@ -24,7 +25,7 @@ class ClaimAhead:
 
     Attributes:
         worker: who claims; empty before the first claim.
-        is_likely: whether the last message that was taken in publishing one was that very one: the queue is empty.
+        is_likely: whether the last message that this process published was also the next that it took: the queue is empty.
     """
 
     def __init__(self) -> None:
@@ -33,7 +34,7 @@ class ClaimAhead:
         self._claimed: tuple[str, Claim] | None = None
 
     def may_claim(self, decision: Decision) -> bool:
-        """Return whether a decision leads to one step and nothing else, which a claim needs to know nothing more about."""
+        """Return whether a decision leads only to one step, and its claim needs no further parameters."""
         if not self.is_likely or len(decision.next) != 1 or decision.notice.envelope.ticket.limits is not None:
             return False
         [following] = decision.next
@@ -47,13 +48,13 @@ class ClaimAhead:
         return replace(decision, next=(replace(decision.next[0], claimed_by=self.worker),))
 
     def note(self, decision: Decision, committed: Committed) -> None:
-        """Remember what a merge has claimed."""
+        """Remember the claim that a merge has made."""
         if committed.claimed_at is not None:
             key = decision.next[0].key_in(decision.notice.envelope.ticket.run)
             self._claimed = key, Claim(FENCE, claimed_at=committed.claimed_at)
 
     def has(self, key: str) -> bool:
-        """Return whether this attempt was claimed ahead and its message has not come."""
+        """Return whether this attempt was claimed ahead and its message has not arrived."""
         return self._claimed is not None and self._claimed[0] == key
 
     def pop(self, key: str) -> Claim | None:

@@ -106,7 +106,7 @@ def _trees(main: Any, branch: Any) -> tuple[Tree, Tree]:
 
 
 def _checked(context: Any) -> Any:
-    """Run the model's validators, once and on the whole; which fields were set stays as it was merged."""
+    """Run the model's validators once on the whole; the set of assigned fields stays as merged."""
     if not isinstance(context, BaseModel):
         return context
     model = type(context)

@@ -1,7 +1,7 @@
-"""How the engine waits for what it asks of the world: the steps of an attempt are coroutines, and these are what they await.
+"""The effects of the engine: the steps of an attempt are coroutines, which await these.
 
-Two kinds: in the thread that calls, for Celery's own pools, for tests and tools (`BlockingEffects`), and on the engine's event loop, for
-the worker pool of our own (`LoopEffects` in `engine.py`). The engine's code is the same for both and must not know which it has.
+There are two kinds: in the calling thread, for Celery's own pools, tests and tools (`BlockingEffects`), and on the engine's event loop, for
+our own worker pool (`LoopEffects` in `engine.py`). The engine's code is the same for both and must not know which it has.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ClaimTerms(TypedDict):
 
 
 class Effects(Protocol):
-    """What an attempt asks of the world."""
+    """The effects of an attempt."""
 
     async def claim(self, envelope: Envelope, worker: str, **terms: Unpack[ClaimTerms]) -> Claim:
         """Take the attempt that a message asks for; see `Ledger.claim`."""

@@ -1,4 +1,4 @@
-"""How an exception is described: a text without secrets that fits a message and a row, and the name of the place it comes from.
+"""Describe an exception: a text without secrets that fits a message and a row, and a digest of its place.
 
 Pure. In: an exception. Out: texts of bounded length.
 """
@@ -60,7 +60,7 @@ def bounded(text: str) -> str:
 
 
 def digest_of(error: BaseException) -> str:
-    """Return the place of an error: equal for the same lines of code, whatever the message and the machine."""
+    """Return the place of an error: equal for the same lines of code, with any message and on any machine."""
     frames = (
         f"{frame.f_globals.get('__name__')}:{frame.f_code.co_qualname}:{line}"
         for frame, line in traceback.walk_tb(error.__traceback__)

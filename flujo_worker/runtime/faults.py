@@ -1,12 +1,12 @@
-"""What an exception means: the one place where exceptions become data about an attempt.
+"""Classify exceptions: the only place where they become data about an attempt.
 
-Must not log, wait, retry or swallow anything, and imports no agent library: theirs are known by module and class name.
-In: an exception and the place where it was raised. Out: an `ErrorInfo` without secrets, which says whether trying
-again may help (whether to try again is not decided here). `CancelledError` is not an error and never comes here.
+It must not log, wait, retry or swallow anything, and imports no agent library: their exceptions are recognised by module and class name.
+In: an exception and the place where it was raised. Out: an `ErrorInfo` without secrets, with whether a retry may help (the decision is made
+elsewhere). `CancelledError` is not an error and never comes here.
 
-Two chains are read. The *root cause*, which feedback names, follows `__cause__` and `__context__` as Python's own
-traceback does. The *category* follows only what was raised on purpose: the exception itself, its `__cause__`
-and a group's members, for an error that was handled on the way says nothing about the one that came after it.
+Two chains are read. The *root cause*, which feedback names, follows `__cause__` and `__context__` as Python's own traceback does. The
+*category* follows only exceptions that were raised on purpose: the exception itself, its `__cause__` and a group's members, because an
+error that was handled is not evidence about a later one.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Action = Literal["retry", "fail", "raise", "wait"]
 
 
 class ErrorCategory(StrEnum):
-    """Whose failure it is."""
+    """The origin of a failure."""
 
     AGENT = "agent"
     VALIDATION = "validation"
@@ -75,7 +75,7 @@ class ErrorInfo(_Value):
 
 
 class ErrorResponse(_Value):
-    """What to do about an error, by its category."""
+    """The response to an error, by its category."""
 
     action: Action
     category: ErrorCategory
@@ -101,7 +101,7 @@ _ANYWHERE = (ErrorCategory.CONTROL_FLOW, ErrorCategory.LIMIT, ErrorCategory.CONF
 _LIMIT_NAMES = {"UsageLimitExceeded", "UsageLimitExceededError"}
 _AGENT_NAMES = {"AgentRunError", "ModelRetry", "FallbackExceptionGroup"}
 _SAME_AGAIN = (NonRetryableError, TemplateResolutionError)
-"""Ours that come of the same values every time."""
+"""Our errors that the same values always cause."""
 _BUGS = (ImportError, NameError, SyntaxError)
 _BUGS_UNLESS_ASKED = (AttributeError, TypeError)
 """Bugs too, unless the code has met a model's answer."""
@@ -116,8 +116,8 @@ _OUTAGES = {
     "ModelRequestTimeout",
 }
 _UNREACHABLE = {"APIConnectionError", "TransportError", "ModelAPIError"}
-"""What the usual clients raise when a service does not answer, by class name: those of OpenAI and Anthropic, httpx, and pydantic-ai."""
-_keeping: ContextVar[bool] = ContextVar("flujo_keeping_errors", default=False)
+"""The exceptions of common clients when a service does not answer, by class name: those of OpenAI and Anthropic, httpx, and pydantic-ai."""
+_retaining: ContextVar[bool] = ContextVar("flujo_keeping_errors", default=False)
 _EXITS = (SystemExit, KeyboardInterrupt, GeneratorExit)
 _CLIENT_ERROR, _SERVER_ERROR = 400, 500
 _TOO_MANY = 429
@@ -164,10 +164,10 @@ def describe(
     The place gives the category, unless the class means the same everywhere: control flow, limit, configuration.
 
     Args:
-        error: what was raised.
-        during: where: while calling an agent, a plugin or a validator, or in the system around them.
+        error: the exception.
+        during: the stage: a call of an agent, a plugin or a validator, or the system around them.
         timeout_s: the limit in force, in seconds, named in the message of a bare timeout.
-        has_asked: whether a model has answered before: its next answer may be one that the code can take.
+        has_asked: whether a model has answered before: the code may accept its next answer.
     """
     category, subject = _classified(error)
     by_place, sentence = _BY_PLACE[during]
@@ -197,17 +197,17 @@ def fault_of(error: BaseException, during: During, timeout_s: float | None = Non
     info = describe(error, during=during, timeout_s=timeout_s, has_asked=has_asked)
     traceback = "" if info.category is ErrorCategory.CONTROL_FLOW else traceback_of(error)
     fault = Fault.from_tree({**info.model_dump(mode="json"), "code": info.code or "", "traceback": traceback})
-    return replace(fault, raised=error) if _keeping.get() else fault
+    return replace(fault, raised=error) if _retaining.get() else fault
 
 
 @contextmanager
-def keeping_errors() -> Iterator[None]:
+def retaining_errors() -> Iterator[None]:
     """Store each error in its fault in this thread: where all is in one process, it can be raised again as a cause."""
-    token = _keeping.set(True)
+    token = _retaining.set(True)
     try:
         yield
     finally:
-        _keeping.reset(token)
+        _retaining.reset(token)
 
 
 def is_outage(error: BaseException, *, by_library: bool) -> bool:
@@ -253,9 +253,9 @@ def _is_outage(error: BaseException, *, by_library: bool) -> bool:
 def root_cause(error: BaseException) -> BaseException:
     """Find the innermost error behind this one.
 
-    Follows `__cause__`, else `__context__` unless `raise … from None` hides it; a group of one counts as its member.
-    A cycle ends where it would repeat. What is no Exception, such as a cancellation, is never the cause, unless user code raised it
-    to end the process.
+    Follows `__cause__`, else `__context__` unless `raise … from None` hides it; a group of one counts as its member. A cycle ends where it
+    would repeat. A BaseException that is not an Exception, such as a cancellation, is never the cause, unless user code raised it to end
+    the process.
     """
     seen = {id(error)}
     while (
@@ -322,7 +322,10 @@ def _may_help(error: BaseException, seen: frozenset[int] = frozenset()) -> bool:
 
 
 def _is_bug(error: BaseException, *, has_asked: bool) -> bool:
-    """Return whether the same code would fail in the same way (ADR 14). What was raised on purpose from a bug is none: only the error itself counts."""
+    """Return whether the same code would fail in the same way (ADR 14).
+
+    An exception that was deliberately raised from a bug is not one: only the error itself counts.
+    """
     if isinstance(error, BaseExceptionGroup):
         return all(_is_bug(each, has_asked=has_asked) for each in error.exceptions)
     return isinstance(error, _BUGS) or (isinstance(error, _BUGS_UNLESS_ASKED) and not has_asked)

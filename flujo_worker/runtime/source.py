@@ -1,8 +1,8 @@
-"""Digests of function bodies: users' code, apart from comments, whitespace and docstrings.
+"""Digests of function bodies: users' code, without comments, whitespace and docstrings.
 
-A body is read from its source, so that its digest is the same under every Python; with it go the definitions of its own module that it
-uses, one through another. A file that was edited since it was imported does not count: if what it compiles to is not what runs, the digest
-is that of the bytecode.
+A body is read from its source, so that its digest is the same under every Python; it includes the definitions of its module that it uses,
+directly or indirectly. A file that was edited since its import does not count: if it compiles to other code than the running one, the
+digest is that of the bytecode.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _names(module: ast.Module) -> Iterator[tuple[str, ast.AST]]:
 
 
 def _normalised(node: Any) -> str:
-    """Write a tree without places and docstrings. What is empty is left out: new versions of Python add fields."""
+    """Write a tree without places and docstrings. Empty fields are left out: new versions of Python add fields."""
     if isinstance(node, list):
         return f"[{','.join(map(_normalised, node))}]"
     if not isinstance(node, ast.AST):
@@ -122,16 +122,16 @@ def _normalised(node: Any) -> str:
     fields = dict(ast.iter_fields(node))
     if isinstance(node, _DEFINITIONS) and ast.get_docstring(node, clean=False) is not None:
         fields["body"] = node.body[1:]
-    told = [f"{name}={_normalised(value)}" for name, value in fields.items() if value not in (None, [])]
-    return f"{type(node).__name__}({','.join(told)})"
+    parts = [f"{name}={_normalised(value)}" for name, value in fields.items() if value not in (None, [])]
+    return f"{type(node).__name__}({','.join(parts)})"
 
 
 def _bytecode(code: CodeType) -> str:
     """Write what code does. Its docstring is first among its constants, and every function has that place."""
     consts = list(map(_constant, code.co_consts))
     named = bool(code.co_flags & inspect.CO_NEWLOCALS) and code.co_name != "<lambda>"
-    told = consts[1:] if named and code.co_consts and isinstance(code.co_consts[0], str) else consts
-    return repr((code.co_code, told, code.co_names, code.co_varnames, code.co_freevars))
+    parts = consts[1:] if named and code.co_consts and isinstance(code.co_consts[0], str) else consts
+    return repr((code.co_code, parts, code.co_names, code.co_varnames, code.co_freevars))
 
 
 def _constant(value: Any) -> str:

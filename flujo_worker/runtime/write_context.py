@@ -1,4 +1,4 @@
-"""What enters the attempt's own copy of the context: outputs by `sink_to`, `updates_context`, `step_outputs`; loans."""
+"""Write into the attempt's copy of the context: outputs by `sink_to`, `updates_context`, `step_outputs`; temporary values."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def written(step: Step, output: Any, context: Any, field: str | None = None, ite
 
 
 def absorb(step: Step, output: Any, context: Any) -> Any:
-    """Put a step's output where the step wants it; return the context, validated once.
+    """Write a step's output to its sinks; return the context, validated once.
 
     Raises:
         ContextFieldError: the context has no such field.
@@ -102,7 +102,7 @@ def _assign(step: Step, context: Any, changes: Mapping[str, Any]) -> Any:
 def mark(context: PipelineContext, state: ContextState, message: str | None) -> None:
     """Write into a context whether its run waits for a person, and for what answer.
 
-    While it waits, `scratchpad["status"]` says `paused`, unless a step has put something of its own there.
+    While it waits, `scratchpad["status"]` is `paused`, unless a step has written another value there.
     """
     context.status, context.pause_message = state, message
     paused, scratchpad = {"status": ContextState.PAUSED.value}, context.scratchpad
@@ -117,10 +117,10 @@ def leave_as_is() -> None:
 
 
 def lend(context: Any, key: str, value: Any) -> Callable[[], None] | None:
-    """Put a value into a context for a while; return what removes it again, or None if the context cannot hold it.
+    """Put a value into a context temporarily; return the function that removes it, or None if the context cannot hold it.
 
-    A model that does not declare the key keeps it in its `__dict__`, past its validation and its extra fields, where its
-    serialiser does not look.
+    In a model that does not declare the key it is in the `__dict__`, bypassing validation and extra fields, where the serialiser does not
+    look.
     """
     if _declares(type(context), key):
         try:

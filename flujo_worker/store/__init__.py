@@ -1,1 +1,1 @@
-"""Where a run is remembered: Postgres, or memory with the same promises."""
+"""The stores of runs: Postgres, and memory with the same guarantees."""

@@ -1,4 +1,4 @@
-"""A clock of its own for a test database, so that tests on real services need not wait for days (ADR 46).
+"""A separate clock for a test database, so that tests on real services need not wait for days (ADR 46).
 
 Must not be used in production: it refuses such settings, and a database that already has runs.
 """
@@ -30,14 +30,16 @@ _SHOWN = 5
 
 
 class DatabaseClock:
-    """Lets time pass for everything that Postgres decides: waits, expiries, deadlines, debounce and throttle.
+    """Advances the time for everything that Postgres decides: waits, expiries, deadlines, debounce and throttle.
 
     It is installed in the database of the settings, which must be migrated and must not have had runs; connections of running workers are
-    replaced. The database keeps it. One process uses it at a time.
+    replaced. It stays in the database. Only one process uses it at a time.
+
 
     Args:
         settings: those of the workers; None reads `flujo.toml` and the environment, or joins `flujo up`.
         patience_s: real seconds that workers may take for what is due.
+
 
     Raises:
         ConfigurationError: no services are set or running, the settings are those of production, the database has runs but
@@ -93,7 +95,7 @@ class DatabaseClock:
                 execute(connection, "clock/install", {})
         with self._connected() as connection:
             if not _row(connection, "state")["is_used"]:
-                raise _refusal("the database's URL or role sets a search path of its own", "leave the search path out")
+                raise _refusal("the database's URL or role sets a search path", "leave the search path out")
 
     @contextmanager
     def _connected(self) -> Iterator[Connection]:

@@ -40,7 +40,7 @@ _AS_OWNER = """
 SELECT set_config('role', r.rolname, true) FROM pg_class c JOIN pg_roles r ON r.oid = c.relowner
 WHERE c.oid = to_regclass('flujo_schema_version') AND NOT r.rolcanlogin AND pg_has_role(r.oid, 'MEMBER')
 """
-"""Tables of a role that cannot log in stay that role's, and get its default privileges."""
+"""A role that cannot log in stays the owner of its tables, with its default privileges."""
 _OLDER = """
 SELECT id || ' (' || build || ', schema ' || coalesce(schema::text, 'unknown') || ')' FROM flujo_workers
 WHERE ended_at IS NULL AND lease_until > now() AND coalesce(schema, 0) < %s ORDER BY id
@@ -65,7 +65,7 @@ class Migration(NamedTuple):
 
 
 class Migrated(NamedTuple):
-    """What was applied, what waits for the end of which workers, and the roles that were granted."""
+    """The applied migrations, those that wait for the end of workers, and the granted roles."""
 
     applied: Sequence[Migration]
     waiting: Sequence[Migration] = ()
@@ -92,15 +92,18 @@ def needed() -> int:
 def migrate(url: str, *, ignore_workers: bool = False, roles: str | None = None) -> Migrated:
     """Migrate the database to this code's schema, as far as the live workers' code is compatible with it.
 
-    Events that were restored into another server are put into order (ADR 29). All of it is one transaction under a transaction-level advisory lock: who comes second waits, and finds nothing to do.
+    Events that were restored into another server are put into order (ADR 29). All of it is one transaction under a transaction-level
+    advisory lock: a second caller waits, and finds nothing to do.
+
 
     Args:
         url: a libpq connection string.
-        ignore_workers: apply also what waits for the end of workers.
+        ignore_workers: also apply migrations that wait for the end of workers.
         roles: the prefix of the roles to create and to grant; None grants nothing.
 
+
     Raises:
-        ServiceUnreachable: Postgres does not answer, or takes no writes.
+        ServiceUnreachable: Postgres does not answer, or does not accept writes.
         SchemaVersionError: the database is newer than this code, or workers that are alive are too old for it.
         SettingsError: the prefix cannot begin a role's name, or the URL's role lacks rights.
     """

@@ -1,6 +1,6 @@
 """Encrypt stored values with the first of `value_keys` (ADR 48): those from before there were keys, and those of earlier keys.
 
-It looks at every value block by block and changes each row by itself, so it may run under workers, and be interrupted and repeated.
+It reads all values block by block and changes each row separately, so it may run under workers, and be interrupted and repeated.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Connection = psycopg.Connection[dict[str, Any]]
 
 _BLOCKS: Final = 64
-"""How many blocks of a table are read at once: half a megabyte, and what the rows store apart."""
+"""The number of blocks of a table that are read at once: half a megabyte, plus the rows' large values."""
 _READ: Final = sql.SQL(
     "SELECT ctid::text AS place, {key} AS key, {column} AS value FROM {table}"
     " WHERE ctid >= $1::text::tid AND ctid < $2::text::tid AND {column} IS NOT NULL AND substr({column}, 1, 1) <> '#'"

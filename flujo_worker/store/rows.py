@@ -1,6 +1,6 @@
-"""What is read back from rows: envelopes, scopes, questions and plans. Pure.
+"""Read envelopes, scopes, questions and plans from rows.
 
-JSON comes as text. Whatever is wrong with a row is raised as `Unreadable`, which names it, and is about that row alone.
+Pure. JSON comes as text. An invalid row raises `Unreadable`, which names it and concerns only that row.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What both stores promise alike, so that neither can drift: how long a publisher has, and who has a lane. Pure."""
+"""Rules of both stores, defined once: the time that a publisher has, and who has a lane. Pure."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 ADMITTED_AT_ONCE = 200
-"""How many waiting runs one admission looks at."""
+"""The number of waiting runs that one admission reads."""
 GRACE_S = 1.0
 MAX_FORKS = 20
-"""How many forks back the plans of a run are looked for."""
+"""The number of forks that are followed back to find the plans of a run."""
 GRACE_PER_ROW_S = 0.005
 SUSPECT_AFTER = 2
-"""An attempt that was lost so often is claimed only by the one who runs it apart from others (ADR 13)."""
+"""An attempt with so many losses is claimed only to run it in isolation (ADR 13)."""
 HANDED_BACK_OFTEN = 3
 """From this hand-back of an attempt on, its event is a warning (ADR 38)."""
 HANDED_BACK_MOST = 20

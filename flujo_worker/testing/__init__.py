@@ -1,6 +1,6 @@
-"""What tests of pipelines import: the engine in one process, recorded runs, recorded answers of models, and a clock for real services.
+"""For tests of pipelines: the engine in one process, recorded runs, recorded answers of models, and a clock for real services.
 
-The names are loaded when they are first used: only cassettes need the library that asks models.
+The names are loaded when they are first used: only cassettes need the library that calls models.
 """
 
 from __future__ import annotations

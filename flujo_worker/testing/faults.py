@@ -12,12 +12,12 @@ from flujo_client.errors import ConfigurationError
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """How often which fault happens, as shares of all messages: at least 0, and below 1.
+    """The rates of injected faults, as shares of all messages: at least 0, and below 1.
 
     Attributes:
         seed: the same faults happen under the same seed.
         lost: messages that are never delivered. As on services, a sweep finds and repeats them after some seconds of the engine's clock.
-        doubled: messages that are delivered once more, later.
+        doubled: messages that are delivered again later.
         reordered: messages that others overtake.
 
     Raises:

@@ -3,9 +3,9 @@
     engine = LocalEngine()
     result = engine.run(pipeline, "input", context={"topic": "bees"})
 
-Each attempt is an envelope that is turned into bytes and back before it is performed; the store is in memory and keeps the same
-promises as Postgres. Its clock does not run: waits pass at once, in the order in which they end. What a step raised is the `__cause__`
-of what `raise_for_status` raises.
+Each attempt is an envelope that is turned into bytes and back before it is performed; the store is in memory and has the same guarantees as
+Postgres. Its clock does not run: waits pass at once, in the order in which they end. A step's exception is the `__cause__` of the one that
+`raise_for_status` raises.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from math import inf
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import BaseModel
 
@@ -53,13 +53,16 @@ from flujo_worker.guards.rates import RateLimiter
 from flujo_worker.hook_delivery import HookDelivery
 from flujo_worker.liveness.watchdog import Steps, Watchdog
 from flujo_worker.ports import BrokerSnapshot, Member
-from flujo_worker.runtime.faults import keeping_errors
+from flujo_worker.runtime.faults import retaining_errors
 from flujo_worker.store.memory.store import MemoryStore
 from flujo_worker.testing.faults import Faults, FaultyDelivery
 from flujo_worker.threads import Threads
 from flujo_worker.user_code.code_registry import CodeRegistry, LoadedPipeline
 from flujo_worker.user_code.evaluator import Evaluator, user_code_runtime
 from flujo_worker.user_code.hooks import HookCaller
+
+if TYPE_CHECKING:
+    from flujo_client.api.client import FlujoClient
 
 LEASE_S = 3600.0
 JOIN_OVERDUE_S = 2.0
@@ -160,6 +163,26 @@ class LocalEngine:
         self.drain()
         return self.result(run_id)
 
+    def from_run(
+        self, run_id: str, pipeline: Pipeline | None = None, *, client: FlujoClient | None = None
+    ) -> PipelineResult:
+        """Run a run of your services again, under the present code, with its recorded answers of models and people.
+
+        `RecordedRun` describes what is recorded, and writes it to a file.
+
+        Args:
+            run_id: a run in the client's database, live or ended.
+            pipeline: the present code; what the run's reference names when None.
+            client: whose services are asked; those of the settings in force when None.
+
+        Raises:
+            RunNotFound: there is no such run.
+            ReplayError: what it began with, or an output, is no longer stored.
+        """
+        from flujo_worker.testing.recorded_run import RecordedRun
+
+        return RecordedRun.read(run_id, client=client).rerun(self, pipeline)
+
     def enqueue(
         self,
         pipeline: Pipeline,
@@ -191,7 +214,7 @@ class LocalEngine:
         )
         words = [each.name for each in fields(AdmissionOptions)]
         admission = AdmissionOptions(**{name: options.pop(name) for name in words if name in options})
-        gates = gates_of(self.settings.admission, admission, pipeline=plan.name, tenant=tenant, value=value)
+        gates = gates_of(self.settings.admission, admission, plan=plan, tenant=tenant, value=value)
         order = Order(run, gates=gates, **options)
         size = ValueLimits(self.settings.limits.snapshot_inline_bytes, self.settings.limits.snapshot_max_bytes)
         new = new_run(plan, reference, value, order, size=size, allowed=self.settings.allowed_imports)
@@ -266,7 +289,7 @@ class LocalEngine:
 
     @contextmanager
     def standing_in(self, stand_in: StandIn) -> Iterator[None]:
-        """Let pipelines that are enqueued inside run what `stand_in(step, its live agent)` gives in place of each step; plans stay."""
+        """Let pipelines that are enqueued inside run `stand_in(step, its live agent)` in place of each step; plans do not change."""
         self._local.stand_in = stand_in
         try:
             yield
@@ -291,7 +314,7 @@ class LocalEngine:
     def drain(self) -> None:
         """Deliver every message, and skip the waits, until nothing is left to do.
 
-        Open questions are no waits: they and their runs' deadlines pass only as far as another wait moves the clock.
+        Open questions are not waits: they and their runs' deadlines expire only as far as another wait moves the clock.
         """
         self._do_what_is_due()
         while (due := self._next(self._waits())) < inf:
@@ -357,7 +380,7 @@ class LocalEngine:
                 return "unknown"
         else:
             envelope = Envelope.from_wire(wire)
-        with keeping_errors():
+        with retaining_errors():
             delivered = self.attempts.perform(envelope)
         if delivered.counts:
             self._send_join_signal(self._chords.part(envelope))

@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from flujo_client.address import AttemptKey
 from flujo_client.api.client import FlujoClient
@@ -30,7 +30,9 @@ from flujo_client.pipeline.step import AgentProcessors, Step
 from flujo_client.serial import Packed, Resolver, decode
 from flujo_worker.agents.factory import asks_by_library
 from flujo_worker.runtime.call_args import unwrap
-from flujo_worker.testing.local_engine import LocalEngine
+
+if TYPE_CHECKING:
+    from flujo_worker.testing.local_engine import LocalEngine
 
 MOST_CHILDREN = 100_000
 Fetch = Callable[[Collection[str]], Mapping[str, Packed]]
@@ -38,14 +40,14 @@ Fetch = Callable[[Collection[str]], Mapping[str, Packed]]
 
 @dataclass(frozen=True, slots=True)
 class RecordedRun:
-    """What a run began with, and how its attempts ended.
+    """The beginning of a run, and the ends of its attempts.
 
     Attributes:
         run: its id.
         reference: its pipeline's.
-        input: as it is stored.
-        context: the one it began with, likewise; None without one.
-        attempts: by key, `output` as it is stored, or the `fault`; also those of its child runs.
+        input: in stored form.
+        context: the initial one, likewise; None without one.
+        attempts: by key, the `output` in stored form, or the `fault`; also those of its child runs.
     """
 
     run: str
@@ -60,11 +62,11 @@ class RecordedRun:
 
         Args:
             run_id: any run, live or ended.
-            client: whose services are asked; those of the settings in force when None.
+            client: reads from its services; those of the settings in force when None.
 
         Raises:
             RunNotFound: there is no such run.
-            ReplayError: what it began with, or an output, is no longer stored.
+            ReplayError: its beginning, or an output, is no longer stored.
         """
         if client is None:
             with FlujoClient() as opened:
@@ -122,7 +124,7 @@ class RecordedRun:
     def rerun(self, engine: LocalEngine, pipeline: Pipeline | None = None) -> PipelineResult:
         """Run it again in an engine that has not run it yet, to its end or to a question without a recorded answer.
 
-        An attempt of an agent that asks a model, but was not recorded, fails and says so: the present code came to another place.
+        An attempt of an agent that asks a model, but was not recorded, fails and says so: the present code reached another place.
 
         Args:
             engine: where to run it.
@@ -176,7 +178,7 @@ class _RecordedAgent:
         what = "was not recorded" if ended is None else f"was recorded as {ended['status']}, without an output"
         raise NonRetryableError(
             f"attempt {place.number} of step '{place.step}' at '{place.address or '/'}' {what} in run {self._recorded.run}",
-            suggestion="the present code came to another place than the recorded one did; "
+            suggestion="the present code reached a place that the recorded run did not; "
             "test what is new with a model of your own, by `agent.override(model=…)`",
             code="NOT_RECORDED",
         )

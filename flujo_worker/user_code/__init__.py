@@ -1,5 +1,4 @@
-"""Answers to what `decide` asks: user functions, and contexts as live values. Asked with no lock held.
+"""Answer the questions of `decide`: call user functions with live contexts. No lock is held meanwhile.
 
-In: a `CallUserCode` and the run it is about. Out: an answer, or `UserCodeFailed` with what went wrong. It writes nothing but
-what a cache is to store, after the commit.
+In: a `CallUserCode` and its run. Out: an answer, or `UserCodeFailed` with the error. It only writes results to a cache, after the commit.
 """

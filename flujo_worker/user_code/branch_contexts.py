@@ -1,7 +1,7 @@
-"""Contexts that meet at a join, where the model has changed since the fan-out began: all are made to fit the present one.
+"""Make the contexts at a join fit the present model, if it has changed since the fan-out began.
 
-A branch's change leads from the context that the fan-out began with, as it is stored, to the one that the branch ended with, of whichever
-model that is. Where either is migrated, the change is taken again, between the two as they are now. In: what a join is asked. Out: the same.
+A branch's change leads from the stored initial context of the fan-out to the branch's final context, of any version of the model. If either
+is migrated, the change is computed again between the two. In: the arguments of a join. Out: the same.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def at_join(migrations: ContextMigrations, entry: LoadedPipeline, ticket: RunHea
     branches[::2] = join.changes(branches[::2])
     joined = join.fit(sequence), join.began, *branches
     if join.found:
-        join.found[0].tell()
+        join.found[0].emit()
     return joined
 
 
@@ -107,7 +107,7 @@ class _Join:
         return Packed.of(tree, like=(packed,))
 
     def _drawn(self) -> list[str]:
-        """Return the fields that were added and whose default is another each time, such as an id: the last branch's stays."""
+        """Return the added fields whose default differs each time, such as an id: the last branch's value wins."""
         known = fields_of(self.start.tree())
         made = [name for name, each in self._model.model_fields.items() if each.default_factory and name not in known]
         once, again = (fields_of(self.fit(self.start).tree()) if made else {} for _ in range(2))

@@ -44,7 +44,7 @@ def cached(question: UserCodeCall) -> Cached:
     key = cache_key(question.step.name, question.data["told"], question.tree(0))
     try:
         kept = _found(question, key)
-    except Exception as error:  # noqa: BLE001 - whatever ails a cache, the step can be run
+    except Exception as error:  # noqa: BLE001 - with any error of a cache, the step can be run
         logger.warning("no cache for step '%s': %s: %s", question.step.name, type(error).__name__, error)
         return Cached(why=UNREACHABLE)
     if kept is None or kept is _IN_FLIGHT:
@@ -52,7 +52,7 @@ def cached(question: UserCodeCall) -> Cached:
     try:
         output, patch = _read(kept, key, question.bench)
         value = decode(output, resolve=question.bench.resolve)
-    except Exception as error:  # noqa: BLE001 - what lies there may be anything
+    except Exception as error:  # noqa: BLE001 - the stored value may be anything
         logger.warning(
             "the cached value for step '%s' was not written by Flujo: %s", question.step.name, type(error).__name__
         )
@@ -73,7 +73,7 @@ def _found(question: UserCodeCall, key: str) -> Any:
         return kept
     try:
         return _join_flight(question, backend, key, **flight)
-    except Exception as error:  # noqa: BLE001 - whatever ails a cache, the step can be run
+    except Exception as error:  # noqa: BLE001 - with any error of a cache, the step can be run
         logger.warning("equal calls of step '%s' do not wait: %s: %s", question.step.name, type(error).__name__, error)
         return None
 
@@ -118,7 +118,7 @@ def store_result(question: UserCodeCall, key: str) -> Event:
         return not_stored(step.name, TOO_LARGE, bytes=len(value), limit=question.bench.cache_most)
     try:
         question.call_function(_backend(question).set, key, value, step.ttl_s)
-    except Exception as error:  # noqa: BLE001 - whatever ails a cache, the step has succeeded
+    except Exception as error:  # noqa: BLE001 - with any error of a cache, the step has succeeded
         logger.warning("the result of step '%s' was not cached: %s: %s", step.name, type(error).__name__, error)
         return not_stored(step.name, UNREACHABLE)
     return Event("flujo.cache.stored", {"step": step.name, "key": key, "bytes": len(value), "ttl_s": step.ttl_s})

@@ -120,7 +120,7 @@ class LoadedPipeline:
 
 
 MAX_ENTRIES = 1_000
-"""Pipelines, and agents and resources, that a process keeps: modules hold few, blueprints may come and go."""
+"""The maximum of pipelines, agents and resources that a process caches: modules hold few, blueprints may come and go."""
 
 
 class CodeRegistry:
@@ -245,4 +245,4 @@ def put_bounded(known: dict[Any, Any], key: Any, value: Any, *, most: int | None
     """Store a value, and drop the oldest one when there are too many; safe from several threads."""
     known[key] = value
     if len(known) > (most or MAX_ENTRIES):
-        known.pop(list(known)[0], None)  # noqa: RUF015 - an iterator would break if another thread keeps something meanwhile
+        known.pop(list(known)[0], None)  # noqa: RUF015 - an iterator would break if another thread adds something meanwhile

@@ -1,7 +1,7 @@
-"""Which code this process performs a step with, and whether its conversation was held with other code until now.
+"""Find the code that this process performs a step with, and whether its conversation has used other code so far.
 
 A version is made once for each step and process, and stored before an attempt first names it, together with those of the steps after it.
-Where attempts are the same as before, nothing here is called.
+For attempts with the same code as before, nothing here is called.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 AHEAD: Final = 200
-"""How many steps' versions are stored in one statement."""
+"""The number of steps whose versions are stored in one statement."""
 
 
 class PerformedWith(NamedTuple):
-    """What an attempt records, and which parts its conversation has known only otherwise."""
+    """The code that an attempt records, and the parts that have changed within its conversation."""
 
     mark: CodeMark
     changed: tuple[str, ...] = ()
@@ -45,7 +45,7 @@ class PerformedWith(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A step's version. It keeps the step, so that no other one can have its id."""
+    """A step's version. It references the step, so that no other one can have its id."""
 
     step: Step
     version: CodeVersion
@@ -71,20 +71,20 @@ class CodeVersions:
         self._answers: dict[tuple[tuple[str, ...], str], PerformedWith] = {}
 
     def known(self, entry: LoadedPipeline, path: str, before: tuple[str, ...]) -> PerformedWith | None:
-        """Return what `find` does if that needs nothing but memory; None otherwise."""
+        """Return the result of `find` if that needs only memory; None otherwise."""
         found = self._steps.get(_key(entry, path))
         return None if found is None else self._known(found, before)
 
     def find(self, entry: LoadedPipeline, path: str, before: tuple[str, ...]) -> PerformedWith | None:
-        """Find what a step is performed with. This may import its agent, and read and write the store.
+        """Find the code that a step is performed with. This may import its agent, and read and write the store.
 
         Args:
             entry: the live pipeline.
             path: the step's, in the plan.
-            before: the versions that its conversation was held with until now.
+            before: the versions that its conversation has used so far.
 
         Returns:
-            None where the code is unknown: whatever is wrong with an agent shows when it is called.
+            None if the code is unknown: an invalid agent fails when it is called.
         """
         found = self._steps.get(_key(entry, path))
         if found is None:

@@ -1,4 +1,4 @@
-"""What is on record of a context model's fields as code, and which JSON values a field of it takes."""
+"""The recorded fields of a context model, and the JSON values that a field accepts."""
 
 from __future__ import annotations
 

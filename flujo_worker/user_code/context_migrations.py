@@ -1,7 +1,7 @@
-"""Contexts that were written with another version of their model: read as they are, migrated by the pipeline's function, or not at all.
+"""Handle contexts that were written with another version of their model: accept, migrate by the pipeline's function, or reject them.
 
-What a model had is on record, so contexts are only looked at where it ever had other fields. In: a live pipeline and a packed context. Out:
-that context, or the migrated one; a refusal that parks the run, with nothing changed.
+The former fields of a model are recorded, so contexts are only examined if it ever had other fields. In: a live pipeline and a packed
+context. Out: that context, or the migrated one; a rejection that parks the run, without changes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _SHOWN = 3
 _WAY_OUT = "give the pipeline a function in `context_migrations` under the version or the fingerprint that the run has"
 LOOK_AGAIN_S = 5.0
-"""How long a process takes the fields that a model had for known: a worker with another version of the model may be up by then."""
+"""Seconds that a process caches the former fields of a model: a worker with another version may have started since."""
 _SHORTEST = 12
 """Characters of a fingerprint that name it, as they are shown."""
 
@@ -51,7 +51,7 @@ class Migrated(NamedTuple):
     key: str | None
     changes: tuple[str, ...]
 
-    def tell(self) -> None:
+    def emit(self) -> None:
         """Emit it."""
         emit("context.migrated", migration=self.key, changes=list(self.changes))
 
@@ -154,7 +154,7 @@ class ContextMigrations:
                 return Migrated(Packed.of(encode(made, path="context")), key, misfits)
             except StoreError:
                 raise
-            except Exception as error:  # noqa: BLE001 - whatever a user's function raises, the run waits for a better one
+            except Exception as error:  # noqa: BLE001 - after any error of a user's function, the run waits for a better one
                 tried.append(f"the migration for '{key}' {_why(error)}")
         raise ContextMisfit(
             f"its context does not fit {model.__qualname__}: {_listed(misfits)}; {'; '.join(tried) or _WAY_OUT}"
@@ -172,7 +172,7 @@ class ContextMigrations:
 
 
 def _imported(entry: LoadedPipeline) -> frozenset[str | None]:
-    """Return the context models of the pipelines that a pipeline imports, which it does not have instead of its own."""
+    """Return the context models of the pipelines that a pipeline imports; they do not replace its own."""
     imports = [step for step in entry.steps.values() if isinstance(step, ImportStep)]
     return frozenset(model_name(getattr(each.pipeline, "context_model", None)) for each in imports)
 
@@ -202,7 +202,7 @@ class ContextMisfit(CodeMismatch):
 def fitting(migrations: ContextMigrations, entry: LoadedPipeline, envelope: Envelope) -> Migrated | None:
     """Migrate an attempt's context, if it needs that; raises ContextMisfit.
 
-    A container's stays as it began: the changes of its branches lead from there, and whoever asks for it migrates it.
+    A container's context stays as it began, because the changes of its branches are relative to it; its readers migrate it.
     """
     if entry.plan.locate(envelope.address).nodes is None:
         return None

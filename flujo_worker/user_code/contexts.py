@@ -24,7 +24,7 @@ from flujo_worker.user_code.question import UserCodeCall, checked, field_at, put
 _KEPT = ("step_outputs",)
 _PER_RUN = ("run_id", "initial_prompt", "status", "import_artifacts", *TASK_FIELDS)
 _OF_A_CONTEXT = ("command_log",)
-"""What an import with a context of its own keeps to itself: an agentic loop around it continues with its own turns."""
+"""Fields that an import with its own context does not pass up: an agentic loop around it continues with its own turns."""
 
 
 def patch(question: UserCodeCall) -> Packed | None:
@@ -64,7 +64,7 @@ def keep_output(question: UserCodeCall) -> Packed:
 
 
 def turns(question: UserCodeCall) -> Packed | None:
-    """Return the context at an iteration's end, without the turns that do not stay.
+    """Return the context at an iteration's end, without the dropped turns.
 
     Values: the context that it began with, the one it ended with. Data: the `steps` whose turns count.
     """
@@ -252,7 +252,7 @@ def export_context(question: UserCodeCall) -> Packed | None:
 
 
 def _hand_all(parent: Any, child: Any, kept: tuple[str, ...]) -> None:
-    """Pass up every field that both have, except what belongs to one run alone and what is in `kept`."""
+    """Pass up every field that both have, except those of a single run and those in `kept`."""
     may_have = type(parent).model_config.get("extra") == "allow" and isinstance(parent, type(child))
     known = {*type(parent).model_fields, *(parent.model_extra or {})}
     for name in (*type(child).model_fields, *(child.model_extra or {})):

@@ -1,4 +1,4 @@
-"""Finds the user code to call, and turns whatever goes wrong into a refusal with its message."""
+"""Find the user code to call, and turn any error into a rejection with its message."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ ROLES: dict[str, Callable[[UserCodeCall], Any]] = {
     "cached": cache.cached,
     "pause": people.pause,
 }
-"""Who answers what `decide` may ask."""
+"""The functions that answer the questions of `decide`."""
 
 
 def user_code_runtime(settings: Settings, loop: Loop, threads: Executor, results: CacheBackend) -> UserCodeRuntime:
@@ -146,7 +146,7 @@ class Evaluator:
     def _of_present_model(
         self, entry: LoadedPipeline, ticket: RunHeader, call: CallUserCode, values: tuple[Packed | None, ...]
     ) -> tuple[Packed | None, ...]:
-        """Migrate the contexts that need it. What a branch changed is taken as it is stored; the join makes it fit."""
+        """Migrate the contexts that need it. A branch's change is used in stored form; the join makes it fit."""
         if call.role == "join":
             return at_join(self.migrations, entry, ticket, values)
         if self.migrations.are_needless(entry) or (call.role == "patch" and entry.steps[call.path].spec.fans_out):

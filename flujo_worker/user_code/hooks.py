@@ -1,8 +1,7 @@
-"""Calls a pipeline's hooks with what happened, and reports what went wrong (ADR 22).
+"""Call a pipeline's hooks with an event, and report errors (ADR 22).
 
-A hook can stop what it is called for and nothing else: by a PipelineAbortSignal, or where hooks are strict by any error. It must never be
-called inside a transaction, and it gets a payload of its own, made anew for it. In: hooks, a payload's type and what makes one. Out:
-events, and the fault that stops.
+A hook can only stop the run that it is called for: by a PipelineAbortSignal, or by any error if hooks are strict. It must never be called
+inside a transaction, and each gets a new payload. In: hooks, a payload's type and its factory. Out: events, and the fault that stops.
 """
 
 from __future__ import annotations
@@ -51,12 +50,12 @@ class HookCaller:
         self.catalog, self.bench, self._strict = catalog, bench, strict
 
     def call(self, hooks: Sequence[Any], kind: type[Payload], make: Callable[[], Payload]) -> Called:
-        """Call the hooks that take such a payload, in order, until one stops. What has ended cannot be stopped: all are called.
+        """Call the hooks that take such a payload, in order, until one stops. An ended run cannot be stopped: all are called.
 
         Args:
             hooks: as the pipeline names them.
             kind: the payload's type.
-            make: makes one for each hook; what it raises is that hook's failure.
+            make: makes one for each hook; its exception is that hook's failure.
         """
         events: list[Event] = []
         for hook in hooks:
@@ -66,7 +65,7 @@ class HookCaller:
                     self.bench.call(live, partial(live, make()))
             except StoreError:
                 raise
-            except Exception as error:  # noqa: BLE001 - whatever it is, the hook has failed
+            except Exception as error:  # noqa: BLE001 - any error means that the hook has failed
                 fault = self._fault(hook, error)
                 events.append(_hook_failed(hook, kind, fault))
                 if kind is not PostRunPayload and self._stops(error):
@@ -77,7 +76,7 @@ class HookCaller:
         return self._strict or isinstance(error, PipelineAbortSignal)
 
     def _fault(self, hook: Any, error: BaseException) -> Fault:
-        """Return the fault of a hook that stops; it passes through every container, whatever its class means otherwise."""
+        """Return the fault of a hook that stops; it passes through every container, regardless of its class."""
         fault = fault_of(error, "system", self.bench.timeout_s)
         code = fault.code if isinstance(error, PipelineAbortSignal) else STRICT
         message = f"hook {name_of(hook)} failed with {fault.type_name}: {fault.message}"

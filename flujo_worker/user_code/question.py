@@ -36,18 +36,18 @@ RESUME_INPUT = "resume_input"
 
 @dataclass(frozen=True, slots=True)
 class UserCodeRuntime:
-    """Where user code runs, and its bounds.
+    """The runtime of user code, and its bounds.
 
     Attributes:
         loop: for coroutines.
         threads: for everything else.
-        resolve: finds the classes that values are made of.
+        resolve: finds the classes of values.
         timeout_s: seconds one call may take.
-        most: bytes of JSON one value may have.
-        cache: where results are stored of steps that name no backend.
-        cache_keys: what is stored is signed with the first, and read if any of them signed it.
-        cache_most: bytes one stored result may have.
-        template: how templates are filled in.
+        most: the maximum bytes of JSON of a value.
+        cache: stores results of steps that name no backend.
+        cache_keys: the first signs stored results; they are read if any of them signed.
+        cache_most: the maximum bytes of a stored result.
+        template: the options for filling in templates.
     """
 
     loop: Loop
@@ -90,10 +90,10 @@ class UserCodeCall:
     """One question.
 
     Attributes:
-        step: the live step that is asked.
-        values: its packed arguments, with nothing left to fetch.
+        step: the live step with the user code.
+        values: its packed arguments, all inline.
         data: its plain arguments.
-        reply: reads what a person has answered to a pause that the same code raised before; None if no one has.
+        reply: reads a person's answer to a pause that the same code raised before; None if there is none.
     """
 
     step: Any
@@ -112,7 +112,7 @@ class UserCodeCall:
         return self.live(self.values[place])
 
     def context(self, role: str, place: int) -> Any:
-        """Return the context among the arguments as the function of a role wants it: live, as it is stored, or not at all."""
+        """Return the context among the arguments in the form that the function of a role needs: live, stored, or None."""
         use = context_use(self.step.functions().get(role))
         if use == "live":
             return self.value(place)

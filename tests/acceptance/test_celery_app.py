@@ -1,9 +1,8 @@
-"""Pipelines on somebody's own Celery app, under the plain celery command, and in the prefork pool."""
+"""Pipelines on someone's own Celery app, under the plain celery command, and in the prefork pool."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -13,7 +12,7 @@ import pytest
 from celery import Celery
 from fleet import FOLDER, STEPS, assert_merged_once, wait_until
 from nursery import nursery
-from services import fresh_database, passable_folder
+from services import fresh_database, passable_folder, remove_folder
 
 from flujo_client.errors import ConfigurationError
 from flujo_client.gateway import requests
@@ -116,10 +115,10 @@ def test_pipelines_are_found_in_the_folder_the_app_was_imported_from(site, pool)
     finally:
         process.terminate()
         process.wait(60)
-        shutil.rmtree(folder)
+        remove_folder(folder)
 
 
-def test_a_failed_attempt_is_a_failed_task_and_its_chord_goes_on(site, shop):
+def test_a_failed_attempt_is_a_failed_task_and_its_chord_continues(site, shop):
     """Flower and Sentry see it; the fan-out that it is a part of is joined all the same."""
     app, heard = Celery("listener", broker=site.settings.broker()), []
     with app.connection_for_read() as connection:

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 from container_checks import assert_joined_once
 from fleet import PATIENCE_S, STEADY, Site, assert_merged_once, wait_until
-from services import passable_folder
+from services import passable_folder, remove_folder
 from transaction_pool import TransactionPool
 
 from flujo_client.api.client import AsyncFlujoClient, FlujoClient
@@ -123,7 +123,7 @@ def bounced_site(pooler, services, folder, **settings):
         finally:
             site.dismiss()
             site.bouncer.kill()
-            shutil.rmtree(ours)
+            remove_folder(ours)
 
 
 @pytest.fixture(
@@ -180,7 +180,7 @@ def test_every_kind_of_run_goes_through_a_pooler_in_transaction_mode(site):
     assert site.stuck() == []
 
 
-def test_runs_end_although_the_pooler_is_killed_and_started_anew(site):
+def test_runs_end_although_the_pooler_is_killed_and_started_again(site):
     site.standing(2)
     runs = enqueue_mixed(site)
     wait_until(lambda: all(site.executions(run.id) for run in runs["chain"]), what=site.log)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -21,6 +21,7 @@ from flujo_client.embedded import postgres as embedded_postgres
 from flujo_worker.store.migrate import migrate
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.installation]
@@ -33,11 +34,16 @@ SPENT = "SELECT run_id, input_tokens FROM flujo_spends WHERE input_tokens > 0"
 SETTLED = "SELECT scope, settled_tokens FROM flujo_budgets"
 
 
-@pytest.mark.parametrize("is_dump", [False, True], ids=["base backup", "pg_dump"])
-def test_runs_outlive_the_restore_of_a_backup(is_dump, server_folder, tmp_path):
+BASE_BACKUP, DUMP, ANY_MOMENT = "base backup", "pg_dump", "point in time"
+
+
+@pytest.mark.parametrize("how", [BASE_BACKUP, DUMP, ANY_MOMENT])
+def test_runs_outlive_the_restore_of_a_backup(how, server_folder, tmp_path):
     """Law of design §5, M-403: all runs that the backup has end, and no call is merged or accounted for twice."""
-    first, second = (server_folder / f"{name}{is_dump:d}" for name in ("first", "second"))
-    with Embedded(first) as services, Site(services, tmp_path, worker=BRISK) as site:
+    is_dump = how == DUMP
+    first, second = (server_folder / f"{name} {how}".replace(" ", "-") for name in ("first", "second"))
+    with Embedded(first) as services, Site(services, tmp_path, worker=BRISK) as site, ExitStack() as stack:
+        archive = stack.enter_context(archived(services, second)) if how == ANY_MOMENT else None
         site.workers(2)
         gated, question = site.enqueue("gated"), site.client.enqueue("human_pipelines:approval", [])
         site.wait_for_execution(gated.id, "gate")
@@ -49,7 +55,10 @@ def test_runs_outlive_the_restore_of_a_backup(is_dump, server_folder, tmp_path):
         }
         wait_until(lambda: len(merges(site)) > RUNS, what=site.log)
         database = urlsplit(site.settings.database()).path.removeprefix("/")
-        dump(services, database, tmp_path) if is_dump else back_up(services, second)
+        if archive is not None:
+            archive.end_here()
+        else:
+            dump(services, database, tmp_path) if is_dump else back_up(services, second)
         # What follows the backup is lost with the first services, but for the effects of the steps.
         site.open_gate(gated.id)
         (tmp_path / HELD).touch()
@@ -62,6 +71,7 @@ def test_runs_outlive_the_restore_of_a_backup(is_dump, server_folder, tmp_path):
     with Embedded(second) as services, ExitStack() as stack:
         if is_dump:
             load(services, database, tmp_path)
+        wait_until(lambda: is_writable(services), what="Postgres is still in recovery")
         site = stack.enter_context(Site(services, tmp_path, worker=BRISK, database=database))
         assert site.redis.dbsize() == 0
         merged, spent = merges(site), spends(site)
@@ -91,16 +101,66 @@ def test_runs_outlive_the_restore_of_a_backup(is_dump, server_folder, tmp_path):
 
 def back_up(services: Embedded, into: Path) -> None:
     """Take a base backup, as the account that Postgres runs as."""
-    data, owner = into / "postgres", (services.directory / "postgres").stat()
+    data, account = into / "postgres", account_of(services)
     into.mkdir()
     data.mkdir(mode=0o700)
     program = embedded_postgres._find_binaries() / "pg_basebackup"
     arguments = ["--dbname", services.database_url, "--pgdata", data, "--checkpoint=fast", "--no-sync"]
-    account = {}
-    if os.geteuid() == 0:
-        os.chown(data, owner.st_uid, owner.st_gid)
-        account = {"user": owner.st_uid, "group": owner.st_gid}
+    if account:
+        os.chown(data, account["user"], account["group"])
     subprocess.run([program, *arguments], check=True, cwd="/", **account)
+
+
+class Archive:
+    """The write-ahead log of a server from a base backup on, received as it is written."""
+
+    def __init__(self, services: Embedded, into: Path) -> None:
+        self.services, self.into, self.log = services, into, into / "log"
+        back_up(services, into)
+        self.log.mkdir(mode=0o777)
+        self.log.chmod(0o777)
+        program = embedded_postgres._find_binaries() / "pg_receivewal"
+        arguments = ["--dbname", services.database_url, "--directory", self.log, "--no-loop", "--no-sync"]
+        self._receiving = subprocess.Popen(
+            [program, *arguments], cwd="/", stderr=subprocess.DEVNULL, **account_of(services)
+        )
+        wait_until(lambda: list(self.log.iterdir()), what="no log is received")
+
+    def end_here(self) -> None:
+        """Have the restored server end at this moment, whatever the log has after it."""
+        with psycopg.connect(self.services.database_url, autocommit=True) as connection:
+            [name] = connection.execute("SELECT pg_walfile_name(pg_create_restore_point('here'))").fetchone()
+            connection.execute("SELECT pg_switch_wal()")
+        wait_until((self.log / name).exists, what=f"{name} is not received")
+        data = self.into / "postgres"
+        with (data / "postgresql.auto.conf").open("a") as settings:
+            settings.write(f'restore_command = \'cp "{self.log}/%f" "%p"\'\n')
+            settings.write("recovery_target_name = 'here'\nrecovery_target_action = 'promote'\n")
+        (data / "recovery.signal").touch()
+
+    def close(self) -> None:
+        self._receiving.terminate()
+        self._receiving.wait()
+
+
+@contextmanager
+def archived(services: Embedded, into: Path) -> Iterator[Archive]:
+    archive = Archive(services, into)
+    try:
+        yield archive
+    finally:
+        archive.close()
+
+
+def is_writable(services: Embedded) -> bool:
+    with psycopg.connect(services.database_url) as connection:
+        return connection.execute("SELECT NOT pg_is_in_recovery()").fetchone() == (True,)
+
+
+def account_of(services: Embedded) -> dict[str, int]:
+    """The account that Postgres runs as, for `subprocess`."""
+    owner = (services.directory / "postgres").stat()
+    return {"user": owner.st_uid, "group": owner.st_gid} if os.geteuid() == 0 else {}
 
 
 def dump(services: Embedded, database: str, into: Path) -> None:
@@ -130,7 +190,7 @@ def spends(site: Site) -> Counter[tuple[str, int]]:
 
 
 def calls(folder: Path) -> Counter[tuple[str, int]]:
-    """The calls that were made, from a file beside the services."""
+    """The calls that were made, from a file next to the services."""
     ledger = folder / "ledger"
     lines = ledger.read_text().splitlines() if ledger.exists() else []
     return Counter((run, int(amount)) for run, amount in map(str.split, lines))

@@ -32,16 +32,20 @@ PARTS = dict(zip(TITLES, re.split(r"^### .+$", NAMES, flags=re.MULTILINE)[1:], s
 NAME = re.compile(r"`[^`]+`")
 
 
+def listed(part, word):
+    """Return the names in the sentence that begins with a word."""
+    sentence = re.search(rf"^{word}: (.+?)\.$", part, re.MULTILINE | re.DOTALL)
+    return [" ".join(name.split()) for name in NAME.findall(sentence[1] if sentence else "")]
+
+
 def rows(part):
-    """Return a part's names, one in a row: the list of those that are the same, and the table of those that differ."""
-    same = re.search(r"^Same: (.+?)\.$", part, re.MULTILINE | re.DOTALL)
-    yield from ((" ".join(name.split()), "same", "") for name in NAME.findall(same[1] if same else ""))
+    """Return a part's names, one in a row: those that are the same, those that are new, and the table of those that differ."""
+    yield from ((name, "same", "") for name in listed(part, "Same"))
+    yield from (("", name, "") for name in listed(part, "New"))
     for line in part.splitlines():
         if line.startswith("| ") and not line.startswith("| `flujo` |"):
             original, here, note = (cell.strip() for cell in line.strip("|").split("|"))
             yield from ((name, here, note) for name in NAME.findall(original))
-            if not original:
-                yield from (("", name, note) for name in NAME.findall(here))
 
 
 ROWS = {title: [*rows(part)] for title, part in PARTS.items()}
@@ -56,7 +60,7 @@ SUBJECTS = {
 } | {
     f"`{kind.__name__}`": kind for name in flujo_worker.__all__ if inspect.isclass(kind := getattr(flujo_worker, name))
 }
-# What the engine asks steps for; nobody who writes pipelines calls it.
+# What the engine asks steps for; no one who writes pipelines calls it.
 ENGINE = {
     "agent_registry", "begins_with", "body_of", "bodies", "called_with", "findings", "functions", "is_fan_out", "kind", "options", "performs",
     "place_inside", "roles", "rules", "schema", "spec", "traits",

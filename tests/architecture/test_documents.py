@@ -97,7 +97,7 @@ def found(name):
 
 
 @each_page
-def test_what_is_shown_of_an_example_stands_in_it(page):
+def test_what_is_shown_of_an_example_is_in_it(page):
     """Other tests run `examples/`. What else a page shows is followed by `make pages`."""
     for path, shown in PYTHON.findall(text(page)):
         assert shown in text(path), f"{path} does not hold:\n{shown}"
@@ -312,6 +312,22 @@ def test_every_command_is_listed_with_its_options():
     assert {path.split()[1] for path in known} == _OURS.keys() | _OPERATORS.keys()
 
 
+@cache
+def options():
+    return {
+        path: {"--help"} | {name for each in command.params for name in [*each.opts, *each.secondary_opts]}
+        for path, command in commands(cli)
+    }
+
+
+@each_page
+def test_every_command_that_a_page_names_exists(page):
+    for line in re.findall(r"(?:`|^\$ )(flujo [a-z][^`\n]+)", text(page), re.MULTILINE):
+        path = next((path for path in options() if path.split() == line.split()[: len(path.split())]), None)
+        assert path or any(each.startswith(f"{line} ") for each in options()), line
+        assert set(re.findall(r"(?<=\s)--[a-z-]+", line)) <= options().get(path, set()), line
+
+
 def test_every_option_of_a_step_is_listed():
     rows = table("docs/reference/pipelines.md", columns=2, heading="Step")
     assert [name for row in rows for name in words(row[0])] == list(Step.__dataclass_fields__)
@@ -357,7 +373,7 @@ def test_the_readme_shows_the_two_commands_on_its_first_screen():
 
 @each_page
 def test_no_page_holds_a_figure_without_its_source(page):
-    """What is measured stands in one place, so that no other page can be wrong about it. What a command printed claims nothing."""
+    """What is measured is in one place, so that no other page can be wrong about it. What a command printed claims nothing."""
     if page.name != "performance.md":
         said = re.sub(r"^```text\n.*?^```", "", text(page), flags=re.MULTILINE | re.DOTALL)
         assert not re.search(r"\d\s?(steps/s|runs/s|ms\b|times (as fast|faster))", said)

@@ -70,7 +70,7 @@ def test_the_level_counts_only_under_full():
 @pytest.mark.parametrize(
     ("caps", "text", "named"),
     [
-        ({"max_characters": 100}, "so: {'a': 1} " + "x" * 100, "not strict JSON"),
+        ({"max_characters": 100}, "so: {'a': 1} " + "x" * 100, "coercion.max_characters"),
         ({"max_steps": 20}, "[x] [y] " * 20 + "{'a': 1}", "coercion.max_steps"),
         ({"max_ms_per_mb": 1}, "[x] [y] " * 2000 + "{'a': 1}", "coercion.max_ms_per_mb"),
     ],
@@ -85,8 +85,16 @@ def test_each_cap_is_a_setting_and_named_where_it_is_hit(caps, text, named):
     outcome = parse(text, {"type": "object"}, capped, clock=clock)
 
     assert parse(text, {"type": "object"}, full).ok
-    assert not outcome.ok
+    assert (outcome.ok, outcome.rule) == (False, "limit")
     assert named in outcome.feedback
+
+
+def test_a_long_text_that_is_json_is_told_what_is_wrong_with_it():
+    """M-081: its length is not why it is refused."""
+    outcome = parse(
+        f'{{"a": "{"x" * 100}"}}', {"properties": {"a": {"type": "integer"}}}, {"coercion": {"max_characters": 9}}
+    )
+    assert (outcome.rule, outcome.pointer) == ("schema", "/a")
 
 
 def test_without_a_clock_only_steps_are_counted():

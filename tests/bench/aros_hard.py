@@ -1,6 +1,6 @@
 """What hard input costs AROS: each class of `tests/aros/hard_cases.py` and `dense_texts.py`, in processor time for each megabyte.
 
-Run it alone for the tables of `docs/reference/aros.md`: `python -m tests.bench.aros_hard`.
+Run it alone for the figures of `docs/reference/aros.md`: `python -m tests.bench.aros_hard`.
 """
 
 from __future__ import annotations

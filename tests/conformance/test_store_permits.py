@@ -1,9 +1,10 @@
-"""Concurrency limits: at most so many attempts run under a name, in every store, whoever dies (U-13)."""
+"""Concurrency limits: at most so many attempts run under a name, in every store, whichever process dies (U-13)."""
 
 from __future__ import annotations
 
 import pytest
 from builders import enqueued, pipeline_of, succeeded
+from trees import fanned_out
 from worlds import LEASE_S, ROUNDS, World, member
 
 from flujo_worker.domain.permit import PATIENCE_S, PermitRequest
@@ -15,11 +16,11 @@ def recorded(world):
     return lambda count: [world.record(enqueued(pipeline_of("a"), run_id=f"run_{index}")) for index in range(count)]
 
 
-def ask(world, new, *, name="crm", at_once=2, worker="w1"):
+def ask(world, new, *, name="crm", at_once=2, worker="w1", on_full="queue"):
     """Claim an attempt and ask for its permit."""
     fence = world.claim(new, worker)
     assert fence is not None
-    return world.store.request_permit(PermitRequest(new.first.key, fence, "a", name, at_once))
+    return world.store.request_permit(PermitRequest(new.first.key, fence, "a", name, at_once, on_full))
 
 
 def end(world, new):
@@ -71,7 +72,7 @@ def test_a_place_is_offered_once(world, recorded):
 
 
 def test_one_that_does_not_come_goes_to_the_end_of_the_line(world, recorded):
-    """Its queue may have no worker: the others must not wait for it for ever."""
+    """Its queue may have no worker: the others must not wait for it forever."""
     runs = recorded(4)
     for new in runs:
         ask(world, new, at_once=1)
@@ -110,6 +111,70 @@ def test_a_higher_number_holds_from_the_next_request_on(world, recorded):
         ask(world, new, at_once=1)
     assert not ask(world, runs[3], at_once=3)
     assert world.store.offer_permits() == keys(runs[1], runs[2])
+
+
+def test_what_is_dropped_keeps_its_claim_and_joins_no_line(world, recorded):
+    """U-13: so that its failure can be merged, and no place is offered to it."""
+    held, dropped, third = recorded(3)
+    assert ask(world, held, at_once=1)
+    assert not ask(world, dropped, at_once=1, on_full="drop")
+    assert world.status(dropped) == "running"
+    assert [event for event in world.events("run_1") if event.name == "flujo.limit.waiting"] == []
+    assert end(world, held) == []
+    assert ask(world, third, at_once=1)
+
+
+def stopping(world):
+    return dict(world.store.runs_to_stop(10))
+
+
+def test_the_oldest_is_cancelled_for_one_that_finds_no_place(world, recorded):
+    """U-13: the run whose attempt asked first, whether it runs or waits; the latest one stays, and begins when that has ended."""
+    runs = recorded(3)
+    assert ask(world, runs[0], at_once=1)
+    assert not ask(world, runs[1], at_once=1, on_full="cancel_oldest")
+    assert stopping(world) == {"run_0": "cancelled"}
+    assert not ask(world, runs[2], at_once=1, on_full="cancel_oldest")
+    assert stopping(world) == {"run_0": "cancelled", "run_1": "cancelled"}
+    [told] = [event for event in world.events("run_0") if event.name == "run.cancel_requested"]
+    assert told.data == {"reason": "replaced by run run_1 (limit 'crm')"}
+    for name in ("run_0", "run_1"):
+        world.store.stop(name, "cancelled", "asked")
+    assert world.store.release_permit(runs[0].first.key, "crm") == keys(runs[2])
+    assert ask(world, runs[2], at_once=1, on_full="cancel_oldest")
+    assert world.run("run_0").reason == "replaced by run run_1 (limit 'crm')"
+
+
+def test_no_more_are_cancelled_than_are_beyond_the_limit(world, recorded):
+    runs = recorded(4)
+    for new in runs[:3]:
+        ask(world, new, at_once=3)
+    assert not ask(world, runs[3], at_once=3, on_full="cancel_oldest")
+    assert stopping(world) == {"run_0": "cancelled"}
+
+
+def test_a_run_is_not_cancelled_for_an_attempt_of_its_own(world):
+    """Branches of one run wait for each other."""
+    branches = fanned_out(world, 2)
+    fences = [world.store.claim(each.key, "w1", max_lost=3).fence for each in branches]
+    requests = [
+        PermitRequest(each.key, fence, "a", "crm", 1, "cancel_oldest")
+        for each, fence in zip(branches, fences, strict=True)
+    ]
+    assert [world.store.request_permit(each) for each in requests] == [True, False]
+    assert stopping(world) == {}
+
+
+@pytest.mark.services
+def test_of_those_that_replace_each_other_at_the_same_instant_one_stays(postgres, race, no_deadlock):
+    """U-13."""
+    for number in range(ROUNDS):
+        postgres.empty()
+        world = World(postgres)
+        runs = [world.record(enqueued(pipeline_of("a"), run_id=f"race_{number}_{index}")) for index in range(4)]
+        requests = [PermitRequest(new.first.key, world.claim(new), "a", "crm", 1, "cancel_oldest") for new in runs]
+        granted = race(*(lambda request=request: postgres.store.request_permit(request) for request in requests))
+        assert (sum(granted), len(stopping(world))) == (1, 3)
 
 
 @pytest.mark.services

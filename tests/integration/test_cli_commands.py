@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,13 +13,13 @@ import pytest
 from click.testing import CliRunner
 from fleet import Site, wait_until
 from junk import JUNK, push
-from services import passable_folder
+from services import passable_folder, remove_folder
 
 from flujo_client.cli.main import cli
 from flujo_client.errors import WaitTimedOut
 from flujo_client.gateway import requests
 from flujo_client.gateway.door import SCHEMA
-from flujo_worker.testing import RecordedRun
+from flujo_worker.testing import LocalEngine, RecordedRun
 
 pytestmark = [pytest.mark.services, pytest.mark.acceptance]
 
@@ -80,7 +79,7 @@ def code():
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(folder)
         yield folder
-    shutil.rmtree(folder)
+    remove_folder(folder)
 
 
 @pytest.fixture(scope="module")
@@ -189,7 +188,7 @@ def test_run_tells_the_context_or_the_steps_alone(flujo):
     made = flujo("run", "cli_pipelines:shout", "-i", "x", "-c", "cli_pipelines:Topic", "-d", '{"topic": "bees"}')
     assert json.loads(made.stdout)["length"] == 1
     refused = flujo("run", "cli_pipelines:shout", "-i", "x", "-c", "cli_pipelines:upper", code=2)
-    assert "'cli_pipelines:upper' is no pydantic model" in refused.stderr
+    assert "'cli_pipelines:upper' is not a pydantic model" in refused.stderr
 
 
 def test_a_dry_run_checks_and_lists_and_records_nothing(flujo, site, code):
@@ -273,6 +272,31 @@ def test_enqueue_prints_the_id_of_the_run(flujo, read):
     assert shown["deadline_at"] is not None
 
 
+def test_a_run_is_one_of_its_key_the_last_of_its_input_or_one_of_its_period(flujo, read):
+    """SYS-29: `--singleton-key`, `--debounce` and `--throttle`."""
+
+    def enqueued(*options):
+        return read("enqueue", "cli_pipelines:hang", "-i", "x", *options)
+
+    one, same = (enqueued("--singleton-key", "nightly") for _ in range(2))
+    assert (same["id"], one["is_new"], same["is_new"]) == (one["id"], True, False)
+    behind = enqueued("--singleton-key", "nightly", "--singleton", "queue")
+    earlier, later = (enqueued("--debounce", "600", "--debounce-key", "d") for _ in range(2))
+    first, second = (enqueued("--throttle", "1/600") for _ in range(2))
+    waits = {each["id"]: read("lens", "show", each["id"])["waits_for"] for each in (behind, later, first, second)}
+    assert "singleton 'nightly'" in waits[behind["id"]]
+    assert "debounce 'd'" in waits[later["id"]]
+    assert waits[first["id"]] is None
+    assert "throttle ''" in waits[second["id"]]
+    assert "replaced by run" in read("lens", "show", earlier["id"])["reason"]
+    assert {each["name"].split()[0] for each in read("status")["gates"]} == {"singleton", "debounce", "throttle"}
+    for each in (one, behind, later, first, second):
+        flujo("runs", "cancel", each["id"])
+    wait_until(lambda: read("status")["gates"] == [], what="a cancelled run waits")
+    refused = flujo("enqueue", "cli_pipelines:hang", "-i", "x", "--throttle", "often", code=2)
+    assert "'often' must be a number of runs and seconds, such as 100/60" in refused.stderr
+
+
 def test_limits_go_with_the_run(flujo, read):
     """Both flags of `enqueue` and `run`; what is spent of a budget is shown with the run, and while it is in use."""
     limits = ("--max-cost-usd", "0.5", "--max-tokens", "1000")
@@ -341,7 +365,7 @@ def test_status(flujo, read):
     """Services, schema, workers, backlog and owed calls of hooks, without the password (SYS-29)."""
     state = read("status")
     assert state["owed_hooks"] == {"count": 0, "oldest_s": None}
-    assert (state["limits"], state["breakers"]) == ([], [])
+    assert (state["limits"], state["gates"], state["breakers"]) == ([], [], [])
     assert (state["ok"], state["schema"], len(state["workers"])) == (True, SCHEMA, 1)
     assert list(state["backlog"]) == ["ready", "queued", "running"]
     assert [line.split()[:2] for line in flujo("status").stdout.splitlines()[:1]] == [["postgres", "ok"]]
@@ -362,7 +386,7 @@ def test_status_counts_only_workers_that_consume_our_queues(site, read, flujo, c
         fleet.kill()
 
 
-def test_a_queue_that_nobody_consumes_is_told(flujo, site, caplog):
+def test_a_queue_that_no_one_consumes_is_told(flujo, site, caplog):
     """Instead of waiting silently: by `flujo enqueue` at once, by `flujo run` and `result()` after some seconds and at the timeout."""
     told = flujo("enqueue", "cli_pipelines:shout", "-i", "x", "--queue", "gpu")
     assert "the run waits: no worker consumes its queue 'gpu'" in told.stderr
@@ -379,7 +403,7 @@ def test_a_queue_that_nobody_consumes_is_told(flujo, site, caplog):
 
 
 def test_doctor_says_what_will_not_work_and_the_line_to_change(site, flujo, read, monkeypatch, tmp_path):
-    """A queue that nobody consumes, code that no worker has, and a Redis that evicts; the worst finding is the exit code."""
+    """A queue that no one consumes, code that no worker has, and a Redis that evicts; the worst finding is the exit code."""
     (tmp_path / "cli_unknown.py").write_text(PIPELINES)
     monkeypatch.syspath_prepend(tmp_path)
     waits = flujo("enqueue", "cli_pipelines:shout", "-i", "x", "--queue", "nobodys").stdout.strip()
@@ -450,7 +474,7 @@ def test_background_steps_are_listed_with_who_launched_them(site, flujo, read):
 
 
 def test_lens_list_says_that_there_is_nothing(flujo):
-    """An empty list is no error (SYS-29)."""
+    """An empty list is not an error (SYS-29)."""
     told = flujo("lens", "list", "--pipeline", "nobody's")
     assert (told.stdout, told.stderr) == ("", "no matching runs\n")
 
@@ -578,7 +602,7 @@ def test_lens_evals(flujo, read, failed):
 
 
 def test_lens_gives_up_on_a_statement_that_does_not_end(site, flujo, failed):
-    """U-22: somebody holds a lock; `show` tells it after `--timeout` seconds instead of hanging."""
+    """U-22: someone holds a lock; `show` tells it after `--timeout` seconds instead of hanging."""
     with site.connection() as connection:
         connection.execute("LOCK TABLE flujo_attempts IN ACCESS EXCLUSIVE MODE")
         told = flujo("lens", "show", failed, "--timeout", "0.5", code=2)
@@ -613,8 +637,8 @@ def test_lens_watch_tells_the_story(site, flujo, failed):
     assert watched.stderr.startswith(f"{failed}  broken  failed  ")
 
 
-def test_lens_watch_shows_a_question_of_a_child_run_and_goes_on(site, code):
-    """M-449: whoever watches a paused run sees what is asked, wherever in it, and how to answer; then the rest of the story."""
+def test_lens_watch_shows_a_question_of_a_child_run_and_continues(site, code):
+    """M-449: whoever watches a paused run sees what is asked, wherever in it, and how to answer; then the rest of the events."""
     run = site.client.enqueue("cli_pipelines:outer", "x")
     with watching(site, code, run.id) as process:
         talk = [process.stderr.readline() for _ in range(4)]
@@ -626,7 +650,7 @@ def test_lens_watch_shows_a_question_of_a_child_run_and_goes_on(site, code):
 
 
 def test_ctrl_c_ends_the_watching_quietly(site, flujo, code):
-    """Exit code 130, nothing said, and the run goes on (§2.8)."""
+    """Exit code 130, nothing said, and the run continues (§2.8)."""
     run = flujo("enqueue", "cli_pipelines:hang", "-i", "x").stdout.strip()
     with watching(site, code, run) as process:
         assert "run.enqueued" in process.stdout.readline()
@@ -638,7 +662,7 @@ def test_ctrl_c_ends_the_watching_quietly(site, flujo, code):
 
 
 def watching(site, code, run):
-    """A `flujo lens watch` in a process of its own."""
+    """A `flujo lens watch` in a separate process."""
     return subprocess.Popen(
         [sys.executable, "-m", "flujo_client.cli.main", "lens", "watch", run],
         cwd=code, env={**os.environ, **site.settings.as_environment()}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -696,7 +720,7 @@ def test_what_cannot_be_retried_is_refused(flujo, failed):
 
 
 def test_fork(read, flujo, failed):
-    """A new run of the code that is here, which names the old one; of a step that nobody knows the choices are told."""
+    """A new run of the code that is here, which names the old one; of a step that no one knows the choices are told."""
     told = read("runs", "fork", failed, "--from", "check", "--idempotency-key", "once")
     run = told["id"]
     assert told == {"id": run, "is_new": True, "forked_from": failed, "from_step": "check"}
@@ -717,14 +741,14 @@ def test_a_run_that_no_worker_can_load_is_seen_as_parked(site, flujo, read, tmp_
     assert "parked: this worker cannot load its pipeline" in told.stderr
     assert f"this worker was started in {Path.cwd()}: start it in the folder that holds 'cli_elsewhere'" in told.stderr
     assert "the run makes no progress: it is parked" in told.stderr
-    assert "it continues by itself once a worker can load that code" in told.stderr
+    assert "it continues once a worker can load that code" in told.stderr
     [parked] = read("lens", "list", "--status", "parked")
     assert parked["pipeline"] == "shout"
     flujo("runs", "cancel", parked["id"])
 
 
 def test_ctrl_c_is_quiet_and_leaves_the_run(site, flujo, read, code):
-    """An interrupted `flujo run` ends with 130, and the run goes on, as it says (§2.8)."""
+    """An interrupted `flujo run` ends with 130, and the run continues, as it says (§2.8)."""
     environment = {**os.environ, **site.settings.as_environment()}
     process = subprocess.Popen(
         [sys.executable, "-m", "flujo_client.cli.main", "run", "cli_pipelines:hang", "-i", "x"],
@@ -760,6 +784,8 @@ def test_a_run_on_services_becomes_a_test_without_them(site, paused, flujo_engin
     RecordedRun.read(paused, client=site.client).save(tmp_path / "run.json")
     again = RecordedRun.load(tmp_path / "run.json").rerun(flujo_engine)
     assert (again.run_status, again.output) == (before.run_status, before.output) == ("succeeded", {"said": True})
+    with LocalEngine() as engine:
+        assert engine.from_run(paused, client=site.client).output == {"said": True}
 
 
 def test_open_questions_are_listed(flujo, paused):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import django
 import psycopg
@@ -16,8 +16,9 @@ from fleet import Site
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from flujo_client import AsyncFlujoClient, Pipeline, Step
+from flujo_client import AsyncFlujoClient, Pipeline, Step, Throttle
 from flujo_client.errors import ClientError, RunNotFound, SchemaVersionError
+from flujo_worker.store.postgres.store import PostgresStore
 
 pytestmark = pytest.mark.services
 
@@ -121,7 +122,7 @@ def test_a_run_is_part_of_a_transaction_of_sqlalchemy_that_is_awaited(site, url)
                 await client.enqueue(fine, 4, connection=engine.sync_engine)
             with pytest.raises(ClientError, match="got a sqlalchemy Session") as wrong:
                 await client.enqueue(fine, 4, connection=Session(engine.sync_engine))
-            assert "give it to FlujoClient.enqueue" in str(wrong.value)
+            assert "pass it to FlujoClient.enqueue" in str(wrong.value)
         await engine.dispose()
         return {each.id for each in kept}
 
@@ -146,6 +147,41 @@ def test_a_run_is_part_of_a_transaction_of_django(django_site):
     assert site.rows("SELECT status FROM flujo_attempts WHERE run_id = %(run)s", run=runs[0].id) == [
         {"status": "queued"}
     ]
+
+
+@contextmanager
+def django_transactions(_):
+    with transaction.atomic():
+        yield django_connection
+
+
+@pytest.mark.parametrize("opened", [sessions, django_transactions])
+def test_a_key_counts_from_the_commit_on(django_site, engine, opened):
+    """SYS-19: singletons, debounces and throttles in a caller's transaction, and a rollback that leaves their keys free."""
+    site, name = django_site, opened.__name__
+
+    def enqueue(given=None, **options):
+        return site.client.enqueue(fine, 1, tenant=name, connection=given, **options)
+
+    with opened(engine) as given:
+        enqueue(given, singleton_key="one", debounce_s=60.0)
+        if opened is sessions:
+            given.rollback()
+        else:
+            transaction.set_rollback(True)
+    with opened(engine) as given:
+        one = enqueue(given, singleton_key="one")
+        earlier, later = (enqueue(given, debounce_s=60.0) for _ in range(2))
+        first, second = (enqueue(given, throttle=Throttle(1, 60.0)) for _ in range(2))
+        if opened is sessions:
+            given.commit()
+    assert one.is_new
+    assert enqueue(singleton_key="one").id == one.id
+    assert earlier.record().reason == f"replaced by run {later.id} (debounce '' of pipeline fine of tenant '{name}')"
+    with closing(PostgresStore(site.settings.database()).open()) as store:
+        store.admit()
+    assert "debounce" in later.record().waits_for
+    assert [run.record().waits_for is None for run in (first, second)] == [True, False]
 
 
 class Connection:
@@ -201,7 +237,7 @@ def test_what_has_no_transaction_of_psycopg_is_refused_in_words(site, engine, ur
             site.client.enqueue(fine, 1, connection=given)
     with pytest.raises(ClientError) as refused:
         site.client.enqueue(fine, 1, connection=AsyncSession(create_async_engine(url)))
-    assert "give it to AsyncFlujoClient.enqueue" in str(refused.value)
+    assert "pass it to AsyncFlujoClient.enqueue" in str(refused.value)
     assert run_ids(site) == before
 
 

@@ -14,7 +14,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
-from services import fresh_database, fresh_redis, passable_folder
+from services import fresh_database, fresh_redis, passable_folder, remove_folder
 from yaml import safe_load
 
 ROOT = Path(__file__).parents[2]
@@ -107,7 +107,7 @@ def image():
     made = Image(folder)
     made.build()
     yield made
-    shutil.rmtree(folder)
+    remove_folder(folder)
 
 
 def test_every_instruction_is_carried_out_or_the_engines():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from page import blocks
-from services import passable_folder
+from services import passable_folder, remove_folder
 from walk import Walk
 
 ROOT = Path(__file__).parents[2]
@@ -43,4 +42,4 @@ def programs(tmp_path_factory):
 def test_a_page_works_when_it_is_copied(name, programs):
     folder = passable_folder()
     Walk(folder, programs).follow(COPIED[name].read_text(encoding="utf-8"))
-    shutil.rmtree(folder)
+    remove_folder(folder)

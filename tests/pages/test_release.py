@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from packaging.metadata import Metadata
-from services import passable_folder
+from services import passable_folder, remove_folder
 from walk import Walk
 
 ROOT = Path(__file__).parents[2]
@@ -72,11 +72,11 @@ def test_the_first_tutorial_works_with_what_is_published(published, version, kin
     subprocess.run([python, "-m", "pip", "check"], check=True)
     if kind == "wheel":
         _write_bill_of_materials(folder, python, published[kind].with_suffix(f".{interpreter}.cdx.json"))
-    shutil.rmtree(folder)
+    remove_folder(folder)
 
 
 def _write_bill_of_materials(folder, python, file):
-    """Write what is installed with the wheel as CycloneDX, beside it."""
+    """Write what is installed with the wheel as CycloneDX, next to it."""
     subprocess.run([sys.executable, "-m", "venv", folder / "tool"], check=True)
     subprocess.run([folder / "tool/bin/python", "-m", "pip", "install", "-q", "cyclonedx-bom>=7,<8"], check=True)
     subprocess.run([folder / "tool/bin/cyclonedx-py", "environment", python, "-o", file], check=True)

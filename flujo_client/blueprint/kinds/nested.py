@@ -84,7 +84,7 @@ KIND: Final = BlueprintKind(
                     "propagate_hitl": Key(FLAG, "Let its questions to people pause this run."),
                     "on_failure": Key(OneOf(FAILURES), "What happens when it fails; `abort` by default."),
                     "default": Key(ANY, "The output that `continue_with_default` uses."),
-                    "own_run": Key(FLAG, "Run it as a run of its own."),
+                    "own_run": Key(FLAG, "Run it as a child run."),
                     "execution_mode": EXECUTION_MODE,
                 },
                 "an import's config",

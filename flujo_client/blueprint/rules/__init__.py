@@ -1,1 +1,1 @@
-"""What is wrong in a blueprint that reads well: a module for each letter of rules."""
+"""Rules for blueprints that can be read: a module for each letter of rules."""

@@ -27,8 +27,8 @@ def apply_rules(source: Source, document: Any, *, allowed: Sequence[str], is_par
     """Yield the findings of all rules.
 
     Args:
-        source: gives findings their places.
-        document: what is checked.
+        source: has the places of findings.
+        document: the blueprint to check.
         allowed: import prefixes that a context's model may be under.
         is_part: it is imported, so that its context may come from the importing blueprint.
     """

@@ -54,7 +54,7 @@ def _received(doc: DocumentIndex, step: StepNode, context: Fields) -> Iterator[R
 
 
 def _is_held_to(step: StepNode, context: Fields) -> bool:
-    """Return whether a step may put nothing beside the fields of the context's model."""
+    """Return whether a step may write only to fields of the context's model."""
     return not context.is_open or (step.data.get("validate_fields") is True and context is not UNKNOWN)
 
 

@@ -34,10 +34,10 @@ class StepNode:
 
     Attributes:
         data: its keys.
-        path: where it is in the document.
+        path: its path in the document.
         above: the step it is in.
         body: the path of the body it is in; `index` is its place there.
-        how: how the bodies beside this one are run: in a `row` (the document's own), `side` by side, one by `choice`, `again` and
+        how: how the sibling bodies are run: in a `row` (the document's own), `side` by side, one by `choice`, `again` and
             again, as a `state`, `instead` of what failed, or `inside` a cache.
     """
 
@@ -54,7 +54,7 @@ class StepNode:
 
     @property
     def kind(self) -> BlueprintKind | None:
-        """Return its kind; None if there is none of that name."""
+        """Return its kind; None if there is no such kind."""
         word = kind_word(self.data)
         return KINDS.get(word) if isinstance(word, str) else None
 
@@ -120,7 +120,7 @@ def texts_in(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
 
 
 def bodies_of(step: StepNode) -> Iterator[tuple[Path, Any, str]]:
-    """Return the bodies that a step runs: where, what, and how those beside it are run."""
+    """Return the bodies that a step runs: path, steps, and how the sibling bodies are run."""
     for key in step.key_paths:
         if isinstance(key.shape, BodyShape | StepShape):
             for path, body in reach(step.data, key.path, step.path):
@@ -149,8 +149,8 @@ class DocumentIndex:
     """A document to apply rules to.
 
     Attributes:
-        document: with everything in it that it names by file.
-        path: where it is in its file: nowhere deeper, unless it is written out under `imports`.
+        document: including everything that it names by file.
+        path: its path in its file: empty, unless it is written out under `imports`.
         context: the fields of its context; None: it has no context.
         is_part: whether it is imported, so that its context may come from the importing blueprint.
     """
@@ -247,7 +247,7 @@ class DocumentIndex:
 
 
 def search_of(step: StepNode) -> StepNode | None:
-    """Find the innermost tree search that a step runs in, for that has a context of its own; its fallback runs outside."""
+    """Find the innermost tree search that a step runs in, because that has its own context; its fallback runs outside."""
     steps = pairwise(step.around())
     return next(
         (around for each, around in steps if around.kind and around.kind.isolates_context and each.how != "instead"),

@@ -20,11 +20,11 @@ from flujo_client.pipeline.reference import load
 
 @dataclass(frozen=True)
 class Fields:
-    """What may be in a context.
+    """The possible fields of a context.
 
     Attributes:
         called: its model's name.
-        types: the JSON types of its fields, by name; None where that is not one type.
+        types: the JSON types of its fields, by name; None if it is not a single type.
         is_open: whether it may have other fields too.
     """
 

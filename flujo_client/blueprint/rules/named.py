@@ -35,10 +35,10 @@ _KEYS: Final = (
 _OPTIONS: Final = (
     (r"it has no agent", "V-A1"),
     (r"(its agent|agent) ", "V-A2"),
-    (r"(sink_to|updates_context|iterable_input|gather)\b|conversation keeps |the log of its turns", "V-C1"),
+    (r"(sink_to|updates_context|iterable_input|gather)\b|conversation stores |the log of its turns", "V-C1"),
     (r"(conversation|history_\w+|\w+_turn_sources?|named_steps)\b", "V-L2"),
     (r"(outputs)\b|(input_to)\b", "V-I2"),
-    (r".* asks for the context ", "V-I6"),
+    (r".* expects the context ", "V-I6"),
     (r"(field_mapping|context_include_keys)\b", "V-P2"),
     (r"(input): |(message): ", "V-T1"),
     (r"(start_state|end_states|transition|end state|state|max_visits)\b|states\b", "V-SM1"),
@@ -46,7 +46,7 @@ _OPTIONS: Final = (
     (r".* contains itself: ", "V-F1"),
     (r"(input_schema|processing\.schema) .*JSON", "V-S1"),
 )
-"""How the check's sentences begin, and the rule; its own first word is the option that they are about."""
+"""The beginnings of the check's sentences, and their rules; the first word is the option that they are about."""
 
 
 def named(finding: Finding) -> Finding:

@@ -1,6 +1,6 @@
-"""What a step's output is known to be before a run, and what of the context a step is known to change. Pure.
+"""Find the schema of a step's output, and the parts of the context that it changes, as far as they are known before a run. Pure.
 
-In: a step in its scene; out: a JSON Schema, or None where it cannot be known; paths in the context, or None likewise.
+In: a step in its document; out: a JSON Schema, and paths in the context; None if they cannot be known.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _OPEN: Final = ("$ref", "allOf", "anyOf", "oneOf", "patternProperties", "if", "d
 
 
 def is_closed(schema: Data) -> bool:
-    """Return whether it has no other properties than it names."""
+    """Return whether it has only the properties that it names."""
     return schema.get("additionalProperties") is False
 
 
@@ -96,7 +96,7 @@ def written_by_function(doc: DocumentIndex, step: StepNode) -> Iterator[str | No
 
 
 def changed(step: StepNode) -> Iterator[tuple[Path, Any]]:
-    """Return the targets of the changes of the context that a loop or a map makes by itself, with their places."""
+    """Return the targets of the context changes that a loop or a map makes, with their places."""
     own_table = None if step.kind is None else step.kind.init_table
     for table in (INIT, STATE) if own_table is not None else ():
         for operation in ("set", "append", "merge"):

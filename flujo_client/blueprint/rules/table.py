@@ -15,7 +15,7 @@ Severity: TypeAlias = Literal["error", "warning"]
 
 
 class Rule(NamedTuple):
-    """What a rule finds, and its severity by default."""
+    """A rule's description, and its default severity."""
 
     what: str
     severity: Severity = "error"
@@ -23,7 +23,7 @@ class Rule(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RuleFinding:
-    """What a rule found, at a path of its document."""
+    """A finding of a rule, at a path of its document."""
 
     rule: str
     path: Path
@@ -46,9 +46,9 @@ READER: Final[Mapping[str, Rule]] = {
     "Y-REFERENCE": Rule("a reference names nothing, lies outside the allowed imports, or names the wrong thing"),
     "Y-FILE": Rule("a file cannot be read, or is where blueprints may not read"),
     "Y-PROCESSING": Rule("a `processing` block is not valid"),
-    "Y-PIPELINE": Rule("the pipeline that it makes cannot run, for a reason that has no rule of its own"),
+    "Y-PIPELINE": Rule("the pipeline that it makes cannot run, for a reason without a separate rule"),
 }
-"""What reading finds, before any rule is applied."""
+"""The findings of reading, before any rule is applied."""
 
 _VALIDATION: Final[Mapping[str, Rule]] = {
     "V-A1": Rule("a step has no agent"),

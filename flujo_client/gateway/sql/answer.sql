@@ -1,5 +1,5 @@
--- A person's answer, and the question's row that continues with it: both or neither. A second answer finds the row not paused.
--- Locks in the usual order, attempt → run; FOR KEY SHARE as in a merge: after a cancel nothing is answered.
+-- A person's answer, and the question's row that continues with it: both or neither. A second answer finds the row no longer paused. Locks
+-- are taken in the usual order, attempt → run; FOR KEY SHARE as in a merge: after a cancel nothing is answered.
 WITH held AS (
     SELECT key, run_id, address, step FROM flujo_attempts
     WHERE key = %(key)s::text AND status = 'paused' AND available_at > now() FOR UPDATE

@@ -5,4 +5,4 @@ WHERE ended_at IS NULL AND status IN ('ready', 'queued', 'running') AND (availab
 GROUP BY status
 UNION ALL
 SELECT 'waiting', count(*), extract(epoch FROM now() - min(r.created_at))::float8
-FROM flujo_waiting_runs w JOIN flujo_runs r ON r.id = w.run_id HAVING count(*) > 0;
+FROM flujo_waiting_runs w JOIN flujo_runs r ON r.id = w.run_id AND r.ended_at IS NULL HAVING count(*) > 0;

@@ -1,5 +1,5 @@
--- What a top-level step began with. Its context is the last that was stored up to its place; no row is returned when a row
--- before it is missing, for then it may have been another one. Its input is the output of the last step before it that had one.
+-- The input and context of a top-level step. The context is the last that was stored up to its place; no row is returned if a row before it
+-- is missing, because then it may have been another one. The input is the output of the last step before it that had one.
 WITH last AS (
     SELECT max(place) AS place FROM flujo_contexts
     WHERE run_id = %(run)s::text AND place <= %(place)s::int AND (context IS NOT NULL OR place = 0)

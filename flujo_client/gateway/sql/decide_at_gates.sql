@@ -1,5 +1,5 @@
--- Gates that decide as a run is recorded, and have no room for this one: who has the places. Where the oldest is to be replaced, it is
--- cancelled as cancel.sql does it. The gates are locked, by a statement before this one, and the run is at none of them yet.
+-- The gates that decide when a run is recorded and have no room for this one, and the runs that hold their places. If the oldest is to be
+-- replaced, it is cancelled as in cancel.sql. A statement before this one locks the gates; the run is at none of them yet.
 WITH asked AS (
     SELECT * FROM unnest(%(gate)s::text[], %(most)s::int[], %(policy)s::text[]) AS a (gate, most, policy)
     WHERE EXISTS (SELECT 1 FROM flujo_runs r WHERE r.id = %(run)s::text AND r.created_at = now())

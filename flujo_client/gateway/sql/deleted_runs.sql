@@ -1,4 +1,4 @@
--- What stays of deleted runs, those that ended last first; each filter is off when null.
+-- Summaries of deleted runs, the last to end first; each filter is off when null.
 SELECT d.id, d.name, d.tenant, d.status, d.created_at, d.started_at, d.ended_at, d.parent_run, d.tokens, d.cost_usd
 FROM flujo_deleted_runs d
 WHERE (%(status)s::text IS NULL OR d.status = %(status)s::text)

@@ -11,7 +11,7 @@ WITH asked AS MATERIALIZED (
         %(run)s::text[], %(key)s::text[], %(priority)s::int[], %(before)s::int[], %(gate)s::text[], %(most)s::int[], %(period_s)s::float8[],
         %(flow)s::text[], %(decides)s::bool[], %(wait_s)s::float8[], %(is_window)s::bool[]
     ) WITH ORDINALITY AS a (run, key, priority, before, gate, most, period_s, flow, decides, wait_s, is_window, rank)
-    WHERE EXISTS (SELECT 1 FROM flujo_runs r WHERE r.id = a.run AND r.created_at = now())  -- not one that was there under the same id
+    WHERE EXISTS (SELECT 1 FROM flujo_runs r WHERE r.id = a.run AND r.created_at = now())  -- not an earlier run with the same id
       AND NOT EXISTS (SELECT 1 FROM flujo_gate_places p WHERE p.run_id = a.run) AND NOT EXISTS (SELECT 1 FROM flujo_waiting_runs w WHERE w.run_id = a.run)
 ),
 waits AS (

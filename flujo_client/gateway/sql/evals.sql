@@ -1,4 +1,5 @@
--- The newest judgements of outputs: of one run and its child runs, or of the newest runs. Each run's are found by the index on its story.
+-- The newest judgements of outputs: of one run and its child runs, or of the newest runs. Those of each run are found by the index on its
+-- events.
 WITH looked AS MATERIALIZED (
     SELECT r.id, r.name FROM flujo_kin(%(run)s::text) k JOIN flujo_runs r ON r.id = k WHERE %(run)s::text IS NOT NULL
     UNION ALL

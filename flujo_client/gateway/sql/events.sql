@@ -1,4 +1,4 @@
--- A run's events from a cursor on. To be read further, of a live run only those before which no other can appear any more: every
+-- A run's events after a cursor. If the caller reads on, a live run returns only events before which no other can appear any more: every
 -- transaction below has ended, or this one began so long ago that none of ours is still open.
 SELECT xid::text || '-' || id AS cursor, id, at, run_id, attempt, name, level, data FROM flujo_events
 WHERE run_id = %(run)s AND (xid, id) > (%(xid)s::text::xid8, %(id)s)

@@ -1,5 +1,5 @@
--- What holds a live run and the child runs it waits for: each parked run with its reason, and each queue in which one of their attempts
--- waits, or will, for a worker.
+-- The reasons why a live run, or a child run it waits for, makes no progress: each parked run with its reason, and each queue in which one
+-- of their attempts waits, or will wait, for a worker.
 SELECT r.id AS run, r.reason, NULL::text AS queue
 FROM flujo_kin(%(run)s::text) k JOIN flujo_runs r ON r.id = k WHERE r.status = 'parked'
 UNION ALL

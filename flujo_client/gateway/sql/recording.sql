@@ -1,4 +1,4 @@
--- What a run began with, for its replay.
+-- The beginning of a run, for its replay.
 SELECT r.id, r.status, r.reference, r.fingerprint, r.queue, r.tenant, r.root, r.from_step, p.plan, s.context IS NOT NULL AS has_context
 FROM flujo_runs r
 JOIN flujo_pipelines p ON p.fingerprint = r.fingerprint

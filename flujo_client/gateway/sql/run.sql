@@ -1,5 +1,5 @@
--- One run. Totals are summed here, never stored per step; what its child runs have spent is in them, however deep they are.
--- A run in the background, which has no place in its parent, spends from its own budget and is in no other run's totals.
+-- One run. Totals are summed here, never stored per step; they include child runs at any depth. A background run, which has no place in its
+-- parent, spends from its own budget and is in no other run's totals.
 SELECT r.id, r.reference, r.fingerprint, r.name, p.version, v.status, r.reason, r.error, r.input, r.output, r.tenant, r.metadata,
        r.created_at, r.started_at, r.ended_at, r.deadline_at, r.cancel_requested_at, r.parent_run, r.limits -> 'limits' AS limits, r.aros, r.settings,
        r.parent_run IS NOT NULL AND r.parent_address IS NULL AS is_background, r.retry_of, r.retries, r.forked_from, r.from_step, CASE WHEN r.status = 'queued' THEN flujo_waits_for(r.id) END AS waits_for, s.context,

@@ -1,6 +1,6 @@
--- A run in the background that did not succeed is started again, as a run of its own with all that it had but what is given here. Nothing
--- happens when it was before: the new run's id is derived, and one run can be started again once. It is locked, so
--- that it is not deleted at the same time.
+-- Start a background run that did not succeed again, as a new run with the same values except those given here. Nothing happens if it was
+-- started again before: the new run's id is derived, and a run can be started again once. It is locked, so that it is not deleted at the
+-- same time.
 WITH old AS (
     SELECT r.* FROM flujo_runs r
     WHERE r.id = %(run)s::text AND r.parent_run IS NOT NULL AND r.parent_address IS NULL AND r.status IN ('failed', 'cancelled', 'expired')

@@ -1,5 +1,5 @@
--- The runs examined, and what AROS counted in their attempts, by place and time. The newest come first when a limit is set.
--- The window and its parts are closed on the left: what is on an edge belongs to the later part, and the window's own end to the last.
+-- The examined runs, and the counters of AROS in their attempts, by place and time. With a limit, the newest count. The window and its
+-- parts are closed on the left: a run on an edge belongs to the later part, and one at the window's end to the last.
 WITH span AS (
     SELECT now() AS at, now() - make_interval(secs => %(hours)s::float8 * 3600) AS since
 ),

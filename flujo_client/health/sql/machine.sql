@@ -1,4 +1,4 @@
--- What is wrong with the machine, from Postgres alone, each with how many there are, the age of the oldest, and some by name.
+-- Problems of the infrastructure, from Postgres alone, each with its count, the age of the oldest, and some names.
 WITH stuck AS (
     SELECT r.id AS name, extract(epoch FROM now() - m.since)::float8 AS age_s
     FROM flujo_runs r
@@ -40,7 +40,7 @@ orphaned AS (
     FROM flujo_attempts a LEFT JOIN flujo_workers w ON w.id = a.worker
     WHERE a.ended_at IS NULL AND a.status = 'running' AND coalesce(w.lease_until, a.started_at) < now() - make_interval(secs => %(orphan_s)s::float8)
 ),
--- What could begin: since it was due, or since the worker that had it was lost.
+-- Attempts that could begin: since they were due, or since their worker was lost.
 waiting AS (
     SELECT a.key AS name, a.queue, extract(epoch FROM now() - greatest(a.available_at, a.started_at, w.lease_until))::float8 AS age_s
     FROM flujo_attempts a

@@ -1,7 +1,7 @@
-"""Plain data as text that stays in its place: JSON for a fenced block, Markdown lists, lines and paragraphs.
+"""Write plain data as text that cannot leave its place: JSON for a fenced block, Markdown lists, lines and paragraphs.
 
-Data comes from models and strangers: whatever it holds, it must neither end the block that it is in nor begin another one.
-In: plain data. Out: text. Nothing is lost: what cannot be shown as it is, is shown as JSON.
+Data comes from models and strangers: no content may end the block that it is in, or begin another one. In: plain data. Out: text. Nothing
+is lost: a text that cannot be shown unchanged is shown as JSON.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ EMPTY: Final = "*(empty)*"
 
 _FENCES: Final = re.compile(r"`{3,}|~{3,}")
 _BREAKS: Final = str.maketrans({char: f"\\u{ord(char):04x}" for char in "\x7f\x85\u2028\u2029"})
-"""What some readers take for the end of a line, and JSON leaves as it is."""
+"""Characters that some readers treat as the end of a line, and JSON does not escape."""
 _STARTS_A_BLOCK: Final = re.compile(r"[-+*>#|\[]|\d{1,9}[.)]|`{3}|~{3}|<")
 _SECTION: Final = re.compile(r"(?m)^( {0,3})(#{1,6}(?=\s|$)|`{3,}|~{3,}|(?:[-*_=][ \t]*){3,}$|-(?=\s*$)|=(?=\s*$))")
 
@@ -40,7 +40,7 @@ def line(value: Any) -> str:
 
 
 def prose(value: Any) -> str:
-    """Write a text of several lines without headings, rules and fences of its own: they are escaped as Markdown does it."""
+    """Write a text of several lines; its headings, rules and fences are escaped as in Markdown."""
     text = "\n".join(value.strip().splitlines()) if isinstance(value, str) else line(value)
     return _SECTION.sub(r"\1\\\2", text)
 
@@ -49,7 +49,7 @@ def nested_markdown(value: Any) -> str:
     """Write plain data as a nested list.
 
     A mapping's entries are `- **key**: value`; entries that hold others indent them by two spaces; an item of a list that holds others is
-    `- [0]:`. A text of several lines, or that would begin a list or a heading of its own, is written as JSON.
+    `- [0]:`. A text of several lines, or one that would begin a list or a heading, is written as JSON.
     """
     return "\n".join(_bullets(value, 0)) if _is_nested(value) or not isinstance(value, dict | list) else EMPTY
 

@@ -1,6 +1,7 @@
-"""How much one rendering may do: steps, characters, seconds. Code that works for a template spends from its meter first.
+"""The bounds of one rendering: steps, characters, seconds.
 
-Must not know of templates. In: what is about to be done. Out: nothing, or `Exhausted`.
+Code that works for a template first spends from its meter. It must not know of templates. In: the amount of work. Out: nothing, or
+`Exhausted`.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ class Exhausted(Exception):
 
 @dataclass(slots=True)
 class Meter:
-    """What is left of one rendering.
+    """The remaining bounds of one rendering.
 
     Attributes:
         chars: characters that may still be made, printed or not.
-        until: the monotonic time at which it is over.
-        steps: steps that may still be made.
-        missing: the names that it used and that are not there, in order.
+        until: the monotonic time at which it ends.
+        steps: remaining steps.
+        missing: the missing names that it used, in order.
     """
 
     chars: int

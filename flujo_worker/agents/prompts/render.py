@@ -33,11 +33,11 @@ def render_template(name: str, /, **variables: Any) -> str:
     Args:
         name: a file in one of the project's `[template] folders`, else one of Flujo's own; or `package:path`, such as
             `acme.prompts:review.md.j2`, for a file inside a package.
-        variables: what the template may use, as plain data.
+        variables: the template's variables, as plain data.
 
     Raises:
-        TemplateError: there is none of that name, it is wrong, it would grow without end, or, where the settings are strict, it uses
-            a variable that is not there.
+        TemplateError: there is no such template, it is invalid, it would grow without end, or, if the settings are strict, it uses a
+            missing variable.
     """
     return _render(name, lambda sandbox: sandbox.get_template(name), variables)
 

@@ -1,8 +1,8 @@
 """Jinja2 as prompts need it: plain data in, text out, and no template that runs forever or fills the memory.
 
-Jinja2's sandbox keeps a template from reaching Python; it has no bounds. Ours come from three places. What can repeat (loops, macros,
-blocks, included templates) begins each pass with a step of the meter, put there when the template is compiled. What can grow a value
-(`*`, `+`, `~`, filters, printing) pays for it before it is made. What is left can do neither: filters and methods are a short list.
+Jinja2's sandbox keeps a template from reaching Python; it has no bounds. Ours come from three places. Repetitions (loops, macros, blocks,
+included templates) begin each pass with a step of the meter, inserted when the template is compiled. Operations that grow a value (`*`,
+`+`, `~`, filters, printing) pay for it in advance. The rest can do neither: filters and methods are a short list.
 """
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ _OURS: Final = {
 
 
 class _Metered(CodeGenerator):
-    """Compiles a template so that whatever can repeat makes steps, and what joins texts pays for them."""
+    """Compiles a template so that repetitions count steps, and joined texts are paid for."""
 
     def visit_Template(self, node: nodes.Template, frame: Frame | None = None) -> None:  # noqa: N802 - the library's name
         _Paid().visit(node)

@@ -1,4 +1,4 @@
--- What steps did, and how far cancelled runs had come when their cancel was acknowledged. Beside the engine's tables, and not one of them.
+-- Effects of steps, and the progress of cancelled runs when their cancel was acknowledged. Not tables of the engine.
 CREATE TABLE IF NOT EXISTS flujo_chaos_effects (
     id         uuid PRIMARY KEY,
     run_id     text NOT NULL,

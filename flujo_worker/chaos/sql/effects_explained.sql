@@ -1,5 +1,5 @@
--- A crash of Postgres may lose a claim, whose fence is given again: a claim is known by its time as well. One that is not the last of its
--- attempt was lost or handed back, and its effect needs no merge.
+-- A crash of Postgres may lose a claim, whose fence is used again: so a claim is identified by its time as well. One that is not the last
+-- of its attempt was lost or handed back, and its effect needs no merge.
 SELECT 'claim ' || e.fence || ' of attempt ' || e.key || ' has ' || count(*) || ' effects' AS what
 FROM flujo_chaos_effects e JOIN flujo_runs r ON r.id = e.run_id
 WHERE r.metadata ->> 'chaos' = %(monkey)s GROUP BY e.key, e.fence, e.claimed_at HAVING count(*) > 1

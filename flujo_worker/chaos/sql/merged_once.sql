@@ -1,4 +1,5 @@
--- A merge and its event are one commit; a container that it closes has an event of its own. How often a run merges is known of those that succeed.
+-- A merge and its event are one commit; a container that it closes has a separate event. The number of merges is known only for runs that
+-- succeed.
 WITH merges AS (
     SELECT a.key, a.run_id, (SELECT count(*) FROM flujo_events e WHERE e.run_id = a.run_id AND e.attempt = a.key AND e.name = 'step.succeeded' AND e.data ->> 'step' = a.step) AS events
     FROM flujo_attempts a JOIN flujo_runs r ON r.id = a.run_id

@@ -89,7 +89,7 @@ class AdmissionInMemory(Tables):
             live = self._live_at(gate)
             if gate.policy == "cancel_oldest" and (gate.most is None or not self._has_room(gate)):
                 for each in live[: len(live) - (gate.most or 1) + 1]:
-                    self._replace(each, run, gate)
+                    self._replace(each, f"replaced by run {run.ticket.run} ({gate.name})")
         now = self._clock()
         not_before = now + full.wait_s if full.wait_s else -inf
         for gate in run.gates:
@@ -98,12 +98,6 @@ class AdmissionInMemory(Tables):
         self._waiting_runs[run.ticket.run] = StoredWait(full, next(self._arrivals), not_before)
         first.available_at = now + WAITING_S
         self._add_event(run.ticket.run, None, "run.waiting", "info", {"gate": full.name})
-
-    def _replace(self, old: str, new: StoredRun, gate: Gate) -> None:
-        row = self._runs[old]
-        row.asked, row.stopped_at = True, row.stopped_at or self._clock()
-        row.note = row.note or f"replaced by run {new.ticket.run} ({gate.name})"
-        self._add_event(old, None, "run.cancel_requested", "warning", {"reason": row.note})
 
     def _pass(self, run: str, available_at: float) -> str:
         del self._waiting_runs[run]

@@ -11,7 +11,7 @@ from flujo_worker.store.memory.tree import TreeInMemory
 
 
 class BudgetsInMemory(TreeInMemory):
-    """What the ledger asks of budgets. Called under its lock."""
+    """The ledger's operations on budgets. Called under its lock."""
 
     def read_budgets(self) -> dict[str, Budget]:
         """Read all budgets, by scope."""
@@ -19,7 +19,7 @@ class BudgetsInMemory(TreeInMemory):
             return dict(self._budgets)
 
     def _reserve(self, key: str, to_reserve: Sequence[Reservation]) -> Fault | None:
-        """Set aside all that is asked for or nothing; why not. What the attempt holds already, it continues with."""
+        """Reserve everything or nothing; return why not. An existing reservation of the attempt stays."""
         rows = self._reservations.setdefault(key, {})
         if not to_reserve or any(row.is_held for row in rows.values()):
             return None

@@ -1,4 +1,4 @@
-"""What the store in memory has on record of code: versions, the fields that context models had, and the plans that a run went by."""
+"""Records of code in the store in memory: versions, the former fields of context models, and the plans that a run has used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the store in memory does about retries: what a step began with, and the run that is forked from another one."""
+"""Retries in the store in memory: the beginning of a step, and the run that is forked from another one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from flujo_worker.store.shared_rules import GRACE_S
 
 
 class ForksInMemory(LedgerInMemory, AdmissionInMemory):
-    """What a client does to retry."""
+    """A client's operations for retries."""
 
     def retryable_run(self, run_id: str) -> RetryableRun:
         """Read what there is of a run that may be retried; raises RunNotFound."""

@@ -1,4 +1,4 @@
-"""What attempts and the coordinator do to the store in memory: claims, commits, parking and stopping."""
+"""Operations of attempts and the coordinator on the store in memory: claims, commits, parking and stopping."""
 
 from __future__ import annotations
 

@@ -19,12 +19,17 @@ class PermitsInMemory(LedgerInMemory):
             known, in_use = self._permits.get(request.key), self._in_use(request.name, request.key)
             is_known = known is not None and known.name == request.name
             ahead = 0 if is_known else len(self._line(request.name))
+            is_granted = in_use + ahead < request.at_once
+            if not is_granted and request.on_full == "drop":
+                return False
             permit = self._permits[request.key] = known if known and is_known else self._new_permit(request.name)
             permit.offered_at = -inf
-            permit.fence = request.fence if in_use + ahead < request.at_once else None
-            if permit.fence is None:
+            permit.fence = request.fence if is_granted else None
+            if not is_granted:
                 self.defer(request.key, request.fence, ASK_AGAIN_S, request.waiting(in_use))
-            return permit.fence is not None
+                if request.on_full == "cancel_oldest":
+                    self._cancel_oldest(request, permit.turn)
+            return is_granted
 
     def release_permit(self, key: str, name: str) -> list[str]:
         with self._lock:
@@ -34,6 +39,18 @@ class PermitsInMemory(LedgerInMemory):
     def offer_permits(self) -> list[str]:
         with self._lock:
             return [key for name in list(self._limits) for key in self._offer(name)]
+
+    def _cancel_oldest(self, request: PermitRequest, turn: int) -> None:
+        rows = {key: row for key in self._permits if (row := self._attempts.get(key)) is not None and row.is_live}
+        asked = [
+            (permit.turn, rows[key].key.run)
+            for key, permit in self._permits.items()
+            if key in rows and permit.name == request.name and permit.turn <= turn
+        ]
+        asked = [(at, run) for at, run in sorted(asked) if self._may_merge(self._runs[run])]
+        others = [run for _, run in asked if run != request.run]
+        for run in dict.fromkeys(others[: max(len(asked) - request.at_once, 0)]):
+            self._replace(run, request.replacement)
 
     def _without_place(self, keys: Collection[str]) -> set[str]:
         """Return which of these attempts have a permit whose place others have by now."""

@@ -417,7 +417,7 @@ class StoredPermit:
 
 @dataclass
 class Taken:
-    """One row of the pending hook calls: who has taken it, whether with nothing beside it, and how often it was lost."""
+    """One row of the pending hook calls: who has taken it, whether it runs alone, and how often it was lost."""
 
     worker: str | None = None
     is_alone: bool = False

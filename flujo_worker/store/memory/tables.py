@@ -163,6 +163,12 @@ class Tables:
     def _may_run(self, run: StoredRun) -> bool:
         return run.status in ("queued", "running") and run.stopped_at is None and not self._is_over(run)
 
+    def _replace(self, run: str, reason: str) -> None:
+        """Cancel a run to make room for another one."""
+        row = self._runs[run]
+        row.asked, row.note, row.stopped_at = True, row.note or reason, row.stopped_at or self._clock()
+        self._add_event(run, None, "run.cancel_requested", "warning", {"reason": row.note})
+
     def _may_merge(self, run: StoredRun) -> bool:
         return run.is_live and run.stopped_at is None
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Row = Mapping[str, Any]
 
 EACH: Final = 50
-"""How many runs of one queue are looked at together."""
+"""The number of runs of one queue that are read together."""
 
 
 class AdmissionInPostgres(RetryingPool):

@@ -1,4 +1,4 @@
-"""Large values in Postgres: each under its digest, those in parts as manifests beside the parts that they share (ADR 5)."""
+"""Large values in Postgres: each under its digest, those in parts as manifests, next to the parts that they share (ADR 5)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ MOST_BYTES = 32 * 1024 * 1024
 
 
 class Recent:
-    """Blobs that this process has stored or read lately: what one attempt leaves, the next one here need not fetch.
+    """Blobs that this process has stored or read recently: the next attempt here need not fetch them.
 
-    A blob is known by its digest and never changes, so nothing here can be out of date. The least recently used is forgotten first: what is
-    bounded are the bytes of what is stored and, where that is compressed, of its JSON. A part that several values share is held once, as long
-    as one of them is. Safe for several threads.
+    A blob is identified by its digest and never changes, so nothing here can be out of date. The least recently used is dropped first: the
+    bound is on the stored bytes and, if they are compressed, on their JSON. A part that several values share is held once, while one of
+    them is. Thread-safe.
+
 
     Args:
         most: bytes that may be stored.
@@ -91,10 +92,10 @@ class _Rows(Protocol):
 
 
 class Blobs:
-    """What this process stores and reads by digest.
+    """The blobs that this process stores and reads by digest.
 
     Args:
-        rows: asks Postgres.
+        rows: queries Postgres.
     """
 
     def __init__(self, rows: _Rows) -> None:

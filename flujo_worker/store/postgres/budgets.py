@@ -1,7 +1,4 @@
-"""Budgets on Postgres: what a claim asks for as parameters, and what a settlement answers as values; one act that settles.
-
-What settles is called inside the transactions of `postgres.py`.
-"""
+"""Budgets on Postgres: the parameters of a claim, the answers of a settlement, and the settlement in the transactions of `postgres.py`."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class BudgetNotOpened(Exception):
-    """A budget that is asked has no row yet."""
+    """A requested budget has no row yet."""
 
 
 def bind_opening(to_reserve: Sequence[Reservation]) -> dict[str, Any]:
@@ -47,10 +44,10 @@ def bind_reservations(to_reserve: Sequence[Reservation]) -> dict[str, Any]:
 def claim_limited(
     connection: psycopg.Connection[dict[str, Any]], parameters: Mapping[str, Any]
 ) -> dict[str, Any] | None:
-    """Claim and reserve, in a separate transaction: first all locks, then what is decided under them.
+    """Claim and reserve, in a separate transaction: first all locks, then the decision under them.
 
     Raises:
-        BudgetNotOpened: a budget has no row, so there was nothing to hold.
+        BudgetNotOpened: a budget has no row that could be locked.
     """
     with connection.transaction():
         if execute(connection, "hold_claim", parameters).rowcount < len(parameters["scopes"]):
@@ -81,15 +78,15 @@ def budget_of(row: Mapping[str, Any]) -> Budget:
 def settle(
     connection: psycopg.Connection[dict[str, Any]], settlement: Mapping[str, Any], *, ends: bool = False
 ) -> Fault | None:
-    """Book what an attempt spent, and fail the first run of its tree if that passes a limit.
+    """Book the spend of an attempt, and fail the root run of its tree if that passes a limit.
 
     Args:
         connection: in a transaction.
         settlement: the parameters of `settle.sql`.
-        ends: the merge that this belongs to has ended the attempt's run.
+        ends: whether the merge has ended the attempt's run.
     """
     run = settlement["run"]
-    first = execute(connection, "hold_first_run", {"run": run}).fetchone()  # none where there are no limits
+    first = execute(connection, "hold_first_run", {"run": run}).fetchone()  # none without limits
     held = {"holders": [settlement["key"]], "ended": [run] if ends else [], "scopes": []}
     execute(connection, "hold_budgets", held)
     rows = execute(connection, "settle", settlement).fetchall()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class EndedAttempt:
-    """How an attempt ends, that of a run, under a fence."""
+    """The end of a run's attempt, under a fence."""
 
     key: str
     run: str
@@ -27,7 +27,7 @@ class EndedAttempt:
 
 @dataclass(frozen=True, slots=True)
 class EndedRun:
-    """How a run ends."""
+    """The end of a run."""
 
     status: str
     reason: str | None
@@ -37,7 +37,7 @@ class EndedRun:
 
 @dataclass(frozen=True, slots=True)
 class ScopeUpdate:
-    """How a scope changes; `seen` is the version that the decision was made with."""
+    """A change of a scope; `seen` is the version that the decision was made with."""
 
     address: str
     seen: int

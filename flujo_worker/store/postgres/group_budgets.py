@@ -33,7 +33,7 @@ LIMITED_MERGES: Final = ("conclude_many", "record_corrections", "hold_budgets", 
 
 
 def call_limited_claims(requests: Sequence[ClaimRequest]) -> list[Call]:
-    """Return what claims a group and reserves for it. Budgets are opened first, while the group holds nothing else."""
+    """Return the statements that claim a group and reserve for it. Budgets are opened first, while the group holds no other locks."""
     asked = [(number, each) for number, request in enumerate(requests, 1) for each in request.to_reserve]
     budgets = {each.scope: each for _, each in reversed(asked)}
     claims, scopes = bind_claims(requests), sorted(budgets)
@@ -67,7 +67,10 @@ def read_limited_claims(requests: Sequence[ClaimRequest], answers: Sequence[Sequ
 
 
 def call_limited_merges(decisions: Sequence[Decision]) -> list[Call]:
-    """Return what merges a group and settles it. What was spent is recorded by `settle_many.sql`, which must know if it is the first to."""
+    """Return the statements that merge a group and settle it.
+
+    `settle_many.sql` records the spend, because it must know whether it is the first.
+    """
     merges, spends = bind_merges(decisions), bind_spends(decisions)
     nothing = placed("spend", NewSpend, [])
     ended = [each.notice.envelope.ticket.run for each in decisions if each.end is not None]

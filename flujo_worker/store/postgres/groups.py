@@ -1,7 +1,7 @@
-"""Claims and merges of many attempts with one statement: what comes while a statement is under way goes next, as one group.
+"""Claim and merge many attempts with one statement: requests that arrive during a statement form the next group.
 
-No timer: a request that comes alone goes at once. A group answers only for what it took or merged. `None` means no answer: ask the store alone, which
-waits for locks and for Postgres, reports why not, and knows what to make of an answer that was lost.
+There is no timer: a single request is sent at once. A group answers only for what it claimed or merged. `None` means no answer: call the
+store for that request alone, which waits for locks and for Postgres, reports why not, and handles a lost answer.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ A = TypeVar("A")
 
 LARGEST: Final = 64
 HEAVIEST: Final = 1_000_000
-"""How many rows a group has at most, and how many bytes, unless one alone has more."""
+"""The maximum of rows in a group, and of bytes, unless a single row has more."""
 SUSPECT_S: Final = 60.0
-"""How long a pipeline is excluded from groups after one of its attempts could not be bound or was refused as an error."""
+"""Seconds that a pipeline is excluded from groups after one of its attempts could not be bound, or caused an error."""
 AGAIN_S: Final = (0.005, 0.02, 0.05)
-"""How long a claim that was left out waits for each of its next groups: mostly its row was just being marked as sent."""
+"""Seconds that a claim that was left out waits for each of its next groups: usually its row was just being marked as sent."""
 
 
 class GroupedLedger:
@@ -67,9 +67,9 @@ class GroupedLedger:
 
     Args:
         url: a libpq connection string. It holds two connections, one for claims and one for merges, and two more once there are limits:
-            who is under none never waits for a budget.
-        prepare: whether statements may be prepared, on connections that have a session of their own.
-        is_alone: returns whether the caller is the only one who could ask: then it waits for no one.
+            attempts without limits never wait for a budget.
+        prepare: whether statements may be prepared, on connections with their own session.
+        is_alone: returns whether the caller is the only one with requests: then it waits for no other.
     """
 
     def __init__(self, url: str, *, prepare: bool = True, is_alone: Callable[[], bool] = lambda: False) -> None:
@@ -86,9 +86,9 @@ class GroupedLedger:
         )
 
     async def open(self) -> None:
-        """Begin to connect, on the loop that this is called on. Until it is connected there are no answers.
+        """Start to connect, on the calling event loop.
 
-        What is for limits connects when it is first asked.
+        Until it is connected there are no answers. The connections for limits are opened at the first request.
         """
         self._claims.connection.open()
         self._merges.connection.open()
@@ -100,7 +100,7 @@ class GroupedLedger:
 
     @property
     def is_ready(self) -> bool:
-        """Return whether groups are answered now."""
+        """Return whether groups are answered."""
         return self._claims.connection.is_ready and self._merges.connection.is_ready
 
     async def claim(
@@ -114,8 +114,8 @@ class GroupedLedger:
     ) -> Claim | None:
         """Take an attempt that no worker has, as the store's `claim` in a shared room does.
 
-        If the caller is cancelled while the statement is under way, the attempt may be claimed without being worked on: the lease gives
-        it back, as it does after an answer that was lost.
+        If the caller is cancelled while the statement is under way, the attempt may be claimed without being worked on: the end of the
+        lease releases it, as after a lost answer.
         """
         groups = self._limited_claims if to_reserve else self._claims
         return await groups.ask(key, plan and plan.reference, ClaimRequest(key, worker, fan_outs, plan, to_reserve))
@@ -123,7 +123,7 @@ class GroupedLedger:
     async def commit(self, decision: Decision) -> Committed | None:
         """Merge a decision, as the store's `commit` does.
 
-        One that goes in no group may wait for locks, so it is merged here only while no one else could ask.
+        One that fits no group may wait for locks, so it is merged here only while there is no other request.
         """
         envelope, groups, weight = decision.notice.envelope, self._merges, HEAVIEST
         if is_groupable(decision):
@@ -146,7 +146,7 @@ def _read_merges(decisions: Sequence[Decision], answers: Sequence[Sequence[Row]]
 
 @dataclass(eq=False, slots=True)
 class _Asked(Generic[Q, A]):
-    """A request that waits for its answer, and the pipeline that it belongs to."""
+    """A request that waits for its answer, and its pipeline."""
 
     key: str
     reference: str | None
@@ -163,7 +163,7 @@ class Groups(Generic[Q, A]):
         connection: executes it.
         call: returns its statements with their parameters.
         read: returns the answer to each request, from the rows of each statement.
-        is_alone: returns whether no one else could ask now.
+        is_alone: returns whether there can be no other request now.
         again_s: how many seconds a request that a group left out waits for each of its next groups, before it has no answer.
     """
 
@@ -185,7 +185,7 @@ class Groups(Generic[Q, A]):
         self._is_busy = False
 
     async def ask(self, key: str, reference: str | None, request: Q, size: int = 0) -> A | None:
-        """Ask in the next group. A key that is asked for already has no second answer."""
+        """Add a request to the next group. A key that is already requested gets no second answer."""
         loop = asyncio.get_running_loop()
         self.connection.open()
         if not self.connection.is_ready or key in self._keys or self._is_suspect(reference, loop.time()):
@@ -206,7 +206,7 @@ class Groups(Generic[Q, A]):
         if self._is_alone():
             self._send()
         else:
-            asyncio.get_running_loop().call_soon(self._send)  # after the others that the loop wakes at this moment
+            asyncio.get_running_loop().call_soon(self._send)  # after the other tasks that the loop wakes now
 
     def _is_suspect(self, reference: str | None, now: float) -> bool:
         return reference is not None and self._suspects.get(reference, 0.0) > now
@@ -217,7 +217,7 @@ class Groups(Generic[Q, A]):
             try:
                 calls = self._call([each.request for each in group])
                 self.connection.execute(calls, partial(self._answered, group))
-            except Exception as error:  # noqa: BLE001 - whatever a value makes fail
+            except Exception as error:  # noqa: BLE001 - a value may cause any error
                 self._failed(group, error)
             else:
                 return
@@ -244,7 +244,7 @@ class Groups(Generic[Q, A]):
                 if given is None and asked.left_out < len(self._again_s):
                     self._ask_again(asked)
                 else:
-                    _tell(asked, given)
+                    _resolve(asked, given)
         self._send()
 
     def _ask_again(self, asked: _Asked[Q, A]) -> None:
@@ -252,7 +252,7 @@ class Groups(Generic[Q, A]):
         asked.left_out += 1
 
     def _answers(self, group: list[_Asked[Q, A]], rows: Sequence[Sequence[Row]]) -> Sequence[A | None]:
-        """Read the answers. Where that fails there are none, as if they were lost on the way."""
+        """Read the answers. If that fails there are none, as if they were lost."""
         try:
             return self._read([each.request for each in group], rows)
         except Exception:
@@ -260,9 +260,9 @@ class Groups(Generic[Q, A]):
             return [None] * len(group)
 
     def _failed(self, group: list[_Asked[Q, A]], error: Exception) -> None:
-        """Halve a group with an error that is a value's fault; one row of it goes alone, and its pipeline for a while.
+        """Halve a group if a value caused the error; a single row is left to the store, and its pipeline for a while.
 
-        A group that undid itself is not an error: each of it is asked alone.
+        A group that rolled itself back is not an error: each of its requests is sent alone.
         """
         is_value = not isinstance(error, psycopg.Error) or (fate(error) == "ours" and error.sqlstate != UNDONE)
         if is_value and len(group) > 1:
@@ -275,9 +275,9 @@ class Groups(Generic[Q, A]):
                     "attempts of %s are claimed one by one for a while: %s", asked.reference, type(error).__name__
                 )
                 self._suspects[asked.reference] = asked.answer.get_loop().time() + SUSPECT_S
-            _tell(asked, None)
+            _resolve(asked, None)
 
 
-def _tell(asked: _Asked[Q, A], answer: A | None) -> None:
+def _resolve(asked: _Asked[Q, A], answer: A | None) -> None:
     if not asked.answer.done():
         asked.answer.set_result(answer)

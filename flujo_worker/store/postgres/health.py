@@ -1,6 +1,6 @@
-"""The health check's part of the store: facts out of one snapshot, and the report of each slot of time stored once.
+"""The health check's part of the store: facts from one snapshot, and the report of each slot of time stored once.
 
-It reads what others write and locks none of it; it decides nothing.
+It reads rows without locks, and decides nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _HOME: Final = "flujo_client.health"
 
 
 class HealthInPostgres(RetryingPool):
-    """What the scheduled health check asks."""
+    """The queries of the scheduled health check."""
 
     def report_once(
         self,

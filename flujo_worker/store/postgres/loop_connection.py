@@ -37,14 +37,14 @@ LONGEST_WAIT_S: Final = 5.0
 
 
 class LoopConnection:
-    """Executes statements of `sql/` on a connection of its own, one transaction at a time.
+    """Executes statements of `sql/` on a separate connection, one transaction at a time.
 
     Args:
         url: a libpq connection string.
-        names: of the statements that it may be asked for.
-        prepare: whether statements may be prepared, if the connection has a session of its own. Else each is planned anew, with the
-            numbers of rows that it is about.
-        settings: the statement that configures the connection, if it has a session of its own.
+        names: of the statements that it executes.
+        prepare: whether statements may be prepared, if the connection has its own session. Otherwise each is planned again, with the
+            present numbers of rows.
+        settings: the statement that configures the connection, if it has its own session.
     """
 
     def __init__(self, url: str, names: Sequence[str], *, prepare: bool, settings: str = "group_settings") -> None:
@@ -64,7 +64,7 @@ class LoopConnection:
             self._connecting = self._loop.create_task(self._stay_connected())
 
     async def close(self) -> None:
-        """Drop the connection. What is under way fails."""
+        """Drop the connection. Requests under way fail."""
         if self._connecting is not None:
             self._connecting.cancel()
             with suppress(asyncio.CancelledError):

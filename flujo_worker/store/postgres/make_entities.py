@@ -152,8 +152,8 @@ def checkpoint(begun: StepCheckpoint) -> NewCheckpoint:
     return NewCheckpoint(at=begun.place, context=stored(begun.context))
 
 
-def event(told: Event) -> NewEvent:
-    return NewEvent(name=as_text(told.name), level=told.level, data=shown(told.data), at=told.at)
+def event(line: Event) -> NewEvent:
+    return NewEvent(name=as_text(line.name), level=line.level, data=shown(line.data), at=line.at)
 
 
 def spend(usage: Usage) -> NewSpend:
@@ -166,12 +166,12 @@ def spend(usage: Usage) -> NewSpend:
 
 
 def shown(tree: Any) -> str:
-    """Write as JSON what people are shown and no code reads back: whatever it is, within bounds."""
+    """Write any value as JSON within bounds, to show it to people; no code reads it back."""
     return orjson.dumps(safe_serialize(tree)).decode()
 
 
 def as_text(text: str) -> str:
-    """Return text that a text column accepts, whatever is in it."""
+    """Return text that a text column accepts, for any text."""
     return storable_text(text)
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import psycopg
 
 from flujo_worker.domain.permit import ASK_AGAIN_S, PATIENCE_S, PermitRequest
 from flujo_worker.store.postgres.bind import bind_deferral
 from flujo_worker.store.postgres.pool import RetryingPool
 from flujo_worker.store.postgres.statements import execute
-
-if TYPE_CHECKING:
-    import psycopg
 
 
 class PermitsInPostgres(RetryingPool):
@@ -20,14 +19,19 @@ class PermitsInPostgres(RetryingPool):
         parameters = {"name": request.name, "at_once": request.at_once, "key": request.key, "fence": request.fence}
 
         def ask(connection: psycopg.Connection[dict[str, Any]]) -> bool:
-            with connection.transaction():
+            with connection.transaction() as asking:
                 execute(connection, "hold_limit", parameters)
                 row = execute(connection, "request_permit", parameters).fetchone()
                 if row is None or row["is_granted"]:
                     return True
+                if request.on_full == "drop":
+                    raise psycopg.Rollback(asking)  # it does not join the line
                 waiting = request.waiting(row["in_use"])
                 execute(connection, "defer", bind_deferral(request.key, request.fence, ASK_AGAIN_S, waiting))
-                return False
+            if request.on_full == "cancel_oldest":
+                given = {"name": request.name, "at_once": request.at_once, "key": request.key, "run": request.run}
+                execute(connection, "cancel_oldest", {**given, "reason": request.replacement})
+            return False
 
         return self._with_retry(ask)
 

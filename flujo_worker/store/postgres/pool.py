@@ -1,7 +1,7 @@
-"""A pool of connections that is patient.
+"""A pool of connections that retries.
 
-What fails because Postgres is away, read-only after a failover, or chose this statement to break a deadlock is tried again until it is
-taken. So every operation must be safe to repeat.
+An operation that fails because Postgres is unavailable, read-only after a failover, or chose this statement to break a deadlock is retried
+until it succeeds. So every operation must be safe to repeat.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class RetryingPool:
     Args:
         url: a libpq connection string.
         pool_max: connections this process may hold.
-        prepare: whether statements may be prepared, on connections that have a session of their own.
-        stopping: set when the process is going down, so that nothing waits for Postgres any longer.
+        prepare: whether statements may be prepared, on connections with their own session.
+        stopping: set when the process ends, so that nothing waits for Postgres any longer.
     """
 
     def __init__(self, url: str, *, pool_max: int = 10, prepare: bool = True, stopping: Flag | None = None) -> None:
@@ -113,7 +113,7 @@ class RetryingPool:
 
 
 def _plan_once(connection: psycopg.Connection[Any]) -> None:
-    """Each statement looks up rows by key, so one plan serves all; planning one anew costs more than running it."""
+    """Each statement looks up rows by key, so one plan serves all; planning one again costs more than running it."""
     prepare_in_own_session(connection)
     if connection.prepare_threshold is not None:  # else the settings would hold for the next user of that session
         connection.execute(statement("connection_settings").text)

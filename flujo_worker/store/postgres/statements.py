@@ -1,10 +1,8 @@
 """The SQL statements, one file each, read once.
 
-In a file a parameter is written `%(name)s`, and may be there several times. Postgres is given numbers: psycopg would turn names into
-numbers too, but remembers that only for short statements, and ours that merges a tree is longer; reading it each time cost a
-millisecond.
-
-Text that several statements share is a file of `sql/parts/`; the line `-- include <name>` stands for it.
+In a file a parameter is written `%(name)s`, and may be there several times. Postgres gets numbers: psycopg would convert names to numbers
+too, but caches that only for short statements, and the one that merges a tree is longer; parsing it each time cost a millisecond. Text that
+several statements share is a file of `sql/parts/`, included by the line `-- include <name>`.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
 
 HOME: Final = "flujo_worker.store"
 CLIENT: Final = "flujo_client.gateway"
-"""Whose statements client and worker both execute."""
+"""The packages whose statements client and worker both execute."""
 UNDONE: Final = "FJ001"
 """The SQLSTATE of flujo_undo(), by which a statement undoes itself: what it was asked for could not be done whole."""
 _PARAMETER = re.compile(r"%\((\w+)\)s")
@@ -30,7 +28,7 @@ _INCLUDE = re.compile(r"^-- include (\w+)\n", re.MULTILINE)
 
 
 class Statement(NamedTuple):
-    """A statement with `$1`, `$2` and so on, and the names they stand for."""
+    """A statement with `$1`, `$2` and so on, and their names."""
 
     text: bytes
     names: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""How an operator stops workers, and sees that they have stopped."""
+"""Stop workers on an operator's request, and report when they have stopped."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The store on Postgres: binds statements and maps rows, and decides nothing.
 
-Every act is one statement and commits by itself, but for winding down, and for a merge whose outcome repaired something. A commit
+Every operation is one statement and one transaction, except winding down, and merges of outcomes with repairs. A commit
 whose answer was lost finds its own work done (`verdict.sql`).
 """
 
@@ -90,13 +90,13 @@ class PostgresStore(
     RetentionInPostgres,
     PermitsInPostgres,
 ):
-    """The worker's way to Postgres.
+    """The worker's store on Postgres.
 
     Args:
         url: a libpq connection string.
         pool_max: connections this process may hold.
-        prepare: whether statements may be prepared, on connections that have a session of their own.
-        stopping: set when the process is going down, so that nothing waits for Postgres any longer.
+        prepare: whether statements may be prepared, on connections with their own session.
+        stopping: set when the process ends, so that nothing waits for Postgres any longer.
     """
 
     def __init__(self, url: str, *, pool_max: int = 10, prepare: bool = True, stopping: Flag | None = None) -> None:
@@ -409,7 +409,7 @@ def _optional_statements(decision: Decision) -> dict[str, dict[str, Any]]:
 
 
 class _Rest(NamedTuple):
-    """What goes with some merges: parameters of statements by their names, and of `settle.sql`; and whether the run ends."""
+    """Further parts of some merges: parameters of statements by their names, and of `settle.sql`; and whether the run ends."""
 
     also: Mapping[str, Mapping[str, Any]]
     settled: Mapping[str, Any] | None
@@ -419,7 +419,7 @@ class _Rest(NamedTuple):
 def _conclude(
     connection: psycopg.Connection[dict[str, Any]], parameters: Mapping[str, Any], rest: _Rest
 ) -> dict[str, Any] | None:
-    """Merge. What goes with it needs a transaction around it: it is stored with the merge or not at all."""
+    """Merge. Further parts need a transaction around it: they are stored with the merge or not at all."""
     with connection.transaction() if rest.also or rest.settled else nullcontext():
         row = execute(connection, "conclude", parameters).fetchone()
         merged = row if row and row["merged"] else None

@@ -1,4 +1,4 @@
-"""What fan-outs and deciding ask of the store on Postgres: scopes, join signals, lanes, and winding down what was aborted."""
+"""Operations of fan-outs and decisions on the store on Postgres: scopes, join signals, lanes, and winding down aborted work."""
 
 from __future__ import annotations
 

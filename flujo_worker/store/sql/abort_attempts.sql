@@ -1,4 +1,4 @@
--- What waits to run in an aborted fan-out. What runs closes itself.
+-- The attempts that wait to run in an aborted fan-out. Running ones close themselves.
 WITH held AS (
     SELECT key FROM flujo_attempts
     WHERE run_id = %(run)s AND ended_at IS NULL AND status IN ('ready', 'queued', 'paused')

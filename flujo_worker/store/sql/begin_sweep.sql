@@ -1,5 +1,6 @@
--- Take the turn to sweep, and note when the oldest that is under way was due: no look at it begins before that. What is committed later was due no
--- earlier than its transaction began; if that is longer ago than the margin of 2 s, it is found by the next look at all, twice a minute.
+-- Take the turn to sweep, and record when the oldest live work was due: no query begins before that. Work that is committed later was due
+-- no earlier than the beginning of its transaction; if that is longer ago than the margin of 2 s, the next full query finds it, twice a
+-- minute.
 UPDATE flujo_sweeps s
 SET swept_at = now(), worker = %(worker)s, looked_at = CASE WHEN s.looked_at < now() - interval '30 s' THEN now() ELSE s.looked_at END,
     live_since = least(now() - interval '2 s', (

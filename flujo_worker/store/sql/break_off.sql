@@ -1,6 +1,6 @@
--- A live run is to fail by something outside its attempts: from this commit on nothing of it is claimed or merged, and whoever winds it down,
--- this process or a sweep, ends it as failed. With a fence only if that attempt is still at work under it. FOR UPDATE meets the merges'
--- FOR KEY SHARE, as a cancel does.
+-- Mark a live run that fails for a reason outside its attempts: from this commit on nothing of it is claimed or merged, and this process or
+-- a sweep winds it down and ends it as failed. With a fence only if that attempt still runs under it. FOR UPDATE meets the merges' FOR KEY
+-- SHARE, as a cancel does.
 WITH held AS (
     SELECT id FROM flujo_runs
     WHERE id = %(run)s::text AND ended_at IS NULL AND cancel_requested_at IS NULL

@@ -1,5 +1,6 @@
--- A worker whose process is gone, which another one of its machine has seen. That is a fact and no judgement of a lease, so its attempts
--- go back to be sent at once, whoever may judge. One that ran alone and was lost so too often stays as it is, for poisoned.sql.
+-- End a worker whose process is gone, as another one of its machine has observed. That is a fact, unlike an expired lease, so its attempts
+-- are released at once, whether or not this process may judge leases. An attempt that ran alone and was lost too often that way is left to
+-- poisoned.sql.
 WITH ended AS (
     UPDATE flujo_workers SET ended_at = now(), lease_until = least(lease_until, now()) WHERE id = %(id)s AND ended_at IS NULL
     RETURNING id

@@ -1,6 +1,6 @@
--- A run comes under another plan, with all that is open; its rows are locked, and as they were when that was decided. Messages that are out name the
--- old plan and claim nothing any more, so what they asked for is to be published again. Every open scope gets another version: whatever was
--- decided under the old plan, and is not committed yet, is refused.
+-- Move a run with all its open work to another plan; its rows are locked, and unchanged since the decision. Published messages name the old
+-- plan and claim nothing any more, so their work must be published again. Every open scope gets another version: decisions under the old
+-- plan that are not committed yet are rejected.
 WITH open AS (
     SELECT a.key AS of, m.new_key, m.step, m.number, m.kind, m.queue, m.anew
     FROM flujo_attempts a

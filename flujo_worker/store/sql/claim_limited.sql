@@ -1,7 +1,7 @@
--- The claim of an attempt under limits: claim.sql, and all of what it asks from its budgets or nothing of it. Refused a reservation it
--- is claimed all the same, so that it can be concluded, and its row holds nothing. What it judges by was held by hold_claim.sql before, in the same transaction:
--- a lock that is taken in the middle of a statement comes too late for what that statement has computed.
--- What an attempt holds from a claim before, whose worker was lost, it continues with: what that one has spent is unknown.
+-- The claim of an attempt under limits: claim.sql, and its whole reservation or none of it. If the reservation is refused, it is claimed
+-- anyway, so that it can be concluded, and its row holds nothing. hold_claim.sql has locked the rows that decide this, in the same
+-- transaction: a lock that is taken in the middle of a statement comes too late for the values that the statement has computed. The
+-- reservation of an earlier claim, whose worker was lost, stays: the spend of that one is unknown.
 WITH claimed AS (
 -- include claimed
 ),

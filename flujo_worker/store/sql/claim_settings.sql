@@ -1,6 +1,5 @@
--- What group_settings.sql says, for a connection of claims without limits, and no one waits until the log is on disk. A crash of Postgres
--- may take such a claim with it. Then its attempt is queued as before and is done again, and what came of the first claim merges nothing
--- (ADR 16).
+-- As group_settings.sql, for a connection of claims without limits, which do not wait until the log is on disk. A crash of Postgres may
+-- lose such a claim. Then its attempt is queued as before and is done again, and the outcome of the first claim merges nothing (ADR 16).
 SELECT set_config('synchronous_commit', 'off', is_local), set_config('lock_timeout', '1s', is_local),
 -- include look_ups
 FROM (SELECT false AS is_local) connection;

@@ -1,15 +1,14 @@
 -- The merge of one decision: the attempt's end, the moves of its scope and of those above it, scopes that are opened, what comes next, a
 -- branch that closes, a child run that begins, the events and the run's end, or nothing at all. Ordinary steps go through conclude_many.sql
 -- where they can.
--- Each part asks whether the one before did something, all of it or nothing, which also makes them happen in this order. Every row is
--- named by parameters, also where a join would do: a plan made for small runs must serve one of ten thousand scopes. A late outcome
--- changes nothing but the spend. FOR KEY SHARE meets the canceller's FOR UPDATE: once a cancel has committed, no merge can (ADR 15).
--- An attempt that closes without its scopes and run following is an error that undoes the statement: flujo_undo() raises it.
--- Who waits for the run's end is notified of it by the commit, and of nothing else: a commit that notifies holds a lock of the whole database (ADR 28).
--- Locks in the one order: attempt → own scope → those above it, deepest first (a parent's address is always shorter; the arrays
--- come in that order, and ORDER BY keeps it) → the fan-out that is aborted, which is above them all → run.
--- The sibling that takes the lane is locked after these, and can close no circle: its scope and its attempt are skipped if anybody
--- has them, so no one is waited for. Only who cancels or aborts has them, or who takes it already.
+-- Each part checks that the one before took effect, all of it or nothing, which also ensures this order. Every row is named by parameters,
+-- even if a join would do: a plan made for small runs must serve one of ten thousand scopes. A late outcome only changes the spend.
+-- FOR KEY SHARE meets the canceller's FOR UPDATE: once a cancel has committed, no merge can (ADR 15). An attempt that closes without its
+-- scopes and run following is an error that undoes the statement: flujo_undo() raises it. The commit notifies only those who wait for the
+-- run's end: a commit that notifies holds a lock of the whole database (ADR 28). Locks in the one order: attempt → own scope → those above
+-- it, deepest first (a parent's address is always shorter; the arrays come in that order, and ORDER BY keeps it) → the fan-out that is
+-- aborted, which is above them all → run. The sibling that takes the lane is locked after these, and can close no circle: its scope and its
+-- attempt are skipped if they are locked, so this never waits. Only a cancel, an abort, or another claim locks them.
 WITH won AS (
     UPDATE flujo_attempts
     SET status = %(status)s::text, reason = %(reason)s::text, output = %(result)s::bytea, error = %(error)s::jsonb, metadata = %(metadata)s::jsonb,

@@ -1,11 +1,9 @@
--- The merges of ordinary steps, or of steps that close their branch, whose outcomes came while the last such statement was under way. What
--- each of them promises is what conclude.sql promises.
--- Lock first, then write. Each decision gets the lock of its attempt, then of its scope, then of its run, or is left out, and no one
--- answers for it: conclude.sql reports why, and waits for locks where this one skips them. So a group waits for no one, cannot be part of
--- a deadlock, and no decision undoes another one. What has all its locks is written, and nothing after the locks asks any more
--- whether it may be.
--- A run that ends is locked as an UPDATE locks it. If another decision of the group belongs to the same run, that one is left out.
--- Rows are named by keys, one look-up for each: see group_settings.sql.
+-- The merges of ordinary steps, or of steps that close their branch, whose outcomes arrived during the previous such statement. Each has
+-- the guarantees of conclude.sql. Lock first, then write. Each decision gets the lock of its attempt, then of its scope, then of its run,
+-- or is left out without an answer: conclude.sql reports why, and waits for locks where this one skips them. So a group never waits, cannot
+-- be part of a deadlock, and no decision undoes another one. A decision with all its locks is written without further checks. A run that
+-- ends is locked as an UPDATE locks it. If another decision of the group belongs to the same run, that one is left out. Rows are named by
+-- keys, one look-up for each: see group_settings.sql.
 WITH decision AS MATERIALIZED (
     SELECT unnest(%(place)s::int[]) AS place, unnest(%(close_key)s::text[]) AS key, unnest(%(close_run)s::text[]) AS run, unnest(%(close_fence)s::int[]) AS fence, unnest(%(close_claimed_at)s::bigint[]) AS claimed_at,
            unnest(%(close_status)s::text[]) AS status, unnest(%(close_reason)s::text[]) AS reason, unnest(%(close_result)s::bytea[]) AS result,

@@ -1,4 +1,4 @@
--- How many runs have passed their retention, by pipeline and how they ended; without their child runs.
+-- Count the runs that have passed their retention, by pipeline and status; without their child runs.
 WITH
 -- include aged_runs
 

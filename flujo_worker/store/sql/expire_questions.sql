@@ -1,4 +1,4 @@
--- Questions whose time is over. Who has an answer in the same moment has the row: one of the two moves it.
+-- Expire questions. If an answer arrives at the same moment, only one of the two gets the row.
 WITH over AS (
     SELECT a.key FROM flujo_attempts a JOIN flujo_runs r ON r.id = a.run_id
     WHERE a.question IS NOT NULL AND a.ended_at IS NULL AND a.status = 'paused' AND a.available_at <= now()

@@ -1,5 +1,5 @@
--- The first runs in each queue of each gate that has room: one look-up for each gate and queue, however many runs wait in it. `gates` names those
--- that may have room; null: look at all.
+-- The first runs in each queue of each gate that has room: one look-up for each gate and queue, for any number of waiting runs. `gates`
+-- names those that may have room; null: all.
 WITH RECURSIVE waited_at (gate) AS (
     (SELECT w.gate FROM flujo_waiting_runs w WHERE %(gates)s::text[] IS NULL ORDER BY w.gate LIMIT 1)
     UNION ALL

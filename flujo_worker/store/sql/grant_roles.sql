@@ -1,5 +1,5 @@
--- The statements that bring about the roles of `flujo migrate --roles`, in their order. What needs more rights than the owner of the
--- tables has, such as creating a role, is left out if it is done.
+-- The statements that create the roles of `flujo migrate --roles`, in their order. Those that need more rights than the owner of the tables
+-- has, such as creating a role, are left out if they were executed before.
 WITH names AS (
     SELECT current_schema() AS home, p || '_migrate' AS owner, p || '_worker' AS worker, p || '_client' AS client, p || '_readonly' AS reader
     FROM (SELECT %(prefix)s::text AS p) AS given
@@ -29,7 +29,7 @@ listed AS (
     SELECT string_agg(name, ', ') AS readable, string_agg(name, ', ') FILTER (WHERE kind = 'TABLE' AND relname <> 'flujo_schema_version') AS writable
     FROM thing WHERE kind <> 'FUNCTION'
 ),
--- What the client's statements write, and which columns they change.
+-- The tables that the client's statements write, and the columns that they change.
 client_right (relname, words) AS (
     VALUES ('flujo_pipelines', 'INSERT'), ('flujo_scopes', 'INSERT'), ('flujo_contexts', 'INSERT'), ('flujo_inputs', 'INSERT'), ('flujo_events', 'INSERT'),
            ('flujo_gate_places', 'INSERT'), ('flujo_waiting_runs', 'INSERT'), ('flujo_gates', 'INSERT, UPDATE (touched_at)'), ('flujo_context_fields', 'INSERT'),

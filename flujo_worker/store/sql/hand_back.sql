@@ -1,6 +1,6 @@
--- What a worker that stops releases: attempts that it works on, and those whose message it has taken and not claimed. Handed back is not
--- lost: no loss is counted, until it has happened so often that the step may be what stops its workers. Then it is left without a worker, for which a
--- sweep counts a loss. What an attempt holds from its budgets it keeps, as it may have spent some of it.
+-- Release the attempts of a worker that stops: those that it runs, and those whose message it has taken and not claimed. No loss is
+-- counted, until it has happened so often that the step may be what stops its workers. Then the attempt is left without a worker, for which
+-- a sweep counts a loss. Its reservations stay, because it may have spent some of them.
 WITH held AS (
     SELECT a.key, a.run_id, a.fence, CASE a.status WHEN 'running' THEN 1 + (
         SELECT count(*) FROM flujo_events e WHERE e.run_id = a.run_id AND e.attempt = a.key AND e.name = 'attempt.handed_back'

@@ -1,6 +1,6 @@
--- Ended runs that have passed their retention, each with all its child runs, held so that no one begins another child run or a fork of one meanwhile.
--- The rule for a pipeline goes before the rule for all; a family is as old as the youngest in it, and kept as its first run says. As many
--- families as have so many runs together, and at least one. Runs that someone else holds are left out, and with them their families.
+-- Ended runs that have passed their retention, each with all its child runs, locked so that no other child run or fork of one begins
+-- meanwhile. The rule for a pipeline overrides the rule for all; a family is as old as its youngest run, and retained by the rule of its
+-- root run. As many families as have so many runs together, and at least one. Families with locked runs are left out.
 WITH
 -- include aged_runs
 ,

@@ -1,5 +1,5 @@
--- What is about to be reserved or settled, held, so that the next statement sees its current state. A run that ends gives back all it holds.
--- Locks in the one order, whoever asks: reservations, by attempt and name → budgets, by name.
+-- Lock the rows to reserve or settle, so that the next statement sees their current state. A run that ends releases all reservations. Locks
+-- are always taken in this order: reservations, by attempt and name → budgets, by name.
 WITH holder AS (
     SELECT r.key FROM unnest(%(ended)s::text[]) AS e (run) CROSS JOIN LATERAL (
         SELECT r.key FROM flujo_reservations r WHERE r.run_id = e.run AND r.held OFFSET 0

@@ -1,5 +1,5 @@
--- How far the search for unused values is; no row when there is none. Runs that began after it did are not looked at: what they refer to was
--- stored after that too, or taken over from a run that is looked at.
+-- The progress of the search for unused values; no row if there is none. Runs that began after it are not examined: the values that they
+-- refer to were stored after that too, or taken over from a run that is examined.
 WITH search AS (SELECT marking_since, marked_to, swept_to FROM flujo_sweeps WHERE swept_to IS NOT NULL)
 SELECT s.marking_since AS since, s.marked_to, s.swept_to,
        ARRAY(

@@ -1,5 +1,5 @@
--- The worker processes of one host that have not ended and run something. Their leases may be over: whoever replaces one may take longer
--- to start than its lease lasted.
+-- The worker processes of one host that have not ended and run something. Their leases may be over: a replacement may take longer to start
+-- than the lease lasts.
 SELECT w.id, w.pid FROM flujo_workers w
 WHERE w.host = %(host)s AND w.ended_at IS NULL
   AND w.id IN (

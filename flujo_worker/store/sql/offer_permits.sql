@@ -1,5 +1,6 @@
--- Choose who asks next where places are free: the first of those that wait, at one limit or at all. An attempt that is sent goes to the end of the line,
--- for its queue may have no worker: if it has not asked after a while, the place is offered to the next one. Nothing is granted here, so no lock is needed.
+-- Choose the attempts that ask next for free places: the first that wait, at one limit or at all. An attempt that is sent goes to the end
+-- of the line, because its queue may have no worker: if it has not asked after a while, the place is offered to the next one. Nothing is
+-- granted here, so no lock is needed.
 WITH gone AS (DELETE FROM flujo_permits WHERE key = %(key)s::text),
 free AS (
     SELECT l.name, l.at_once - (

@@ -1,4 +1,5 @@
--- Live child runs that no one waits for any more. No one ever did for those in the background, which have no place in their parent. A parent that was asked to stop is enough: it need not have been wound down.
+-- Live child runs for which their parent no longer waits. Background runs, which have no place in their parent, are not among them. A
+-- parent that was asked to stop is enough: it need not have been wound down.
 SELECT r.id
 FROM flujo_runs r
 JOIN flujo_runs p ON p.id = r.parent_run

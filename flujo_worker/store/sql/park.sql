@@ -1,4 +1,4 @@
--- The run waits, with its reason, for a worker that can carry it on. The attempt goes back unclaimed and keeps its number.
+-- The run waits, with its reason, for a worker that can continue it. The attempt is released and retains its number.
 WITH freed AS (
     UPDATE flujo_attempts SET status = 'ready', worker = NULL, started_at = NULL, available_at = now()
     WHERE key = %(key)s AND status = 'running' AND fence = %(fence)s RETURNING run_id

@@ -1,6 +1,6 @@
--- Attempts that were lost alone as often as is allowed, and are lost so once more. What was lost in company is never among them.
--- The last claim is closed under a fence of our own, so that no one else concludes it. The row continues naming the worker that
--- was lost: if whoever took it cannot close it, or never hears this answer, the next sweep takes it again.
+-- Attempts that have used up their allowed losses while running alone, and are lost alone again. Other losses do not count. The last claim
+-- is closed under a new fence, so that it is concluded only here. The row still names the lost worker: if the caller cannot close it, or
+-- the answer is lost, the next sweep takes it again.
 WITH taken AS (
     SELECT p.key FROM flujo_attempts p JOIN flujo_runs r ON r.id = p.run_id
     WHERE p.ended_at IS NULL AND p.available_at >= (SELECT live_since FROM flujo_sweeps)

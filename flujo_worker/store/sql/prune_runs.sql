@@ -1,6 +1,6 @@
--- Delete families of runs that hold_aged_runs.sql holds whole, with all that is theirs but their budgets; what they were is
--- left in a row if asked for, with totals as in runs.sql. This statement sees child runs that were
--- begun before they were held and after that statement had looked. What is lost with a crash is deleted again, so no one waits for the disk.
+-- Delete whole families of runs that hold_aged_runs.sql has locked, with all their data except budgets; a summary stays in a row if
+-- requested, with totals as in runs.sql. This statement sees child runs that began after that statement's snapshot and before its locks.
+-- Deletions that a crash loses are repeated, so this does not wait for the disk.
 WITH setting AS (SELECT set_config('synchronous_commit', 'off', true)),
 gone AS MATERIALIZED (
     SELECT f.id, r.created_at

@@ -1,5 +1,5 @@
--- What merged outcomes repaired: in the transaction of the merge, and only when there is something. An outcome that this
--- transaction has not merged keeps nothing: the row of its attempt was written by another one.
+-- The repairs of merged outcomes: in the transaction of the merge, and only if there are any. An outcome that this transaction has not
+-- merged records nothing: another one has written the row of its attempt.
 INSERT INTO flujo_correction_ledger (run_id, attempt, fence, step_name, agent_id, provider_model, schema_hash,
                                      coercion_policy_version, stage, repair_depth, transforms_applied, latency_ms_saved)
 SELECT a.run_id, a.key, a.fence, c.step_name, c.agent_id, c.provider_model, c.schema_hash,

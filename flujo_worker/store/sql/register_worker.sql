@@ -1,7 +1,7 @@
--- A new incarnation of a worker process. With `old`, it adopts what that process still runs, in the same statement, before
--- anybody judges: an attempt keeps its fence, so the outcome that is being worked on will be merged. Repeated, because the
--- answer was lost, it gives the same answer. The process was started when its first incarnation was. An attempt with a permit stays behind,
--- and is lost, if others have its place by now: while the lease was over it was free. The limits are held (hold_limits_of.sql).
+-- A new incarnation of a worker process. With `old`, it adopts the attempts that the process still runs, in the same statement, before they
+-- count as lost: an attempt retains its fence, so its outcome will be merged. Repeated, because the answer was lost, it gives the same
+-- answer. The process was started when its first incarnation was. An attempt with a permit is not adopted, and is lost, if others have its
+-- place by now: it was free while the lease was over. The limits are held (hold_limits_of.sql).
 WITH born AS (
     INSERT INTO flujo_workers (id, host, pid, build, slots, schema, code_build, queues, lease_until, started_at, plans)
     VALUES (%(id)s, %(host)s, %(pid)s, %(build)s, %(slots)s, %(schema)s, %(code_build)s, %(queues)s::text[], now() + make_interval(secs => %(lease_s)s),

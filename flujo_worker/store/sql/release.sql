@@ -1,4 +1,4 @@
--- What a run that has ended still holds: for attempts that were lost or cancelled, and whose cost was not reported.
+-- The remaining reservations of a run that has ended: for attempts that were lost or cancelled, and whose cost was not reported.
 WITH freed AS (
     SELECT r.key, r.scope, r.usd, r.tokens FROM flujo_reservations r
     WHERE r.run_id = %(run)s::text AND r.held

@@ -1,4 +1,4 @@
--- All places that no one holds any more: of runs that have ended, or whose time is over. There are no more places than runs under way.
+-- All places that are no longer held: of runs that have ended, or whose time is over. There are no more places than runs under way.
 DELETE FROM flujo_gate_places d
 USING (
     SELECT p.gate, p.run_id FROM flujo_gate_places p

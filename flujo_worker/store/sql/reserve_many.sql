@@ -1,8 +1,7 @@
--- What a group's claims ask from their budgets: for each of them all of it or nothing, as claim_limited.sql does for one. The claims were
--- made by this transaction, which holds the budgets too. Several may ask one budget: each is judged by what those before it were granted.
--- A claim that would not fit if it were the first is refused. If any other one does not fit beside those before it, the whole group is
--- undone, and each asks alone. What an attempt holds from an earlier claim it continues with.
--- Answered are the budgets that refused, as each refused claim found them.
+-- The reservations of a group's claims: for each claim all or nothing, as in claim_limited.sql. This transaction has made the claims, and
+-- holds the budgets too. Several claims may reserve from one budget: each counts those granted before it. A claim that would not fit if it
+-- were the first is refused. If another one does not fit after those before it, the whole group is rolled back, and each is sent alone. The
+-- reservation of an earlier claim stays. The result has the budgets that refused, as each refused claim found them.
 WITH asked AS MATERIALIZED (
     SELECT q.of, q.scope, q.usd, q.tokens, a.key, a.run_id
     FROM (

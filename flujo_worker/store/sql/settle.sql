@@ -1,6 +1,6 @@
--- What an attempt under limits has spent, once for each of its claims, and its reservation back once it is over. What the limit does
--- not cover is overrun. An attempt that is not over continues under what it holds, and so does, until its run ends, one that was lost.
--- All it changes was held by hold_budgets.sql before: what is booked is computed, so it must not be computed of rows that still move.
+-- Book the spend of an attempt under limits, once for each of its claims, and release its reservation when it has ended. The part that the
+-- limit does not cover is overrun. An attempt that has not ended retains its reservation, and so does, until its run ends, one that was
+-- lost. hold_budgets.sql has locked all changed rows before: the booked values must not be computed from rows that still change.
 WITH spent AS (
     INSERT INTO flujo_spends (key, fence, claimed_at, run_id, input_tokens, output_tokens, requests, cost_usd)
     SELECT %(key)s::text, %(fence)s::int, coalesce(%(claimed_at)s::bigint, 0), %(run)s::text, %(input_tokens)s::bigint, %(output_tokens)s::bigint, %(requests)s::int, %(cost_usd)s::float8

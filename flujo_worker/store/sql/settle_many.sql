@@ -1,6 +1,6 @@
--- What a group's merged outcomes spent, and their reservations back, as settle.sql does for one and release.sql for a run that has ended.
--- The merges were made by this transaction, which holds the budgets too. A merge that was left out settles nothing.
--- If more was spent than a limit covers, the whole group is undone, and each is merged alone: a breach is reported only to the one that caused it.
+-- Book the spend of a group's merged outcomes, and release their reservations, as settle.sql does for one and release.sql for a run that
+-- has ended. This transaction has made the merges, and holds the budgets too. A merge that was left out settles nothing. If the spend
+-- exceeds a limit, the whole group is rolled back, and each is merged alone: a breach is reported only to the one that caused it.
 WITH merged AS MATERIALIZED (
     SELECT d.of, a.key, a.fence, coalesce(d.claimed_at, 0) AS claimed_at, a.run_id, d.releases AND a.ended_at IS NOT NULL AS releases, d.of = ANY(%(run_of)s::int[]) AS ends
     FROM (

@@ -1,10 +1,8 @@
--- The join's work row, if all branches are closed and the child run, if that is what is waited for, has ended. It comes right after
--- hold_fan_out.sql in one transaction, so two signals make one row, and the second sees it. Whoever signals after the last close sees all
--- branches closed.
--- A row that is there already is not tried again: an insert would wait for the join's own merge, which waits for the fan-out that is
--- held here. For the same reason a signal may not look before it holds the fan-out: another signal's join could be at its merge by the
--- time of the insert.
--- FOR KEY SHARE of the run, as in a merge: after a cancel no row is made.
+-- Create the join's work row, if all branches are closed and the awaited child run, if any, has ended. It follows hold_fan_out.sql in one
+-- transaction, so two signals create one row, and the second sees it. A signal after the last close sees all branches closed. An existing
+-- row is not inserted again: an insert would wait for the join's own merge, which waits for the fan-out that is locked here. For the same
+-- reason a signal must lock the fan-out before it reads: another signal's join could be at its merge by the time of the insert. FOR KEY
+-- SHARE of the run, as in a merge: after a cancel no row is made.
 WITH fit AS (
     SELECT p.run_id, p.address, p.step, p.run_id || ':' || p.address || ':' || p.step || ':join' AS key
     FROM flujo_scopes p JOIN flujo_runs r ON r.id = p.run_id

@@ -1,5 +1,5 @@
--- One report for each slot, and the newest of them all. If another was stored since this transaction's snapshot, Postgres breaks it off,
--- and it begins anew and finds that one.
+-- One report for each slot, and the newest of them all. If another was stored since this transaction's snapshot, Postgres aborts it, and
+-- the retry finds that one.
 WITH old AS (
     DELETE FROM flujo_health_reports
     WHERE id <= (SELECT id FROM flujo_health_reports ORDER BY id DESC OFFSET %(keep)s::bigint - 1 LIMIT 1)

@@ -1,5 +1,5 @@
--- Live runs that nothing can move: no attempt but held ones is live, none waits for a person, no child run is waited for, and no join can be signalled.
--- OFFSET 0 keeps each question a look-up for its row: joined, all that is under way would be read for it.
+-- Live runs that nothing can move: no attempt is live except held ones, none waits for a person, there is no awaited child run, and no join
+-- can be signalled. OFFSET 0 keeps each question a look-up for its row: a join would read all live work.
 SELECT r.id FROM flujo_runs r
 WHERE r.status IN ('queued', 'running', 'parked') AND r.cancel_requested_at IS NULL
   AND NOT EXISTS (SELECT 1 FROM flujo_attempts a WHERE a.run_id = r.id AND a.ended_at IS NULL AND a.status IN ('ready', 'queued', 'running') AND a.available_at < 'infinity' OFFSET 0)

@@ -1,5 +1,5 @@
--- Delete large values that nothing referred to when all was marked, and that no one has stored or shared for longer than that takes. Whoever
--- shares one meanwhile touches it first, and then it stays; one that is held is left for the next search.
+-- Delete large values without references at the time of the marking, which were not stored or shared for longer than the marking takes. A
+-- transaction that shares one meanwhile touches it first, and then it stays; a locked one is left for the next search.
 WITH search AS (
     SELECT marking_since AS since, swept_to FROM flujo_sweeps WHERE marked_to IS NULL AND swept_to IS NOT NULL
 ),

@@ -1,4 +1,4 @@
--- What is known of waiting runs, and of their gates' places, once these are locked.
+-- The state of waiting runs, and of their gates' places, once these are locked.
 SELECT w.run_id, w.gate, w.flow, w.priority, w.arrived, r.gates::text AS gates,
        r.id IS NOT NULL AND r.ended_at IS NULL AND r.cancel_requested_at IS NULL AND (r.deadline_at IS NULL OR r.deadline_at > now()) AS may_run,
        ARRAY(SELECT p.gate FROM flujo_gate_places p WHERE p.run_id = w.run_id) AS held,

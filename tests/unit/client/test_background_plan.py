@@ -120,7 +120,7 @@ def test_an_unknown_mode_is_refused_where_it_is_written():
         StepConfig(execution_mode="parallel")
 
 
-def test_the_outcome_says_where_it_goes_on():
+def test_the_outcome_says_where_it_continues():
     """§2.3."""
     assert BackgroundLaunched(task_id="run_1.2", step_name="mail").model_dump() == {
         "task_id": "run_1.2",

@@ -137,7 +137,7 @@ AGENTIC = "steps: [{kind: agentic_loop, name: a, planner: 'builtins:len', regist
         ("agents: {a: {model: m, system_prompt: {variables: {}}}}\nsteps: [{name: a, uses: agents.a}]", "a prompt needs one of from_file, text"),
         ("agents: {a: {model: m, system_prompt: {text: '{{ b }}', variables: {c: 1}}}}\nsteps: [{name: a, uses: agents.a}]", "agents.a.system_prompt"),
         ("steps: [{kind: cache, wrapped_step: {name: a, uses: 'builtins:len', input: '{{ context.b }}'}}]", "input reads context in a cached step"),
-        ("steps: [{kind: cache, wrapped_step: {kind: loop, name: a, loop: {body: [], exit_expression: output, init: {}}}}]", "only one step fits here"),
+        ("steps: [{kind: cache, wrapped_step: {kind: loop, name: a, loop: {body: [], exit_expression: output, init: {}}}}]", "only one step is allowed here"),
         ("context_model: 'nowhere:X'\nsteps: [{name: a, uses: 'builtins:len'}]", "no module named 'nowhere'"),
     ],
 )  # fmt: skip

@@ -209,7 +209,7 @@ def test_an_imported_pipeline_has_the_context_of_its_model():
     passes(child.as_step("i"), has_context=False)
     passes(ImportStep("i", pipeline=child), context_model=Bare)
     passes(child.as_step("i"), context_model=Book)
-    assert "asks for the context Book, but here it is Bare" in findings(child.as_step("i"), context_model=Bare)[0]
+    assert "expects the context Book, but here it is Bare" in findings(child.as_step("i"), context_model=Bare)[0]
 
 
 def test_an_imported_pipeline_without_a_model_has_a_context_where_the_run_has_one():
@@ -222,13 +222,13 @@ def test_an_imported_pipeline_without_a_model_has_a_context_where_the_run_has_on
 def test_a_body_asks_for_no_other_context_than_it_gets():
     body = Pipeline([WORK], context_model=PipelineContext)
     assert (
-        "asks for the context PipelineContext, but here it is Bare" in findings(loop(body=body), context_model=Bare)[0]
+        "expects the context PipelineContext, but here it is Bare" in findings(loop(body=body), context_model=Bare)[0]
     )
     passes(loop(body=replace(body, context_model=BaseModel)), context_model=Bare)
 
 
 def test_everything_is_found_at_once_at_any_depth_by_its_path():
-    """Nobody mends one thing only to meet the next."""
+    """No one mends one thing only to meet the next."""
     draft = Pipeline([Step("a#b", echo), Step("twice", echo), Step("twice", 3)])
     found = findings(Step.parallel("review", {"legal": loop(body=draft, max_loops=0), "x/y": Step("z", sink_to="q")}))
 

@@ -92,7 +92,12 @@ DECLARED = DeclaredAgent("d", "test")
         (parts.plan, {"a": Step("x", parts.upper)}, {}, "'a' is more than an agent"),
         (parts.plan, {"a": Step("a", parts.upper, sink_to="scratchpad.a")}, {}, "'a' is more than an agent"),
         (parts.plan, {"a": Step("a", DECLARED, config=StepConfig(temperature=1.0))}, {}, "'a' is more than an agent"),
-        (parts.plan, {"a": Step("a", parts.upper, config=StepConfig(timeout_s=1))}, {}, "'a' has a timeout, retries"),
+        (
+            parts.plan,
+            {"a": Step("a", parts.upper, config=StepConfig(timeout_s=1))},
+            {},
+            "'a' has its own timeout, retries",
+        ),
         (lambda brief: brief, {"a": parts.upper}, {}, "its agent .*<lambda> is not an attribute of a module"),
         (parts.plan, {"a": parts.upper}, {"loop_output_mapper": parts.finish}, "its loop_output_mapper is a function"),
     ],

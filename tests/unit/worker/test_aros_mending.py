@@ -30,7 +30,7 @@ class Priced(BaseModel):
 
 
 class Says:
-    """An agent that says these texts, one after the other, and remembers what it was told."""
+    """An agent that says these texts, one after the other, and remembers what it received."""
 
     def __init__(self, *texts, output_type=str):
         self.texts, self.output_type, self.told = list(texts), output_type, []
@@ -178,6 +178,16 @@ def test_a_processor_that_leaves_it_as_it_was_leaves_the_refusal_as_it_was(engin
 
     assert result.error.message == bare.error.message
     assert [name for name, _ in told(engine, run, "output.coercion.fail")] == ["output.coercion.fail"]
+
+
+@pytest.mark.parametrize("cap", ["max_characters", "max_steps"])
+def test_a_cap_that_is_hit_is_recorded_on_the_event(engine, cap):
+    """M-081."""
+    run, _ = ran(engine, Says("[x] " * 20 + EUROS), block={"schema": SCHEMA, "coercion": {cap: 9}})
+
+    ((_, data),) = told(engine, run, "output.coercion.fail")
+    assert data["rule"] == "limit"
+    assert f"coercion.{cap}" in str(data)
 
 
 def test_one_that_cannot_take_it_leaves_the_refusal_for_the_model_and_is_named(engine):

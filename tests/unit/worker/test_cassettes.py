@@ -56,7 +56,7 @@ def test_an_agent_named_by_its_model_needs_no_key_to_be_replayed(flujo_engine, t
     with Cassette(tmp_path / "none.json").override(agent):
         result = flujo_engine.run(Pipeline([Step("ask", agent)]), "hi")
     assert (result.error.code, result.step_history[0].attempts) == ("NOT_RECORDED", 1)
-    assert "it has none at all" in result.error.message
+    assert "it has no recordings" in result.error.message
 
 
 def test_a_miss_shows_the_nearest_recording(tmp_path):

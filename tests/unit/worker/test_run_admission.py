@@ -7,8 +7,10 @@ from pydantic import BaseModel
 
 from flujo_client import HumanInTheLoopStep, ImportStep, Pipeline, RunLimit, Step, Throttle
 from flujo_client.config.manager import Settings
-from flujo_client.errors import AdmissionRefused, ConfigurationError
+from flujo_client.contract.plan_difference import differences
+from flujo_client.errors import AdmissionRefused, BlueprintError, ConfigurationError, PipelineError
 from flujo_client.pipeline.admission import AdmissionOptions, gates_of
+from flujo_client.pipeline.compile import compile_plan
 from flujo_worker.testing import LocalEngine
 
 
@@ -37,7 +39,7 @@ def begun(engine, *runs):
 
 def gates(value="x", settings=None, *, tenant="", **options):
     admission = Settings.model_validate({"admission": settings or {}}).admission
-    return gates_of(admission, AdmissionOptions(**options), pipeline="plus", tenant=tenant, value=value)
+    return gates_of(admission, AdmissionOptions(**options), plan=compile_plan(PIPELINE), tenant=tenant, value=value)
 
 
 def test_a_run_without_anything_of_this_has_no_gates():
@@ -79,8 +81,8 @@ def test_windows_are_multiplied_by_weights_and_replaced_by_caps():
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: RunLimit("x", 0), "`most` must be a whole number from 1 on, got '0'"),
-        (lambda: RunLimit("", 1), "`key` must be a text that is not empty"),
+        (lambda: RunLimit("x", 0), "`most` must be a whole number of at least 1, got '0'"),
+        (lambda: RunLimit("", 1), "`key` must be a non-empty text"),
         (
             lambda: RunLimit("x", 1, on_full="wait"),
             "`on_full` must be one of 'queue', 'drop', 'cancel_oldest', got 'wait'",
@@ -114,6 +116,68 @@ def test_runs_beyond_a_limit_follow_one_after_the_other(engine):
     assert engine.store.read_run(runs[3]).waits_for == "limit 'crm': 1 of 1 places are taken"
     engine.drain()
     assert [engine.result(run).output for run in runs] == ["0+", "1+", "2+", "3+"]
+
+
+LIMITS = [RunLimit("crm:{{ input.account }}", 1), RunLimit("all", 2, scope="pipeline", on_full="drop")]
+BLUEPRINT = """
+run_limits:
+  - {key: "crm:{{ input.account }}", most: 1}
+  - {key: all, most: 2, scope: pipeline, on_full: drop}
+steps:
+  - {name: a, uses: "builtins:len"}
+"""
+
+
+@pytest.mark.parametrize(
+    "pipeline",
+    [
+        Pipeline([Step("a", len)], run_limits=LIMITS),
+        Pipeline([Step("a", len)], run_limits=LIMITS[:1]) >> Pipeline([Step("b", add)], run_limits=LIMITS[1:]),
+        Pipeline.from_yaml_text(BLUEPRINT, allowed=["*"]),
+        Pipeline.from_yaml_text(Pipeline.from_yaml_text(BLUEPRINT, allowed=["*"]).to_yaml(), allowed=["*"]),
+    ],
+    ids=["in Python", "of two", "in a blueprint", "written again"],
+)
+def test_all_runs_of_a_pipeline_pass_its_limits(engine, pipeline):
+    """SYS-19, U-13: whoever enqueues them, beside their own limits."""
+    assert list(pipeline.run_limits) == LIMITS
+    first, second = (engine.enqueue(pipeline, {"account": "a"}, run_limits=[RunLimit("own", 9)]) for _ in range(2))
+    assert engine.store.read_run(first).waits_for is None
+    assert engine.store.read_run(second).waits_for == "limit 'crm:a': 1 of 1 places are taken"
+    with pytest.raises(AdmissionRefused, match="limit 'all' of pipeline"):
+        engine.enqueue(pipeline, {"account": "b"})
+    engine.drain()
+    assert {engine.store.read_run(run).status for run in (first, second)} == {"succeeded"}
+
+
+def test_limits_of_a_pipeline_are_part_of_its_plan():
+    """Also a client without its code finds them there."""
+    plan = compile_plan(Pipeline([Step("a", len)], run_limits=LIMITS))
+    assert plan.run_limits is not None
+    assert [RunLimit(**each) for each in plan.run_limits] == LIMITS
+    assert "run_limits" not in compile_plan(PIPELINE).to_tree()
+
+
+def test_runs_carry_on_when_only_a_limit_of_their_pipeline_changed(engine):
+    """SYS-19: and go by the limits that they were enqueued with."""
+    steps = [HumanInTheLoopStep("ask", message_for_user="May it?"), Step("a", add)]
+    narrow, wide = (Pipeline(steps, name="asks", run_limits=[RunLimit("crm", most)]) for most in (1, 2))
+    first, second = (engine.enqueue(narrow, "x") for _ in range(2))
+    engine.drain()
+    engine.deploy(narrow, wide)
+    [changed] = differences(compile_plan(narrow), compile_plan(wide))
+    assert (changed.aspect, changed.effect) == ("run_limits", "option")
+    third = engine.enqueue(wide, "x")
+    assert engine.store.read_run(second).waits_for == "limit 'crm': 1 of 1 places are taken"
+    for run in (first, second, third):
+        assert engine.answer(run, "yes").output == "yes+"
+
+
+def test_what_is_no_limit_of_a_pipeline_is_refused_with_its_place():
+    with pytest.raises(PipelineError, match=r"run_limits\[0\] must be a RunLimit, got"):
+        Pipeline([Step("a", len)], run_limits=["crm"])
+    with pytest.raises(BlueprintError, match="context"):
+        Pipeline.from_yaml_text(BLUEPRINT.replace("input.account", "context.x"), allowed=["*"])
 
 
 def test_a_child_run_does_not_wait_for_the_place_of_its_parent(engine):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from types import SimpleNamespace
 from unittest.mock import MagicMock
 
@@ -11,14 +13,16 @@ import orjson
 import pytest
 from builders import decided, enqueued, following, pipeline_of, succeeded
 from celery import Celery, signals
+from fleet import wait_until
 from test_strategy import published
 
 from flujo_client.contract.envelope import TASK_ATTEMPT
+from flujo_client.transport.loop_publisher import Taken
 from flujo_client.transport.wire import register
 from flujo_worker.consumer.pool import AttemptPool
 from flujo_worker.consumer.strategy import strategy
 from flujo_worker.engine import Engine, LoopEffects, Taker
-from flujo_worker.errors import StoreError, WireError
+from flujo_worker.errors import WireError
 from flujo_worker.ports import Claim, Committed
 from flujo_worker.runtime.effects import ClaimTerms
 
@@ -33,15 +37,21 @@ def engine():
     engine.close()
 
 
+OWN, ANOTHER = Taken(b"own", is_own=True), Taken(b"item", is_own=False)
+
+
 class Sender:
-    """Remembers what was published, and gives an item to whoever takes one."""
+    """Remembers what was published, and gives an item to whoever takes one, once Redis answers."""
 
-    def __init__(self, item=b"item"):
-        self.taken, self.returned, self._item = [], [], item
+    def __init__(self, item=ANOTHER):
+        self.taken, self.returned, self.claimed, self.item, self.answers = [], [], [], item, threading.Event()
+        self.answers.set()
 
-    async def push(self, envelopes, *, take=False):
+    async def push(self, envelopes, *, take=False, is_claimed=False):
         self.taken.append(take)
-        return self._item if take else None
+        self.claimed.append(is_claimed)
+        await asyncio.get_running_loop().run_in_executor(None, self.answers.wait, 10)
+        return self.item if take else None
 
     def put_back(self, message, like):
         self.returned.append((message, like))
@@ -51,24 +61,27 @@ class Hungry(Taker):
     """Takes all it is given, or nothing of it."""
 
     def __init__(self, *, accepts=True):
-        self.items, self._accepts = [], accepts
+        self.items, self.own, self._accepts = [], [], accepts
 
-    def wants(self, kind, queue):
+    def wants(self, kind, queue, key):
         return True
+
+    def take_own(self, envelope):
+        self.own.append(envelope)
 
     def take_item(self, item, queue):
         self.items.append((item, queue))
-        return item.decode() if self._accepts else None
+        return self._accepts
 
 
-def sent(engine, taker, *, attempts=1, messages=1):
+def sent(engine, taker, *, attempts=1, messages=1, item=ANOTHER, envelope=FIRST):
     """Publish from so many attempts at once; give the sender."""
-    sender, threads = Sender(), ThreadPoolExecutor(1)
+    sender, threads = Sender(item), ThreadPoolExecutor(1)
     effects = LoopEffects(engine, None, None, threads, sender, at_once=1)
     effects.taker = taker
 
     async def attempt(ended):
-        await effects.send([FIRST] * messages, None)
+        await effects.send([envelope] * messages, None)
         ended.set_result(None)
 
     async def perform():
@@ -88,13 +101,26 @@ def test_a_lone_attempt_takes_what_comes_next(engine):
     assert (sender.taken, taker.items, sender.returned) == ([True], [(b"item", QUEUE)], [])
 
 
+def test_its_own_message_is_not_read_again(engine):
+    taker = Hungry()
+    sent(engine, taker, item=OWN)
+    assert (taker.own, taker.items) == ([FIRST], [])
+
+
+def test_a_part_of_a_chord_is_read_from_its_message(engine):
+    """There is what its chord counts."""
+    taker = Hungry()
+    sent(engine, taker, item=OWN, envelope=replace(FIRST, lanes={"fan": 0}))
+    assert (taker.own, taker.items) == ([], [(b"own", QUEUE)])
+
+
 def test_what_cannot_be_taken_goes_back(engine):
     sender = sent(engine, Hungry(accepts=False))
     assert sender.returned == [(b"item", FIRST)]
 
 
 def test_beside_other_attempts_nothing_is_taken(engine):
-    """Else a run would stay for ever with the process that it began in, however busy that is and idle the others."""
+    """Else a run would stay forever with the process that it began in, however busy that is and idle the others."""
     sender = sent(engine, Hungry(), attempts=3)
     assert sender.taken[:2] == [False, False]
 
@@ -114,7 +140,7 @@ class Ledger:
     """Commits whatever it is given, and claims what it is asked to; remembers what was asked."""
 
     def __init__(self):
-        self.claimed_by, self.claims, self.deferred = [], [], []
+        self.claimed_by, self.claims = [], []
 
     async def commit(self, decision):
         [following] = decision.next
@@ -125,18 +151,14 @@ class Ledger:
         self.claims.append(key)
         return Claim(5)
 
-    def defer(self, *given):
-        self.deferred.append(given)
-
 
 TERMS = ClaimTerms(max_lost=2, may_judge=True, to_reserve=(), room="shared")
 DECISION = decided(enqueued(pipeline_of("a", "b")), succeeded())
 NEXT = following(DECISION)
-OWN = NEXT.key.encode()
 
 
 def alone(engine, *acts, item=OWN):
-    """Do something in one attempt after another, in a process that takes this item whenever it may; give the ledger and the sender."""
+    """Do something in one attempt after another, in a process that takes this item whenever it may; give the ledger, sender and taker."""
     sender, threads, ledger = Sender(item), ThreadPoolExecutor(1), Ledger()
     effects = LoopEffects(engine, ledger, ledger, threads, sender, at_once=1)
     effects.taker = Hungry()
@@ -151,11 +173,15 @@ def alone(engine, *acts, item=OWN):
             engine.begin(attempt(act, ended))
             results.append(await asyncio.wait_for(ended, 10))
             await asyncio.sleep(0)
+            if sender.answers.is_set():
+                await asyncio.gather(*engine._aside)
         return results
 
     *_, last = engine.run(perform())
+    sender.answers.set()
+    wait_until(lambda: not engine._aside)
     threads.shutdown()
-    return last, ledger, sender
+    return last, ledger, sender, effects.taker
 
 
 async def step(effects):
@@ -166,49 +192,73 @@ async def step(effects):
     return claim
 
 
+async def merge(effects):
+    await effects.commit(DECISION)
+
+
 async def following_step(effects):
     return await effects.claim(NEXT, "w1", **TERMS)
 
 
 def test_who_took_its_own_message_claims_the_next_attempt_in_the_merge(engine):
-    claim, ledger, _ = alone(engine, step, step, following_step)
+    claim, ledger, _, _ = alone(engine, step, step, following_step)
     assert (ledger.claimed_by, ledger.claims) == ([None, "w1"], [FIRST.key] * 2)
     assert (claim.fence, claim.claimed_at) == (1, 7)
 
 
 def test_a_claim_ahead_is_used_once(engine):
-    claim, ledger, _ = alone(engine, step, step, following_step, following_step)
+    claim, ledger, _, _ = alone(engine, step, step, following_step, following_step)
     assert (claim.fence, ledger.claims) == (5, [FIRST.key, FIRST.key, NEXT.key])
 
 
 def test_behind_others_nothing_is_claimed_ahead(engine):
-    _, ledger, _ = alone(engine, step, step, item=b"another")
+    _, ledger, _, _ = alone(engine, step, step, item=ANOTHER)
     assert ledger.claimed_by == [None, None]
 
 
-def test_a_claim_is_given_back_where_another_message_came_first(engine):
-    """The one that is published may be with somebody else by now, who was told that the attempt is taken."""
+def test_what_was_claimed_begins_before_its_message_is_taken(engine):
+    async def while_redis_is_silent(effects):
+        effects._sender.answers.clear()
+        await step(effects)
+        return list(effects.taker.own)
+
+    begun, _, sender, taker = alone(engine, step, while_redis_is_silent)
+    assert begun == taker.own == [NEXT, NEXT]
+    assert (sender.taken, sender.claimed) == ([True, True], [False, True])
+
+
+def test_a_message_that_came_first_is_carried_out_as_well(engine):
+    """The claimed attempt is under way by then. Its own message is refused wherever it comes."""
 
     async def overtaken(effects):
-        effects._sender._item = b"another"
+        effects._sender.item = ANOTHER
         return await step(effects)
 
-    _, ledger, sender = alone(engine, step, overtaken, step)
-    assert ledger.deferred == [(NEXT.key, 1, 0.0)]
-    assert sender.taken == [True, True, False, True]
+    _, ledger, _, taker = alone(engine, step, overtaken, merge)
+    assert taker.own == [NEXT, NEXT]
+    assert taker.items == [(b"item", QUEUE)]
     assert ledger.claimed_by == [None, "w1", None]
 
 
-def test_a_claim_that_cannot_be_given_back_is_left_to_its_lease(engine):
-    def away(*_):
-        raise StoreError("away")
-
+@pytest.mark.parametrize("accepts", [True, False])
+def test_a_message_of_another_that_cannot_be_taken_goes_back(engine, accepts):
     async def overtaken(effects):
-        effects._sender._item, effects._store.defer = None, away
+        effects._sender.item, effects.taker._accepts = ANOTHER, accepts
         return await step(effects)
 
-    _, _, sender = alone(engine, step, overtaken)
-    assert sender.taken == [True, True]
+    _, _, sender, _ = alone(engine, step, overtaken)
+    assert sender.returned == ([] if accepts else [(b"item", NEXT)])
+
+
+def test_what_was_claimed_begins_even_if_its_message_is_lost(engine):
+    """Where Redis is away nothing is claimed ahead any more."""
+
+    async def away(effects):
+        effects._sender.item = None
+        return await step(effects)
+
+    _, ledger, _, taker = alone(engine, step, away, merge)
+    assert (taker.own, ledger.claimed_by) == ([NEXT, NEXT], [None, "w1", None])
 
 
 def act():
@@ -222,8 +272,9 @@ def pool():
     app.task(act, name=TASK_ATTEMPT, shared=False)
     pool = AttemptPool(limit=2)
     pool.begun = []
-    inbox = SimpleNamespace(put=pool.begun.append)
-    pool.serve(SimpleNamespace(effects=None), engine=SimpleNamespace(inbox=inbox))
+    pool.own = []
+    engine = SimpleNamespace(inbox=SimpleNamespace(put=pool.begun.append), begin=lambda work: work.close())
+    pool.serve(SimpleNamespace(effects=None, perform=pool.own.append), engine)
     pool._capacity.queues = {QUEUE}
     pool.screen = lambda item, _queue: orjson.loads(item)
     consumer = MagicMock(pool=pool, hostname="worker@here")
@@ -239,23 +290,38 @@ def item():
 
 
 def test_an_attempt_is_taken_from_its_item(pool):
-    assert pool.wants(FIRST.kind, QUEUE)
-    assert pool.take_item(item(), QUEUE) == published(keys=())["headers"]["id"]
+    assert pool.wants(FIRST.kind, QUEUE, FIRST.key)
+    assert pool.take_item(item(), QUEUE)
     assert len(pool.begun) == 1
     assert pool.free == 1
+
+
+def test_an_attempt_of_its_own_is_carried_out_as_it_is(pool):
+    pool.take_own(FIRST)
+    assert (pool.own, pool.begun, pool.free) == ([FIRST], [], 1)
+
+
+def test_remote_control_shows_an_attempt_of_its_own_as_one_from_a_message(pool):
+    taken = []
+    pool._hold = taken.append
+    pool.take_own(replace(enqueued(run_id="run").first, address="a"))
+    pool.take_item(item(), QUEUE)
+    own, read = taken
+    assert own.headers == read.headers
+    assert own.info() | {"time_start": 0} == read.info() | {"time_start": 0}
 
 
 def test_a_full_process_wants_nothing(pool):
     assert pool.take_item(item(), QUEUE)
     assert pool.take_item(item(), QUEUE)
-    assert not pool.wants(FIRST.kind, QUEUE)
+    assert not pool.wants(FIRST.kind, QUEUE, FIRST.key)
 
 
 def test_nothing_is_wanted_of_a_queue_that_the_worker_does_not_consume_now(pool):
     """It was paused, stops, or was told to consume others."""
-    assert not pool.wants(FIRST.kind, "other")
+    assert not pool.wants(FIRST.kind, "other", FIRST.key)
     pool._capacity.queues = frozenset()
-    assert not pool.wants(FIRST.kind, QUEUE)
+    assert not pool.wants(FIRST.kind, QUEUE, FIRST.key)
 
 
 def test_nothing_is_wanted_past_a_signal_s_receiver(pool):
@@ -264,7 +330,7 @@ def test_nothing_is_wanted_past_a_signal_s_receiver(pool):
 
     signals.task_prerun.connect(receiver)
     try:
-        assert not pool.wants(FIRST.kind, QUEUE)
+        assert not pool.wants(FIRST.kind, QUEUE, FIRST.key)
     finally:
         signals.task_prerun.disconnect(receiver)
 
@@ -272,6 +338,7 @@ def test_nothing_is_wanted_past_a_signal_s_receiver(pool):
 def test_what_is_revoked_is_not_taken(pool):
     pool.revoked.add(published(keys=())["headers"]["id"])
     assert not pool.take_item(item(), QUEUE)
+    assert not pool.wants(FIRST.kind, QUEUE, published(keys=())["headers"]["id"])
 
 
 @pytest.mark.parametrize(

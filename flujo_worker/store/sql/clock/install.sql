@@ -1,5 +1,5 @@
--- A clock of its own for a test database: `now()` is found in the schema flujo_clock before the one of pg_catalog, which then has to be named in
--- the search path. No statement of the product differs. Defaults of columns were bound to pg_catalog's when their tables were made.
+-- A separate clock for a test database: `now()` is found in the schema flujo_clock before the one of pg_catalog, which then has to be named
+-- in the search path. No statement of the product differs. Defaults of columns were bound to pg_catalog's when their tables were made.
 CREATE SCHEMA flujo_clock;
 CREATE TABLE flujo_clock.clock (ahead interval NOT NULL);
 INSERT INTO flujo_clock.clock VALUES ('0');

@@ -1,8 +1,8 @@
-"""The step's output processors between AROS's conversions and the strict check that decides.
+"""Run the step's output processors between AROS's conversions and the final strict check.
 
-What only the schema refuses, they get decoded, and what they make of it is judged anew. What AROS accepts, they get afterwards, and
-the result is judged by what it was accepted by. It must not read text nor decide what holds: the checks do. In: a refused outcome, or
-an accepted value; out: an outcome, or `AgentIOValidationError` that names the processors.
+They get the decoded value if only the schema rejects it, and their result is checked again. They get an accepted value too, and the same
+checks decide on their result. It must not read text or decide what is valid: the checks do. In: a rejected outcome, or an accepted value;
+out: an outcome, or `AgentIOValidationError` that names the processors.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _STRICT: Final = {"aop": "off"}
 _SHOWN: Final = 200
 
 
-class Mending:
-    """The output processors' try at what the schema, or the output's type, refuses. There is one for each output.
+class OutputCorrection:
+    """The output processors' attempt to correct a value that the schema, or the output's type, rejects. There is one for each output.
 
     Args:
-        names: the processors', for errors.
+        names: of the processors, for errors.
         process: passes data through them.
 
     Attributes:
-        was_tried: they have had the output.
+        was_tried: whether they have run.
     """
 
     def __init__(self, names: Sequence[str], process: Callable[[Any], Awaitable[Processed]]) -> None:
@@ -44,12 +44,12 @@ class Mending:
     async def outcome(
         self, refused: ParseOutcome, judge: Callable[[str], Awaitable[ParseOutcome]], key: str | None
     ) -> ParseOutcome:
-        """Return what comes of a refused outcome; itself if they leave its value as it was.
+        """Return the new outcome of a rejected one; itself if they do not change its value.
 
         Args:
-            refused: has what was read.
+            refused: has the value as read.
             judge: the strict check of a JSON text.
-            key: under which the value is in what was read.
+            key: the key of the value, if it is in a mapping.
 
         Raises:
             Exception: only control-flow signals and limits, as a processor raised them.
@@ -77,7 +77,7 @@ class Mending:
         return outcome._replace(stage="custom", transforms=transforms)
 
     def blamed(self, refusal: AgentIOValidationError) -> AgentIOValidationError:
-        """Return a refusal of what they have made, with their names."""
+        """Return the rejection of their result, with their names."""
         return AgentIOValidationError(
             self._after(refusal.message), rule=refusal.rule, pointer=refusal.pointer, suggestion=refusal.suggestion
         )
@@ -90,7 +90,7 @@ class Mending:
 
 
 class FinalCheck:
-    """The final verdict on an output that AROS accepted and output processors then had.
+    """The final verdict on an output that AROS accepted and output processors then changed.
 
     Args:
         schema: the step's own, or None.
@@ -104,14 +104,14 @@ class FinalCheck:
         self._known = misfits(accepted, declared) if self._by_instance else frozenset()
 
     def judge(self, output: Any, by: str) -> None:
-        """Refuse an output that no longer holds: neither as a value of the type nor as JSON under the schema.
+        """Reject an output that is no longer valid: neither as a value of the type nor as JSON under the schema.
 
         Args:
-            output: what leaves the step.
-            by: what has had it since it was accepted.
+            output: the step's output.
+            by: the processors that had it since it was accepted.
 
         Raises:
-            AgentIOValidationError: it does not hold; names who had it, place, expected and found.
+            AgentIOValidationError: it is invalid; names the processors, place, expected and found.
         """
         if self._by_instance and not misfits(output, self._declared) - self._known:
             return
@@ -141,15 +141,15 @@ def _refusal(message: str, rule: str | None, pointer: str | None) -> AgentIOVali
         message,
         rule=rule or SCHEMA,
         pointer=pointer or "",
-        suggestion="make the processor keep to the schema, or change the shape in a separate step",
+        suggestion="make the processor follow the schema, or change the shape in a separate step",
     )
 
 
 def _json(value: Any) -> str:
-    """Write what a processor gave as JSON: data, models and dataclasses.
+    """Write a processor's result as JSON: data, models and dataclasses.
 
     Raises:
-        AgentIOValidationError: there is something in it that JSON does not have.
+        AgentIOValidationError: it contains something that JSON does not have.
     """
     try:
         return to_json(value, by_alias=True).decode()

@@ -1,0 +1,41 @@
+"""The scopes above an attempt that this process claimed in the merge that made it: as that merge left them.
+
+While the attempt is under that claim, only its own merge changes them, or a stop of its run, after which no merge is accepted. So they need
+not be read again. In: decisions that were merged here. Out: rows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from flujo_worker.domain.values import AttemptReport, Decision, ReadScope, ScopeRow
+    from flujo_worker.ports import Committed
+
+
+class KnownScopes:
+    """The scopes above the last attempt that was claimed ahead."""
+
+    def __init__(self) -> None:
+        self._claim: tuple[str, int] | None = None
+        self._rows: dict[str, ScopeRow] = {}
+
+    def find(self, notice: AttemptReport, request: ReadScope) -> ScopeRow | None:
+        """Return the row of a scope that a decision asks for, if it is known."""
+        if request.children or request.child_run is not None or not self._are_of(notice):
+            return None
+        return self._rows.get(request.address)
+
+    def note(self, decision: Decision, committed: Committed) -> None:
+        """Remember what a merge has left, if it has claimed what follows. Of the attempt's own scope not all is known."""
+        if committed.claimed_at is None:
+            return
+        notice, following = decision.notice, decision.next[0]
+        kept = self._rows if self._are_of(notice) else {}
+        moved = {each.address for each in decision.moves}
+        rows = {address: row for address, row in kept.items() if address not in moved}
+        self._rows = rows | {row.address: row for row in decision.above}
+        self._claim = following.key_in(notice.envelope.ticket.run), committed.claimed_at
+
+    def _are_of(self, notice: AttemptReport) -> bool:
+        return self._claim == (notice.envelope.key, notice.claimed_at)
