@@ -216,6 +216,8 @@ class _Scanner:
     def _past_openers(self, position: int) -> int:
         """Open what only prose leads to, but no opener before a string: it begins a region that may be seen whole."""
         stop = _end_of(self.patterns.openers, self.text, position)
+        if stop == position:
+            return position
         last = _last(_OPENING, self.text, position, stop)
         if self.text[stop : stop + 1] == '"' and not self.text[last:stop].strip():
             last = _last(_OPENING, self.text, position, last - 1)
@@ -292,8 +294,8 @@ class _Scanner:
 
 
 def _last(signs: str, text: str, start: int, stop: int) -> int:
-    """Return the place after the last of some signs between two places; the first place where there is none."""
-    return max(start, *(text.rfind(sign, start, stop) + 1 for sign in signs))
+    """Return the place after the last of two signs between two places; the first place where there is none."""
+    return max(start, text.rfind(signs[0], start, stop) + 1, text.rfind(signs[1], start, stop) + 1)
 
 
 def _end_of(pattern: re.Pattern[str], text: str, position: int) -> int:

@@ -1,41 +1,24 @@
 """Texts that are dense with brackets cost at most 50 milliseconds of processor time per megabyte, from a quarter of a megabyte on (M-081)."""
 
-import re
-import time
-
 import pytest
 from dense_texts import DENSE, dense
 from hard_cases import ANSWER, ITEM, MINIMAL, REPAIR, VALUE
+from pace import paced
 
 from flujo_worker.aros import prepare
 
 S_PER_MB = 0.05
 SIZES = (250_000, 1_000_000, 4_000_000)
-PACE_S = 0.0024
-"""What `pace` took on the machine of the published figures."""
 TRIES = 20
-DIGIT, DIGITS = re.compile(r"\d"), "1 " * 20_000
 pytestmark = pytest.mark.large
 
 
-def pace():
-    start = time.thread_time()
-    for found in DIGIT.finditer(DIGITS):
-        found.start()
-    return time.thread_time() - start
-
-
 def timed(parser, raw, most_s):
-    """Return the outcome, and the least seconds of some tries, on the machine of the published figures.
-
-    Each try is compared with what a fixed task takes before and after it, as other jobs may slow down the machine.
-    """
+    """Return the outcome, and the least seconds of some tries: other jobs may slow down the machine."""
     took_s = []
     while len(took_s) < TRIES and min(took_s, default=most_s) >= most_s:
-        before, start = pace(), time.thread_time()
-        outcome = parser(raw)
-        end = time.thread_time()
-        took_s.append((end - start) / max(1.0, min(before, pace()) / PACE_S))
+        outcome, seconds = paced(lambda: parser(raw))
+        took_s.append(seconds)
     return outcome, min(took_s)
 
 
