@@ -10,6 +10,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from flujo_client.address import new_run_id
 from flujo_client.api.context_fields import record_context_fields
@@ -430,8 +431,24 @@ def find_pipeline(
     else:
         reference = reference_to(pipeline)
         live = pipeline if isinstance(pipeline, Pipeline) else Pipeline.from_step(pipeline)
-    check(live, allowed=settings.allowed_imports, has_context=has_context or live.context_model is not None)
-    return FoundPipeline(compile_plan(live, default_name=default_name(reference)), reference, live.context_model)
+    return _compiled(
+        live, reference, settings.allowed_imports, has_context=has_context or live.context_model is not None
+    )
+
+
+_known_plans: WeakKeyDictionary[Pipeline, dict[tuple[object, ...], FoundPipeline]] = WeakKeyDictionary()
+"""What was compiled, as long as the pipeline exists. Pipelines are frozen, and workers too read a module's pipeline once per process."""
+
+
+def _compiled(live: Pipeline, reference: str, allowed: Sequence[str], *, has_context: bool) -> FoundPipeline:
+    """Check and compile a pipeline, once for each way it is enqueued."""
+    known, key = _known_plans.setdefault(live, {}), (reference, tuple(allowed), has_context)
+    if key not in known:
+        check(live, allowed=allowed, has_context=has_context)
+        known[key] = FoundPipeline(
+            compile_plan(live, default_name=default_name(reference)), reference, live.context_model
+        )
+    return known[key]
 
 
 def _check_unchanged(settings: Settings, pipeline: Pipeline) -> None:
