@@ -15,7 +15,7 @@ SIDE_BY_SIDE := -n $(TEST_PROCESSES) --dist loadfile
 DEFAULT := not chaos and not pages and not release
 
 .DEFAULT_GOAL := help
-.PHONY: help lock demo test test-slow test-pools test-fast coverage laws audit check lint types imports bench bench-compare bench-peers bench-flame bench-aros bench-client bench-growth bench-recovery bench-rates races fuzz chaos docs pages release-check clean
+.PHONY: help lock demo test test-slow test-pools test-fast coverage laws audit check lint types imports bench bench-compare bench-peers bench-flame bench-aros bench-client bench-growth bench-recovery bench-rates races fuzz chaos chaos-beside docs pages release-check clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -123,8 +123,8 @@ bench-client: $(STAMP) ## what enqueue costs, alone and in bulk, and how late re
 bench-growth: $(STAMP) ## a million ended runs, a loop and a fan-out of 10 000, a held snapshot, 100 000 steps, idle workers, retention; BENCH="--only fans" chooses
 	@$(ALONE) PYTHONPATH=tests:tests/conformance $(BIN)/python -m tests.bench.growth $(BENCH)
 
-bench-rates: $(STAMP) ## how much of a provider's rate limits eight workers' callers use, over real HTTP, and how many calls are refused
-	@$(ALONE) PYTHONPATH=tests $(BIN)/python -m tests.bench.rates $(BENCH)
+bench-rates: $(STAMP) ## how much of a provider's rate limits eight workers use, over real HTTP, and how many calls are refused; BENCH="--only workers"
+	@$(ALONE) PYTHONPATH=tests:tests/acceptance $(BIN)/python -m tests.bench.rates $(BENCH)
 
 bench-recovery: $(STAMP) ## how long after kill -9 of its worker a step runs again, quiet and under load
 	@$(ALONE) PYTHONPATH=tests $(BIN)/python -m tests.bench.recovery
@@ -141,6 +141,10 @@ fuzz: $(STAMP) ## mutated messages, values, blueprints, expressions, templates a
 chaos: $(STAMP) ## the longest tests, then flujo chaos: break services and workers at random; CHAOS="--seed 7 --duration 600" chooses
 	@$(ALONE) $(BIN)/python -m pytest -q -m chaos
 	@$(ALONE) $(BIN)/flujo chaos $(CHAOS)
+
+chaos-beside: $(STAMP) ## the same monkey on plain Celery, and on DBOS from wheels; BESIDE="--seed 2 --duration 600" chooses
+	@$(ALONE) $(BIN)/python -m tests.chaos.canvas $(BESIDE)
+	@$(ALONE) $(BIN)/python -m tests.chaos.dbos_side $(BESIDE)
 
 clean: ## remove what the targets made
 	@rm -rf $(VENV) .flujo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .cache .coverage* htmlcov site

@@ -129,10 +129,10 @@ def _one(error: BaseException, left: list[int]) -> str:
 
 def _sentence(error: BaseException) -> str:
     """Write what Python shows below the frames: class, message and notes; of a SyntaxError also its place."""
-    said = traceback.TracebackException(
+    formatted = traceback.TracebackException(
         type(error), error, error.__traceback__, limit=0, lookup_lines=False, compact=True
     )
-    text = "".join(said.format_exception_only())
+    text = "".join(formatted.format_exception_only())
     return redact(text) if len(text) <= _LONGEST else f"{redact(text[:_LONGEST])}…\n"
 
 

@@ -132,7 +132,7 @@ class Host:
             lease_s=own.lease_s,
             renew_s=own.renew_s,
             on_renewed=self._heartbeat.beat,
-            on_told_to_stop=lambda: self.steps.stop(),  # noqa: PLW0108 - the code that runs the process replaces it
+            on_stop_request=lambda: self.steps.stop(),  # noqa: PLW0108 - the code that runs the process replaces it
         )
         changes = CodeChanges(
             self._store,
@@ -178,7 +178,7 @@ class Host:
             keep_events_days=settings.events.keep_days or None,
             fits=self._attempts.preparation.fits,
             may_load=trials.may_load,
-            look_beside=neighbours.bury,
+            find_dead_neighbours=neighbours.bury,
             prune=Pruner(self._store, settings.retention).prune_in_turn,
         )
         self._hook_delivery = HookDelivery(
@@ -229,8 +229,8 @@ class Host:
         self._sweeper.start()
         self._hook_calls.start()
         self._system.start()
-        told = {"build": _build(), "slots": self._slots, "queues": self._consumes}
-        self._system.put(Event("worker.started", told, at=time.time()))
+        started = {"build": _build(), "slots": self._slots, "queues": self._consumes}
+        self._system.put(Event("worker.started", started, at=time.time()))
         logger.info("worker %s is up", self._lease.worker)
 
     def stop(self) -> None:

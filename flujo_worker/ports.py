@@ -10,7 +10,7 @@ from flujo_client.contract.records import AttemptRecord, RunRecord, ScopeRecord
 from flujo_client.contract.run_state import RunState
 from flujo_client.pipeline.context_fields import Fields
 from flujo_worker.domain.carry_on import PlanMove
-from flujo_worker.domain.retention import KeepRule
+from flujo_worker.domain.retention import RetentionRule
 from flujo_worker.domain.values import ChildRunRow, Decision, ScopeRow
 from flujo_worker.errors import Unreadable
 
@@ -267,7 +267,7 @@ class Ledger(Protocol):
         """Read what the attempts of a pipeline's latest `runs` have spent: key and sum of each that spent, the latest first."""
 
     def park(self, key: str, fence: int, reason: str, *, code: AwaitedCode | None = None) -> bool:
-        """Let the run wait for a worker that can carry it on; the attempt goes back. `code`: it waits for bodies, not for its plan."""
+        """Let the run wait for a worker that can continue it; the attempt is released. `code`: it waits for bodies, not for its plan."""
 
     def context_fields(self, model: str, digest: str, fields: Fields) -> list[Fields]:
         """Record the fields that a context model has, under their digest, and read those that it had before."""
@@ -498,7 +498,7 @@ class Retention(Protocol):
     def begin_pruning(self, every_s: float) -> bool:
         """Return whether it is the caller's turn to delete: once in so many seconds, for the whole fleet."""
 
-    def prune_runs(self, rules: Sequence[KeepRule], limit: int, *, is_summarized: bool = False) -> list[str]:
+    def prune_runs(self, rules: Sequence[RetentionRule], limit: int, *, is_summarized: bool = False) -> list[str]:
         """Delete runs that ended longer ago than the rules retain them, with all their rows; return their ids.
 
         A run is deleted together with all its child runs, including those in the background, once the youngest of them is old enough, by

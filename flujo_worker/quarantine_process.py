@@ -55,10 +55,10 @@ def main(channel: socket.socket, order: dict[str, Any]) -> None:
     performing = threading.Thread(target=_perform, args=(host, order, line), name="flujo-apart", daemon=True)
     performing.start()
     while performing.is_alive():
-        is_told = line.hears_stop(BEAT_S)
-        if is_told:
+        is_stopped = line.hears_stop(BEAT_S)
+        if is_stopped:
             host.hand_back()
-        if is_told or (line.is_broken and host.silent_s > ORPHAN_LEASES * settings.worker.lease_s):
+        if is_stopped or (line.is_broken and host.silent_s > ORPHAN_LEASES * settings.worker.lease_s):
             host.release()
             os._exit(0)
         line.send({"worker": host.worker})

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from flujo_worker.domain.retention import DAY_S, keep_rules
+from flujo_worker.domain.retention import DAY_S, retention_rules
 
 if TYPE_CHECKING:
     from flujo_client.config.models import Retention
@@ -36,7 +36,7 @@ class Pruner:
     """
 
     def __init__(self, store: Store, settings: Retention, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._store, self._rules, self._clock = store, keep_rules(settings), clock
+        self._store, self._rules, self._clock = store, retention_rules(settings), clock
         self._is_summarized, self._summary_s = settings.keep_summaries, settings.summary_days * DAY_S
         self._per_turn = max(1, round(settings.runs_per_minute * TURN_S / 60))
         self._size, self._looked_at = LARGEST // 4, float("-inf")

@@ -86,7 +86,7 @@ class Sweeper:
         keep_events_days: int | None = None,
         may_load: Callable[[str, str], bool] = lambda *_: True,
         fits: Callable[[LoadedPipeline, AwaitedCode, Envelope | None], bool] = lambda *_: True,
-        look_beside: Callable[[], object] = lambda: None,
+        find_dead_neighbours: Callable[[], object] = lambda: None,
         prune: Callable[[], object] = lambda: None,
     ) -> None:
         self._store, self._post, self._coordinator, self._catalog = store, post, coordinator, catalog
@@ -95,7 +95,11 @@ class Sweeper:
         self._worker, self._may_judge = worker, may_judge
         self._every_s, self._max_lost = every_s, max_lost
         self._unparked_at = self._stranded_at = self._housekept_at = float("-inf")
-        self._keep_events_days, self._look_beside, self._may_load = keep_events_days, look_beside, may_load
+        self._keep_events_days, self._find_dead_neighbours, self._may_load = (
+            keep_events_days,
+            find_dead_neighbours,
+            may_load,
+        )
         self._fits, self._prune, self._unfit = fits, prune, dict[object, None]()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._sweep_forever, name="flujo-sweeper", daemon=True)
@@ -283,7 +287,7 @@ class Sweeper:
     def _sweep_forever(self) -> None:
         while not self._stopping.wait(self._every_s * random.uniform(0.8, 1.2)):  # noqa: S311 - jitter
             try:
-                self._look_beside()
+                self._find_dead_neighbours()
                 self._unpark()
                 if self._store.begin_sweep(self._worker(), self._every_s * self._patience()):
                     while self.sweep() == BATCH and not self._stopping.is_set():

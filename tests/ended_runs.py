@@ -32,7 +32,7 @@ _FROM: Final = """
 
 
 def multiply(connection: psycopg.Connection[Any], run: str, times: int) -> None:
-    """Copy an ended run so often, each copy under an id of its own and a minute older than the next one."""
+    """Copy an ended run that often, each copy under its own id and a minute older than the next one."""
     copy(connection, run, range(1, times + 1))
     connection.execute("VACUUM (ANALYZE)")
 

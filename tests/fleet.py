@@ -134,7 +134,7 @@ class Site:
         return fleet
 
     def standing(self, processes: int = 1) -> SiteFleet:
-        """See to it that at least so many ordinary workers stand ready; those of the tests before go on, for a start is dear."""
+        """See to it that at least so many ordinary workers stand ready; those of the tests before continue, for a start is dear."""
         if self._standing is None:
             self._standing = self.unready_workers(0)
         self._standing.grow(processes)
@@ -183,12 +183,12 @@ class Site:
         return [each for each in all_of_them if each.run == run and step in (None, each.step)]
 
     def wait_for_execution(self, run: str, step: str, times: int = 1) -> Execution:
-        """Wait until a step was begun so often; return the last time."""
+        """Wait until a step was begun that often; return the last time."""
         wait_until(lambda: len(self.executions(run, step)) >= times, what=self.log)
         return self.executions(run, step)[-1]
 
     def open_gate(self, run: str) -> None:
-        """Let the run's gated steps go on."""
+        """Let the run's gated steps continue."""
         (self.folder / f"gate-{run}").touch()
 
     def rows(self, sql: str, **parameters: Any) -> list[dict[str, Any]]:

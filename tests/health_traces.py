@@ -116,7 +116,7 @@ def plant(connection: psycopg.Connection[Any], traces: Sequence[Traced] = TRACES
 def plant_run(
     connection: psycopg.Connection[Any], run: str, *, name: str = "p", status: str = "running", **more: Any
 ) -> None:
-    """Record a run. `began` and `ended` are how long ago; what else is given stands in its row."""
+    """Record a run. `began` and `ended` are how long ago; what else is given is in its row."""
     connection.execute(
         "INSERT INTO flujo_pipelines (fingerprint, reference, name, version, plan) VALUES (%s, %s, %s, '1', '{}') ON CONFLICT DO NOTHING",
         [f"of {name}", f"shop:{name}", name],

@@ -1,4 +1,4 @@
-"""Items that do not belong in a queue's list: junk that is no message, bombs, and messages that were tampered with.
+"""Items that do not belong in a queue's list: junk that is not a message, bombs, and messages that were tampered with.
 
 Pure but for `push`. In goes a genuine message as it lies in Redis, out come hostile ones. The chaos suite draws from here too.
 """
@@ -97,11 +97,11 @@ JUNK: dict[str, bytes] = {
         b"application/json", b"application/x-flujo+json"
     ),
 }
-"""Whatever anybody may push into a list: no worker may end of it, or read it twice."""
+"""Whatever anyone may push into a list: no worker may end of it, or read it twice."""
 
 
 def bomb(message: Message, size: int = BOMB_BYTES) -> Message:
-    """A message whose body unpacks to `size` bytes, unless somebody looks at it first."""
+    """A message whose body unpacks to `size` bytes, unless someone looks at it first."""
     return {**with_header(message, compression="gzip"), "body": _bomb_body(size)}
 
 
@@ -156,6 +156,6 @@ def changed(message: Message, changes: Iterable[Callable[[Message], Message]]) -
 
 
 def push(client: redis.Redis, queue: str, items: Iterable[bytes]) -> None:
-    """Put items behind whatever lies in a queue."""
+    """Put items behind whatever is in a queue."""
     for item in items:
         client.lpush(queue, item)

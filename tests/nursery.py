@@ -1,7 +1,7 @@
 """Workers without their second of imports: forked from a process that has imported what every worker does, and started nothing.
 
 Run as a script it is that process: orders come in on stdin, a line each, answers go out on stdout. Imported, it is who orders. What
-is forked goes on as `python -m flujo_worker` does, with an environment, a folder, a search path and a log of its own; it can be
+is forked continues as `python -m flujo_worker` does, with an environment, its own folder, search path and log; it can be
 killed, and it ends when whoever forked it is gone. It must not be used where the start itself is tested: `flujo up`, `flujo demo`
 and the facade start theirs as users do.
 """
@@ -28,9 +28,18 @@ if TYPE_CHECKING:
 IMPORTS = (
     "flujo_worker.cli.worker",
     "flujo_worker.host",
+    "billiard.pool",
+    "celery.app.control",
+    "celery.app.log",
     "celery.apps.worker",
     "celery.backends.redis",
+    "celery.concurrency.prefork",
     "celery.concurrency.thread",
+    "celery.fixups.django",
+    "celery.worker.autoscale",
+    "celery.worker.components",
+    "celery.worker.consumer.delayed_delivery",
+    "encodings.idna",
     "kombu.transport.redis",
     "pydantic_ai",
 )
@@ -98,7 +107,7 @@ def nursery() -> Nursery:
 
 
 def main() -> None:
-    """Fork whenever it is ordered, until nobody can order any more. Returns in what was forked alone."""
+    """Fork whenever it is ordered, until no one can order any more. Returns in what was forked alone."""
     gc.disable()
     for each in IMPORTS:
         import_module(each)

@@ -92,7 +92,7 @@ async def asking(server):
 
 
 async def call_for(seconds, rules, settings, server, *, workers, callers):
-    """Call from that many workers at once, each with connections of its own, until the time is over."""
+    """Call from that many workers at once, each with its own connections, until the time is over."""
     cells, draw = [RedisCells(RATES, settings) for _ in range(workers)], Random(1)
 
     async def caller(agent, limiter, until):

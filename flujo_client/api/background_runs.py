@@ -165,6 +165,6 @@ def _renamed(context: Packed, task_id: str, before: RunRecord) -> Packed:
 def _need_resumability(settings: Settings) -> None:
     if not settings.background_tasks.resumability:
         raise FeatureDisabled(
-            "resuming background steps is switched off here",
+            "resuming background steps is turned off here",
             suggestion="set resumability = true in [background_tasks]",
         )

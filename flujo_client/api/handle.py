@@ -90,7 +90,7 @@ class RunHandle(Generic[OutputT, ContextT]):
             ClientError: `after` is not the cursor of an event.
         """
         page: list[EventRecord]
-        while page := self._client.perform(operations.more_of_the_story(self.id, after)):
+        while page := self._client.perform(operations.next_events(self.id, after)):
             yield from page
             after = page[-1].cursor
 
@@ -253,7 +253,7 @@ class AsyncRunHandle(Generic[OutputT, ContextT]):
     async def follow(self, after: str | None = None) -> AsyncIterator[EventRecord]:
         """Yield the run's events as they happen, each once, until the run has ended."""
         page: list[EventRecord]
-        while page := await self._client.perform(operations.more_of_the_story(self.id, after)):
+        while page := await self._client.perform(operations.next_events(self.id, after)):
             for event in page:
                 yield event
             after = page[-1].cursor

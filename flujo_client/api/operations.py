@@ -10,6 +10,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from flujo_client.address import new_run_id
 from flujo_client.api.context_fields import record_context_fields
@@ -255,7 +256,7 @@ def wait_for(
         WaitTimedOut: it has not ended within `timeout` seconds; it continues.
     """
     until = None if timeout is None else time.monotonic() + timeout
-    look_s, told = first_look_s, None
+    look_s, reported = first_look_s, None
     waits = [each for each in LIVE_RUN if through_pauses or each != "paused"]
     run = yield from record_of(run_id)
     while run.status in waits:
@@ -269,9 +270,9 @@ def wait_for(
             if run.status in waits and time.monotonic() - began >= look_s:
                 look_s = LOOK_AGAIN_S
                 found = yield from hold(run)
-                if found is not None and found != told:
+                if found is not None and found != reported:
                     logger.warning("run %s makes no progress: %s", run_id, found)
-                told = found
+                reported = found
     return run
 
 
@@ -335,7 +336,7 @@ def trace_of(settings: Settings, run_id: str) -> Operation[TraceNode]:
     """Read a run's trace as a tree."""
     run = yield from record_of(run_id)
     attempts, scopes = yield from _rows_of(run_id)
-    events = yield from _story_of(run_id)
+    events = yield from _events_of(run_id)
     code = yield from query(requests.code(run_id))
     stored = yield from query(plan_requests.plan(run.fingerprint))
     options = options_of_attempts(stored.plan, run, attempts)
@@ -359,7 +360,7 @@ def cancel(run_id: str, *, actor: str | None, reason: str | None, timeout: float
     return run.status == "cancelled"
 
 
-def more_of_the_story(run_id: str, after: str | None) -> Operation[list[EventRecord]]:
+def next_events(run_id: str, after: str | None) -> Operation[list[EventRecord]]:
     """Wait for more events of a run, and return them; an empty list means that it has ended and has no more.
 
     Raises:
@@ -399,7 +400,7 @@ def _rows_of(run_id: str) -> Operation[tuple[list[AttemptRecord], list[ScopeReco
     return attempts, scopes
 
 
-def _story_of(run_id: str) -> Operation[list[EventRecord]]:
+def _events_of(run_id: str) -> Operation[list[EventRecord]]:
     """Read all events of a run, page by page."""
     events: list[EventRecord] = []
     while True:
@@ -430,8 +431,24 @@ def find_pipeline(
     else:
         reference = reference_to(pipeline)
         live = pipeline if isinstance(pipeline, Pipeline) else Pipeline.from_step(pipeline)
-    check(live, allowed=settings.allowed_imports, has_context=has_context or live.context_model is not None)
-    return FoundPipeline(compile_plan(live, default_name=default_name(reference)), reference, live.context_model)
+    return _compiled(
+        live, reference, settings.allowed_imports, has_context=has_context or live.context_model is not None
+    )
+
+
+_known_plans: WeakKeyDictionary[Pipeline, dict[tuple[object, ...], FoundPipeline]] = WeakKeyDictionary()
+"""What was compiled, as long as the pipeline exists. Pipelines are frozen, and workers too read a module's pipeline once per process."""
+
+
+def _compiled(live: Pipeline, reference: str, allowed: Sequence[str], *, has_context: bool) -> FoundPipeline:
+    """Check and compile a pipeline, once for each way it is enqueued."""
+    known, key = _known_plans.setdefault(live, {}), (reference, tuple(allowed), has_context)
+    if key not in known:
+        check(live, allowed=allowed, has_context=has_context)
+        known[key] = FoundPipeline(
+            compile_plan(live, default_name=default_name(reference)), reference, live.context_model
+        )
+    return known[key]
 
 
 def _check_unchanged(settings: Settings, pipeline: Pipeline) -> None:

@@ -123,7 +123,7 @@ RUN_LIMIT: Final = Table(
         "key": Key(RUN_LIMIT_KEY, "What is counted together.", required=True),
         "most": Key(Number(least=1, whole=True), "How many runs may be under way at once.", required=True),
         "scope": Key(OneOf(get_args(LimitScope)), "Which runs share the key; global by default."),
-        "on_full": Key(OneOf(get_args(OnFull)), "What happens to further runs; queue by default."),
+        "on_full": Key(OneOf(get_args(OnFull)), "The policy for further runs; queue by default."),
     },
     "a limit of runs",
 )

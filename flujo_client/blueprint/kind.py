@@ -98,7 +98,7 @@ class BlueprintKind:
         is_import: whether `uses: imports.<name>` makes a step one of it, instead of `kind`.
         asks_people: whether it asks people.
         has_item: whether `this` is an item inside it.
-        isolates_context: whether the steps inside it run in a context of their own.
+        isolates_context: whether the steps inside it run in a separate context.
         find: the findings of `flujo validate` about such a step alone.
         writes: the dotted paths of the context that it writes; None if it may write any.
         output_schema: the schema that its output fits, if that is known.
@@ -241,7 +241,7 @@ EVERY: Final[Mapping[str, Key]] = {
     "meta": Key(MapOf(ANY), "For your own use; stored with the plan."),
     "usage_limits": Key(Model(UsageLimits, "usage_limits"), "The most that it and the steps inside it may spend."),
     "fallback": Key(
-        LONE_STEP, "A step that runs with the same input when this one has failed for good.", runs="instead"
+        LONE_STEP, "A step that runs with the same input when this one has failed permanently.", runs="instead"
     ),
 }
 """The keys of every step."""

@@ -25,9 +25,9 @@ def _throttle(_: click.Context, __: click.Parameter, given: str | None) -> Throt
     """Read a throttle, written as the number of runs and the seconds: 100/60."""
     if given is None:
         return None
-    most, slash, period_s = given.partition("/")
     try:
-        return Throttle(int(most), float(period_s if slash else "none"))
+        most, period_s = given.split("/")
+        return Throttle(int(most), float(period_s))
     except (ValueError, ConfigurationError) as error:
         raise click.BadParameter(f"'{given}' must be a number of runs and seconds, such as 100/60") from error
 

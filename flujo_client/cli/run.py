@@ -111,7 +111,7 @@ def command(  # noqa: PLR0913 - a parameter for each option
         elif show_steps or only_steps:
             print_status(steps_table(trace))
         if not as_json:
-            _tell(result, with_context=show_context)
+            _print_result(result, with_context=show_context)
         result.raise_for_status()
         if not (as_json or only_steps):
             show_output(result.output, form)
@@ -125,7 +125,7 @@ def _warn_of_packages(reference: str) -> None:
             say(str(finding))
 
 
-def _tell(result: PipelineResult, *, with_context: bool) -> None:
+def _print_result(result: PipelineResult, *, with_context: bool) -> None:
     if with_context:
         print_lines(json_text(result.final_pipeline_context).splitlines())
     say(f"trace: flujo lens trace {short(result.run_id)}")
@@ -181,7 +181,7 @@ def _wait(run: RunHandle, timeout: float | None, client: FlujoClient, patience_s
                 return run.result()
             if left < LOOK_EVERY_S:
                 raise client.perform(timed_out(record, timeout or 0.0))
-            held.tell(record)
+            held.show(record)
             now, approvals = _progress(run, record, client)
             line.update(Text(f"{now}  {duration(time.monotonic() - began)}"))
             if now != last_line and not stderr.is_terminal:
@@ -197,15 +197,15 @@ class _Holds:
     """Print what holds a run, once for each change."""
 
     def __init__(self, client: FlujoClient, patience_s: float) -> None:
-        self._client, self._told, self._look_at = client, "", time.monotonic() + patience_s
+        self._client, self._shown, self._look_at = client, "", time.monotonic() + patience_s
 
-    def tell(self, run: RunRecord) -> None:
+    def show(self, run: RunRecord) -> None:
         """Show what holds the run, if it is time to look again."""
         is_asked = run.status == "paused"  # its question is shown, with the commands that answer it
         if is_asked or time.monotonic() < self._look_at:
             return
         self._look_at = time.monotonic() + FIRST_LOOK_S
         found = self._client.perform(hold(run))
-        if found is not None and str(found) != self._told:
+        if found is not None and str(found) != self._shown:
             say(f"the run makes no progress: {found}")
-        self._told = "" if found is None else str(found)
+        self._shown = "" if found is None else str(found)

@@ -11,7 +11,7 @@ from flujo_client.cli.lookup import find_run, run_argument
 from flujo_client.cli.output import say, show_json, show_value
 from flujo_client.contract.carry_on import compatible
 from flujo_client.contract.code_difference import all_differences
-from flujo_client.contract.run_state import Whereabouts
+from flujo_client.contract.run_state import RunPosition
 from flujo_client.errors import ClientError
 from flujo_client.gateway import plan_requests, requests
 
@@ -37,15 +37,15 @@ def diff_run(*, run: str, fingerprint: str | None, as_json: bool) -> None:
                     f"plan {new.fingerprint[:12]} belongs to '{reference}', but run {state.run} to '{state.reference}'"
                 )
         code = client.ask(plan_requests.code_on_record(state.run, new.fingerprint))
-    where, obstacles = Whereabouts(old, state), [] if state.has_ended else compatible(old, new, state)
+    where, obstacles = RunPosition(old, state), [] if state.has_ended else compatible(old, new, state)
     found = [
         {"where": where.position(each), "what": str(each), "lines": list(each.lines)}
         for each in all_differences(old, new, code)
     ]
     if as_json:
-        told: list[dict[str, Any]] = [{"rule": each.rule, "reason": each.reason} for each in obstacles]
+        listed: list[dict[str, Any]] = [{"rule": each.rule, "reason": each.reason} for each in obstacles]
         show_json(
-            {"id": state.run, "from": old.fingerprint, "to": new.fingerprint, "differences": found, "obstacles": told}
+            {"id": state.run, "from": old.fingerprint, "to": new.fingerprint, "differences": found, "obstacles": listed}
         )
         return
     for each in found:

@@ -65,7 +65,7 @@ def _text(event: EventRecord) -> str:
             line = f"{event.level.upper()} {data.get('logger')}: {data.get('message')}"
             return f"{line}\n{data['traceback']}" if "traceback" in data else line
         case name if name in _SENTENCES:
-            told = {key: data.get(key, "?") for key in ("place", "bytes", "advice")}
-            return f"{event.level.upper()} {_SENTENCES[name].format(**told)}"
+            parts = {key: data.get(key, "?") for key in ("place", "bytes", "advice")}
+            return f"{event.level.upper()} {_SENTENCES[name].format(**parts)}"
         case _:
             return ""

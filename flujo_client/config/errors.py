@@ -45,7 +45,7 @@ _LEGACY_KEYS = {
     "env_file": "leave it out: files of variables are not read; let the program that starts the process read them, as compose, systemd and honcho can",
     "governance_policy_module": _NOT_HERE,
     "settings": "leave it out: agent_timeout is agents.agent_timeout_s here, default models are agents.default_review_model and its like, postgres_pool_max is worker.pool_max, enabled_template_filters is validation.enabled_template_filters",
-    "run": "give them to `flujo run` as options",
+    "run": "pass them to `flujo run` as options",
     **dict.fromkeys(("architect", "bench", "lockfile", "solve"), _NOT_HERE),
 }
 

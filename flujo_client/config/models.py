@@ -592,6 +592,6 @@ class AdmissionSettings(Section):
 
 
 class Events(Section):
-    """Events in Postgres. `keep_days` says for how many days they are stored; 0: for ever."""
+    """Events in Postgres. `keep_days` is the number of days that they are stored; 0: forever."""
 
     keep_days: Days = 90

@@ -83,7 +83,7 @@ def _text(path: Path) -> str:
         raise SettingsError(f"{path}: cannot be read ({error.strerror})", suggestion="check the path") from None
     if len(data) > LARGEST:
         raise SettingsError(
-            f"{path}: is larger than {LARGEST} bytes", suggestion="check the path: it is not a flujo.toml"
+            f"{path}: the file is larger than {LARGEST} bytes", suggestion="check the path: it is not a flujo.toml"
         )
     if data.startswith(b"\xef\xbb\xbf"):
         raise SettingsError(f"{path}:1:1: begins with a byte order mark", suggestion="save it as UTF-8 without one")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract import kinds
 from flujo_client.contract.plan_difference import Difference, differences
-from flujo_client.contract.run_state import RunState, Whereabouts
+from flujo_client.contract.run_state import RunPosition, RunState
 
 if TYPE_CHECKING:
     from flujo_client.contract.plan import Node, Nodes, Plan
@@ -47,7 +47,7 @@ def _obstacles(old: Plan, new: Plan, state: RunState, mine: str | None) -> Itera
     for attempt in state.open_attempts:
         if attempt.status == "running" and attempt.key != mine:
             yield Obstacle("running", f"step '{attempt.step}' is running under the old code")
-    where, changed = Whereabouts(old, state), differences(old, new)
+    where, changed = RunPosition(old, state), differences(old, new)
     for difference in changed:
         found = _forbids(difference, where, new)
         if found is not None:
@@ -62,7 +62,7 @@ def _obstacles(old: Plan, new: Plan, state: RunState, mine: str | None) -> Itera
             yield Obstacle("nothing left", f"the run is at step '{step}', where the new code has no step")
 
 
-def _forbids(difference: Difference, where: Whereabouts, new: Plan) -> tuple[str, str] | None:
+def _forbids(difference: Difference, where: RunPosition, new: Plan) -> tuple[str, str] | None:
     """Return the rule that a difference breaks, and why in words."""
     if difference.effect == "option":
         return None
@@ -100,14 +100,14 @@ def _forbids_before(difference: Difference, new: Plan) -> tuple[str, str] | None
     return "merged step", "which has been merged"
 
 
-def _forbids_at(difference: Difference, where: Whereabouts) -> tuple[str, str] | None:
+def _forbids_at(difference: Difference, where: RunPosition) -> tuple[str, str] | None:
     stances = where.stance_at(difference)
     if "asked" in stances:
         return "open question", "and a question to a person is open there"
     return ("open step", "and the run is inside it") if "open" in stances else None
 
 
-def _forbids_key(difference: Difference, where: Whereabouts, new: Plan, *, is_open: bool) -> tuple[str, str] | None:
+def _forbids_key(difference: Difference, where: RunPosition, new: Plan, *, is_open: bool) -> tuple[str, str] | None:
     """Judge a branch, path or state that came, went or was moved: fan-outs begin all of theirs, other containers one at a time."""
     if is_open and "open" not in where.stance_at(difference):
         return None

@@ -48,7 +48,7 @@ class ConversationTurn(BaseModel):
 
 
 class PipelineContext(BaseModel):
-    """The context used when a run is given context data and its pipeline names no model of its own.
+    """The context used when a run is given context data and its pipeline names no model.
 
     Unknown fields are retained; assignment is validated. `step_outputs` has every successful step's output by name, `import_artifacts`
     the inputs of nested pipelines. A state machine writes `current_state` and reads `next_state`. `scratchpad` is yours. `hitl_history`

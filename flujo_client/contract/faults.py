@@ -27,7 +27,7 @@ DEEPEST: Final = 300
 
 UNEXPECTED: Final = frozenset({"additionalProperties", "unevaluatedProperties"})
 _LARGE: Final = 2_000_000
-UNSAID: Final = "schema"
+UNKNOWN_RULE: Final = "schema"
 """The keyword of a fault where it is not known which rule is broken."""
 _SMALL: Final = 300
 _WHOLE: Final = frozenset({"enum", "const", "uniqueItems"})
@@ -104,13 +104,13 @@ class _Walk:
             try:
                 own, below = self._looked_at(place)
             except _Spent:
-                own, below = [_unsaid(place)], []
+                own, below = [_of_unknown_rule(place)], []
                 self.pending.clear()
-            own = own or ([] if below else [_unsaid(place)])
+            own = own or ([] if below else [_of_unknown_rule(place)])
             self.counted += sum(each.branch is None for each in own)
             self.found += [each for each in own if each.branch is None or not place.is_guess]
             self.pending += reversed(below)
-        return self.found or [_unsaid(_Place(self.check.root, "", None, ()))]
+        return self.found or [_of_unknown_rule(_Place(self.check.root, "", None, ()))]
 
     def _looked_at(self, place: _Place) -> tuple[list[Fault], list[_Place]]:
         """Return the rules that the schema itself has broken here, and the parts below it that do not hold."""
@@ -274,9 +274,9 @@ def _fault(
     return Fault(place.path, keyword, message, place.value, rule or {}, branch)
 
 
-def _unsaid(place: _Place) -> Fault:
+def _of_unknown_rule(place: _Place) -> Fault:
     """Return a fault without details, where no more is known: too deep, too large, or a rule that is not examined."""
-    keyword = "unevaluatedItems" if isinstance(place.sub, dict) and "unevaluatedItems" in place.sub else UNSAID
+    keyword = "unevaluatedItems" if isinstance(place.sub, dict) and "unevaluatedItems" in place.sub else UNKNOWN_RULE
     return _fault(place, keyword, "the value does not match the schema")
 
 

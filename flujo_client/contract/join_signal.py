@@ -28,7 +28,7 @@ class JoinSignal:
 
     @property
     def key(self) -> str:
-        """Return the key of the join's work, which is also the signal's Celery task id, whoever publishes it."""
+        """Return the key of the join's work, which is also the signal's Celery task id."""
         return str(AttemptKey(self.run, self.address, self.step, 1, "join"))
 
     def to_wire(self) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Check values by schemas whose alternatives overlap on several levels, in time proportional to schema and value.
 
-jsonschema-rs checks each alternative of a union anew: if two of them check the same parts below, the checks double with every level (ADR
+jsonschema-rs checks each alternative of a union again: if two of them check the same parts below, the checks double with every level (ADR
 26). Here each part of the schema is checked once for each part of the value; checks of a single part are left to jsonschema-rs. Pure. In: a
 `Check` and a value; out: whether a part of the schema holds for it.
 """
@@ -127,9 +127,9 @@ class Overlap:
         most = 1
         for kind in ("object", "array"):
             asked = [(sub, count) for sub, count in counted if kind in self._check.kinds(sub)]
-            are_told_apart = kind == "object" and _are_tagged([sub for sub, _ in asked])
+            are_distinct = kind == "object" and _are_tagged([sub for sub, _ in asked])
             counts = [count for _, count in asked]
-            most = max(most, max(counts, default=1) if are_told_apart else sum(counts))
+            most = max(most, max(counts, default=1) if are_distinct else sum(counts))
         return min(most, 1 << 64)
 
 

@@ -88,7 +88,7 @@ def differences(old: Plan, new: Plan) -> tuple[Difference, ...]:
 def _of_pipeline(old: Plan, new: Plan) -> Iterator[Difference]:
     effects: dict[str, Effect] = {"context_model": "result", "resources": "making"}
     before, after = old.to_tree(), new.to_tree()
-    for aspect in ("name", "version", "on_change", "hooks", "invariants", "resources", "context_model"):
+    for aspect in ("name", "version", "on_change", "hooks", "invariants", "run_limits", "resources", "context_model"):
         if before.get(aspect) != after.get(aspect):
             yield _changed(aspect, before.get(aspect), after.get(aspect), effects.get(aspect, "option"))
 

@@ -204,7 +204,7 @@ def _with_error(context: Any, run: RunRecord) -> Any:
 
 
 def _without_failed(result: StepResult, own: StepResult) -> StepResult:
-    """Move the spend of failed branches from a fan-out's figures to a field of their own."""
+    """Move the spend of failed branches from a fan-out's figures to a separate field."""
     cost, tokens = track_parallel_costs(result.step_history)
     failed = [each for each in result.step_history if not each.success]
     reported = {

@@ -81,7 +81,7 @@ Stance = Literal["coming", "open", "asked", "closed"]
 """The state of a sequence at its step: it has merged nothing of it, has a container open there, waits for a person there, or has ended."""
 
 
-class Whereabouts:
+class RunPosition:
     """The position of a run in its plan, by the paths of the bodies it has begun.
 
     Args:

@@ -4,7 +4,7 @@
     step → attempt            kind `step`, with its attempts in their order
     container → child → node  kind as in the pipeline (`loop`, `parallel`, …); a child is an iteration, item, branch, path, state or body
     router → attempt, branch  its agent is tried like a step
-    attempt → tool → tool     calls of agents as tools, with their events; they have no rows of their own
+    attempt → tool → tool     calls of agents as tools, with their events; they have no separate rows
 
 Every attempt is at exactly one place. Work that is not an attempt at a step (the start of a container, the join of a fan-out) is shown in
 the container's attribute `work`; its events are the container's. A child run has its own trace: its container names it in the attribute

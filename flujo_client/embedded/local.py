@@ -128,7 +128,7 @@ class Fleet:
 
     def spawn(self) -> subprocess.Popen[bytes]:
         """Start one process."""
-        out: IO[bytes] | int = subprocess.DEVNULL if self._log is None else open_log(self._log, anew=False)
+        out: IO[bytes] | int = subprocess.DEVNULL if self._log is None else open_log(self._log, truncate=False)
         environment = ConfigManager().child_environment(self._settings)
         environment["PYTHONPATH"] = _search_path(environment.get("PYTHONPATH"))
         try:

@@ -56,7 +56,7 @@ def _create_account() -> None:
         subprocess.run(command, check=True, capture_output=True)  # noqa: S603 - our own words only
     except (OSError, subprocess.CalledProcessError) as error:
         raise ConfigurationError(
-            f"Postgres does not run as root, and the account {ACCOUNT_NAME!r} for it could not be made with useradd",
+            f"Postgres does not run as root, and the account {ACCOUNT_NAME!r} for it could not be created with useradd",
             suggestion=f"run as an ordinary user, or {OWN_SERVICES}",
             cause=error,
         ) from error
@@ -85,9 +85,9 @@ def open_passage(path: Path, account: Account | None) -> None:
         sys.stderr.write(f"flujo: {folder} made enterable (chmod o+x), so that {ACCOUNT_NAME!r} reaches {path}\n")
 
 
-def open_log(path: Path, *, anew: bool) -> BinaryIO:
+def open_log(path: Path, *, truncate: bool) -> BinaryIO:
     """Open a file for a process's output, which only its owner can read under any umask."""
-    flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if anew else os.O_APPEND)
+    flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if truncate else os.O_APPEND)
     return os.fdopen(os.open(path, flags, 0o600), "wb")
 
 
@@ -105,7 +105,7 @@ def spawn(
     Raises:
         ConfigurationError: the program cannot be run.
     """
-    with open_log(log, anew=True) as output:
+    with open_log(log, truncate=True) as output:
         try:
             server = subprocess.Popen(  # noqa: S603 - programs we found, arguments we wrote
                 command,
@@ -178,10 +178,10 @@ class Server:
         return f"embedded {self.name} {how}; {_log_tail(self._log)}"
 
     def _spawn(
-        self, command: Sequence[str | Path], is_ready: Callable[[], bool], seconds: float, told: bytes = b""
+        self, command: Sequence[str | Path], is_ready: Callable[[], bool], seconds: float, stdin_data: bytes = b""
     ) -> bool:
-        """Start it, and wait until it is ready; False if it ended instead, or takes longer. `told` is written to its stdin."""
-        self._process = server = spawn(command, log=self._log, account=self._account, stdin_data=told)
+        """Start it, and wait until it is ready; False if it ended instead, or takes longer. `stdin_data` is written to its stdin."""
+        self._process = server = spawn(command, log=self._log, account=self._account, stdin_data=stdin_data)
         wait_until(lambda: server.poll() is not None or is_ready(), seconds=seconds)
         return is_ready()
 

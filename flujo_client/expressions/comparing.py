@@ -1,7 +1,7 @@
 """The comparisons of expressions: equality, order, containment. Pure.
 
 In: two values and the `EvaluationBudget` that bounds it. Out: true or false, or an `EvaluationError`. As in Python, with four differences: lists and tuples are
-alike, an enumeration's member is its value, models are equal to models of their own class with equal fields, and only values that have one
+alike, an enumeration's member is its value, models are equal to models of the same class with equal fields, and only values that have one
 order everywhere are ordered.
 """
 

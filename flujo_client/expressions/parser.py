@@ -245,7 +245,7 @@ class Parser:
         if self.word.text == "(":
             self.stop(word, f"{shown(word.text)} cannot be called", _LENGTH if word.text in LENGTHS else _CALLS)
         if self._text[word.at - 2 : word.at - 1].isalnum() and self._text[word.at - 1] == "-":
-            self.stop(word, f"unknown name {shown(word.text)}", "a key with a hyphen is read as ['…-…']")
+            self.stop(word, f"unknown name {shown(word.text)}", "write a key with a hyphen as ['…-…']")
         known = f"known: {', '.join(self._roots)}"
         way_out = _FOREIGN.get(word.text) or did_you_mean(word.text, self._roots) or known
         return self.stop(word, f"unknown name {shown(word.text)}", way_out)

@@ -79,7 +79,7 @@ class EvaluationBudget:
     def spend(self, steps: int = 1) -> None:
         self._left -= steps
         if self._left < 0:
-            raise EvaluationError(f"this takes more than {MAX_STEPS} steps", "do it in a separate step")
+            raise EvaluationError(f"the evaluation takes more than {MAX_STEPS} steps", "do it in a separate step")
 
     def spend_on(self, value: Any) -> None:
         """Spend the steps for reading one value: more for a long text."""

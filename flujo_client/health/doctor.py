@@ -153,7 +153,7 @@ def _redis(facts: Facts) -> Iterator[Finding]:
         yield Finding("warning", "redis", what, "redis-cli config set maxmemory-policy noeviction")
     if facts.broker.is_kept is False and not facts.settings.is_embedded:
         what = "keeps no data over a restart: the sweeper then sends all messages again, and no run is lost"
-        yield Finding("note", "redis", what, "appendonly yes in redis.conf avoids that work")
+        yield Finding("note", "redis", what, "set `appendonly yes` in redis.conf to avoid that work")
     if facts.settings.worker.broker_acks:
         what = f"redelivers messages that are not acknowledged within {VISIBILITY_S} s; the claim refuses the second delivery"
         yield Finding("note", "visibility timeout", what, "worker.broker_acks = false in flujo.toml")

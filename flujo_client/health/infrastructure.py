@@ -54,7 +54,7 @@ def _reasons(machine: Machine, health: Health) -> Iterator[Reason]:
         fact: Fact = getattr(machine, code)
         if fact.count:
             yield Reason(code=code, message=f"{fact.count} {message}", named=fact.named)
-    yield from _kept_waiting(machine, health)
+    yield from _waits(machine, health)
     for name, queue in machine.queues.items():
         if queue.messages is not None and queue.messages >= health.queue_depth:
             yield Reason(
@@ -68,7 +68,7 @@ def _reasons(machine: Machine, health: Health) -> Iterator[Reason]:
         yield Reason(code="broker_unreachable", message=machine.broker_error)
 
 
-def _kept_waiting(machine: Machine, health: Health) -> Iterator[Reason]:
+def _waits(machine: Machine, health: Health) -> Iterator[Reason]:
     waiting = machine.waiting
     if waiting.oldest_s is not None and waiting.oldest_s >= health.queued_s:
         message = f"the oldest of {waiting.count} attempts that could begin has waited for {waiting.oldest_s:g} s"

@@ -157,7 +157,7 @@ class Reason(Value):
 
 
 class Verdict(Value):
-    """The machine's. What AROS did is advice, and no reason to wake anybody."""
+    """The machine's. Interventions of AROS are advice, and not a reason for an alert."""
 
     status: Literal["ok", "warn"] = "ok"
     reasons: tuple[Reason, ...] = ()

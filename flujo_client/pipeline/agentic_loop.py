@@ -173,8 +173,8 @@ def _acting(agents: Mapping[str, Body], ask_expires_s: float | None) -> Conditio
     """Make the step that carries a command out."""
     expiry: dict[str, Any] = {}
     if ask_expires_s is not None:
-        told = {"error": f"no one answered within {ask_expires_s} s"}
-        expiry = {"expires_s": ask_expires_s, "on_expiry": "default", "default": told}
+        no_answer = {"error": f"no one answered within {ask_expires_s} s"}
+        expiry = {"expires_s": ask_expires_s, "on_expiry": "default", "default": no_answer}
     registry = agentic_protocol.Registry(tuple(agents))
     own: dict[str, Body] = {
         agentic_protocol.ASK: HumanInTheLoopStep(agentic_protocol.ASK, agentic_protocol.question_of, **expiry),

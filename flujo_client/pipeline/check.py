@@ -121,12 +121,12 @@ class _Reading:
     def all(self, pipeline: Pipeline, place: ContextInfo) -> Iterator[PipelineFinding]:
         if not pipeline.steps:
             yield PipelineFinding("it has no steps")
-        yield from map(PipelineFinding, self._findings_beside_steps(pipeline))
+        yield from map(PipelineFinding, self._pipeline_findings(pipeline))
         yield from self._sequence(pipeline, _CheckLocation("", place, (_Above(pipeline, pipeline.name or "pipeline"),)))
         if self._steps > MAX_STEPS:
             yield PipelineFinding(f"it has more than {MAX_STEPS:,} steps, counting a body each time it is used")
 
-    def _findings_beside_steps(self, body: Body) -> Iterator[str]:
+    def _pipeline_findings(self, body: Body) -> Iterator[str]:
         """Find what is wrong with a pipeline apart from its steps."""
         if isinstance(body, Pipeline):
             for what, text in (("name", body.name or ""), ("version", body.version)):
@@ -175,7 +175,7 @@ class _Reading:
             inside = _CheckLocation(f"{path}/{key}/", step.place_inside(location.place), trail)
             wrong = _body_finding(body, inside)
             if wrong is None:
-                yield from (PipelineFinding(f"in {key!r}, {text}", path) for text in self._findings_beside_steps(body))
+                yield from (PipelineFinding(f"in {key!r}, {text}", path) for text in self._pipeline_findings(body))
                 yield from self._sequence(body, inside)
             else:
                 self._steps += 1

@@ -40,7 +40,7 @@ class HumanInTheLoopStep(Container):
         input_schema: the answer's type: a pydantic model, another type, or a JSON Schema as a mapping; anything when None.
         sink_to: a dotted context path that receives the answer.
         expires_s: seconds after which the question closes; never when None.
-        on_expiry: what happens then: `fail`, `default` (the answer is `default`), or `escalate` (ask once more).
+        on_expiry: what happens then: `fail`, `default` (the answer is `default`), or `escalate` (ask again).
         default: the answer for `default`.
         escalate_to: who gets the second question, in your own words, as `approvals` shows it.
     """

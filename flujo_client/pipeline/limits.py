@@ -57,7 +57,7 @@ def in_force(
 
 
 def of_task(limits: Mapping[str, Any] | None, run: str, path: str) -> dict[str, Any] | None:
-    """Return the limits of a background run: its quota in a budget of its own, and its tenant's.
+    """Return the limits of a background run: its quota in a separate budget, and its tenant's.
 
     Args:
         limits: of the run that begins it.

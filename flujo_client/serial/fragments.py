@@ -56,7 +56,7 @@ def items_of(fragment: bytes) -> list[Tree]:
 def fragments(tree: Tree, held: Held = ()) -> list[bytes]:
     """Write a large tree as JSON in pieces, which joined are its JSON. Raises SerializationError if it is not a tree.
 
-    A large text is a piece of its own. Lists and mappings of large items are cut between them, from the front, so that a list that
+    A large text is a separate piece. Lists and mappings of large items are cut between them, from the front, so that a list that
     only grows keeps its pieces. Small parts are combined. The cuts depend only on the tree.
 
     Args:

@@ -44,8 +44,8 @@ def stored_safely(tree: Tree) -> str:
     try:
         text = dumps(tree)
     except SerializationError:  # a lone surrogate, a number that is too large
-        return dumps(_mended(tree)).decode()
-    return (dumps(_mended(tree)) if b"\\u0000" in text else text).decode()
+        return dumps(_storable(tree)).decode()
+    return (dumps(_storable(tree)) if b"\\u0000" in text else text).decode()
 
 
 def _check(tree: Tree, depth: int) -> None:
@@ -88,9 +88,9 @@ _IS_KEPT: Final[dict[type, Callable[[Any], bool]]] = {
 }
 
 
-def _mended(tree: Any) -> Tree:
+def _storable(tree: Any) -> Tree:
     if isinstance(tree, str):
         return storable_text(tree)
     if isinstance(tree, dict):
-        return {storable_text(key): _mended(item) for key, item in tree.items()}
-    return [_mended(item) for item in tree] if isinstance(tree, (list, tuple)) else safe_serialize(tree)
+        return {storable_text(key): _storable(item) for key, item in tree.items()}
+    return [_storable(item) for item in tree] if isinstance(tree, (list, tuple)) else safe_serialize(tree)

@@ -103,17 +103,17 @@ class Broker:
             ServiceUnreachable: the broker does not answer.
         """
         self.reach()
-        said, clock = self._told(self.redis.info) or {}, self._told(self.redis.time)
-        saves = (self._told(lambda: self.redis.config_get("save")) or {}).get(b"save", b"unknown")
-        is_kept = bool(said.get("aof_enabled")) or bool(saves)
+        reported, clock = self._if_allowed(self.redis.info) or {}, self._if_allowed(self.redis.time)
+        saves = (self._if_allowed(lambda: self.redis.config_get("save")) or {}).get(b"save", b"unknown")
+        is_kept = bool(reported.get("aof_enabled")) or bool(saves)
         return BrokerFacts(
-            version=said.get("valkey_version") or said.get("redis_version"),
+            version=reported.get("valkey_version") or reported.get("redis_version"),
             clock=None if clock is None else clock[0] + clock[1] / 1e6,
-            eviction=said.get("maxmemory_policy"),
-            is_kept=None if saves == b"unknown" and not said.get("aof_enabled") else is_kept,
+            eviction=reported.get("maxmemory_policy"),
+            is_kept=None if saves == b"unknown" and not reported.get("aof_enabled") else is_kept,
         )
 
-    def _told(self, ask: Callable[[], Any]) -> Any:
+    def _if_allowed(self, ask: Callable[[], Any]) -> Any:
         """Return what Redis answers; None where it does not allow the question, as services of clouds do."""
         try:
             return ask()

@@ -31,7 +31,7 @@ _BOOKKEEPING: Final = frozenset(["run_id", "status", "call_count", *TASK_FIELDS]
 
 
 class BaseAgent(Front):
-    """An agent that receives its task and its context. Subclass it for a template of your own.
+    """An agent that receives its task and its context. Subclass it for your own template.
 
     As a step's agent its task is the step's input and its context the pipeline's; as an agent's tool both are what the calling agent gives.
 

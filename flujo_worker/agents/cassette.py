@@ -171,12 +171,12 @@ def _canonical(
 ) -> dict[str, Any]:
     """Write a request as plain data without times, ids of runs, and secrets; calls of tools are numbered."""
     ids: dict[str, str] = {}
-    told = [_message(each, ids) for each in ModelMessagesTypeAdapter.dump_python(list(messages), mode="json")]
+    dumped = [_message(each, ids) for each in ModelMessagesTypeAdapter.dump_python(list(messages), mode="json")]
     options = {name: value for name, value in sorted((settings or {}).items()) if _is_plain(value)}
     form = wanted.output_object
     request = {
         "model": model,
-        "messages": told,
+        "messages": dumped,
         "settings": options,
         "tools": [_tool(each) for each in wanted.function_tools],
         "output": [_tool(each) for each in wanted.output_tools] if form is None else form.json_schema,

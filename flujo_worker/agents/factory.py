@@ -72,7 +72,7 @@ def make_agent_async(  # noqa: PLR0913 - the parameters are promised
 
 
     Raises:
-        ConfigurationError: an invalid number, or model settings with retries of their own.
+        ConfigurationError: an invalid number, or model settings with retries.
     """
     if max_retries is not None and max_retries < 0:
         raise ConfigurationError(f"agent {name or model!r}: max_retries must be at least 0, got {max_retries}")

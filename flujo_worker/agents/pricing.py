@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 FREE = ("function", "test", "local")
 """The library's name for models that are functions, and our own prefix: they are free."""
 
-_told: set[str] = set()
+_reported: set[str] = set()
 
 
 class AskedModel(NamedTuple):
@@ -161,8 +161,8 @@ def _unpriced(counted: Usage, provider: str | None, model: str) -> None:
         error = PricingNotConfiguredError(provider, model)
         charge(error, counted)
         raise error
-    if model not in _told:
-        _told.add(model)
+    if model not in _reported:
+        _reported.add(model)
         logger.critical("model %s.%s has no price: its calls count as 0", provider, model)
 
 

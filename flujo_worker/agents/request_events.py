@@ -68,13 +68,13 @@ class RequestEvents(AbstractCapability[Any]):
         """Call a tool, then emit the result. Agents as tools emit further events."""
         if tool_def.metadata is not None and AGENT_TOOL in tool_def.metadata:
             return await handler(args)
-        began, told = time.monotonic(), {"function": call.tool_name, "arguments_preview": self._shown_data(args)}
+        began, call_fields = time.monotonic(), {"function": call.tool_name, "arguments_preview": self._shown_data(args)}
         try:
             result = await handler(args)
         except Exception as error:
-            emit("agent.tool", "debug", **told, error=type(error).__name__, latency_s=_since(began))
+            emit("agent.tool", "debug", **call_fields, error=type(error).__name__, latency_s=_since(began))
             raise
-        emit("agent.tool", "debug", **told, result_preview=self._shown_data(result), latency_s=_since(began))
+        emit("agent.tool", "debug", **call_fields, result_preview=self._shown_data(result), latency_s=_since(began))
         return result
 
     def _shown_data(self, data: Any) -> str:

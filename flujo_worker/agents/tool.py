@@ -125,7 +125,7 @@ class AgentTool:
     def description(self) -> str:
         """Return the description for the calling model, with the required inputs."""
         required = self.input.required if self.input is not None else []
-        listed = f"REQUIRED INPUT (as arguments of their own, or in `context`): {', '.join(required)}"
+        listed = f"REQUIRED INPUT (as separate arguments, or in `context`): {', '.join(required)}"
         return f"{self._does}\n\n{listed}" if required else self._does
 
     @property

@@ -20,12 +20,9 @@ from flujo_worker.aros.reader import CLOSER, Reader
 from flujo_worker.aros.region_patterns import BEGINS_STRICT
 from flujo_worker.aros.scalars import REPAIR, ParseBudget
 from flujo_worker.aros.unwrap import layers, without_reasoning
+from flujo_worker.aros.wanted import Wanted, check_different
 
 MOST_FENCES: Final = 16
-MOST: Final = 2000
-"""Different candidates that are tried: a text with more is not an answer."""
-MOST_NEEDED: Final = 8
-"""Members that are counted in a text."""
 _FENCE: Final = re.compile(r"```+|~~~+")
 _INFO: Final = re.compile(r"[ \t]*[\w+.-]*[ \t]*\r?\n|json\b[ \t]*", re.IGNORECASE)
 _PROSE: Final = re.compile(r"\s*\n\s*(?!\w+\s*:)[^\W\d_]|\s*\n\s*[*(>-]+\s*\w")
@@ -75,26 +72,26 @@ class Layer:
         depth: how many layers were undone.
         whole: its value, if the text is one JSON value.
         is_whole: whether it is.
+        wanted: what a part of it must be to hold the value.
         removed: what was taken off.
-        needed: members without which nothing in it holds; empty if anything but an object may hold.
     """
 
     text: str
     depth: int
+    wanted: Wanted
     whole: Any = None
     is_whole: bool = False
     removed: tuple[str, ...] = ()
-    needed: tuple[str, ...] = ()
     _found: dict[int, CandidateLayer] = field(default_factory=dict)
     _scans: dict[int, Scan] = field(default_factory=dict)
     _strict_up_to: int | None = None
     _fences: list[re.Match[str]] | None = None
 
     @classmethod
-    def of(cls, text: str, depth: int, needed: tuple[str, ...] = ()) -> Layer:
+    def of(cls, text: str, depth: int, wanted: Wanted) -> Layer:
         """Take the thinking and the byte-order mark off, unless the text is one JSON value."""
         try:
-            return cls(text, depth, decode(text), is_whole=True, needed=needed)
+            return cls(text, depth, wanted, decode(text), is_whole=True)
         except ERRORS:
             answer = without_reasoning(text)
         removed = ("reasoning",) if answer != text else ()
@@ -102,26 +99,27 @@ class Layer:
             answer, removed = answer.lstrip("\ufeff"), (*removed, "byte-order-mark")
         try:
             if removed:
-                return cls(answer, depth, decode(answer), is_whole=True, removed=removed, needed=needed)
+                return cls(answer, depth, wanted, decode(answer), is_whole=True, removed=removed)
         except ERRORS:
             pass
-        return cls(answer, depth, removed=removed, needed=needed)
+        return cls(answer, depth, wanted, removed=removed)
 
-    def found(self, level: int, kinds: frozenset[str], budget: ParseBudget) -> CandidateLayer:
+    def found(self, level: int, budget: ParseBudget) -> CandidateLayer:
         """Return the candidates, best first: of the schema's own kind, then the largest.
 
         Args:
             level: of reading.
-            kinds: of value that the schema could take.
             budget: what the text may cost.
         """
         if level not in self._found:
-            found = self._look(level, kinds, budget)
-            found.candidates.sort(key=lambda one: (one.kind == "scalar", one.kind not in kinds, -one.size, one.start))
+            found = self._look(level, budget)
+            found.candidates.sort(
+                key=lambda one: (one.kind == "scalar", one.kind not in self.wanted.kinds, -one.size, one.start)
+            )
             self._found[level] = found
         return self._found[level]
 
-    def _look(self, level: int, kinds: frozenset[str], budget: ParseBudget) -> CandidateLayer:
+    def _look(self, level: int, budget: ParseBudget) -> CandidateLayer:
         if self.is_whole or (level == 0 and self._one_region()):
             start = 0 if self.is_whole else self._span()[0]
             stop = len(self.text) if self.is_whole else self._span()[1]
@@ -129,7 +127,7 @@ class Layer:
         found = self._scanned(level, budget)
         regions, opened, cut = _judged(self.text, found, level, budget)
         if len(regions) > MANY:
-            regions = _worth_a_look(self.text, regions, kinds, self.needed)
+            regions = _worth_a_look(self.text, regions, self.wanted)
         candidates = [TextCandidate(start, stop, _kind(self.text, start)) for start, stop in regions]
         return CandidateLayer([*opened, *candidates, *self._fenced(level)], cut)
 
@@ -138,16 +136,11 @@ class Layer:
             self._strict_up_to = read_as_strict(self.text)
         if level <= (self._strict_up_to or 0):
             level = 0
+        elif level > 1 and 1 in self._scans and self._scans[1].by_patterns:
+            level = 1
         if level not in self._scans:
-            self._scans[level] = scan(self.text, level, budget, self._rarest())
+            self._scans[level] = scan(self.text, level, budget, self.wanted)
         return self._scans[level]
-
-    def _rarest(self) -> re.Pattern[str] | None:
-        """Return what a region that may hold matches: the needed member that the text names least, or an escape, which may write it."""
-        if not self.needed:
-            return None
-        rarest = min(self.needed[:MOST_NEEDED], key=self.text.count)
-        return re.compile(rf"{re.escape(rarest)}|\\\\")
 
     def below(self, budget: ParseBudget) -> list[str]:
         """Return the texts one layer of encoding down."""
@@ -209,21 +202,21 @@ def _judged(
     return regions, candidates, cut
 
 
-def _worth_a_look(text: str, regions: list[Region], kinds: frozenset[str], needed: Sequence[str]) -> list[Region]:
-    """Drop from many regions the duplicates, and those that cannot match: of another kind, or without a member that all need.
+def _worth_a_look(text: str, regions: list[Region], wanted: Wanted) -> list[Region]:
+    """Drop from many regions the duplicates, and those that cannot match, but not the best.
 
     Raises:
         StageRefused: when too many are left.
     """
-    own = "".join(sign for sign, kind in (("{", "object"), ("[", "array")) if kind in kinds)
-    best = max(regions, key=lambda region: (text[region[0]] in own, region[1] - region[0], -region[0]))
-    distinct = {text[slice(*best)]: best}
+    distinct: dict[str, Region] = {}
     for start, stop in regions:
         part = text[start:stop]
-        if own != "{" or (part[0] == own and ("\\" in part or all(map(part.__contains__, needed)))):
+        if wanted.may_be(part):
             distinct.setdefault(part, (start, stop))
-            if len(distinct) > MOST:
-                raise StageRefused(LIMIT, f"more than {MOST} different candidates in the text", stage="extract")
+            check_different(len(distinct))
+    own = wanted.openers
+    best = max(regions, key=lambda region: (text[region[0]] in own, region[1] - region[0], -region[0]))
+    distinct[text[slice(*best)]] = best
     return sorted(distinct.values())
 
 

@@ -50,10 +50,11 @@ def decode(text: str) -> Any:
     """
     if _quick is not None and len(text) < _SHORT:
         return _quick(text)
-    return exact(text) if orjson is None else _by_orjson(text)
+    return exact(text) if orjson is None else _guarded(text)
 
 
-def _by_orjson(text: str) -> Any:
+def _guarded(text: str) -> Any:
+    """Decode with orjson, which reads an integer past 64 bits as a float; a table and a search for nineteen digits are the cheapest guard."""
     data = text.encode()
     try:
         value = orjson.loads(data)
@@ -61,7 +62,6 @@ def _by_orjson(text: str) -> Any:
         if _LONG.match(text, wrong.pos):  # an integer past what a float holds
             return exact(text)
         raise
-    # orjson reads an integer past 64 bits as a float; a table and a search for nineteen digits are the cheapest guard.
     return exact(text) if _RUN in data.translate(_DIGITS_AS_ZEROS) else value
 
 

@@ -7,12 +7,12 @@ characters of a pattern. Openers, and then closers, with only prose between them
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from flujo_worker.aros.decodable import DecodableRegions
 from flujo_worker.aros.found_regions import FoundRegions, Region
 from flujo_worker.aros.open_brackets import OpenBrackets
 from flujo_worker.aros.quoted import QuotedParts
@@ -29,14 +29,12 @@ from flujo_worker.aros.region_patterns import (
 
 if TYPE_CHECKING:
     from flujo_worker.aros.scalars import ParseBudget
+    from flujo_worker.aros.wanted import Wanted
 
 MANY: Final = 64
 """Regions from which on the scan looks for long runs of them."""
-_ASKS: Final = 64
-"""Openers that begin no value for the decoder, after which it is not asked about others."""
-_decoded_from: Final = json.JSONDecoder().raw_decode
-_OPENERS: Final = "{["
-_CLOSERS: Final = "}]"
+_OPENING: Final = "{["
+_CLOSING: Final = "}]"
 _IN_A_ROW: Final = 1000
 """Brackets that are passed before the budget is asked."""
 
@@ -58,25 +56,32 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """The result of one pass: regions as (start, end), in the order of the text, and open brackets."""
+    """The result of one pass: regions as (start, end), in the order of the text, and open brackets.
+
+    Attributes:
+        regions: the regions.
+        open: the open brackets.
+        by_patterns: patterns saw the whole text, which see the same at all levels from 1 on.
+    """
 
     regions: list[tuple[int, int]]
     open: list[Open]
+    by_patterns: bool
 
 
-def scan(text: str, level: int, budget: ParseBudget, needed: re.Pattern[str] | None = None) -> Scan:
+def scan(text: str, level: int, budget: ParseBudget, wanted: Wanted) -> Scan:
     """Find the regions of `text`.
 
     Args:
         text: the text.
         level: of reading.
         budget: what the text may cost.
-        needed: what every region that can be the value matches; of long runs of others, none is returned.
+        wanted: what a region must be; of long runs of others, none is returned.
 
     Raises:
         StageRefused: at the limit of depth, tokens or time.
     """
-    return _Scanner(text, level, budget, needed).run()
+    return _Scanner(text, level, budget, wanted).run()
 
 
 def read_as_strict(text: str) -> int:
@@ -100,17 +105,16 @@ def marks(text: str, level: int, budget: ParseBudget) -> list[tuple[int, str]]:
 
 
 class _Scanner:
-    def __init__(self, text: str, level: int, budget: ParseBudget, needed: re.Pattern[str] | None = None) -> None:
+    def __init__(self, text: str, level: int, budget: ParseBudget, wanted: Wanted) -> None:
         self.text, self.level, self.budget = text, level, budget
-        self.needed, self.needed_at = needed, 0
         self.patterns = PATTERNS[level]
-        self.regions, self.open = FoundRegions(text, self.patterns), list[Open]()
+        self.regions, self.open = FoundRegions(text, self.patterns, wanted), list[Open]()
         self.opened = OpenBrackets(text)
-        self.asks_left = _ASKS
+        self.decodable = DecodableRegions(text, level)
         self.quoted = QuotedParts(text, level)
 
     def run(self) -> Scan:
-        position, pattern = 0, TOKENS[self.level]
+        position, pattern, tokens = 0, TOKENS[self.level], 0
         while True:
             if not self.opened:
                 position = self._outside(position)
@@ -122,9 +126,10 @@ class _Scanner:
             if mark is None:
                 break
             self.budget.search()
+            tokens += 1
             position = self._token(mark.group(), mark.start(), mark.end())
         self._end(len(self.text), finished=False)
-        return Scan(self.regions.candidates(), self.open)
+        return Scan(self.regions.candidates(), self.open, by_patterns=not tokens)
 
     def _outside(self, position: int) -> int:
         """Move to the next opener of a region that no pattern sees whole."""
@@ -132,46 +137,34 @@ class _Scanner:
             position = _found(OPENER, self.text, position)
         place: int | None = None
         while place is None:
-            self.regions.check_number()
             known = len(self.regions)
             place, position = self._past_regions(position)
+            self.regions.check_number(known)
             self.budget.search(max(0, len(self.regions) - known))
+            if place is None:
+                position = self._past_run_at_times(position, known)
         return place
 
     def _past_regions(self, position: int) -> tuple[int | None, int]:
-        """Pass some regions that are seen whole, and surplus closers; return the place of the next opener when it is there."""
+        """Pass some regions, and surplus closers; return the place of the next opener that is not of a region, if it is there."""
         add, regions = self.regions.append, self.regions
         for mark in islice(self.patterns.outside.finditer(self.text, position), MANY):
-            position = mark.end()
             if mark.lastindex == REGION:
                 add(mark.span(REGION))
             elif mark.lastindex == CLOSERS:
                 place = mark.start(CLOSERS)
                 if regions.are_far_from(place):
-                    return None, _found(OPENER, self.text, position)
+                    return None, _found(OPENER, self.text, mark.end())
                 self.budget.search()
                 regions.meet_stray(place)  # only the first of several can be where a region continues to
             elif mark.lastindex == SINGLE:
-                place = position - 1
-                end = self._end_of_json(place)
-                if end is None:
-                    return place, place
-                add((place, end))
-                return None, self._past_run_at_times(end)
+                place = mark.start(SINGLE)
+                found = self.decodable.from_place(place)
+                regions += found
+                return (None, found[-1][1]) if found else (place, place)
             else:
-                return position, position
-        return None, self._past_run(position)
-
-    def _end_of_json(self, place: int) -> int | None:
-        """Ask the decoder where a value ends, which it finds at any depth; not again after many that are none."""
-        if not self.asks_left:
-            return None
-        try:
-            end: int = _decoded_from(self.text, place)[1]
-        except (ValueError, RecursionError):
-            self.asks_left -= 1
-            return None
-        return end if not self.level or self.text[end : end + 1].strip() in {"", *",}]"} else None
+                return mark.end(), mark.end()
+        return None, mark.end()
 
     def _inside(self, position: int) -> int:
         """Move on inside of brackets: past strings, regions that are seen whole, and brackets; to a fence, or a quote in prose."""
@@ -185,7 +178,7 @@ class _Scanner:
                 break
             if mark.lastindex == REGION:
                 self.regions.append(mark.span(REGION))
-                position = self._past_run_at_times(position)
+                position = self._past_run_at_times(position, len(self.regions) - 1)
             else:
                 position = self._past_brackets(position - 1)
         return position
@@ -199,19 +192,17 @@ class _Scanner:
         equal = self.patterns.repeated(part).match(self.text, position) if part else None
         if equal is not None:
             return self._passed(position, equal.start(REGION), part)
-        if self.needed is None:
-            return position
-        if self.needed_at < position:
-            self.needed_at = _found(self.needed, self.text, position)
-        run = self.patterns.run.match(self.text, position, self.needed_at)
+        stop = self.regions.needed.after(position)
+        run = self.patterns.run.match(self.text, position, stop) if stop > position else None
         return position if run is None else self._passed(position, run.start(REGION))
 
-    def _past_run_at_times(self, position: int) -> int:
-        return position if len(self.regions) % MANY else self._past_run(position)
+    def _past_run_at_times(self, position: int, known: int) -> int:
+        """Look for a run where the number of regions passes a multiple of `MANY`."""
+        return position if known // MANY == len(self.regions) // MANY else self._past_run(position)
 
     def _passed(self, position: int, last: int, part: str | None = None) -> int:
         """Pass the regions before the last one, which something may continue."""
-        end = _last(_CLOSERS, self.text, position, last)
+        end = _last(_CLOSING, self.text, position, last)
         self.regions.append_run((_found(OPENER, self.text, position), end), part)
         return end
 
@@ -225,9 +216,11 @@ class _Scanner:
     def _past_openers(self, position: int) -> int:
         """Open what only prose leads to, but no opener before a string: it begins a region that may be seen whole."""
         stop = _end_of(self.patterns.openers, self.text, position)
-        last = _last(_OPENERS, self.text, position, stop)
+        if stop == position:
+            return position
+        last = _last(_OPENING, self.text, position, stop)
         if self.text[stop : stop + 1] == '"' and not self.text[last:stop].strip():
-            last = _last(_OPENERS, self.text, position, last - 1)
+            last = _last(_OPENING, self.text, position, last - 1)
         if last > position:
             self.budget.search(self.opened.open_row(position, last))
         return last
@@ -240,8 +233,9 @@ class _Scanner:
             closed = outer or closed
         if closed is None:
             return position
+        known = len(self.regions)
         self.regions.enclose(*closed)
-        return self._past_run_at_times(position)
+        return self._past_run_at_times(position, known)
 
     def _past_single_closers(self, position: int) -> tuple[Region | None, int]:
         """Return the region that the last of them ends, and the place after them."""
@@ -300,8 +294,8 @@ class _Scanner:
 
 
 def _last(signs: str, text: str, start: int, stop: int) -> int:
-    """Return the place after the last of some signs between two places; the first place where there is none."""
-    return max(start, *(text.rfind(sign, start, stop) + 1 for sign in signs))
+    """Return the place after the last of two signs between two places; the first place where there is none."""
+    return max(start, text.rfind(signs[0], start, stop) + 1, text.rfind(signs[1], start, stop) + 1)
 
 
 def _end_of(pattern: re.Pattern[str], text: str, position: int) -> int:

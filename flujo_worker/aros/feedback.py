@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from flujo_client.contract.faults import UNEXPECTED, UNSAID, Fault, faults, most_specific
+from flujo_client.contract.faults import UNEXPECTED, UNKNOWN_RULE, Fault, faults, most_specific
 from flujo_client.contract.schema import Check, kind_of
 from flujo_worker.aros.outcome import NOT_ALLOWED, SCHEMA, Path, StageRefused, Transform, pointer_of
 
@@ -67,7 +67,7 @@ def _places(fault: Fault) -> list[tuple[Path, str]]:
 
 
 def _sentence(fault: Fault) -> str:
-    if fault.keyword == UNSAID:
+    if fault.keyword == UNKNOWN_RULE:
         return fault.message
     if "types" in fault.rule:
         return f"expected {' or '.join(fault.rule['types'])}, found {_found(fault.found)}"

@@ -20,8 +20,9 @@ from flujo_worker.aros.region_patterns import (
     TORN,
     RegionPatterns,
 )
+from flujo_worker.aros.wanted import NeededPlaces, Wanted, check_different
 
-MOST_REGIONS: Final = 10_000
+MOST_REGIONS: Final = 5_000
 """Regions, those in long runs aside, that may be found outside of all brackets."""
 LONGEST_EQUAL: Final = 1000
 """Characters of a region that is looked for again."""
@@ -37,13 +38,18 @@ class FoundRegions(list[Region]):
     Attributes:
         text: the text.
         patterns: what the scan sees at once.
+        wanted: what the value must be.
+        needed: where the text names what the value has.
+        different: the texts of those outside of all brackets that may be the value.
         runs: the regions that are runs, with the text of each part if they are equal.
         settled: how many of them no later bracket continues.
     """
 
-    def __init__(self, text: str, patterns: RegionPatterns) -> None:
+    def __init__(self, text: str, patterns: RegionPatterns, wanted: Wanted) -> None:
         super().__init__()
-        self.text, self.patterns = text, patterns
+        self.text, self.patterns, self.wanted = text, patterns, wanted
+        self.needed = NeededPlaces(text, wanted)
+        self.different = set[str]()
         self.runs: dict[Region, str | None] = {}
         self.settled = 0
 
@@ -64,13 +70,17 @@ class FoundRegions(list[Region]):
         part = self.text[start:end] if end - start <= LONGEST_EQUAL else None
         return part if part is not None and part == self.text[first:last] else None
 
-    def check_number(self) -> None:
-        """Refuse too many."""
+    def check_number(self, known: int) -> None:
+        """Refuse too many; of those that were added since so many were known, outside of all brackets, too many that differ."""
         if len(self) > MOST_REGIONS:
             message = (
                 f"more than {MOST_REGIONS} bracketed parts in the text, and too few of them can be left out at a glance"
             )
             raise StageRefused(LIMIT, message, stage="extract")
+        added = self[known:]
+        if added and self.needed.after(added[0][0]) < added[-1][1]:
+            self.different.update(filter(self.wanted.may_be, (self.text[start:end] for start, end in added)))
+            check_different(len(self.different))
 
     def enclose(self, start: int, end: int) -> None:
         """Add a region that encloses those from `start` on."""

@@ -102,7 +102,7 @@ class OpenBrackets:
         kept = {*known[:ENDS], *known[-ENDS:]}
         kept |= {mark.start() for mark in islice(OPENER.finditer(self.text, start, stop), ENDS)}
         kept |= {stop - mark.end() for mark in islice(OPENER.finditer(backwards), ENDS)}
-        begins = (mark.start() for mark in BEGINS.finditer(self.text, known[0]))
+        begins = (mark.start() for pattern in BEGINS for mark in pattern.finditer(self.text, known[0]))
         kept |= {
             place for place in begins if start <= place < stop or known[bisect_left(known, place) % len(known)] == place
         }

@@ -32,6 +32,7 @@ from flujo_worker.aros.outcome import (
     pointer_of,
 )
 from flujo_worker.aros.scalars import ParseBudget
+from flujo_worker.aros.wanted import Wanted
 
 Parser = Callable[[str], ParseOutcome]
 Clock = Callable[[], float]
@@ -122,8 +123,7 @@ class _Search:
     def __init__(self, check: Check, settings: ProcessingSettings, clock: Clock | None) -> None:
         self.check, self.settings, self.clock = check, settings, clock
         self.efforts = efforts(settings)
-        self.kinds = check.kinds()
-        self.needed = _needed(check) if self.kinds.isdisjoint({"array"}) else ()
+        self.wanted = Wanted.of(check)
 
     def outcome(self, raw: str) -> ParseOutcome:
         try:
@@ -164,19 +164,19 @@ class _Search:
         raise why
 
     def _layers(self, raw: str, budget: ParseBudget) -> list[Layer]:
-        layers = [Layer.of(raw, 0, self.needed)]
-        if self.kinds == {"string"}:  # what is to be a string is never unescaped
+        layers = [Layer.of(raw, 0, self.wanted)]
+        if self.wanted.kinds == {"string"}:  # what is to be a string is never unescaped
             return layers
         for layer in layers:
             if layer.depth < self.settings.max_unescape_depth and len(layers) < MOST_LAYERS:
-                layers += [Layer.of(text, layer.depth + 1, self.needed) for text in layer.below(budget)]
+                layers += [Layer.of(text, layer.depth + 1, self.wanted) for text in layer.below(budget)]
         return layers
 
     def _chosen(
         self, layer: Layer, attempt: ParseAttempt, effort: Effort
     ) -> tuple[TextCandidate, Accepted] | StageRefused | None:
         """Choose among the candidates of one layer: the best, or the only other one that holds."""
-        found = layer.found(effort.level or 0, self.kinds, attempt.budget)
+        found = layer.found(effort.level or 0, attempt.budget)
         if found.cut is not None:
             return StageRefused(CUT, found.cut.message, found.cut.path, "extract")
         if not found.candidates:
@@ -199,13 +199,6 @@ class _Search:
                 TWO_READINGS, f"{different} different values in the text match the schema: give one", stage="extract"
             )
         return held[0]
-
-
-def _needed(check: Check) -> tuple[str, ...]:
-    """Return the members that the schema's root requires of any object."""
-    root, _ = check.resolved(check.root, "")
-    required = root.get("required") if isinstance(root, dict) else None
-    return tuple(name for name in required or () if isinstance(name, str))
 
 
 def _tried(attempt: ParseAttempt, candidate: TextCandidate, effort: Effort) -> Accepted | StageRefused:

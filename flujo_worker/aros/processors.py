@@ -19,6 +19,7 @@ from flujo_worker.aros.coerce import Coercer
 from flujo_worker.aros.decode import ERRORS, decode
 from flujo_worker.aros.outcome import StageRefused
 from flujo_worker.aros.scalars import ParseBudget
+from flujo_worker.aros.wanted import Wanted
 
 _ANY: Final[Schema] = True
 
@@ -57,11 +58,11 @@ class JsonRegionExtractorProcessor(_Processor):
     max_unescape_depth: int = 2
 
     def _processed(self, text: str) -> str:
-        kinds, budget = Check(self.schema).kinds(), ParseBudget()
-        layer = Layer.of(text, 0)
-        while layer.depth < self.max_unescape_depth and kinds != {"string"} and (below := layer.below(budget)):
-            layer = Layer.of(below[0], layer.depth + 1)
-        found = layer.found(0, kinds, budget)
+        wanted, budget = Wanted(Check(self.schema).kinds()), ParseBudget()
+        layer = Layer.of(text, 0, wanted)
+        while layer.depth < self.max_unescape_depth and wanted.kinds != {"string"} and (below := layer.below(budget)):
+            layer = Layer.of(below[0], layer.depth + 1, wanted)
+        found = layer.found(0, budget)
         if found.cut is not None or not found.candidates:
             return text
         best = found.candidates[0]
@@ -121,9 +122,9 @@ class SmartTypeCoercionProcessor(_Processor):
 
 def _first_read(text: str, levels: Sequence[int]) -> Any:
     check, budget = Check(_ANY), ParseBudget()
-    layer = Layer.of(text, 0)
+    layer = Layer.of(text, 0, Wanted(check.kinds()))
     for level in levels:
-        found = layer.found(level, check.kinds(), budget)
+        found = layer.found(level, budget)
         if found.cut is None and len(found.candidates) == 1:
             try:
                 return (

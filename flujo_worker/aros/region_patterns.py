@@ -19,6 +19,7 @@ TOKENS: Final = (
 )
 MARKS: Final = tuple(re.compile(f"{tokens.pattern}|[(),]") for tokens in TOKENS)
 OPENER: Final = re.compile(r"[{\[]")
+BRACKET: Final = re.compile(r"[{}\[\]]")
 REGION: Final = 1
 """The group of a region that is seen whole, in the patterns that find other brackets too."""
 SINGLE: Final = 2
@@ -27,9 +28,12 @@ CLOSERS: Final = 3
 """The group of surplus closers."""
 _NESTED: Final = 3
 """Levels of brackets that are seen in one."""
+_NESTED_LISTS: Final = 16
+"""Levels of lists without strings that are seen in one."""
 _LONGEST: Final = 500
 """Parts of a region that is seen whole: looking for the end of one that nothing closes costs no more."""
 _STRING: Final = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_SINGLE_QUOTED: Final = r"'[^'\\]*+(?:\\.[^'\\]*+)*+'"
 _BEFORE_CLOSER: Final = r"[}\]](?=[\s,}\]]|\Z)"
 _FENCE_NOT: Final = r"`(?!``)|~(?!~~)"
 
@@ -93,7 +97,12 @@ class RegionPatterns:
     @property
     def _whole(self) -> str:
         simple = rf"\[[^{self._marks}]*+\]|\{{[^{self._marks}]*+\}}"
-        return f"{simple}|{self._regions(_NESTED)}"
+        return f"{simple}|{self._lists(_NESTED_LISTS)}|{self._regions(_NESTED)}"
+
+    def _lists(self, levels: int) -> str:
+        """Return the pattern of lists of lists without strings, as matrices are."""
+        inner = rf"(?:{self._lists(levels - 1)}[^{self._marks}]*+){{0,{_LONGEST}}}+" if levels else ""
+        return rf"\[[^{self._marks}]*+{inner}\]"
 
     def _regions(self, levels: int) -> str:
         inner = f"|{self._regions(levels - 1)}" if levels else ""
@@ -109,18 +118,18 @@ _MARKS: Final = "\"'“„‘#/"
 _NO_MARK: Final = r"(?<=\w)(?!\"\"\"|''')[\"'“„‘]|/(?![/*])"
 _STRICT: Final = RegionPatterns(_STRING, _STRING, '"', r'(?<![{\[,:\s])"')
 _TOLERANT: Final = RegionPatterns(
-    rf"{_STRING}(?=\s*+(?:[,:]|{_BEFORE_CLOSER}))",
-    rf"{_STRING}(?=\s*+(?:,|{_BEFORE_CLOSER}))",
+    rf"(?:{_STRING}|{_SINGLE_QUOTED})(?=\s*+(?:[,:]|{_BEFORE_CLOSER}))",
+    rf"(?:{_STRING}|{_SINGLE_QUOTED})(?=\s*+(?:,|{_BEFORE_CLOSER}))",
     _MARKS,
     _NO_MARK,
 )
-"""Only what is read alike at levels 0 to 2: no comments, no other quotes, and strings that end at their first quote."""
+"""Only what is read alike at levels 1 and 2: no comments, no typographic quotes, and strings that end at their first quote."""
 PATTERNS: Final = (_STRICT, _TOLERANT, _TOLERANT)
 _BARE_STRING: Final = r'"[^"\\{}\[\]]*+(?:\\[^{}\[\]][^"\\{}\[\]]*+)*+"'
 _BETWEEN: Final = rf"[^{_MARKS}{{\[,:]*+"
 ALIKE: Final = {
     2: (
-        re.compile(rf"(?:[^{_MARKS}]++|{_NO_MARK})*+"),
+        re.compile(rf"[^{_MARKS}]*+(?:(?:{_NO_MARK})[^{_MARKS}]*+)*+"),
         re.compile(
             rf"{_BETWEEN}(?:(?:[{{\[,]\s*+(?:{_BARE_STRING}(?=\s*+(?:[,:]|{_BEFORE_CLOSER}))|(?!\"))"
             rf"|:\s*+(?:{_BARE_STRING}(?=\s*+(?:,|{_BEFORE_CLOSER}))|(?!\"))|{_NO_MARK}){_BETWEEN})*+",
@@ -130,11 +139,11 @@ ALIKE: Final = {
     1: (re.compile(rf"(?:[^\"'/{{\[,:]++|[{{\[,:]\s*+(?:{_BARE_STRING}|(?!\"))|\"++|/(?![/*]))*+", re.DOTALL),),
 }
 """Texts that have the same regions at a level, and those below, as at level 0: no other quotes, no comments, no brackets in strings."""
-BEGINS: Final = re.compile(
-    r"\{\s*+(?:[\"'“„‘}\#]|/[/*]|[\w$][\w$.-]{0,200}+\s*+:)"
-    r"|\[\s*+(?:[\"'“„‘{\[\]\-+.\dtfnTFN\#]|/[/*]|\w[\w .-]{0,200}+,)"
+BEGINS: Final = (
+    re.compile(r"\{\s*+(?:[\"'“„‘}\#]|/[/*]|[\w$][\w$.-]{0,200}+\s*+:)"),
+    re.compile(r"\[\s*+(?:[\"'“„‘{\[\]\-+.\dtfnTFN\#]|/[/*]|\w[\w .-]{0,200}+,)"),
 )
-"""An opener after which a value may begin."""
+"""An opener after which a value may begin, by kind: a pattern that begins with one character is found faster."""
 BEGINS_STRICT: Final = re.compile(r'\{\s*+["}]|\[\s*+["{\[\]\-\dtfnTFN]')
 """An opener after which a value may begin at level 0."""
 TOO_DEEP: Final = re.compile(r'(?:[\[{]\s*+(?:"[^"\\]*+"\s*+:\s*+)?+){1001}')

@@ -27,11 +27,12 @@ _BEFORE: Final = frozenset('\\" \t\r\n')
 
 def without_reasoning(text: str) -> str:
     """Return the text back without the thinking; itself when there is none."""
-    if _TAG.search(text) is None:
+    tags = [tag.end() for tag in _TAG.finditer(text)]
+    if not tags:
         return text
     kept: list[str] = []
     start = position = depth = 0
-    while (mark := _MARK.search(text, position)) is not None:
+    while (mark := _MARK.search(text, position, tags[-1])) is not None:
         char, position = mark.group(), mark.end()
         if char in "[{":
             depth += 1

@@ -114,13 +114,13 @@ async def check_invariants(work: Work, run: AttemptRun, output: Any) -> None:
     broken = []
     for name, judge in work.invariants:
         try:
-            said = (
+            answer = (
                 judge(output, run.context) if isinstance(judge, Expressed) else await _called(work, run, judge, output)
             )
         except TemplateResolutionError as error:
             broken.append(f"'{name}' cannot be judged: {error.message}")
             continue
-        verdict = result_of(bool(said) if isinstance(judge, Expressed) else said)
+        verdict = result_of(bool(answer) if isinstance(judge, Expressed) else answer)
         if not verdict.is_valid:
             broken.append(f"'{name}' does not hold{f': {verdict.feedback}' if verdict.feedback else ''}")
     if broken:

@@ -189,7 +189,7 @@ class Claims:
                 return claim
 
     async def import_claimed(self, envelope: Envelope, held: ActiveAttempt, room: Room) -> Claim:
-        """Import the code that determines the reservation, under a claim of its own: a crash at its import counts against this attempt (ADR 13)."""
+        """Import the code for the reservation, under a separate claim: a crash at its import counts against this attempt (ADR 13)."""
         claim = await self.claim(envelope, held, (), room)
         if claim.fence is not None:
             ticket, call = envelope.ticket, self._effects.call

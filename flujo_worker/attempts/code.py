@@ -42,10 +42,10 @@ class Prepared:
     code: PerformedWith | None = None
     migrated: Migrated | None = None
 
-    def tell(self) -> None:
+    def emit(self) -> None:
         """Emit a migration, and warn that a conversation continues with other code, unless the pipeline ignores that."""
         if self.migrated is not None:
-            self.migrated.tell()
+            self.migrated.emit()
         if self.code is not None and self.code.changed and self.entry.pipeline.on_body_change != "ignore":
             emit("code.changed", "warning", changed=list(self.code.changed))
 
@@ -79,7 +79,7 @@ class Preparation:
         """Prepare one.
 
         Raises:
-            CodeMismatch: its context does not fit; or its conversation was held with other code, and its pipeline parks such runs.
+            CodeMismatch: its context does not fit; or its conversation used other code, and its pipeline parks such runs.
         """
         migrated = None
         if not self.migrations.are_needless(entry):
@@ -125,8 +125,8 @@ class Preparation:
             found = await self._effects.together(self._find, (entry, path, before))
         if found is not None and found.changed and entry.pipeline.on_body_change == "park":
             raise CodeMismatch(
-                f"step '{path}' would continue a conversation that was held with other code: {', '.join(found.changed)} changed; "
-                "a worker with the code of before will carry it on",
+                f"step '{path}' would continue a conversation that used other code: {', '.join(found.changed)} changed; "
+                "a worker with the earlier code will continue it",
                 awaited=AwaitedCode(path, before),
             )
         return found

@@ -98,9 +98,11 @@ def _answered(work: Work, context: Any, question: str, answer: Any) -> Any:
     if HITL not in sources and work.step.name not in sources:
         return context
     newest = _kept(context)[-1:]
-    is_told = bool(newest) and getattr(newest[0], "role", None) == "assistant" and newest[0].content == question
+    is_recorded = bool(newest) and getattr(newest[0], "role", None) == "assistant" and newest[0].content == question
     question_turn = ConversationTurn(role="assistant", content=question)
-    return _added(context, question_turn, ConversationTurn(role="user", content=_written(answer)), instead=int(is_told))
+    return _added(
+        context, question_turn, ConversationTurn(role="user", content=_written(answer)), instead=int(is_recorded)
+    )
 
 
 def remember(work: Work, context: Any, reply: Reply, output: Any) -> Any:

@@ -72,10 +72,10 @@ class Lease:
         lease_s: float,
         renew_s: float,
         on_renewed: Callable[[], object] = lambda: None,
-        on_told_to_stop: Callable[[], object] = lambda: None,
+        on_stop_request: Callable[[], object] = lambda: None,
     ) -> None:
         self._store, self._member, self._lease_s, self._renew_s = store, member, lease_s, renew_s
-        self._on_renewed, self._on_told_to_stop = on_renewed, on_told_to_stop
+        self._on_renewed, self._on_stop_request = on_renewed, on_stop_request
         self._held: dict[str, ActiveAttempt] = {}
         self._is_interrupted = self.is_asked_to_stop = False
         self._let_go: set[str] = set()
@@ -214,7 +214,7 @@ class Lease:
         if is_to_stop and not self.is_asked_to_stop:
             self.is_asked_to_stop = True
             logger.info("worker %s was asked to stop", self.worker)
-            self._on_told_to_stop()
+            self._on_stop_request()
 
     def _disown(self) -> None:
         """Release what is recorded as ours and is not worked on here: its outcome was refused, or could not be reported."""

@@ -125,17 +125,19 @@ class Outcomes:
     async def of(self, claimed: Claimed, entry: LoadedPipeline, story: Story, run: AttemptRun) -> Outcome | None:
         """Perform an attempt, with its pipeline's hooks called before and after; work with nothing to perform is a success."""
         envelope = claimed.envelope
-        is_told = envelope.kind in POLICIES or (envelope.kind == "start" and envelope.number < FIRST_AGAIN)
-        around = self._around(envelope, entry) if entry.plan.hooks and is_told else None
+        calls_hooks = envelope.kind in POLICIES or (envelope.kind == "start" and envelope.number < FIRST_AGAIN)
+        around = self._around(envelope, entry) if entry.plan.hooks and calls_hooks else None
         stop = None if around is None else await self._effects.call(around.before)
         if stop is not None:
-            return Outcome("aborted", fault=stop, latency_s=time.monotonic() - claimed.started, events=story.told())
+            return Outcome(
+                "aborted", fault=stop, latency_s=time.monotonic() - claimed.started, events=story.all_events()
+            )
         if envelope.kind not in POLICIES:
-            return Outcome("success", events=story.told())
+            return Outcome("success", events=story.all_events())
         outcome = await self._performed(claimed, entry, story, run)
         if outcome is None or around is None:
             return outcome
-        return replace(await self._effects.call(around.after, outcome), events=story.told())
+        return replace(await self._effects.call(around.after, outcome), events=story.all_events())
 
     def _around(self, envelope: Envelope, entry: LoadedPipeline) -> StepHooks:
         return StepHooks(self._hooks, self._ledger, self._resolve, envelope, entry, entry.node_of(envelope))
@@ -201,7 +203,7 @@ class Outcomes:
         """Migrate an opened context if it does not fit its model; raises ContextMisfit."""
         migrated = self._migrations.look_again(entry, envelope)
         if migrated is not None:
-            migrated.tell()
+            migrated.emit()
             run.stored = StoredContext(migrated.context, self._resolve)
 
     def _work(self, envelope: Envelope, reply: Reply | None, entry: LoadedPipeline, run: AttemptRun) -> Work:
@@ -313,7 +315,9 @@ def _emit_left_behind(error: BaseException) -> None:
 
 def _with_events(outcome: Outcome, story: Story, run: AttemptRun) -> Outcome:
     """Put the attempt's events into its outcome, with what is counted from them."""
-    return replace(outcome, metadata=tally(story) | run.notes, events=story.told(), corrections=tuple(run.corrections))
+    return replace(
+        outcome, metadata=tally(story) | run.notes, events=story.all_events(), corrections=tuple(run.corrections)
+    )
 
 
 async def _perform(policy: Policy, work: Work, run: AttemptRun, filling: Filling) -> Done:

@@ -234,7 +234,7 @@ class Attempts:
         with collecting_events(envelope, worker=self._lease.worker) as story, performing(run):
             if held.is_limited:
                 emit_reservations(calls)
-            prepared.tell()
+            prepared.emit()
             try:
                 outcome = await self._outcome(claimed, entry, story, run)
             except CodeMismatch as finding:

@@ -26,8 +26,8 @@ from flujo_worker.aros import parse
 from flujo_worker.aros.decode import decode
 from flujo_worker.aros.outcome import CUT, SCHEMA, ParseOutcome, Unfit
 from flujo_worker.aros.typed import decoded, schema_hash, schema_of, structured_type, validated
-from flujo_worker.attempts.mending import Mending
-from flujo_worker.attempts.shape_events import emit_mended, emit_outcome, stage_of
+from flujo_worker.attempts.correction import OutputCorrection
+from flujo_worker.attempts.shape_events import emit_corrected, emit_outcome, stage_of
 from flujo_worker.observe.log import emit
 
 POLICY_VERSION: Final = "1"
@@ -52,7 +52,7 @@ class OutputParser:
         agent, model: their names in events and the ledger.
         threads: where long texts are read.
         corrections: receives repairs, if the project has a ledger.
-        mending: the step's output processors, if any: they get values that only the schema rejects.
+        correction: the step's output processors, if any: they get values that only the schema rejects.
 
     Attributes:
         raw: the text that was read last; the precheck looks for a plan in it.
@@ -67,18 +67,18 @@ class OutputParser:
         model: str | None,
         threads: Executor,
         corrections: list[Correction],
-        mending: Mending | None = None,
+        correction: OutputCorrection | None = None,
     ) -> None:
         self.settings, self.agent, self.model = settings, agent, model
         self._step, self._threads = step, threads
         self._began = time.monotonic()
         self.raw: str | None = None
-        self._corrections, self._mending = corrections, mending
+        self._corrections, self._correction = corrections, correction
 
     @property
-    def was_mended(self) -> bool:
+    def was_corrected(self) -> bool:
         """Return whether the output processors have had this output already."""
-        return self._mending is not None and self._mending.was_tried
+        return self._correction is not None and self._correction.was_tried
 
     @property
     def looks(self) -> bool:
@@ -109,8 +109,8 @@ class OutputParser:
             return raw
         outcome = await self._parsed(text, schema or {}, self.settings.parsing)
         more = await self._next_level(text, schema) if self.settings.shadow and not outcome.ok else {}
-        if self._may_mend(outcome, origin):
-            outcome = await self._mended(outcome, schema, origin)
+        if self._may_correct(outcome, origin):
+            outcome = await self._corrected(outcome, schema, origin)
         emit_outcome(outcome, text, schema, self._shadow, more)
         if self.settings.shadow or (outcome.ok and not outcome.transforms):
             return raw
@@ -141,13 +141,13 @@ class OutputParser:
             return await validate(readable)
         except AgentIOValidationError as error:
             refusal = error
-        if self._mending is not None and self._mending.was_tried:
-            raise self._mending.blamed(refusal)
+        if self._correction is not None and self._correction.was_tried:
+            raise self._correction.blamed(refusal)
         unfit = Unfit(decode(readable) if isinstance(readable, str) else readable) if refusal.rule == SCHEMA else None
         refused = ParseOutcome(ok=False, feedback=refusal.message, rule=SCHEMA, stage="semantic", unfit=unfit)
-        if not self._may_mend(refused, origin):
+        if not self._may_correct(refused, origin):
             raise refusal
-        outcome = await self._mended(refused, schema, origin)
+        outcome = await self._corrected(refused, schema, origin)
         if outcome is refused:
             raise refusal
         if not outcome.ok:
@@ -155,24 +155,24 @@ class OutputParser:
         try:
             fitted = await validate(_written(outcome.value) if isinstance(readable, str) else outcome.value)
         except AgentIOValidationError as error:
-            assert self._mending is not None
-            raise self._mending.blamed(error) from None
-        emit_mended([each.name for each in outcome.transforms], refusal.rule)
+            assert self._correction is not None
+            raise self._correction.blamed(error) from None
+        emit_corrected([each.name for each in outcome.transforms], refusal.rule)
         self._record_correction(outcome, schema)
         return fitted
 
-    def _may_mend(self, outcome: ParseOutcome, origin: Origin) -> bool:
+    def _may_correct(self, outcome: ParseOutcome, origin: Origin) -> bool:
         """Return whether the output processors may change the final verdict: never for an answer that was cut."""
         is_refused = self.changes and not outcome.ok and outcome.unfit is not None
-        return is_refused and self._mending is not None and origin.is_whole and not origin.is_cut
+        return is_refused and self._correction is not None and origin.is_whole and not origin.is_cut
 
-    async def _mended(self, refused: ParseOutcome, schema: Mapping[str, Any] | None, origin: Origin) -> ParseOutcome:
-        assert self._mending is not None
+    async def _corrected(self, refused: ParseOutcome, schema: Mapping[str, Any] | None, origin: Origin) -> ParseOutcome:
+        assert self._correction is not None
 
         async def judge(text: str) -> ParseOutcome:
             return await self._parsed(text, schema or {}, STRICT)
 
-        return await self._mending.outcome(refused, judge, origin.key)
+        return await self._correction.outcome(refused, judge, origin.key)
 
     async def _enforce(self, text: str, schema: Mapping[str, Any] | None) -> None:
         """Judge the text as it came, before anything is done about it."""

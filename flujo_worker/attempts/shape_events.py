@@ -78,7 +78,7 @@ def emit_custom(changed_by: Sequence[str]) -> None:
         emit("output.coercion.success", stage="custom", transforms=list(changed_by))
 
 
-def emit_mended(changed_by: Sequence[str], rule: str) -> None:
+def emit_corrected(changed_by: Sequence[str], rule: str) -> None:
     """Report that output processors fixed what the output's type had refused, after AROS had accepted it."""
     emit("output.coercion.attempt", stage="custom", reason=rule)
     emit_custom(changed_by)

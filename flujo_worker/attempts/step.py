@@ -33,7 +33,7 @@ from flujo_worker.attempts.checks import (
     processed,
 )
 from flujo_worker.attempts.conversation import history_of, record_turn, remember
-from flujo_worker.attempts.mending import FinalCheck, Mending, processors_named
+from flujo_worker.attempts.correction import FinalCheck, OutputCorrection, processors_named
 from flujo_worker.attempts.precheck import Precheck
 from flujo_worker.attempts.shape import OutputParser, shaped
 from flujo_worker.attempts.shape_events import emit_custom, emit_refusal
@@ -142,7 +142,7 @@ class StepAttempt:
                 model=model_of(self.agent),
                 threads=self.work.threads,
                 corrections=self.run.corrections,
-                mending=self._mending(),
+                correction=self._correction(),
             )
 
     async def render_prompt(self) -> None:
@@ -200,7 +200,7 @@ class StepAttempt:
     async def process_output(self) -> None:
         """Pass the output through the user's own processors, unless they have made it fit already; then through the container's reader."""
         own, readers = _own(self.work.step), _readers(self.work.step)
-        if own and not (self.shape is not None and self.shape.was_mended):
+        if own and not (self.shape is not None and self.shape.was_corrected):
             await self._process(own)
         self.output = (await processed(readers, self.output, self.work, self.run)).data
 
@@ -270,7 +270,7 @@ class StepAttempt:
             return None
         return FinalCheck(self.shape.settings.schema, structured_type(self.agent), self.output)
 
-    def _mending(self) -> Mending | None:
+    def _correction(self) -> OutputCorrection | None:
         """Make what lets the step's own output processors have what only the schema refuses."""
         own = _own(self.work.step)
 
@@ -278,7 +278,7 @@ class StepAttempt:
             async with self._bounded():
                 return await processed(own, data, self.work, self.run)
 
-        return Mending([name_of(each) for each in own], process) if own else None
+        return OutputCorrection([name_of(each) for each in own], process) if own else None
 
     def _shaping(self) -> Shaping | None:
         if self.shape is None:

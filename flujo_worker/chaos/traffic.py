@@ -27,7 +27,7 @@ ANSWERED: Final = 0.3
 
 
 class Traffic:
-    """Enqueues in a thread of its own until it is stopped.
+    """Enqueues in a separate thread until it is stopped.
 
     Attributes:
         acknowledged: the ids of the runs that `enqueue` has returned.

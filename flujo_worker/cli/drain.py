@@ -36,13 +36,13 @@ def drain(settings: Settings, names: Sequence[str]) -> int:
 
 
 def _drain(workers: StopRequests, names: Sequence[str], seconds: float) -> int:
-    told = workers.request(names)
-    if not told:
+    requested = workers.request(names)
+    if not requested:
         say(f"no worker is alive on {', '.join(names)}; `flujo status --json` lists hosts and ids")
         return RUNTIME
-    say(f"asked {counted(len(told), 'worker')} to stop: {', '.join(told)}")
+    say(f"asked {counted(len(requested), 'worker')} to stop: {', '.join(requested)}")
     until = time.monotonic() + seconds
-    while left := workers.still_alive(told):
+    while left := workers.still_alive(requested):
         if time.monotonic() > until:
             say(f"not within {seconds:g} s: {', '.join(left)}")
             return RUNTIME

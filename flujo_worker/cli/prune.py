@@ -12,12 +12,12 @@ import click
 from flujo_client.cli.output import say, show_json
 from flujo_client.config.manager import ConfigManager
 from flujo_client.embedded.local import join_services
-from flujo_worker.domain.retention import STATUSES, KeepRule
+from flujo_worker.domain.retention import STATUSES, RetentionRule
 from flujo_worker.store.migrate import require_current
 from flujo_worker.store.postgres.store import PostgresStore
 
 AT_ONCE: Final = 100
-TOLD_EVERY_S: Final = 2.0
+REPORT_EVERY_S: Final = 2.0
 _SECONDS: Final = {"h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
 
 
@@ -42,7 +42,7 @@ def command(*, older_than: float, statuses: Sequence[str], pipeline: str | None,
 
     With `retention.keep_summaries`, a summary of each stays. It is safe under running workers, and may be interrupted and repeated.
     """
-    rules = [KeepRule(status, older_than, pipeline) for status in statuses or STATUSES]
+    rules = [RetentionRule(status, older_than, pipeline) for status in statuses or STATUSES]
     settings = join_services(ConfigManager().settings())
     url = settings.database()
     require_current(url)
@@ -63,12 +63,12 @@ def command(*, older_than: float, statuses: Sequence[str], pipeline: str | None,
     say(f"would delete {sum(found.values())} runs with their child runs" if dry_run else f"deleted {gone} runs")
 
 
-def _prune(store: PostgresStore, rules: Sequence[KeepRule], expected: int, *, is_summarized: bool) -> int:
+def _prune(store: PostgresStore, rules: Sequence[RetentionRule], expected: int, *, is_summarized: bool) -> int:
     """Delete until nothing is left to delete; child runs count too."""
-    gone, told_at = 0, time.monotonic()
+    gone, reported_at = 0, time.monotonic()
     while pruned := store.prune_runs(rules, AT_ONCE, is_summarized=is_summarized):
         gone += len(pruned)
-        if time.monotonic() - told_at > TOLD_EVERY_S:
-            told_at = time.monotonic()
+        if time.monotonic() - reported_at > REPORT_EVERY_S:
+            reported_at = time.monotonic()
             say(f"deleted {gone} of {expected} or more")
     return gone

@@ -15,7 +15,7 @@ from flujo_client.transport.encryption import encrypt_values
 from flujo_worker.store.migrate import require_current
 from flujo_worker.store.reencrypt import reencrypt
 
-TOLD_EVERY_S: Final = 2.0
+REPORT_EVERY_S: Final = 2.0
 
 
 @click.command("reencrypt")
@@ -32,11 +32,11 @@ def command(*, as_json: bool) -> None:
         )
     encrypt_values(settings)
     require_current(settings.database())
-    total, told_at = 0, time.monotonic()
+    total, reported_at = 0, time.monotonic()
     for changed in reencrypt(settings.database()):
         total += changed
-        if time.monotonic() - told_at > TOLD_EVERY_S and not as_json:
-            told_at = time.monotonic()
+        if time.monotonic() - reported_at > REPORT_EVERY_S and not as_json:
+            reported_at = time.monotonic()
             say(f"{total} values so far")
     if as_json:
         show_json({"values": total})

@@ -24,7 +24,7 @@ from flujo_worker.coordinator.code_changes import CarryOnResult, CodeChanges
 from flujo_worker.errors import Unreadable
 
 MOST: Final = 1_000_000
-TOLD_EVERY_S: Final = 1.0
+REPORT_EVERY_S: Final = 1.0
 WORDS: Final = {"moved": "moved", "unneeded": "not needed", "busy": "refused", "refused": "refused"}
 
 
@@ -145,12 +145,12 @@ def _upgrade(
 
 def _shown(done: Iterator[Upgraded], count: int, *, is_quiet: bool) -> Iterator[Upgraded]:
     """Print the progress, and each refusal, as they come."""
-    told_at = time.monotonic()
+    reported_at = time.monotonic()
     for number, each in enumerate(done, 1):
         if each.verdict == "refused" and not is_quiet:
             show_value(f"{each.id}: refused: {each.reason}")
-        if time.monotonic() - told_at >= TOLD_EVERY_S:
-            told_at = time.monotonic()
+        if time.monotonic() - reported_at >= REPORT_EVERY_S:
+            reported_at = time.monotonic()
             say(f"{number} of {count} runs")
         yield each
 

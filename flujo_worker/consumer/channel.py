@@ -138,12 +138,12 @@ class BulkChannel(stock.Channel):
     def basic_consume(self, queue: str, no_ack: bool | None, *args: Any, **options: Any) -> Any:  # noqa: FBT001 - kombu's
         self._is_limited = self._is_limited or not no_ack
         tag = super().basic_consume(queue, no_ack, *args, **options)
-        self._tell_queues()
+        self._announce_queues()
         return tag
 
     def basic_cancel(self, consumer_tag: Any) -> Any:
         cancelled = super().basic_cancel(consumer_tag)
-        self._tell_queues()
+        self._announce_queues()
         return cancelled
 
     def close(self) -> None:
@@ -151,7 +151,7 @@ class BulkChannel(stock.Channel):
             self.capacity.queues = frozenset()
         super().close()
 
-    def _tell_queues(self) -> None:
+    def _announce_queues(self) -> None:
         if self._is_limited:
             self.capacity.queues = frozenset(self.active_queues)
 

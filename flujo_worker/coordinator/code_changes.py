@@ -153,8 +153,8 @@ class CodeChanges:
             return None
         if all(each.rule == "running" for each in obstacles):
             return CarryOnResult("busy", str(obstacles[0]))
-        told = [each for each in obstacles if each.rule != "running"]
-        return CarryOnResult("refused", f"{_listed(told)}: {_names(old, plan)}")
+        shown = [each for each in obstacles if each.rule != "running"]
+        return CarryOnResult("refused", f"{_listed(shown)}: {_names(old, plan)}")
 
     def _adopt(self, reference: str, plan: Plan) -> None:
         """Store the plan, so that differences can be shown."""

@@ -167,7 +167,7 @@ class Coordinator:
             self._signal_parent(run, by="sweeper")
 
     def admit(self, ended: Collection[str] | None = None, again: Collection[str] = ()) -> Admitted:
-        """Let waiting runs begin where there is room for them, and publish their first messages.
+        """Let waiting runs begin if there is room for them, and publish their first messages.
 
         Args:
             ended: runs that have ended just now; None: look for all places that are free.
@@ -308,7 +308,7 @@ class Coordinator:
             return recorded.put_into(decision)
 
     def _backoff_of(self, notice: AttemptReport) -> Backoff:
-        """Return the waits of steps that set none of their own: the run's, else this process's."""
+        """Return the retry delays of steps that set none: the run's, else this process's."""
         table = notice.envelope.ticket.settings
         return self._backoff if table is None else settings_of(table, _NO_SETTINGS).backoff
 
@@ -318,7 +318,7 @@ class Coordinator:
             return self._read(envelope.ticket.run, request)
         with collecting_events(envelope) as events:
             answer = self._call(envelope, request)
-        recorded.note(request, answer, events.told())
+        recorded.note(request, answer, events.all_events())
         return answer
 
     def _call(self, envelope: Envelope, call: CallUserCode) -> Any:

@@ -22,14 +22,14 @@ def log_failures(decision: Decision) -> None:
     where = {"run": envelope.ticket.run, "pipeline": envelope.ticket.reference}
     step = {"scope": envelope.address, "step": envelope.step, "attempt": envelope.number}
     if decision.close.status == "failed" and fault is not None:
-        write_line("attempt failed", "warning", **where, **step, **_told(fault))
+        write_line("attempt failed", "warning", **where, **step, **_shown(fault))
     if decision.end is not None and decision.end.status == "failed":
         end = decision.end
-        told = {"reason": end.reason} if end.fault is None else _told(end.fault)
-        write_line("run failed", "error", **where, **step, **told)
+        shown = {"reason": end.reason} if end.fault is None else _shown(end.fault)
+        write_line("run failed", "error", **where, **step, **shown)
 
 
-def _told(fault: Fault) -> dict[str, Any]:
+def _shown(fault: Fault) -> dict[str, Any]:
     """Return a fault as log fields; structlog writes `exception` below the line, as it does with tracebacks."""
-    told = {"error": fault.type_name, "message": fault.message}
-    return told | ({"exception": fault.traceback} if fault.traceback else {})
+    shown = {"error": fault.type_name, "message": fault.message}
+    return shown | ({"exception": fault.traceback} if fault.traceback else {})

@@ -4,7 +4,7 @@
 
     audit one:  read metadata
                 → until sure: an agent judges, AROS makes its answer valid or has it asked again, and a validator checks that
-                              its quote is in the metadata; not sure, it is asked once more with the licence files' texts
+                              its quote is in the metadata; not sure, it is asked again with the licence files' texts
                 → what follows: for copyleft its duties, for what a person should see a note why, else nothing
 
 With the setting `demo_model` (FLUJO_DEMO_MODEL) the agent asks that model; without it a scripted one that derives its answer from
@@ -117,8 +117,8 @@ def offline_model() -> Model[Any]:
 
 def quote_holds(verdict: LicenseVerdict, *, context: Audit) -> tuple[bool, str]:
     """Refuse a verdict whose evidence is not in the metadata."""
-    stands = context.metadata is not None and evidence_holds(context.metadata, verdict)
-    return stands, f"the quoted evidence is not in the metadata: {verdict.evidence!r}"
+    is_quoted = context.metadata is not None and evidence_holds(context.metadata, verdict)
+    return is_quoted, f"the quoted evidence is not in the metadata: {verdict.evidence!r}"
 
 
 def without_files(metadata: DistributionMetadata, _context: Audit) -> DistributionMetadata:

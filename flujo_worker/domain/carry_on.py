@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from flujo_client.address import AttemptKey
-from flujo_client.contract.run_state import Whereabouts
+from flujo_client.contract.run_state import RunPosition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.plan_difference import Difference
     from flujo_client.contract.run_state import AttemptPlace, RunState
 
-TOLD = 20
+MOST_SHOWN = 20
 """Differences that the event of a move lists."""
 AT_ONCE: Final = 16
 """The number of handovers without a delay: idle workers take turns, so that one in so many gets the attempt within that."""
@@ -37,7 +37,7 @@ class MovedAttempt:
     queue: str
 
     @property
-    def is_anew(self) -> bool:
+    def begins_again(self) -> bool:
         """Return whether it begins again, at another step."""
         return self.key != str(self.new)
 
@@ -72,12 +72,12 @@ def move(
     worker: str | None = None,
 ) -> PlanMove:
     """Make the move of a run that may continue under a new plan; `changed` is all that differs."""
-    where = Whereabouts(old, state)
+    where = RunPosition(old, state)
     rewrites = any(each.effect != "option" and where.position(each) == "before" for each in changed)
     moved = tuple(_moved(new, state, control_queue))
     words = tuple(map(str, changed))
-    told = (*words[:TOLD], f"and {len(words) - TOLD} more") if len(words) > TOLD else words
-    return PlanMove(state, new, moved, told, rewrites, worker)
+    shown = (*words[:MOST_SHOWN], f"and {len(words) - MOST_SHOWN} more") if len(words) > MOST_SHOWN else words
+    return PlanMove(state, new, moved, shown, rewrites, worker)
 
 
 def _moved(new: Plan, state: RunState, control_queue: str) -> Iterator[MovedAttempt]:

@@ -53,7 +53,7 @@ def role_of(rules: Rules, step: str) -> Literal["user", "assistant"] | None:
     return "assistant" if rules["ai"] in (LAST, ALL_AGENTS) or step in rules["steps"] else None
 
 
-def speakers(loop: Node) -> frozenset[str]:
+def steps_with_turns(loop: Node) -> frozenset[str]:
     """Return the names of the steps with turns in a loop's own conversation, without those of loops inside it."""
     return frozenset(node.name for nodes in loop.bodies.values() for node in _steps(nodes))
 

@@ -67,7 +67,7 @@ def ask_for(draft: DecisionBuilder, scope: ScopeState, node: Node, fault: Fault)
     _pause(draft, scope, node, question, context, number=draft.notice.envelope.number + 1)
 
 
-def _ask(draft: DecisionBuilder, scope: ScopeState, node: Node, *, number: int, **told: Any) -> Steps:
+def _ask(draft: DecisionBuilder, scope: ScopeState, node: Node, *, number: int, **fields: Any) -> Steps:
     try:
         message, schema, context = yield CallUserCode("question", node.path, (scope.output, scope.context))
         _let_through(draft, scope, node, message)
@@ -75,7 +75,7 @@ def _ask(draft: DecisionBuilder, scope: ScopeState, node: Node, *, number: int, 
         draft.work(scope, node, kind="resume", number=number, fault=refused.fault)
         yield from fail(draft, scope, node, refused.fault)
         return
-    question = {"message": message, "schema": schema, "expires_s": node.rules["expires_s"], **told}
+    question = {"message": message, "schema": schema, "expires_s": node.rules["expires_s"], **fields}
     _pause(draft, scope, node, question, context, number=number)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from flujo_client.contract.plan import Node
 from flujo_client.serial import Packed
-from flujo_worker.domain.conversation import keeps_last_turn, speakers
+from flujo_worker.domain.conversation import keeps_last_turn, steps_with_turns
 from flujo_worker.domain.draft import DecisionBuilder, Kind, ScopeState, Steps, StepsWithResult
 from flujo_worker.domain.flow import call_user_code, finish, give_up, open_child, open_container, refusal, within
 from flujo_worker.domain.flow import enter as begin
@@ -76,7 +76,7 @@ def _turns(node: Node, before: Packed | None, after: Packed | None) -> StepsWith
     """Return the context at an iteration's end, with only the retained turns of its conversation."""
     if not keeps_last_turn(node):
         return after
-    return (yield CallUserCode("turns", node.path, (before, after), {"steps": sorted(speakers(node))}))
+    return (yield CallUserCode("turns", node.path, (before, after), {"steps": sorted(steps_with_turns(node))}))
 
 
 def _exit_reason(container: ScopeState, node: Node, output: Packed) -> StepsWithResult:

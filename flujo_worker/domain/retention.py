@@ -12,7 +12,7 @@ DAY_S: Final = 86_400.0
 STATUSES: Final = ("succeeded", "failed", "cancelled", "expired")
 
 
-class KeepRule(NamedTuple):
+class RetentionRule(NamedTuple):
     """The retention of runs with a status.
 
     Attributes:
@@ -26,7 +26,7 @@ class KeepRule(NamedTuple):
     pipeline: str | None = None
 
 
-def keep_rules(settings: Retention) -> list[KeepRule]:
+def retention_rules(settings: Retention) -> list[RetentionRule]:
     """Return the rules of these settings; none if every run is retained forever."""
     rules = [*_rules(settings, None)]
     for pipeline, own in settings.pipeline.items():
@@ -34,14 +34,14 @@ def keep_rules(settings: Retention) -> list[KeepRule]:
     return rules if any(rule.older_s is not None for rule in rules) else []
 
 
-def _rules(settings: Retention | RunRetention, pipeline: str | None) -> Iterator[KeepRule]:
+def _rules(settings: Retention | RunRetention, pipeline: str | None) -> Iterator[RetentionRule]:
     for status in STATUSES:
         days = getattr(settings, f"{status}_days")
         if days is not None:
-            yield KeepRule(status, days * DAY_S or None, pipeline)
+            yield RetentionRule(status, days * DAY_S or None, pipeline)
 
 
-def older_s(rules: Sequence[KeepRule], status: str, pipeline: str) -> float | None:
+def older_s(rules: Sequence[RetentionRule], status: str, pipeline: str) -> float | None:
     """Return after how many seconds a run is deleted; None: never. A rule for the pipeline goes before the rule for all."""
     ages = {rule.pipeline: rule.older_s for rule in rules if rule.status == status}
     return ages.get(pipeline, ages.get(None))

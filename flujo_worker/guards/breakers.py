@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from flujo_worker.domain import breaker as machine
@@ -100,5 +101,7 @@ def breakers_of(settings: Settings, cells: Cells[Breaker]) -> Breakers:
     return Breakers(cells, _rules(settings.breakers))
 
 
+@lru_cache(maxsize=256)
 def _rules(settings: BreakerSettings) -> Rules:
+    """Return the rules of a section; each attempt asks for those of its run."""
     return Rules(**settings.model_dump(exclude={"enabled"}))

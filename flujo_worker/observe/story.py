@@ -55,7 +55,7 @@ class Story(list[Event]):
             if self._has_room(sum(map(len, data.values()))):
                 self._add(Event("step.logged", redact_tree(data), level, time.time()))
 
-    def told(self) -> tuple[Event, ...]:
+    def all_events(self) -> tuple[Event, ...]:
         """Return all events, with the last output and the amount of output that was dropped."""
         if self._lines or self._line:
             with _printing:

@@ -117,7 +117,7 @@ _OUTAGES = {
 }
 _UNREACHABLE = {"APIConnectionError", "TransportError", "ModelAPIError"}
 """The exceptions of common clients when a service does not answer, by class name: those of OpenAI and Anthropic, httpx, and pydantic-ai."""
-_keeping: ContextVar[bool] = ContextVar("flujo_keeping_errors", default=False)
+_retaining: ContextVar[bool] = ContextVar("flujo_keeping_errors", default=False)
 _EXITS = (SystemExit, KeyboardInterrupt, GeneratorExit)
 _CLIENT_ERROR, _SERVER_ERROR = 400, 500
 _TOO_MANY = 429
@@ -197,17 +197,17 @@ def fault_of(error: BaseException, during: During, timeout_s: float | None = Non
     info = describe(error, during=during, timeout_s=timeout_s, has_asked=has_asked)
     traceback = "" if info.category is ErrorCategory.CONTROL_FLOW else traceback_of(error)
     fault = Fault.from_tree({**info.model_dump(mode="json"), "code": info.code or "", "traceback": traceback})
-    return replace(fault, raised=error) if _keeping.get() else fault
+    return replace(fault, raised=error) if _retaining.get() else fault
 
 
 @contextmanager
-def keeping_errors() -> Iterator[None]:
+def retaining_errors() -> Iterator[None]:
     """Store each error in its fault in this thread: where all is in one process, it can be raised again as a cause."""
-    token = _keeping.set(True)
+    token = _retaining.set(True)
     try:
         yield
     finally:
-        _keeping.reset(token)
+        _retaining.reset(token)
 
 
 def is_outage(error: BaseException, *, by_library: bool) -> bool:

@@ -122,16 +122,16 @@ def _normalised(node: Any) -> str:
     fields = dict(ast.iter_fields(node))
     if isinstance(node, _DEFINITIONS) and ast.get_docstring(node, clean=False) is not None:
         fields["body"] = node.body[1:]
-    told = [f"{name}={_normalised(value)}" for name, value in fields.items() if value not in (None, [])]
-    return f"{type(node).__name__}({','.join(told)})"
+    parts = [f"{name}={_normalised(value)}" for name, value in fields.items() if value not in (None, [])]
+    return f"{type(node).__name__}({','.join(parts)})"
 
 
 def _bytecode(code: CodeType) -> str:
     """Write what code does. Its docstring is first among its constants, and every function has that place."""
     consts = list(map(_constant, code.co_consts))
     named = bool(code.co_flags & inspect.CO_NEWLOCALS) and code.co_name != "<lambda>"
-    told = consts[1:] if named and code.co_consts and isinstance(code.co_consts[0], str) else consts
-    return repr((code.co_code, told, code.co_names, code.co_varnames, code.co_freevars))
+    parts = consts[1:] if named and code.co_consts and isinstance(code.co_consts[0], str) else consts
+    return repr((code.co_code, parts, code.co_names, code.co_varnames, code.co_freevars))
 
 
 def _constant(value: Any) -> str:

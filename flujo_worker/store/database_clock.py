@@ -95,7 +95,7 @@ class DatabaseClock:
                 execute(connection, "clock/install", {})
         with self._connected() as connection:
             if not _row(connection, "state")["is_used"]:
-                raise _refusal("the database's URL or role sets a search path of its own", "leave the search path out")
+                raise _refusal("the database's URL or role sets a search path", "leave the search path out")
 
     @contextmanager
     def _connected(self) -> Iterator[Connection]:

@@ -53,7 +53,7 @@ from flujo_worker.guards.rates import RateLimiter
 from flujo_worker.hook_delivery import HookDelivery
 from flujo_worker.liveness.watchdog import Steps, Watchdog
 from flujo_worker.ports import BrokerSnapshot, Member
-from flujo_worker.runtime.faults import keeping_errors
+from flujo_worker.runtime.faults import retaining_errors
 from flujo_worker.store.memory.store import MemoryStore
 from flujo_worker.testing.faults import Faults, FaultyDelivery
 from flujo_worker.threads import Threads
@@ -380,7 +380,7 @@ class LocalEngine:
                 return "unknown"
         else:
             envelope = Envelope.from_wire(wire)
-        with keeping_errors():
+        with retaining_errors():
             delivered = self.attempts.perform(envelope)
         if delivered.counts:
             self._send_join_signal(self._chords.part(envelope))

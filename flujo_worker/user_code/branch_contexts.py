@@ -41,7 +41,7 @@ def at_join(migrations: ContextMigrations, entry: LoadedPipeline, ticket: RunHea
     branches[::2] = join.changes(branches[::2])
     joined = join.fit(sequence), join.began, *branches
     if join.found:
-        join.found[0].tell()
+        join.found[0].emit()
     return joined
 
 

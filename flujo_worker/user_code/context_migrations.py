@@ -51,7 +51,7 @@ class Migrated(NamedTuple):
     key: str | None
     changes: tuple[str, ...]
 
-    def tell(self) -> None:
+    def emit(self) -> None:
         """Emit it."""
         emit("context.migrated", migration=self.key, changes=list(self.changes))
 

@@ -1,7 +1,7 @@
 """The pipelines that the acceptance tests' workers import. Every step leaves a line in the journal when it is begun.
 
-A pipeline's value is its trail: each step adds its name, and adds it to the context's visits too, so that both tell of a merge
-that was lost or done twice. A worker of older code imports this module too (`test_two_versions.py`), so it names nothing that such code lacks.
+A pipeline's value is its trail: each step adds its name, and adds it to the context's visits too, so that both show a merge that was lost
+or done twice. A worker of older code imports this module too (`test_two_versions.py`), so it names nothing that such code lacks.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ async def abort(_: list[str]) -> None:
 
 
 async def endure(trail: list[str], *, context: Visits | None = None) -> list[str]:
-    """Takes long enough to be interrupted by whatever kills its process."""
+    """Run long enough for its process to be killed meanwhile."""
     step = begin()[1]
     await asyncio.sleep(1.5)
     return arrived(trail, step, context)

@@ -1,4 +1,4 @@
-"""Pipelines whose model stands behind HTTP: what it is asked to say is their input, so that a test writes its answers."""
+"""Pipelines with a model behind HTTP: their input is the requested answer, so that a test writes the answers."""
 
 from pydantic import BaseModel
 

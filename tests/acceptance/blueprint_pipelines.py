@@ -1,4 +1,4 @@
-"""What the blueprints of the acceptance tests name."""
+"""The objects that the blueprints of the acceptance tests name."""
 
 from __future__ import annotations
 

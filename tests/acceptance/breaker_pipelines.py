@@ -11,7 +11,7 @@ ROOMY = StepConfig(max_retries=20)
 
 
 def talk(model: str, name: str = "talk") -> Step:
-    """A step that asks this model; nobody is asked for the client before a worker needs it."""
+    """A step that asks this model; no one is asked for the client before a worker needs it."""
 
     def make() -> Any:
         from openai import AsyncOpenAI

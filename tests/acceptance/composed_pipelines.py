@@ -1,4 +1,4 @@
-"""What is composed of other kinds, as the acceptance tests' workers import it: a tree search that spells a word, letter by letter,
+"""Compositions of other kinds, for the acceptance tests' workers: a tree search that spells a word, letter by letter,
 and a default pipeline whose second solution passes."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the acceptance tests of containers ask of a site: enqueue with a context, count rings and joins, see that nothing is left."""
+"""Checks of the acceptance tests of containers: enqueue with a context, count signals and joins, see that nothing is left."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def succeeded(site: Site, run: RunHandle) -> PipelineResult:
 
 
 def assert_joined_once(site: Site, run: RunHandle) -> None:
-    """Each fan-out of an ended run: one join row, rung once, concluded once; and nothing of the run lives."""
+    """Each fan-out of an ended run: one join row, signalled once, concluded once; and nothing of the run lives."""
     waiting = site.rows("SELECT address FROM flujo_scopes WHERE run_id = %(run)s AND waiting", run=run.id)
     fan_outs = Counter(row["address"] for row in waiting)
     rows = [each for each in site.attempts(run.id) if each["kind"] == "join"]
@@ -53,7 +53,7 @@ def assert_nothing_left(site: Site, run: RunHandle) -> None:
 
 
 def rings(site: Site, runs: Iterable[RunHandle]) -> Counter[str]:
-    """Who rang for the joins of these runs, and how often."""
+    """Who signalled the joins of these runs, and how often."""
     rung = "SELECT data ->> 'by' AS by FROM flujo_events WHERE name = 'join.rung' AND run_id = ANY(%(runs)s)"
     return Counter(row["by"] for row in site.rows(rung, runs=[run.id for run in runs]))
 

@@ -1,6 +1,6 @@
 """The containers that the acceptance tests' workers import: fan-outs of every kind and strategy, loops, and both inside each other.
 
-What is to happen to a run stands in its context, so that one set of steps serves all tests. Each step leaves a line in the journal
+What is to happen to a run is in its context, so that one set of steps serves all tests. Each step leaves a line in the journal
 when it is begun, under a label that tells one branch or iteration from another.
 """
 
@@ -51,7 +51,7 @@ def sign(label: str) -> str:
 
 
 async def pass_gate(context: Ledger, label: str) -> None:
-    """Wait, if the test wants it here, for the gate to be opened for this label or for all; tell that somebody waits."""
+    """Wait, if the test wants it here, for the gate to be opened for this label or for all; tell that someone waits."""
     if label not in context.gated:
         return
     (folder() / f"{label}-at-{context.gate}").touch()

@@ -12,7 +12,7 @@ from flujo_worker.agents.scripted import scripted_model
 
 
 def reply(prompt: str) -> str:
-    """Answer by what stands in the prompt alone."""
+    """Answer by what is in the prompt alone."""
     begin()
     *told, said = prompt.splitlines()
     turns = [line for line in told if line.startswith('{"role"')]

@@ -1,4 +1,4 @@
-"""Pipelines whose hooks note in the site's folder what they are told; some of them raise then."""
+"""Pipelines whose hooks record their payloads in the site's folder; some of them then raise."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def stumble(payload: PreStepPayload) -> None:
 
 
 async def linger(payload: PostRunPayload) -> None:
-    """Takes long enough to be interrupted by whatever kills its process."""
+    """Run long enough for its process to be killed meanwhile."""
     await asyncio.sleep(1.5)
     await note(payload)
 

@@ -6,4 +6,11 @@ from acceptance_pipelines import ONCE, Visits, wait_at_gate
 
 from flujo_client import Limit, Pipeline, Step
 
-limited = Pipeline([Step("gate", wait_at_gate, config=ONCE, limit=Limit("gate", 1))], context_model=Visits)
+limited, replacing, dropping = (
+    Pipeline([Step("gate", wait_at_gate, config=ONCE, limit=limit)], context_model=Visits)
+    for limit in (
+        Limit("gate", 1),
+        Limit("cancel_oldest", 1, on_full="cancel_oldest"),
+        Limit("drop", 1, on_full="drop"),
+    )
+)

@@ -1,4 +1,4 @@
-"""Somebody's Celery app that carries pipelines too; started by the plain celery command."""
+"""Someone's Celery app that carries pipelines too; started by the plain celery command."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ FIELDS = ["target_url", "task_name", "collected_information"]
 
 
 def answer(request):
-    """The main model forgets, reads what it is told, and calls again; the plan generator's model plans."""
+    """The main model forgets, reads what it receives, and calls again; the plan generator's model plans."""
     *_, last = request.body["messages"]
     if request.body["model"] == "gpt-4o-mini":
         return Said("1. Fetch url1\n2. Fetch url2", usage=(100, 10))
@@ -165,7 +165,7 @@ def test_the_calls_are_spans_in_sql_as_in_the_tree(site, flow):
 
 
 def test_a_person_answers_a_sub_agent(site, model):
-    """M-327: the run pauses; the answer is the sub-agent's, and its caller goes on with it."""
+    """M-327: the run pauses; the answer is the sub-agent's, and its caller continues with it."""
     first = len(model.requests)
     run = site.client.enqueue("agent_tool_pipelines:signed", "Have it signed.")
     wait_until(lambda: run.status() == "paused")

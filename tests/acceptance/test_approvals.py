@@ -1,4 +1,4 @@
-"""People in the loop over real workers: a question holds nobody, and an answer is acted upon once, whatever dies meanwhile."""
+"""People in the loop over real workers: a question occupies no worker, and an answer takes effect once, whatever dies meanwhile."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def test_thirty_days_without_workers_and_with_redis_emptied_twice(site):
     assert [len(site.executions(run.id, step)) for step in ("start", "finish")] == [1, 1]
 
 
-def test_functions_between_steps_ask_and_go_on_with_the_answer(site):
-    """M-042: on rows alone, whoever dies meanwhile; each step runs once."""
+def test_functions_between_steps_ask_and_continue_with_the_answer(site):
+    """M-042: on rows alone, whichever process dies meanwhile; each step runs once."""
     site.standing()
     run = paused(site, "functions_that_ask")
     site.dismiss()
@@ -70,7 +70,7 @@ def test_functions_between_steps_ask_and_go_on_with_the_answer(site):
     assert sorted(each.step for each in site.executions(run.id)) == ["a", "b", "end", "go", "start"]
 
 
-def test_a_run_waits_for_a_person_and_goes_on(site):
+def test_a_run_waits_for_a_person_and_continues(site):
     """M-449, M-451, U-37: the status is seen in run and context together; no message and no worker waits."""
     site.standing()
     run = paused(site, "approval")
@@ -135,8 +135,8 @@ def test_an_expiry_is_noticed_by_the_sweep(site):
     assert refused.value.error_code == "QUESTION_EXPIRED"
 
 
-def test_branches_with_one_lane_wait_beside_each_other(site):
-    """U-03, design §4: who waits for an answer from a person holds up nobody, and the join comes when all have been answered."""
+def test_branches_with_one_lane_wait_at_the_same_time(site):
+    """U-03, design §4: who waits for an answer from a person holds up no one, and the join comes when all have been answered."""
     site.standing(2)
     run = site.client.enqueue("human_pipelines:lanes", [])
     wait_until(lambda: run.status() == "paused", what=site.log)

@@ -1,4 +1,4 @@
-"""AROS in real worker processes, with a model behind real HTTP: its story is read back from Postgres, its requests from the wire."""
+"""AROS in real worker processes, with a model behind real HTTP: its events are read back from Postgres, its requests from the wire."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ def ran(client, name, value="go"):
 
 
 def told(site, run):
-    """AROS's events as they stand in Postgres."""
+    """AROS's events as they are in Postgres."""
     sql = "SELECT * FROM flujo_events WHERE run_id = %(run)s AND name LIKE ANY(%(names)s) ORDER BY id"
     return site.rows(sql, run=run.id, names=list(TOLD))
 
 
 def test_each_stage_fires_once_and_is_read_back_from_postgres(site, model):
-    """M-040, M-103, M-155 to M-168, M-196, M-009: the story of a run, merged with its attempts."""
+    """M-040, M-103, M-155 to M-168, M-196, M-009: the events of a run, merged with its attempts."""
     run, result = ran(site.client, "stages")
 
     assert result.success, result

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.acceptance
 
 @pytest.fixture(scope="module")
 def app(site):
-    """An app beside the workers', as `celery -A ... inspect` has one."""
+    """An app next to the workers', as `celery -A ... inspect` has one."""
     app = FlujoWorker(settings=site.settings).app
     yield app
     app.close()

@@ -40,7 +40,7 @@ def failed_of(site, run):
     return wait_until(lambda: site.client.get_failed_background_tasks(run.id), what=site.log)
 
 
-def test_its_run_goes_on_when_the_one_that_launched_it_has_ended(site):
+def test_its_run_continues_when_the_one_that_launched_it_has_ended(site):
     run = enqueue(site, "gated", tenant="acme", deadline_s=600)
     assert_merged_once_around(site, run)
     task = task_of(site, run)
@@ -146,7 +146,7 @@ def test_a_large_context_is_found_again(site):
 
 
 def test_one_may_ask_a_person(site):
-    """The pipeline goes on meanwhile; the awaited client answers."""
+    """The pipeline continues meanwhile; the awaited client answers."""
     run = enqueue(site, "asking")
     assert run.result(timeout=SOON_S).output == []
     task = task_of(site, run)
@@ -164,7 +164,7 @@ def test_one_may_ask_a_person(site):
 
 
 def test_one_that_passes_its_quota_fails_alone(site):
-    """§2.7: a budget of its own; what it spends is in no other's totals."""
+    """§2.7: its own budget; what it spends is in no other's totals."""
     quota = {"background_tasks": BackgroundTasks(max_tokens=5)}
     with FlujoClient(site.settings.model_copy(update=quota)) as client:
         run = site.client.get_run(enqueue(site, "dear", client).id)
@@ -221,7 +221,7 @@ def test_one_without_a_sign_of_life_is_given_up(site):
     run = enqueue(site, "gated")
     task = task_of(site, run)
     site.wait_for_execution(task.id, "later")
-    with site.connection() as connection:  # its worker was lost a day ago, and nobody came for it
+    with site.connection() as connection:  # its worker was lost a day ago, and no one came for it
         long_ago = "now() - interval '25 hours'"
         connection.execute(
             f"UPDATE flujo_runs SET created_at = {long_ago}, started_at = {long_ago} WHERE id = %s", [task.id]
@@ -241,7 +241,7 @@ def test_one_without_a_sign_of_life_is_given_up(site):
     assert [each.id for each in site.client.get_failed_background_tasks(run.id)] == [task.id]
 
 
-def test_a_stream_says_under_which_id_it_goes_on(site):
+def test_a_stream_says_under_which_id_it_continues(site):
     """§2.3: the outcome `BackgroundLaunched`."""
 
     async def outcomes():

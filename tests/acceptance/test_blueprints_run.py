@@ -1,4 +1,4 @@
-"""Blueprints in real processes: the client has the file, the workers have the modules it names and nothing else (SYS-30)."""
+"""Blueprints in real processes: the client has the file, the workers have only the modules it names (SYS-30)."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_an_edit_changes_no_run_in_flight(site, tmp_path):
 
 
 def test_a_worker_that_never_saw_it_retries_it(site):
-    """M-014: a fork needs the plan, and the text stands in it."""
+    """M-014: a fork needs the plan, and the text is in it."""
     run = site.client.enqueue(Pipeline.from_yaml_text(GATED), "in")
     site.open_gate(run.id)
     run.result(timeout=PATIENCE_S)

@@ -1,4 +1,4 @@
-"""Budgets over real processes: admitted, refused, and counted to the last token, whoever dies (SYS-18)."""
+"""Budgets over real processes: admitted, refused, and counted to the last token, whichever process dies (SYS-18)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def assert_settled(site, scope, *, tokens, overrun=0):
 
 
 def test_a_doubled_message_reserves_once(site):
-    """M-013: the same message twice is one attempt, one reservation, one settlement. Nobody is at work before it is doubled."""
+    """M-013: the same message twice is one attempt, one reservation, one settlement. No one is at work before it is doubled."""
     site.dismiss()
     run = enqueue(site, "three", total_tokens_limit=30)
     for queue in site.redis.scan_iter("flujo.attempts*"):
@@ -77,7 +77,7 @@ def assert_never_passed(site, scope, *, usd, tokens):
 
 
 def test_a_run_is_admitted_until_its_limit_and_refused_beyond(site):
-    """M-044, M-430: the call that does not fit is never made; what was done stands in the partial result."""
+    """M-044, M-430: the call that does not fit is never made; what was done is in the partial result."""
     site.standing()
     run = enqueue(site, "three", total_tokens_limit=25)
     result = run.result(30)
@@ -112,7 +112,7 @@ def test_a_run_within_its_limits_succeeds(site):
 
 
 @pytest.mark.parametrize("limit", [15, 25])
-def test_what_nobody_expected_fails_the_run_with_the_breaking_step_in_its_history(site, limit):
+def test_what_no_one_expected_fails_the_run_with_the_breaking_step_in_its_history(site, limit):
     """M-430, M-431, C-10: a step of unknown cost is admitted; passing the limit, it is merged and the run has failed."""
     site.standing()
     run = enqueue(site, "surprising", total_tokens_limit=limit)
@@ -241,7 +241,7 @@ def test_a_worker_that_dies_anywhere_settles_each_attempt_once(site, tmp_path, f
 
 
 def test_a_worker_killed_between_claim_and_outcome_loses_and_doubles_nothing(site):
-    """M-013, M-435: its reservation stays, the redelivery goes on with it, and settles it once."""
+    """M-013, M-435: its reservation stays, the redelivery continues with it, and settles it once."""
     site.dismiss()
     fleet = site.workers()
     run = enqueue(site, "gated", total_tokens_limit=10)

@@ -80,7 +80,7 @@ def test_a_running_step_is_told_of_the_cancel(site):
 
 @pytest.mark.parametrize("storm", [80, pytest.param(300, marks=pytest.mark.large)])
 def test_a_storm_of_cancels(site, storm):
-    """Law of design §5: hundreds of runs cancelled at once, with limits and without, while groups merge; their neighbours go on."""
+    """Law of design §5: hundreds of runs cancelled at once, with limits and without, while groups merge; their neighbours continue."""
     deadlocks = site.rows(DEADLOCKS)
     shapes = [("long", {}), ("wide", {}), ("long", LIMITS), ("wide", LIMITS)]
     doomed = [run for shape, options in shapes for run in enqueued(site, shape, storm // len(shapes), **options)]

@@ -1,4 +1,4 @@
-"""One deploy over runs that stand in the middle of it, on real workers: each goes on or is parked as the rules say (ADR 37)."""
+"""One deploy over runs that are in the middle of it, on real workers: each continues or is parked as the rules say (ADR 37)."""
 
 import os
 import sys
@@ -56,7 +56,7 @@ CASES = {
     "loop_added_before": ("loop(step('l'), ask())", "loop(step('k'), step('l'), ask())", "before the step that the run is at"),
     "child_longer": ("child(step('i'), ask())", "child(step('i'), ask(), step('j')), step('last')", None),
 }  # fmt: skip
-"""Of each pipeline its steps in the old code and in the new, and why its run is parked; None: it goes on."""
+"""Of each pipeline its steps in the old code and in the new, and why its run is parked; None: it continues."""
 
 
 @pytest.fixture

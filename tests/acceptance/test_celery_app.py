@@ -1,4 +1,4 @@
-"""Pipelines on somebody's own Celery app, under the plain celery command, and in the prefork pool."""
+"""Pipelines on someone's own Celery app, under the plain celery command, and in the prefork pool."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_pipelines_are_found_in_the_folder_the_app_was_imported_from(site, pool)
         remove_folder(folder)
 
 
-def test_a_failed_attempt_is_a_failed_task_and_its_chord_goes_on(site, shop):
+def test_a_failed_attempt_is_a_failed_task_and_its_chord_continues(site, shop):
     """Flower and Sentry see it; the fan-out that it is a part of is joined all the same."""
     app, heard = Celery("listener", broker=site.settings.broker()), []
     with app.connection_for_read() as connection:

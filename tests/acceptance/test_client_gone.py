@@ -69,7 +69,7 @@ def test_a_run_of_a_transaction_that_is_rolled_back_never_was(site):
 
 
 def test_a_run_of_a_committed_transaction_is_published_by_a_sweep(site):
-    """M-001, design §7: nothing runs before the commit, and then it does without anybody's doing."""
+    """M-001, design §7: nothing runs before the commit, and then it does without anyone's doing."""
     with site.connection() as connection:
         run = site.enqueue("three", connection=connection)
         assert site.rows("SELECT 1 FROM flujo_runs WHERE id = %(run)s", run=run.id) == []

@@ -1,4 +1,4 @@
-"""A tree search and the default pipeline in real processes: every call is an attempt of its own (requirements §2.1, §2.3)."""
+"""A tree search and the default pipeline in real processes: every call is a separate attempt (requirements §2.1, §2.3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A conversation with a person, over real workers: every turn is there once, in its order, whoever dies in between (requirements §2.6)."""
+"""A conversation with a person, over real workers: every turn is there once, in its order, whichever process dies in between (requirements §2.6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Time that passes at once on real services: whatever waits for a time, in the order of its time."""
+"""Time that passes at once on real services: everything that is due, in order."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def at_terminal(folder, *arguments, typed):
 
 
 def read(terminal):
-    """What was shown since; nothing, once nobody can show anything any more."""
+    """What was shown since; nothing, once no one can show anything any more."""
     try:
         return os.read(terminal, 65_536).decode(errors="replace")
     except OSError:
@@ -114,8 +114,8 @@ def test_a_person_at_the_terminal_is_asked_and_sees_tables_and_a_trace(folder):
     assert re.search(r"Spent \$0 of \$2, and [1-9][\d,]+ of 1,000,000 tokens\.", " ".join(shown.split()))
 
 
-def test_a_worker_is_killed_in_the_middle_and_the_run_goes_on(folder):
-    """What matters on one screen: counts, what somebody should see, where the run went, and that nothing was lost."""
+def test_a_worker_is_killed_in_the_middle_and_the_run_continues(folder):
+    """What matters on one screen: counts, what someone should see, where the run went, and that nothing was lost."""
     some = sorted({*installed_distributions()[:60], "psycopg", "odd"})
     shown = demo(folder, "--kill", *some)
     assert re.search(rf"^{len(some)} distributions: \d+ permissive, ", shown, re.MULTILINE)

@@ -18,7 +18,7 @@ from flujo_client.config.manager import ConfigManager
 pytestmark = [pytest.mark.acceptance, pytest.mark.installation]
 
 ROOT = Path(__file__).parents[2]
-# A lease that no load makes lapse; renewed often, so that nobody waits for the next beat.
+# A lease that no load makes lapse; renewed often, so that no one waits for the next beat.
 LONG = {"lease_s": 30, "renew_s": 0.5, "sweep_s": 0.3}
 
 

@@ -55,7 +55,7 @@ def test_a_stream_yields_each_step_and_then_the_result(working):
 
 
 def test_a_run_is_gone_on_with_by_whoever_knows_its_id(working):
-    """§2.1: another process, or the same one after its wait was cut short; an answer nobody asked for is refused."""
+    """§2.1: another process, or the same one after its wait was cut short; an answer no one asked for is refused."""
     with Flujo(pipelines.three, settings=working.settings) as flujo:
         run = flujo.start([])
         result = asyncio.run(flujo.resume_async(run.id))
@@ -156,7 +156,7 @@ def test_outcomes_come_without_asyncio_too(working):
 
 
 def test_statuses_are_asked_for_in_the_originals_words_too(working):
-    """§2.2 `list_tasks(status=…)`: `completed` is `succeeded` here; a word that nobody knows is refused."""
+    """§2.2 `list_tasks(status=…)`: `completed` is `succeeded` here; a word that no one knows is refused."""
 
     async def listed(status):
         async with TaskClient(working.settings) as tasks:

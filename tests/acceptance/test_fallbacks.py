@@ -32,7 +32,10 @@ def test_a_fallback_survives_the_worker_that_runs_it(site):
     in_fan_and_map = {letter: counted.pop(letter) for letter in LETTERS}
     assert counted == dict.fromkeys(once, 1) | {"never": 9, "rescue-3": 2}
     assert in_fan_and_map.pop("b") == 2
-    assert set(in_fan_and_map.values()) <= {1, 2}  # where `b` fails in the map, what has not begun beside it never does
+    assert set(in_fan_and_map.values()) <= {
+        1,
+        2,
+    }  # where `b` fails in the map, what has not begun next to it never does
     assert (result.output, result.final_pipeline_context.count) == ("rescued 3", 204)
     assert result.final_pipeline_context.table == {"a": 1, "c": 1}
     assert [each.attempts, rounds.attempts, fan.output["b"]] == [2, 3, "rescued in"]

@@ -47,7 +47,7 @@ MERGED_OF_TWO = {
 
 @pytest.fixture(scope="module")
 def site(services, tmp_path_factory):
-    """Room for two hundred branches that wait at a gate, and nobody who sweeps: what is rung is rung by chords and workers."""
+    """Room for two hundred branches that wait at a gate, and no one who sweeps: what is signalled is signalled by chords and workers."""
     with Site(
         services, tmp_path_factory.mktemp("site"), worker={**STEADY, "sweep_s": 3600, "concurrency": 110}
     ) as site:
@@ -167,7 +167,7 @@ def written(result):
 
 @pytest.mark.parametrize("count", [5, pytest.param(50, marks=pytest.mark.chaos)])
 def test_runs_three_deep_at_once(site, capsys, count):
-    """SYS-13, M-007: seven joins in each run, all of them rung by chords or workers."""
+    """SYS-13, M-007: seven joins in each run, all of them signalled by chords or workers."""
     began = time.monotonic()
     runs = [enqueue(site, "deep", n) for n in range(count)]
     for n, run in enumerate(runs):
@@ -222,7 +222,7 @@ def test_branches_that_end_at_the_same_instant(site, capsys, failing, ends):
 
 
 def test_siblings_of_a_failed_branch_are_cancelled_promptly(site, capsys):
-    """M-443: a sibling that would wait for ever is told at its worker's next renewal; ten of them leave room for a busy machine."""
+    """M-443: a sibling that would wait forever is told at its worker's next renewal; ten of them leave room for a busy machine."""
     run = enqueue(site, "fans.parallel_context_update_propagate", "in", gated=["a", "c"], failing=["c"], gate="prompt")
     wait_until(lambda: begun(site, run).total() == 3, what=site.log)
     began = time.monotonic()

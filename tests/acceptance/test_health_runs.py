@@ -91,7 +91,7 @@ def test_a_healthy_machine_gives_no_reason(checked):
 
 
 def test_a_worker_that_was_killed_is_found(site, checked):
-    """And `--fail-on-warn` says so to a script. The last test here: nobody works after it."""
+    """And `--fail-on-warn` says so to a script. The last test here: no one works after it."""
     site.dismiss()
     site.rows("UPDATE flujo_workers SET lease_until = lease_until - interval '1 min' RETURNING id")
     reasons = json.loads(checked("--json", "--fail-on-warn", code=1).stdout)["verdict"]["reasons"]

@@ -1,4 +1,4 @@
-"""Hooks in real processes: told, obeyed, and not forgotten by whoever dies (§2.1, §2.9, SYS-20)."""
+"""Hooks in real processes: called, obeyed, and not lost when a process dies (§2.1, §2.9, SYS-20)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def told_of_its_end(site, run):
 
 
 def served(site):
-    """Whoever is alive serves; a worker is started where nobody is."""
+    """Whoever is alive serves; a worker is started where no one is."""
     if not site.live_pids():
         site.standing()
 

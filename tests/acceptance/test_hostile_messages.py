@@ -1,4 +1,4 @@
-"""Messages that are not ours, or were tampered with: no worker dies of one, nothing is executed, and work goes on."""
+"""Messages that are not ours, or were tampered with: no worker dies of one, nothing is executed, and work continues."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def site(services, tmp_path_factory):
 
 @pytest.fixture(scope="module", params=["flujo worker", "celery -A shop_app worker"])
 def worker(request, site):
-    """One worker, so that a message that ends it would be noticed: an app of our own, or somebody's with its stock consumer."""
+    """One worker, so that a message that ends it would be noticed: our own app, or someone's with its stock consumer."""
     if request.param == "flujo worker":
         [process] = site.workers().processes
     else:
@@ -111,8 +111,8 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("forge", HOSTILE.values(), ids=HOSTILE)
-def test_a_hostile_message_executes_nothing_and_kills_nobody(site, worker, victim, forge):
-    """M-014, law of design §5: refused, counted, and the same worker goes on to do the next run."""
+def test_a_hostile_message_executes_nothing_and_kills_no_one(site, worker, victim, forge):
+    """M-014, law of design §5: refused, counted, and the same worker continues to do the next run."""
     run, message = victim
     forged = forge(message)
     assert forged != message
@@ -135,7 +135,7 @@ def test_the_genuine_message_of_a_victim_is_executed(site, worker, victim):
 
 @pytest.mark.parametrize("queue", QUEUES)
 def test_junk_in_a_queue_ends_no_worker(site, worker, queue):
-    """Law of design §4: whatever lies in the list, it is taken once and put aside, and the same worker goes on."""
+    """Law of design §4: whatever is in the list, it is taken once and put aside, and the same worker continues."""
     before = refused(site)
     push(site.redis, queue, JUNK.values())
     wait_until(lambda: site.redis.llen(queue) == 0 or worker.poll() is not None, what=site.log)

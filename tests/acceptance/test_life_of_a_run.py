@@ -59,7 +59,7 @@ def test_large_values_travel_by_reference_and_come_back_whole(site):
 
 
 def test_a_run_is_begun_again_at_a_step(site):
-    """A retry is a run of its own, over broker and workers; what was done before is not done again."""
+    """A retry is a separate run, over broker and workers; what was done before is not done again."""
     run = site.enqueue("large", context=Visits(luggage="bag"), metadata={"order": 17})
     first = run.result(timeout=60)
     again = run.retry("measure", idempotency_key="again")
@@ -149,7 +149,7 @@ def test_an_agent_that_quits_fails_its_own_step_alone(site, name):
 
 
 def test_a_step_that_blocks_the_event_loop_does_not_cost_the_lease(site):
-    """Law of design §5: the lease is renewed from a thread of its own."""
+    """Law of design §5: the lease is renewed from a separate thread."""
     run = site.enqueue("hogging")
     assert_merged_once(site, run, ["hog", "after"])
     assert len(site.executions(run.id)) == 2

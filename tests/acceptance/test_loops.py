@@ -1,4 +1,4 @@
-"""Loops in real processes: no worker is held between iterations, and a try again within a branch waits for nobody."""
+"""Loops in real processes: no worker is held between iterations, and a try again within a branch waits for no one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def fleet(site):
 
 
 def test_a_long_loop_holds_no_worker_between_its_iterations(site, capsys):
-    """M-008, SYS-15: each of 200 iterations is a task of its own, done once; two such loops are shared by the processes."""
+    """M-008, SYS-15: each of 200 iterations is a separate task, done once; two such loops are shared by the processes."""
     began = time.monotonic()
     run, other = (enqueue(site, "rounds", 0, goal=ROUNDS) for _ in range(2))
     result = succeeded(site, run)
@@ -33,7 +33,7 @@ def test_a_long_loop_holds_no_worker_between_its_iterations(site, capsys):
 
 
 def test_a_branch_is_tried_again_with_waits_of_its_own(site):
-    """SYS-13, M-004: three attempts of one branch, with backoff in between; the other branch went on meanwhile."""
+    """SYS-13, M-004: three attempts of one branch, with backoff in between; the other branch continued meanwhile."""
     run = enqueue(site, "opening", "in")
     result = succeeded(site, run)
     shaky = [each for each in site.attempts(run.id) if each["step"] == "shaky"]

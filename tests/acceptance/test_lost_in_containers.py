@@ -1,6 +1,6 @@
-"""Faults inside containers: killed between iterations, in a branch, in a join; Redis wiped; bells that ring too early or too often.
+"""Faults inside containers: killed between iterations, in a branch, in a join; Redis wiped; signals that come too early or too often.
 
-What comes of a run is what it would have been.
+The result of a run is what it would have been.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def assert_as_ever(site, name, run):
     assert [each.attempts for each in loops] == [5] * len(loops)
 
 
-def test_a_killed_workers_containers_go_on_within_fifteen_seconds(services, tmp_path, capsys):
+def test_a_killed_workers_containers_continue_within_fifteen_seconds(services, tmp_path, capsys):
     """M-001, M-008, SYS-13: kill -9 at default settings, of a worker between two iterations, inside a branch and in a join."""
     stuck = {
         "rounds": (0, {"goal": 5, "gated": ["exit3"]}, "exit3"),

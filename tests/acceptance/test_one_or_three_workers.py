@@ -1,4 +1,4 @@
-"""The same workload on one worker process and on three: whoever does the work, what comes of it is the same (SYS-32, U-15)."""
+"""The same workload on one worker process and on three: the results are the same (SYS-32, U-15)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_one_and_three_processes_give_the_same(site):
 
 
 def outcomes(site, *, processes):
-    """What comes of each pipeline of the workload, with all of them under way at once and every process at work."""
+    """The result of each pipeline of the workload, with all of them under way at once and every process at work."""
     runs = {name: enqueue(site, name, value, **context) for name, value, context in WORKLOAD}
     ended = {name: portrait(site, run) for name, run in runs.items()}
     assert len({each.pid for run in runs.values() for each in site.executions(run.id)}) == processes

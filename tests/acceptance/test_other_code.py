@@ -51,7 +51,7 @@ def enqueued(site, versions, reference):
     return run
 
 
-def test_a_run_goes_on_under_the_code_of_the_workers(run, versions):
+def test_a_run_continues_under_the_code_of_the_workers(run, versions):
     """ADR 37: no worker has the code that it was enqueued with; what is still to run may change freely."""
     site, run = run
     site.workers(code=versions["new"])
@@ -86,7 +86,7 @@ def test_a_run_waits_for_a_worker_with_its_code(run, versions):
 
 
 def test_a_parked_run_can_be_cancelled(run, versions):
-    """M-010: nobody needs its code for that."""
+    """M-010: no one needs its code for that."""
     site, run = run
     site.workers(code=versions["neither"])
     wait_until(lambda: run.status() == "parked", what=site.log)
@@ -112,7 +112,7 @@ def swept_at(site):
 @one_process
 @pytest.mark.parametrize("does", ["os.abort()", "os._exit(0)", "time.sleep(60)"])
 def test_code_that_harms_whoever_imports_it_stops_no_sweeper(run, versions, tmp_path, does):
-    """SYS-20: to look whether a parked run can go on, nobody dies and nobody is held."""
+    """SYS-20: to look whether a parked run can continue, no one dies and no one is held."""
     site, run = run
     wrong = site.workers(code=versions["neither"])
     wait_until(lambda: run.status() == "parked", what=site.log)
@@ -148,7 +148,7 @@ def test_code_that_ends_its_process_at_import_is_lost_like_a_step_that_does(serv
 
 @pytest.fixture
 def judges(tmp_path):
-    """Write a version of the module `judging_app` into a folder of its own; give the code path of its workers."""
+    """Write a version of the module `judging_app` into its own folder; give the code path of its workers."""
 
     def folder(name, text):
         (tmp_path / name).mkdir()

@@ -180,7 +180,7 @@ def test_every_kind_of_run_goes_through_a_pooler_in_transaction_mode(site):
     assert site.stuck() == []
 
 
-def test_runs_end_although_the_pooler_is_killed_and_started_anew(site):
+def test_runs_end_although_the_pooler_is_killed_and_started_again(site):
     site.standing(2)
     runs = enqueue_mixed(site)
     wait_until(lambda: all(site.executions(run.id) for run in runs["chain"]), what=site.log)

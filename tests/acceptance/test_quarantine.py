@@ -1,4 +1,4 @@
-"""Steps that kill their process, beside steps that do nothing wrong: the killers fail as lost, and nobody else does."""
+"""Steps that kill their process, beside steps that do nothing wrong: the killers fail as lost, and only they do."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_neighbours_of_steps_that_kill_their_process_succeed(services, tmp_path,
 
 @pytest.mark.parametrize(("innocents", "killers"), [(1, 2)])
 def test_hook_calls_beside_hooks_that_kill_their_process_are_made(services, tmp_path, innocents, killers):
-    """SYS-20, M-013: a hook is given up only for deaths of processes that it had for itself; steps and other hooks go on."""
+    """SYS-20, M-013: a hook is given up only for deaths of processes that it had for itself; steps and other hooks continue."""
     with Site(services, tmp_path, worker=WORKER) as site:
         fleet = site.workers()
         deadly = [site.client.enqueue("hook_pipelines:aborting", 1) for _ in range(killers)]
@@ -67,7 +67,7 @@ def test_hook_calls_beside_hooks_that_kill_their_process_are_made(services, tmp_
         assert_merged_once(site, beside, ["endure", "after"])
 
 
-def test_a_suspect_goes_on_when_the_worker_beside_it_dies(site):
+def test_a_suspect_continues_when_the_worker_beside_it_dies(site):
     """Whatever else that worker ran may have killed it."""
     run = site.enqueue("gated")
     for times in (1, 2):
@@ -156,7 +156,7 @@ def test_what_runs_apart_is_concluded_and_what_follows_is_published(site):
 
 
 def test_a_death_is_written_at_once(site):
-    """Nobody waits for its lease."""
+    """No one waits for its lease."""
     run = site.enqueue("aborting")
     with quarantine_of(site, lease_s=600.0) as quarantine:
         assert quarantine.perform(run) == DeliveryResult("crashed")
@@ -177,7 +177,7 @@ def test_a_process_that_hangs_is_ended_and_has_died(site):
     assert not alive(frozen.pid)
 
 
-def test_told_to_stop_it_lets_go_and_nobody_is_to_blame(site):
+def test_told_to_stop_it_lets_go_and_no_one_is_to_blame(site):
     """SIGTERM of the worker: what was worked on is handed back at once, and is not lost."""
     run = site.enqueue("waiting")
     with quarantine_of(site) as quarantine:
@@ -214,7 +214,7 @@ def test_no_more_than_some_begin_apart_at_once_and_a_long_step_keeps_no_suspect_
         assert [each.result(60) for each in performing] == [DeliveryResult("merged")] * PLACES
 
 
-def test_somebodys_app_is_imported_again(site, monkeypatch):
+def test_someones_app_is_imported_again(site, monkeypatch):
     for name, value in site.settings.as_environment().items():
         monkeypatch.setenv(name, value)
     monkeypatch.syspath_prepend(STEPS)

@@ -1,4 +1,4 @@
-"""Redis behind TLS (`rediss://`), with a certificate of an authority of its own. Runs where `openssl` is installed."""
+"""Redis behind TLS (`rediss://`), with a certificate of its own authority. Runs where `openssl` is installed."""
 
 from __future__ import annotations
 

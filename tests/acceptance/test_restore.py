@@ -190,7 +190,7 @@ def spends(site: Site) -> Counter[tuple[str, int]]:
 
 
 def calls(folder: Path) -> Counter[tuple[str, int]]:
-    """The calls that were made, from a file beside the services."""
+    """The calls that were made, from a file next to the services."""
     ledger = folder / "ledger"
     lines = ledger.read_text().splitlines() if ledger.exists() else []
     return Counter((run, int(amount)) for run, amount in map(str.split, lines))

@@ -82,7 +82,7 @@ def test_what_one_worker_kept_another_takes(site, fleet):
 
 
 def test_what_redis_lost_is_made_again(site):
-    """A cache is no memory: without its keys the step is run, and kept anew."""
+    """A cache is not a memory: without its keys the step is run, and kept again."""
     runs = []
     for forgets in (False, True, False):
         if forgets:
@@ -135,7 +135,7 @@ def test_hits_wherever_a_step_may_stand_but_in_a_loop(site):
     assert [each.metadata_.get("cache_hit") for each in result.step_history] == [True] + [None] * 5 + [True]
 
 
-def test_nobody_plants_results_in_redis(site):
+def test_no_one_plants_results_in_redis(site):
     """M-014: a value that was signed for another input, or not at all, is deleted, and the step is run."""
     for value in ("right", "wrong"):
         ended(site, enqueue(site, "writing", value))

@@ -1,4 +1,4 @@
-"""Workers delete what is kept no longer, and nothing else, while they work."""
+"""Workers delete runs whose retention is over, and nothing else, while they work."""
 
 from __future__ import annotations
 

@@ -239,7 +239,7 @@ def test_an_owner_that_is_no_superuser_makes_the_roles(services):
                 connection.execute(f"DROP ROLE IF EXISTS {each}")
 
 
-def test_roles_can_be_named_anew(other):
+def test_roles_can_be_named_again(other):
     """Who may create roles can, although the tables' owner cannot."""
     url, prefix = other
     for name in (prefix, f"{prefix}_more"):

@@ -1,4 +1,4 @@
-"""Workers that stop before their steps have ended: others begin those at once, and nobody waits for a lease."""
+"""Workers that stop before their steps have ended: others begin those at once, without waiting for a lease."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_what_code_makes_of_its_cancellation_counts_if_it_is_a_result(site):
 
 
 def test_three_workers_restarted_one_by_one_under_load(services, tmp_path):
-    """M-011: no step is repeated that ends within the grace time, all runs end, and work goes on all the time."""
+    """M-011: no step is repeated that ends within the grace time, all runs end, and work continues all the time."""
     with Site(services, tmp_path, worker=STEADY | {"shutdown_grace_s": 2.0}, **GRACE) as site:
         fleets = [site.workers() for _ in range(3)]
         long = [enqueue(site, name) for name in ("patient", "in_thread") * 3]
@@ -131,7 +131,7 @@ def test_three_workers_restarted_one_by_one_under_load(services, tmp_path):
 
 @pytest.mark.parametrize("name", ["attempts", "threads", "prefork"])
 def test_a_worker_is_drained_from_anywhere(site, name, capsys):
-    """By its host, or by its id; the command ends when the worker has, and what that ran goes on elsewhere."""
+    """By its host, or by its id; the command ends when the worker has, and what that ran continues elsewhere."""
     leaving = started(site, pool(name))
     run = enqueue(site, "patient")
     first = site.wait_for_execution(run.id, "gate")

@@ -38,5 +38,30 @@ def test_the_place_of_a_killed_worker_is_free_again(site):
     assert site.rows("SELECT key FROM flujo_permits WHERE fence IS NULL") == []
 
 
+def test_a_newer_run_replaces_the_one_that_has_the_place(site):
+    """U-13: the attempt that runs is cancelled, and the new one begins when it has ended."""
+    site.workers()
+    old = site.client.enqueue("limit_pipelines:replacing", [])
+    site.wait_for_execution(old.id, "gate")
+    new = site.client.enqueue("limit_pipelines:replacing", [])
+    site.wait_for_execution(new.id, "gate")
+    assert old.result(timeout=60).run_status == "cancelled"
+    assert old.record().reason == f"replaced by run {new.id} (limit 'cancel_oldest')"
+    site.open_gate(new.id)
+    assert_merged_once(site, new, ["gate"])
+
+
+def test_a_run_beyond_a_limit_that_drops_fails_without_having_begun(site):
+    """U-13: while another worker process has the place."""
+    site.workers(2)
+    held = site.client.enqueue("limit_pipelines:dropping", [])
+    site.wait_for_execution(held.id, "gate")
+    refused = [site.client.enqueue("limit_pipelines:dropping", []) for _ in range(3)]
+    assert {run.result(timeout=60).error.code for run in refused} == {"LIMIT_REACHED"}
+    assert [site.executions(run.id) for run in refused] == [[], [], []]
+    site.open_gate(held.id)
+    assert_merged_once(site, held, ["gate"])
+
+
 def _started(row):
     return row["started_at"]

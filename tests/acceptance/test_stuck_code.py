@@ -59,7 +59,7 @@ def test_a_worker_with_too_much_left_behind_retires(site):
 
 
 def test_a_worker_whose_loop_is_blocked_takes_no_messages(site):
-    """Others take what is enqueued meanwhile, the blocked step is named, and the worker goes on when it has ended."""
+    """Others take what is enqueued meanwhile, the blocked step is named, and the worker continues when it has ended."""
     site.workers(arguments=("--concurrency", "8"))
     blocking = enqueue(site, "blocking")
     blocked = site.wait_for_execution(blocking.id, "block")
@@ -82,7 +82,7 @@ def ran(site, count):
     return runs
 
 
-def test_a_worker_whose_loop_is_blocked_for_good_retires(site):
+def test_a_worker_whose_loop_is_blocked_permanently_retires(site):
     """The step fails with its timeout, though no timer of its loop can fire."""
     fleet = site.workers()
     [process] = fleet.processes

@@ -1,6 +1,6 @@
 """Whatever ends a run, its trace is one complete tree, for programs and for readers of SQL alike (SYS-20, M-290, M-292, M-169, U-40).
 
-Every kind of ending at a place of its own, on one fleet of two workers; then each is looked at.
+Every kind of ending at its own place, on one fleet of two workers; then each is looked at.
 """
 
 from __future__ import annotations
@@ -232,7 +232,7 @@ def told_of_failed(site, run):
 
 
 def test_a_run_in_the_background_hangs_below_the_step_that_launched_it(site, runs):
-    """SYS-31: the client stopped waiting, and still it is no orphan."""
+    """SYS-31: the client stopped waiting, and still it is not an orphan."""
     run = runs["background"]
     [task] = site.rows("SELECT id FROM flujo_runs WHERE parent_run = %(run)s", run=run.id)
     [root] = site.rows("SELECT * FROM flujo_spans WHERE span_id = %(run)s", run=task["id"])

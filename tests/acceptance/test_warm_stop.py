@@ -20,7 +20,7 @@ def site(services, tmp_path_factory):
 
 @pytest.mark.parametrize("pool", ["attempts", "threads", "prefork"])
 def test_a_worker_told_to_stop_keeps_its_lease_until_its_step_is_done(site, pool):
-    """M-011: the step goes on for two leases after SIGTERM, with another worker ready to take over what is lost."""
+    """M-011: the step continues for two leases after SIGTERM, with another worker ready to take over what is lost."""
     leaving = site.workers(arguments=("--pool", pool, "--concurrency", "2")) if pool != "prefork" else prefork(site)
     run = site.enqueue("gated")
     begun = site.wait_for_execution(run.id, "gate")

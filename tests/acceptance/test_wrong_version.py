@@ -1,4 +1,4 @@
-"""A message that names a version its scope has not: the outcome is refused, and the run goes on."""
+"""A message that names a version its scope has not: the outcome is refused, and the run continues."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.services, pytest.mark.acceptance]
 
 
 def test_a_wrong_version_costs_a_repeat_and_not_the_run(site):
-    """Law 6: nobody's fault may leave an attempt running under a worker that does not work on it."""
+    """Law 6: no one's fault may leave an attempt running under a worker that does not work on it."""
     run = site.enqueue("three")
     message = orjson.loads(site.redis.rpop("flujo.attempts"))
     (wire,), _, _ = load(base64.b64decode(message["body"]))

@@ -52,7 +52,7 @@ async def heed(data: Any, *, context: Trail) -> AgentAnswer:
 
 
 async def wonder(data: Any, *, context: Trail) -> Any:
-    """Ask somebody from inside."""
+    """Ask someone from inside."""
     await work(data, context=context)
     raise PausedException("May it go out?")
 

@@ -1,6 +1,6 @@
 """What every turn comes to at every place: the table that `test_turns` holds engines to. Data, and how it is read.
 
-A history is a line: names in order, what stands in a container in brackets, `!` behind what did not succeed, and `*2` for two
+A history is a line: names in order, what is in a container in brackets, `!` behind what did not succeed, and `*2` for two
 attempts. In a place's lines `{core}` stands for the turn's own.
 """
 
@@ -35,7 +35,7 @@ class Turn:
         core: what the history has of it.
         status: how the run ends; None where it is refused before it begins.
         raises, code, says: what whoever asks for the result is told; `says` is a pattern.
-        answers: what people say, if anybody is asked.
+        answers: what people say, if anyone is asked.
         spent: tokens of steps that do not spend ten.
     """
 
@@ -53,7 +53,7 @@ class Place:
     """A place where a run can turn.
 
     Attributes:
-        well: the history of a run that goes on.
+        well: the history of a run that continues.
         broken: of one that ends there.
         later: of one that ends there after a person was asked: whoever waited for the lane has had it meanwhile. As `broken` if not given.
         keeps: what the context keeps of a run that ends there; None: all that succeeded.

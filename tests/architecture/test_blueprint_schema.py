@@ -38,7 +38,7 @@ def test_the_committed_copy_is_what_the_code_makes():
 
 
 def as_editors_read(file):
-    """Keys are texts there, of branches too; nothing for what is no YAML."""
+    """Keys are texts there, of branches too; nothing for a text that is not YAML."""
     try:
         return json.loads(json.dumps(read(file.read_bytes()).data))
     except BlueprintError:

@@ -60,7 +60,7 @@ SUBJECTS = {
 } | {
     f"`{kind.__name__}`": kind for name in flujo_worker.__all__ if inspect.isclass(kind := getattr(flujo_worker, name))
 }
-# What the engine asks steps for; nobody who writes pipelines calls it.
+# What the engine asks steps for; no one who writes pipelines calls it.
 ENGINE = {
     "agent_registry", "begins_with", "body_of", "bodies", "called_with", "findings", "functions", "is_fan_out", "kind", "options", "performs",
     "place_inside", "roles", "rules", "schema", "spec", "traits",

@@ -28,7 +28,7 @@ REVIEWED = {
     "psycopg-binary": "LGPL-3.0-only",
     "psycopg-pool": "LGPL-3.0-only",
 }
-"""Not permissive, and used unchanged as libraries of their own, which asks nothing of code that imports them."""
+"""Not permissive, and used unchanged as separate libraries, which asks nothing of code that imports them."""
 ENTRY = re.compile(
     r"^(?P<pin>[a-z0-9][^\s;\\]*)(?: ; (?P<marker>[^\\\n]+?))? \\\n(?P<hashes>(?:    --hash=.*\n?)+)", re.MULTILINE
 )

@@ -108,7 +108,7 @@ def test_a_service_that_stays_has_a_health_check(name):
 
 @pytest.mark.parametrize("name", ["worker", "coordinator", "beat"])
 def test_a_health_check_is_about_that_very_process(name):
-    """Issue 8: the file that it looks at is the one that the process touches, in a folder of its own that it may write to."""
+    """Issue 8: the file that it looks at is the one that the process touches, in its own folder that it may write to."""
     service = SERVICES[name]
     file = read_command(service["healthcheck"]["test"][1:])["file"]
     assert file == read_environment(service["environment"]).worker.heartbeat_file
@@ -142,7 +142,7 @@ def test_a_worker_has_time_to_finish_what_it_runs():
     assert float(SERVICES["worker"]["stop_grace_period"].rstrip("s")) >= STOPPING_S
 
 
-def test_the_image_is_built_from_what_is_there_and_runs_as_nobody_special():
+def test_the_image_is_built_from_what_is_there_and_runs_as_no_one_special():
     assert (ROOT / SERVICES["worker"]["build"]["dockerfile"]).is_file()
     assert [name for name in copied() if not (ROOT / name).exists()] == []
     assert [line for line in LAST_STAGE if line.startswith("USER ")] == ["USER 10001"]

@@ -140,7 +140,7 @@ def test_selectors_match_the_labels_of_one_deployment(name):
 
 @each_deployment
 def test_a_probe_is_about_that_very_process(name):
-    """It looks at the file that the process touches, on a volume of its own; a restart is the last thing it does."""
+    """It looks at the file that the process touches, on its own volume; a restart is the last thing it does."""
     [container] = PODS[name]["containers"]
     probes = [container[f"{kind}Probe"] for kind in ("startup", "readiness", "liveness")]
     asked = [read_command(probe["exec"]["command"]) for probe in probes]

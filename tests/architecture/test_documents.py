@@ -97,7 +97,7 @@ def found(name):
 
 
 @each_page
-def test_what_is_shown_of_an_example_stands_in_it(page):
+def test_what_is_shown_of_an_example_is_in_it(page):
     """Other tests run `examples/`. What else a page shows is followed by `make pages`."""
     for path, shown in PYTHON.findall(text(page)):
         assert shown in text(path), f"{path} does not hold:\n{shown}"
@@ -373,7 +373,7 @@ def test_the_readme_shows_the_two_commands_on_its_first_screen():
 
 @each_page
 def test_no_page_holds_a_figure_without_its_source(page):
-    """What is measured stands in one place, so that no other page can be wrong about it. What a command printed claims nothing."""
+    """What is measured is in one place, so that no other page can be wrong about it. What a command printed claims nothing."""
     if page.name != "performance.md":
         said = re.sub(r"^```text\n.*?^```", "", text(page), flags=re.MULTILINE | re.DOTALL)
         assert not re.search(r"\d\s?(steps/s|runs/s|ms\b|times (as fast|faster))", said)

@@ -141,7 +141,7 @@ WORKER = {
 
 
 def loaded_by(code):
-    """Run code in a process of its own; tell how long it took and which modules it loaded."""
+    """Run code in a separate process; tell how long it took and which modules it loaded."""
     told = "import json, sys, time; began = time.process_time(); exec(sys.argv[1]); took = time.process_time() - began"
     told += "; print(json.dumps([took, sorted(sys.modules)]))"
     done = subprocess.run([sys.executable, "-c", told, code], cwd=ROOT, capture_output=True, text=True, check=True)
@@ -227,7 +227,7 @@ def test_a_heavy_import_would_be_seen():
 
 
 def test_a_worker_starts_without_the_library_of_agents():
-    """It costs a third of a start; a worker loads it with the first pipeline that has an agent of its own."""
+    """It costs a third of a start; a worker loads it with the first pipeline that has its own agent."""
     _, modules = loaded_by("import flujo_worker.cli.worker, flujo_worker.host, celery.apps.worker")
     assert "pydantic_ai" not in modules
 

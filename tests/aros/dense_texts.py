@@ -35,10 +35,13 @@ NUMBERED = {
     "different objects of the wrong types": '{{"a": "{}x", "b": "x"}} ',
     "different answers": '{{"a": {}, "b": "x"}} ',
     "different lists nested six deep": "[[[[[[{}]]]]]] ",
+    "different lists of texts nested six deep": '[[[[[["{}"]]]]]] ',
+    "different objects in single quotes": "{{'z': {}}} ",
 }
 BEHIND_OPENERS = "citations behind openers"
+BEHIND_THINKING = "citations behind thinking"
 NESTED = "brackets nested in prose"
-DENSE = [*REPEATED, *NUMBERED, BEHIND_OPENERS, NESTED]
+DENSE = [*REPEATED, *NUMBERED, BEHIND_OPENERS, BEHIND_THINKING, NESTED]
 
 
 def dense(name: str, characters: int) -> str:
@@ -47,6 +50,8 @@ def dense(name: str, characters: int) -> str:
         return "[ a " * (characters // 7) + "b ]" * (characters // 7)
     if name == BEHIND_OPENERS:
         return "a [ b { " * 20 + "[1] " * (characters // 4)
+    if name == BEHIND_THINKING:
+        return "<think>x</think>" + "[1] " * (characters // 4)
     if name in REPEATED:
         return REPEATED[name] * (characters // len(REPEATED[name]))
     return "".join(_so_many(NUMBERED[name], characters))

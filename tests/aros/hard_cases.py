@@ -63,7 +63,7 @@ def strays():
         "digits": "12 ",
         "code ticks": "`x` ",
     }
-    after = before.keys() - {"commas"}  # after a value, a comma says that it goes on
+    after = before.keys() - {"commas"}  # after a value, a comma says that it continues
     for name, filler in before.items():
         text = filler * (LONG // len(filler))
         yield f"behind {name}", ITEM, MINIMAL, f"{text}\n{ANSWER}", VALUE

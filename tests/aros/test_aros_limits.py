@@ -56,7 +56,7 @@ NESTED = (
 
 
 def timed(text, schema, settings, most_s):
-    """The outcome, and its seconds of processor time, the best of three: what runs beside the test is no fault of the reader."""
+    """The outcome, and its seconds of processor time, the best of three: what runs next to the test is no fault of the reader."""
     took_s = []
     while len(took_s) < 3 and min(took_s, default=most_s) >= most_s:
         start = time.process_time()

@@ -115,5 +115,5 @@ def test_alternatives_that_overlap_take_time_in_proportion(leaf, holds):
     ],
     ids=["a list of one's own", "tagged"],
 )
-def test_a_schema_whose_alternatives_are_told_apart_is_left_to_jsonschema_rs(schema):
+def test_a_schema_whose_alternatives_are_distinguished_is_left_to_jsonschema_rs(schema):
     assert not Check(schema).is_overlapping

@@ -1,4 +1,4 @@
-"""Decoders side by side (M-203), and the typed fast path beside the usual way and beside orjson (M-105, M-106).
+"""Decoders side by side (M-203), and the typed fast path next to the usual way and beside orjson (M-105, M-106).
 
 It must not decide which one the parser uses. Out: rows, medians in microseconds.
 """
@@ -87,7 +87,7 @@ class Declares:
 
 
 def typed() -> list[Row]:
-    """M-106: a right answer into the agent's type, the fast path beside the usual one and beside orjson and a conversion."""
+    """M-106: a right answer into the agent's type, the fast path next to the usual one and beside orjson and a conversion."""
     by_orjson: dict[type, Callable[[str], Any]] = {
         ItemsModel: lambda text: ADAPTER.validate_python(orjson.loads(text)),
         Items: lambda text: msgspec.convert(orjson.loads(text), Items),

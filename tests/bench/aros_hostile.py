@@ -1,4 +1,4 @@
-"""Texts and schemas made to hurt, each in a process of its own with little memory: what they cost, and what is said of them.
+"""Texts and schemas made to hurt, each in a separate process with little memory: what they cost, and what is said of them.
 
 It must not hold what no limit in Python can stop: unions that overlap and refer to themselves, which the checker judges in exponential
 time (ADR 26). Out: rows. The contract allows 2 s, and 4 s for 5 MB, for compiling and reading together; judged by the processor's
@@ -91,7 +91,7 @@ def hostile() -> list[Row]:
 
 
 def _apart(name: str) -> Row:
-    """Let a process of its own read one, which may be killed without harm."""
+    """Let a separate process read one, which may be killed without harm."""
     command = [sys.executable, "-m", "tests.bench.aros_hostile", name]
     try:
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Another revision with an environment of its own, for as long as it is measured."""
+"""Another revision with a separate environment, for as long as it is measured."""
 
 from __future__ import annotations
 

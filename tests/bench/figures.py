@@ -50,7 +50,7 @@ class Result(NamedTuple):
     """What a row comes to.
 
     Attributes:
-        value: the ratio, or ours where there is no baseline.
+        value: the ratio, or ours if there is no baseline.
         quickest: the ratio of the lowest values, which other work on the machine disturbs least.
         is_met: whether it meets the target; None without a target.
     """

@@ -1,4 +1,4 @@
-"""Draw a flame graph of one of our workers while W2 runs again and again. Needs py-spy, which is no dependency."""
+"""Draw a flame graph of one of our workers while W2 runs again and again. Needs py-spy, which is not a dependency."""
 
 from __future__ import annotations
 

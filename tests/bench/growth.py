@@ -80,7 +80,7 @@ class Running:
 
 @contextmanager
 def running(processes: int, **sections: object) -> Iterator[Running]:
-    """Start services and workers, these with sections of settings of their own, and warm them up."""
+    """Start services and workers, these with sections of their own settings, and warm them up."""
     with Embedded(passable_folder() / "bench") as embedded:
         settings = Settings().with_services(embedded.database_url, embedded.broker_url).model_copy(update=sections)
         migrate(settings)

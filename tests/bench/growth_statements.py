@@ -49,7 +49,7 @@ def before_and_after(url: str, ended: int, rounds: int, work: Callable[[], None]
 
 
 def measured(setting: Asking, url: str, rounds: int) -> Figures:
-    """Do everything so often, each statement once to measure it and once for good."""
+    """Do everything that often, each statement once to measure it and once to keep it."""
     end_all(setting)
     explainer, patch = Explainer(url, settings="connection_settings", analyze=True), pytest.MonkeyPatch()
     clients = Explainer(url, analyze=True)

@@ -44,7 +44,7 @@ runpy.run_module("flujo_worker", run_name="__main__")
 
 
 def measure(site: Site, case: str, kills: int) -> list[float]:
-    """Kill so often, and give how many seconds passed each time until the step ran again."""
+    """Kill that often, and give how many seconds passed each time until the step ran again."""
     fleet, took, stop = site.workers(AT_REST[case]), [], threading.Event()
     busy = threading.Thread(target=keep_busy, args=(site, stop), daemon=True)
     if case == "busy fleet":

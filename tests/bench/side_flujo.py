@@ -64,7 +64,7 @@ ALIVE = "SELECT pid FROM flujo_workers WHERE lease_until > now()"
 
 
 class Flujo:
-    """A client, its workers, and a connection that asks the database what became of runs."""
+    """A client, its workers, and a connection that asks the database the outcome of runs."""
 
     def __init__(self, client: FlujoClient, fleet: Fleet, connection: psycopg.Connection) -> None:
         self.client, self.fleet, self.connection = client, fleet, connection
@@ -98,7 +98,7 @@ class Flujo:
     def seconds(
         self, figure: str, name: str, runs: int, steps: int, *, times: int = 1, bulk: bool = False, **options: object
     ) -> tuple[int, Figures]:
-        """Run so often, and give the seconds of a step."""
+        """Run that often, and give the seconds of a step."""
         took = [self.run(name, runs, bulk=bulk, **options)[0] / (runs * steps) for _ in range(times)]
         return runs * steps * times, {figure: took}
 

@@ -188,7 +188,7 @@ def one_turn(
 
 
 def attempted(samples: Samples, side: Side, started: Running, name: str) -> dict[str, list[float]]:
-    """Measure; of a workload that fails nothing is kept but the failure, as long as its side goes on."""
+    """Measure; of a workload that fails nothing is kept but the failure, as long as its side continues."""
     try:
         return started.measure(name)
     except RuntimeError as error:

@@ -13,7 +13,7 @@ from flujo_worker.chaos.ledger import patiently
 
 PAUSE_S = 0.2
 VISIBILITY_S = 10
-EFFECT = "INSERT INTO canvas_effects (canvas, step) VALUES (%s, %s)"
+EFFECT = "INSERT INTO effects (work, step) VALUES (%s, %s)"
 
 app = Celery("canvas", broker=os.environ.get("CANVAS_BROKER"), backend=os.environ.get("CANVAS_BROKER"))
 app.conf.update(
@@ -27,13 +27,13 @@ app.conf.update(
 
 
 @app.task
-def act(_before, canvas, step):
+def act(_before, work, step):
     time.sleep(random.uniform(0.0, PAUSE_S))
-    patiently(lambda: effect(canvas, step))
+    patiently(lambda: effect(work, step))
     time.sleep(random.uniform(0.0, PAUSE_S))
     return step
 
 
-def effect(canvas, step):
+def effect(work, step):
     with psycopg.connect(os.environ["CANVAS_DATABASE"], autocommit=True) as connection:
-        connection.execute(EFFECT, (canvas, step))
+        connection.execute(EFFECT, (work, step))

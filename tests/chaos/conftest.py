@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 CANCELLED = "approval"
-"""The shape that is run once more, and cancelled at its question."""
+"""The shape that is run again, and cancelled at its question."""
 
 
 class Calm(NamedTuple):

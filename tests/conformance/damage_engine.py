@@ -143,7 +143,7 @@ class Engine:
             self.last_error = error
 
     def recover(self, *, deliver: bool = True) -> None:
-        """What time brings: what is due is found, what nobody works at is let go, and all that follows is delivered."""
+        """What time brings: what is due is found, what no one works at is let go, and all that follows is delivered."""
         self.rows.pass_time(100.0)
         self.store.register_worker(self.me, 1e6)
         self.store.release_unowned("w", (), 0.0)

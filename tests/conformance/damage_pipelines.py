@@ -1,4 +1,4 @@
-"""What runs while its rows are damaged: a pipeline that meets every kind of row, and an onlooker beside it."""
+"""Pipelines that run while their rows are damaged: one that uses every kind of row, and an unrelated one next to it."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from flujo_client.gateway import guards, health, requests
 from flujo_client.gateway.stats import stats
 from flujo_client.health.facts import HealthQuery
 from flujo_worker.domain.budget import Amount, Reservation
-from flujo_worker.domain.retention import KeepRule
+from flujo_worker.domain.retention import RetentionRule
 from flujo_worker.ports import BrokerSnapshot
 from flujo_worker.store.postgres.loop_connection import LoopConnection
 from flujo_worker.store.postgres.statements import CLIENT, HOME, statement, types
@@ -71,7 +71,7 @@ class Explained(NamedTuple):
         return {node["Relation Name"] for node in self.nodes() if node["Node Type"] == "Seq Scan"}
 
     def walked(self) -> set[str]:
-        """Name the tables of which a whole index is read; that of live runs has nothing but their status to look up by."""
+        """Name the tables of which a whole index is read; that of live runs has only their status to look up by."""
         scans = [node for node in self.nodes() if "Index Name" in node and "Relation Name" in node]
         whole = [node for node in scans if "Index Cond" not in node or node["Index Name"] == "flujo_runs_live"]
         return {node["Relation Name"] for node in whole}
@@ -117,7 +117,7 @@ class Explainer:
             yield
 
     def ask(self, request: Request[Any]) -> None:
-        """Explain what a client asks, which it plans anew each time."""
+        """Explain what a client asks, which it plans again each time."""
         connection = self._connection
         with connection.transaction(force_rollback=True):
             if request.bounds:
@@ -194,7 +194,7 @@ def ended_run(world: World) -> str:
 
 
 def limited(world: World) -> NewRun:
-    """A run of three steps under a limit of its own."""
+    """A run of three steps under its own limit."""
     new = enqueued(pipeline_of("a", "b", "c"), context={"n": 0})
     run = new.first.ticket.run
     in_force = {"run": run, "limits": None, "tenant": "", "tenant_limits": None}
@@ -268,7 +268,7 @@ def _lease_and_sweep(world: World) -> None:
     store.due(BrokerSnapshot(store.epoch_start("e"), heads), may_judge=True, max_lost=MAX_LOST, limit=200)
     assert world.commit(decided(new, succeeded(), fence=fence)) == "merged"
     assert store.begin_pruning(0.0)
-    assert len(store.prune_runs([KeepRule("succeeded", 3_600.0)], 5)) == 5
+    assert len(store.prune_runs([RetentionRule("succeeded", 3_600.0)], 5)) == 5
     store.prune_summaries(3_600.0, 5)
     store.store_blobs([packed("unused")])
     while store.sweep_blobs(200, every_s=0.0, unused_s=0.0):

@@ -1,4 +1,4 @@
-"""Circuit breakers in memory and in Redis: the same promises, whoever keeps them (M-463, SYS-19)."""
+"""Circuit breakers in memory and in Redis have the same guarantees (M-463, SYS-19)."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def states(turned):
     return [each and each.how for each in turned]
 
 
-def test_a_model_nobody_has_asked_is_let_through(breakers):
+def test_a_model_no_one_has_asked_is_let_through(breakers):
     assert breakers.request_permit(MODEL) == (Permit(turn=0), None)
 
 
@@ -119,7 +119,7 @@ def test_who_opened_it_is_told_why(breakers):
     assert turned == BreakerTransition("opened", {"calls": 5, "failed": 3, "slow": 1, "recovery_s": 90.0})
 
 
-def test_other_models_go_on(breakers):
+def test_other_models_continue(breakers):
     fail(breakers, 3)
     assert breakers.request_permit("acme:small")[0] == Permit(turn=0)
 
@@ -244,7 +244,7 @@ def test_what_is_no_breaker_counts_as_closed_and_is_overwritten(redis_url, kept)
     assert states(fail(breakers, 3))[-1] == "opened"
 
 
-def test_without_redis_every_breaker_is_closed_and_nobody_waits_for_it():
+def test_without_redis_every_breaker_is_closed_and_no_one_waits_for_it():
     """An attempt is never held back, failed or slowed down because Redis is away."""
     breakers = breakers_of(
         settings_of("redis://127.0.0.1:1/0"), RedisCells(BREAKERS, settings_of("redis://127.0.0.1:1/0"))

@@ -1,4 +1,4 @@
-"""Where cached results are kept: one suite, in memory and in Redis, and what each of them promises alone."""
+"""The backends of cached results: one suite for memory and Redis, and the guarantees of each."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_what_is_forgotten_is_gone(backend):
 
 
 def test_a_value_is_kept_for_its_time(backend):
-    """Requirements §2.11: seconds; 0 is for good."""
+    """Requirements §2.11: seconds; 0 is forever."""
     backend.set("for good", b"x", 0)
     backend.set(KEY, b"x", 0.05)
     wait_until(lambda: backend.get(KEY) is None, 60)

@@ -1,6 +1,6 @@
 """Law: whatever is damaged in a row of ours, its run ends or is parked with a reason, and no other run is harmed.
 
-Every column of every table that a live run depends on is damaged, at a random moment, before a worker that has not read it yet goes on.
+Every column of every table that a live run depends on is damaged, at a random moment, before a worker that has not read it yet continues.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def go_on(engine, run, messages, draw):
 
 
 def outlived(engine, place, draw):
-    """Damage a row of a live run at some moment; say what became of it, and of the run beside it. None: the database would not have it."""
+    """Damage a row of a live run at some moment; say the outcome of it, and of the run next to it. None: the database would not have it."""
     table, column, kind = place
     value = draw.choice([*DAMAGE[kind], None])
     engine.empty()

@@ -165,8 +165,8 @@ def test_what_is_not_free_reserves_nothing(world, groups):
     assert tokens_of(world) == (0, 40, 0)
 
 
-def test_an_attempt_that_was_lost_goes_on_with_what_it_holds(world, groups):
-    """M-013: nobody knows what the lost worker spent."""
+def test_an_attempt_that_was_lost_continues_with_what_it_holds(world, groups):
+    """M-013: no one knows what the lost worker spent."""
     [new] = limited(world)
     world.register_worker("w2")
     claimed_alone(world, new, asks(60), worker="w2")
@@ -220,7 +220,7 @@ def test_a_group_waits_for_a_budget_and_judges_by_what_it_finds(world, groups, h
     assert "70 reserved" in claim.over.message
 
 
-def test_a_budget_that_somebody_keeps_holds_nobody_else_up_for_long(world, held, database_url):
+def test_a_budget_that_someone_keeps_holds_no_one_else_up_for_long(world, held, database_url):
     """The group gives up, and each is asked alone. An old PgBouncer is told no settings."""
     first, second, third = limited(world, 3)
     claimed_alone(world, first, asks(0))

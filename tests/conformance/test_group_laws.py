@@ -1,4 +1,4 @@
-"""A group does to each of its rows what the single statements do, or nothing: random groups over rows in every state, run beside twins."""
+"""A group has the effect of single statements on each of its rows, or none: random groups over rows in every state, run beside twins."""
 
 from __future__ import annotations
 

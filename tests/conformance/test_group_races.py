@@ -1,4 +1,4 @@
-"""What is committed after a group has looked at its rows and before it locks them: the locks see it, and all that follows goes by it."""
+"""Commits between a group's snapshot and its locks: the locks see them, and everything afterwards respects them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Indexes of attempts: a claim changes none of them, and what looks for live attempts or open questions still finds them by one."""
+"""Indexes of attempts: a claim changes none of them, and queries for live attempts or open questions still use one."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_no_index_of_attempts_knows_their_status(postgres):
 
 @pytest.mark.parametrize("name", [*SEARCHES, *ASKED])
 def test_what_is_live_is_found_by_an_index(database_url, name):
-    """There may be millions of ended attempts; nobody but a query of one run may read them."""
+    """There may be millions of ended attempts; no one but a query of one run may read them."""
     text = statement(name).text if name in SEARCHES else statement(name, "flujo_client.gateway").text
     with psycopg.connect(database_url) as connection:
         connection.execute("SET enable_seqscan = off")

@@ -80,7 +80,7 @@ class Walk:
 
 @pytest.mark.parametrize(("pipeline", "known", "read"), [(NESTED, 9 + 3, 3 + 1), (CHOOSING, 3 + 3, 3 + 1)])
 def test_a_known_scope_is_as_it_is_recorded(world, pipeline, known, read):
-    """Only the scope that goes on after a container, whose own attempt was before it, is read once for each container."""
+    """Only the scope that continues after a container, whose own attempt was before it, is read once for each container."""
     walk = Walk(world, pipeline)
     walk.to_its_end()
     assert (len(walk.found), len(walk.read)) == (known, read)

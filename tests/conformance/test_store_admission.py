@@ -36,7 +36,7 @@ def admitted(world, *ended):
 
 
 def test_what_is_beyond_a_limit_waits_with_its_reason_and_begins_when_another_run_ends(world):
-    """SYS-19: never more than two at once, first come first served; a waiting run is no message, also not for a sweep."""
+    """SYS-19: never more than two at once, first come first served; a waiting run is not a message, also not for a sweep."""
     first, second, third, fourth = [recorded(world, f"r{number}") for number in range(4)]
     assert waits(world, first, second, third, fourth) == ["r2", "r3"]
     assert world.run("r2").waits_for == "limit 'crm': 2 of 2 places are taken"

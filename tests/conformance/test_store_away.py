@@ -1,4 +1,4 @@
-"""The store while Postgres is away: read-only after a failover, restarted, or out of reach. What was asked waits, and is done once."""
+"""The store while Postgres is away: read-only after a failover, restarted, or out of reach. Operations wait, and take effect once."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_every_act_that_writes_waits_for_a_server_that_takes_it(world, services,
 
 
 def test_a_group_that_meets_a_read_only_server_answers_nothing_and_looks_for_another(world, services, database_url):
-    """Who gets no answer asks alone, which waits; groups go on when a server takes them."""
+    """Who gets no answer asks alone, which waits; groups continue when a server takes them."""
     news = [world.record(enqueued()) for _ in range(3)]
     with grouped(database_url) as groups:
         claims = [lambda new=new: groups.ledger.claim(new.first.key, "w1") for new in news]
@@ -128,7 +128,7 @@ def test_after_a_failover_the_store_writes_to_the_new_primary(services, told):
 
 
 def test_what_postgres_will_never_take_is_not_tried_again(world, told):
-    """A bug of ours is raised at once: nobody waits for ever for what cannot be."""
+    """A bug of ours is raised at once: no one waits forever for what cannot be."""
     with pytest.raises(psycopg.Error):
         world.store._do(
             "note", {"run": None, "attempt": None, "names": ["x"], "levels": [None], "data": ["{"], "at": [0]}

@@ -1,4 +1,4 @@
-"""Runs in the background: begun in one commit with the step that goes on, and nobody's but their own from then on (SYS-31, U-16)."""
+"""Runs in the background: begun in one commit with the step that continues, and no one's but their own from then on (SYS-31, U-16)."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_it_is_launched_once(world, new):
     assert len(world.attempts(decision.child_run.run)) == 1
 
 
-def test_what_nobody_published_is_due(world, task):
+def test_what_no_one_published_is_due(world, task):
     """A worker died between the launch and the message."""
     assert world.due() == []
     world.pass_time(GRACE_S + 0.1)
@@ -110,7 +110,7 @@ def test_what_nobody_published_is_due(world, task):
     assert [each.envelope.key for each in world.due()] == [task.key]
 
 
-def test_it_is_nobodys_orphan(world, new, task):
+def test_it_is_no_ones_orphan(world, new, task):
     """The run that launched it has ended, and was asked to stop."""
     assert world.run(new.first.ticket.run).status == "succeeded"
     assert world.store.orphaned_children(10) == []
@@ -121,7 +121,7 @@ def test_it_is_nobodys_orphan(world, new, task):
     assert world.claim(task) == 1
 
 
-def test_nobody_is_rung_for_when_it_ends(world, new, task):
+def test_no_one_is_rung_for_when_it_ends(world, new, task):
     end(world, task)
 
     assert world.store.child_run(task.ticket.run) is None
@@ -246,7 +246,7 @@ def test_one_without_a_sign_of_life_fails_by_what_is_said_of_it(real, given):
     ],
 )
 def test_what_lives_is_not_stale(real, given, sign):
-    """Somebody works at it, it waits for an answer from a person or a time, or something was done of late."""
+    """Someone works at it, it waits for an answer from a person or a time, or something was done of late."""
     older(real, DAY_S + 1)
     real.register_worker("w1")
     real.setting.rows(f"UPDATE flujo_attempts SET {sign} WHERE key = %(key)s RETURNING 1", key=given.key)

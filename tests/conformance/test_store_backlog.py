@@ -1,4 +1,4 @@
-"""What the sweeper asks: what is due and why, what is poisoned, whose turn it is, and what is known to be out."""
+"""The queries of the sweeper: work that is due and why, poisoned attempts, the turn to sweep, and published messages."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_a_dead_workers_attempt_is_lost_and_keeps_its_number(world, new):
     assert [each.number for each in world.attempts(new.first.ticket.run)] == [1]
 
 
-def test_nobody_is_judged_by_who_may_not(world, new):
+def test_no_one_is_judged_by_who_may_not(world, new):
     world.claim(new)
     world.pass_time(LEASE_S + 1)
 

@@ -1,4 +1,4 @@
-"""Real concurrency in fan-outs on a real Postgres: branches that close, take lanes, ring, abort and are cancelled all at once."""
+"""Real concurrency in fan-outs on a real Postgres: branches that close, take lanes, signal, abort and are cancelled all at once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def world(postgres):
     postgres.empty()
     world = World(postgres)
     yield world
-    assert postgres.rows(STRAY) == []  # whatever happened, no live attempt stands in a scope that is closed
+    assert postgres.rows(STRAY) == []  # whatever happened, no live attempt is in a scope that is closed
 
 
 def run_of(at):
@@ -71,7 +71,7 @@ def test_lanes_that_come_free_at_once_go_to_different_branches(world):
     arms, began = fanned_out(world, MANY, lanes=8), time.monotonic()
 
     def run_lane(lane):
-        """Close a branch, go on with the one that got its lane, until it stays empty."""
+        """Close a branch, continue with the one that got its lane, until it stays empty."""
         ran, at = [], arms[lane]
         while at is not None:
             taken = world.store.commit(closing(at, fence=world.claim(at), lane=lane)).taken

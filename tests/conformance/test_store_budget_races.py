@@ -43,7 +43,7 @@ def to_reserve(most):
     return [Reservation(scope, reserved, Decimal(100), most) for scope in SCOPES]
 
 
-def test_whatever_races_nobody_has_more_than_the_limit(world, race, postgres):
+def test_whatever_races_no_one_has_more_than_the_limit(world, race, postgres):
     """M-435, law 7: eight claim what five may have, in either order of their budgets; some conclude, some are cancelled meanwhile."""
     for number in range(2 * ROUNDS):  # each of the eight leads once
         world.register_worker("w1")  # a slow machine takes longer than one lease for all rounds

@@ -128,8 +128,8 @@ def test_dollars_add_up_to_the_last_digit(world):
     assert budget(world).overrun == NOTHING
 
 
-def test_a_redelivery_goes_on_with_what_is_held(world):
-    """M-013: a lost worker's reservation stays, for nobody knows what was spent, and is not asked for again."""
+def test_a_redelivery_continues_with_what_is_held(world):
+    """M-013: a lost worker's reservation stays, for no one knows what was spent, and is not asked for again."""
     new = world.record(limited())
     claimed(world, new, to_reserve(60))
     world.pass_time(LEASE_S + 1)
@@ -198,7 +198,7 @@ def test_a_cancel_gives_back_what_is_held_and_books_what_comes_late(world):
 
 
 def test_a_lost_attempt_keeps_its_reservation_until_its_run_ends(world):
-    """Nobody knows what it spent; the run's end frees it (design §5)."""
+    """No one knows what it spent; the run's end frees it (design §5)."""
     new = world.record(limited())
     claimed(world, new, to_reserve(60))
     world.conclude(new, Outcome("lost", fault=failed().fault))

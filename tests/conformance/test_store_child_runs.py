@@ -197,7 +197,7 @@ def test_one_that_was_stopped_is_waited_for_no_more(world, child, status):
     assert (row.status, row.reason, row.fault, row.output) == (status, "enough", None, packed("in"))
 
 
-def test_a_bell_that_nobody_rang_is_found(world, new, child):
+def test_a_bell_that_no_one_rang_is_found(world, new, child):
     """A worker died between its end and the ring."""
     end(world, child)
     assert world.store.missed_joins(10, 2.0) == []
@@ -324,7 +324,7 @@ def test_what_others_spend_is_not_in_it(world, new, child):
 
 
 def test_whoever_waits_for_a_paused_child_run_is_paused_too(world, new, child):
-    """M-449: seen so from above, question and all; with the answer both go on."""
+    """M-449: seen so from above, question and all; with the answer both continue."""
     first, run, child_run = new.first, new.first.ticket.run, child.ticket.run
     assert [world.run(each).status for each in (run, child_run)] == ["running", "queued"]
     asked = {"message": "go?", "schema": None, "expires_s": None}

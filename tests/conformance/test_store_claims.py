@@ -42,7 +42,7 @@ PLAN = PlanName("shapes:pipeline", enqueued().plan.fingerprint)
     [(PLAN._replace(reference="other:pipeline"), "mismatched"), (PLAN._replace(fingerprint="0" * 64), "moved")],
 )
 def test_a_message_that_names_another_pipeline_claims_nothing(world, other, refusal, is_limited):
-    """M-014: a forged body does not run another pipeline under a key that there is; the real message goes on."""
+    """M-014: a forged body does not run another pipeline under a key that there is; the real message continues."""
     new = world.record(enqueued())
     to_reserve = (Reservation("run:r", Amount(tokens=5), None, 100),) if is_limited else ()
     before = world.picture(new.first.ticket.run)
@@ -119,7 +119,7 @@ def test_an_attempt_that_was_cancelled_has_ended(world):
     assert world.refusal(new) == "ended"
 
 
-def test_who_claims_again_after_a_lost_answer_goes_on_under_its_own_fence(world):
+def test_who_claims_again_after_a_lost_answer_continues_under_its_own_fence(world):
     new = world.record(enqueued())
     fence = world.claim(new)
 

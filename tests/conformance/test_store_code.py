@@ -1,4 +1,4 @@
-"""What code attempts were performed with: kept with their merge, carried by conversations, and what a run may be parked for."""
+"""The code of attempts: recorded with their merge, carried by conversations, and a reason for parking."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_conversation_carries_its_versions_from_attempt_to_attempt(world, talk
     assert [due.envelope] == envelopes(decision)
 
 
-def test_nobody_is_shown_the_versions_among_a_scopes_metadata(world, talking):
+def test_no_one_is_shown_the_versions_among_a_scopes_metadata(world, talking):
     assert [each.metadata for each in world.scopes(run_of(talking))] == [{}, {}]
 
 

@@ -1,4 +1,4 @@
-"""The correction ledger: what an outcome repaired is kept in the commit that merges it, once, or not at all (M-178, C-08, C-40)."""
+"""The correction ledger: the repairs of an outcome are recorded in the commit that merges it, once, or not at all (M-178, C-08, C-40)."""
 
 from __future__ import annotations
 

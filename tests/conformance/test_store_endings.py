@@ -1,4 +1,4 @@
-"""Stopping and parking: cancel wins and leaves nothing alive; a parked run goes on where it was."""
+"""Stopping and parking: cancel wins and leaves nothing alive; a parked run continues where it was."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_the_cancel_that_was_asked_for_is_what_turned_tells(world, new):
 
 
 def test_the_reason_that_a_person_gave_is_the_runs(world, new):
-    """The first one's; whoever winds the run down says `cancelled` only where nobody said more."""
+    """The first one's; whoever winds the run down says `cancelled` only where no one said more."""
     world.request_cancel(run_of(new), "never mind")
     world.request_cancel(run_of(new), "never mind at all")
     world.store.stop(run_of(new), "cancelled", "cancelled")
@@ -145,7 +145,7 @@ def test_a_parked_run_waits_with_its_reason(world, new):
 
 
 def test_parked_runs_of_one_pipeline_do_not_hide_those_of_another(world):
-    """Code that nobody deploys any more may have left more of them than a sweep looks at."""
+    """Code that no one deploys any more may have left more of them than a sweep looks at."""
     gone = [world.record(enqueued(pipeline_of("gone"))) for _ in range(3)]
     here = [world.record(enqueued(pipeline_of("here"))) for _ in range(2)]
     for new in (*gone, *here):
@@ -162,7 +162,7 @@ def test_a_parked_run_is_not_published(world, new):
     assert world.due(epoch=world.now()) == []
 
 
-def test_a_parked_attempt_goes_on_under_its_number_and_a_new_fence(world, new):
+def test_a_parked_attempt_continues_under_its_number_and_a_new_fence(world, new):
     world.store.park(new.first.key, world.claim(new), "no such code here")
 
     assert world.store.unpark(run_of(new), "w")

@@ -1,4 +1,4 @@
-"""Events in every world: told of runs and of workers, kept for as long as is said, and read on from a cursor without a gap."""
+"""Events in every store: of runs and of workers, retained as configured, and read from a cursor without gaps."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_days_that_are_over_are_dropped_as_a_whole(clean):
 
 @pytest.mark.services
 def test_who_finds_the_table_locked_leaves_it_to_the_next_time(clean, held):
-    """A reader of the default partition holds nothing up: within half a second the sweep goes on, and makes them later."""
+    """A reader of the default partition holds nothing up: within half a second the sweep continues, and makes them later."""
     held.execute("SELECT count(*) FROM flujo_events_default")
     started = time.monotonic()
     clean.store.rotate_event_partitions(30)
@@ -200,7 +200,7 @@ def test_a_cursor_never_passes_what_is_still_being_written(clean, held):
 
 
 @pytest.mark.services
-def test_a_long_transaction_of_somebody_else_holds_nobody_up_for_long(clean, held):
+def test_a_long_transaction_of_someone_else_holds_no_one_up_for_long(clean, held):
     new = enqueued(pipeline_of("a"))
     clean.record(new)
     run = new.first.ticket.run

@@ -1,4 +1,4 @@
-"""Fan-outs: lanes, rings, joins, aborts, and what stops or parks them."""
+"""Fan-outs: lanes, signals, joins, aborts, stopping and parking."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_a_branch_that_is_open_is_not_the_last_of_its_lane(world):
 # rings and joins
 
 
-def test_nobody_joins_before_all_branches_are_closed(world):
+def test_no_one_joins_before_all_branches_are_closed(world):
     arms = fanned_out(world, 3)
     close_all(world, arms[:2])
 
@@ -154,7 +154,7 @@ def test_however_often_it_is_rung_there_is_one_join_and_one_line(world):
 
 
 def test_a_join_is_work_like_any_other(world):
-    """Claimed under a fence; it owns its fan-out's scope, whose version nobody raised meanwhile."""
+    """Claimed under a fence; it owns its fan-out's scope, whose version no one raised meanwhile."""
     arms = fanned_out(world, 2)
     close_all(world, arms)
     join = joined(world, arms[0])
@@ -225,7 +225,7 @@ def test_a_join_whose_worker_died_is_due_again_and_in_the_end_poisoned(world):
 # what the sweeper finds
 
 
-def test_a_join_that_nobody_rang_for_is_found_after_a_while(world):
+def test_a_join_that_no_one_rang_for_is_found_after_a_while(world):
     arms = fanned_out(world, 2)
     close_all(world, arms[:1])
     world.pass_time(9)
@@ -267,7 +267,7 @@ def test_no_more_joins_are_looked_for_than_wanted(world):
 
 
 def test_a_failing_branch_marks_its_fan_out_and_nothing_else(world):
-    """The mark is no merge: a join that reads the version before it may still commit."""
+    """The mark is not a merge: a join that reads the version before it may still commit."""
     arms = fanned_out(world, 3)
     before = world.scope(run_of(arms[0]), FAN)
     commit(world, arms[0], status="failed", aborts=True)
@@ -280,7 +280,7 @@ def test_a_failing_branch_marks_its_fan_out_and_nothing_else(world):
     assert statuses(world, arms[0]) == ["failed", "open", "open"]
 
 
-def test_a_claim_tells_that_a_fan_out_it_stands_in_was_aborted(world):
+def test_a_claim_tells_that_a_fan_out_it_is_in_was_aborted(world):
     arms = fanned_out(world, 3)
     ask = lambda arm, fan_outs: world.store.claim(arm.key, "w1", max_lost=MAX_LOST, fan_outs=fan_outs)  # noqa: E731
     assert ask(arms[1], [FAN]) == Claim(fence=1)
@@ -315,7 +315,7 @@ def test_winding_down_cancels_what_waits_and_leaves_what_runs(world):
     assert signal_join(world, arms[0])
 
 
-def test_winding_down_closes_what_nobody_stands_in_however_deep(world):
+def test_winding_down_closes_what_no_one_is_in_however_deep(world):
     """In one branch an attempt runs three scopes down: all above it stay open. The other is empty by now: all of it closes."""
     arms = fanned_out(world, 3)
     inner = [descend(world, arm) for arm in arms[:2]]
@@ -401,7 +401,7 @@ def test_a_cancelled_runs_aborts_are_not_looked_after(world):
 
 
 def test_an_outcome_of_an_attempt_that_was_wound_down_is_stale(world):
-    """Its worker had died: it was published again, and is cancelled before anybody claims it."""
+    """Its worker had died: it was published again, and is cancelled before anyone claims it."""
     arms = fanned_out(world, 2)
     fence = world.claim(arms[1])
     world.pass_time(LEASE_S + 1)
@@ -430,7 +430,7 @@ def test_a_stop_closes_every_scope_and_cancels_what_is_held(world):
 
 
 def test_what_a_stop_cancelled_was_not_said_before(world):
-    """A branch that closes itself as cancelled does so under the same fence: the two are told apart."""
+    """A branch that closes itself as cancelled does so under the same fence: the two are distinguished."""
     arms = fanned_out(world, 2)
     fence = world.claim(arms[0])
     world.store.stop(run_of(arms[0]), "cancelled", "enough")

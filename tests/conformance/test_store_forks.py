@@ -1,4 +1,4 @@
-"""Retries: what each top-level step began with is kept, and a run is forked from one that has ended in one commit, or not at all."""
+"""Retries: the beginning of each top-level step is stored, and an ended run is forked in one commit, or not at all."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_run_without_a_context_has_none_to_keep(world):
 
 
 def passing(world, new):
-    """One commit comes to `b`, which closes at once and changes the context, and goes on to `c`."""
+    """One commit comes to `b`, which closes at once and changes the context, and continues to `c`."""
     box = opening("b", ROOT, kind="map", step="b", name="b", place=1, status="succeeded", output=packed("B"))
     row = world.scope(run_of(new))
     move = moved(row, cursor=2, merges=True, output=packed("B"), context=n(2))
@@ -96,7 +96,7 @@ def test_steps_that_one_commit_passes_are_kept_each(world):
 
 
 def test_what_was_written_before_the_step_ended_is_kept_too(world):
-    """A question writes into the context when it is asked; the commit that goes on may write nothing."""
+    """A question writes into the context when it is asked; the commit that continues may write nothing."""
     new = world.record(enqueued(pipeline_of(*NAMES), context={"n": 0}))
     again = replace(work(opening(ROOT, ROOT), step="a"), number=2, version=1)
     asked = moved(new.first, merges=True, context=n(5))
@@ -144,7 +144,7 @@ def test_a_fork_stands_where_the_step_began(world, old):
     assert envelope == new.first
 
 
-def test_a_fork_goes_on_and_ends(world, old):
+def test_a_fork_continues_and_ends(world, old):
     new = world.forked(run_of(old), "b")
     world.fork(new)
     go_on(world, new, succeeded("B2", {"n": 5}), succeeded("C2"))
@@ -238,7 +238,7 @@ def onto():
 
 
 def test_a_fork_of_a_live_run_begins_under_the_present_plan(world, onto):
-    """Input, context and what the steps before gave are taken over from the run, which goes on."""
+    """Input, context and what the steps before gave are taken over from the run, which continues."""
     new = world.record(enqueued(pipeline_of(*NAMES), context={"n": 0}))
     at = go_on(world, new, spent("A", {"n": 1}), spent("B"))
 

@@ -1,4 +1,4 @@
-"""Groups: claims and merges of many attempts in one statement. What a group answers is done, what it does not answer is untouched."""
+"""Groups: claims and merges of many attempts in one statement. Requests with an answer took effect, the others did not."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def test_what_outcomes_repaired_is_kept_with_those_that_are_merged(world, groups
     assert kept == [[(1, repairs[0]), (1, repairs[1])], [], [(1, repairs[3])]]
 
 
-def test_a_branch_whose_lane_somebody_waits_for_closes_alone(world, groups):
+def test_a_branch_whose_lane_someone_waits_for_closes_alone(world, groups):
     arms = fanned_out(world, 3, lanes=2)
     decision = closing(arms[0], fence=world.claim(arms[0]))
     before = world.picture(arms[0].ticket.run)
@@ -191,7 +191,7 @@ def test_a_branch_whose_lane_somebody_waits_for_closes_alone(world, groups):
 
 
 def test_what_is_not_free_is_not_answered_and_stays_as_it_is(world, groups):
-    """Each neighbour is left out for a reason of its own; claim.sql would tell which."""
+    """Each neighbour is left out for its own reason; claim.sql would tell which."""
     free, taken, cancelled, late, other = recorded(world, 5)
     world.claim(taken)
     world.request_cancel(run_of(cancelled))
@@ -265,7 +265,7 @@ def test_a_merge_beside_the_end_of_its_run_goes_alone(world, groups):
 
 
 @pytest.mark.parametrize("table", ["attempts", "scopes", "runs"])
-def test_a_row_that_somebody_holds_delays_none_of_its_neighbours(world, groups, held, table):
+def test_a_row_that_someone_holds_delays_none_of_its_neighbours(world, groups, held, table):
     news, decisions = running(world, 3)
     key = "id" if table == "runs" else "run_id"
     held.execute(f"SELECT 1 FROM flujo_{table} WHERE {key} = %s FOR UPDATE", [run_of(news[1])])
@@ -341,7 +341,7 @@ def test_the_pipeline_of_a_poisonous_value_goes_without_groups_for_a_while(world
     assert claims(groups, new.first.key, plan=plan) == [Claim(1)]
 
 
-def test_who_is_cancelled_takes_nobody_with_it(world, groups):
+def test_who_is_cancelled_takes_no_one_with_it(world, groups):
     news = recorded(world, 3)
 
     async def ask():
@@ -359,7 +359,7 @@ def test_who_is_cancelled_takes_nobody_with_it(world, groups):
 def test_a_connection_that_is_lost_leaves_all_unanswered_and_is_made_again(
     world, groups, postgres, database_url, monkeypatch
 ):
-    """The statement waits at a table that somebody holds, so it is under way when its backend ends."""
+    """The statement waits at a table that someone holds, so it is under way when its backend ends."""
     news, decisions = running(world, 3)
     connect, is_free = LoopConnection._connect, threading.Event()
 

@@ -1,4 +1,4 @@
-"""What hooks are owed, in memory and in Postgres: left by the commit it is about, taken by one, owed until it is settled (§2.9)."""
+"""Pending hook calls, in memory and in Postgres: left by the commit, taken by one worker, pending until settled (§2.9)."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_a_worker_that_ran_nothing_else_counts_against_the_call(world, new):
 
 @pytest.mark.parametrize("losses", [0, 1])
 def test_a_call_is_released_with_the_losses_that_are_its_own(world, new, losses):
-    """What a living worker saw die was started for the call; what found no process is as if nobody had taken it."""
+    """What a living worker saw die was started for the call; what found no process is as if no one had taken it."""
     world.register_worker("w2")
     call = ended(world, new)
     world.store.take_call(call, "w1", room="alone")
@@ -211,7 +211,7 @@ def test_what_is_over_is_not_broken_off(world, new, before):
 
 
 def test_the_oldest_of_each_pipeline_come_first(world):
-    """Calls whose code nobody has any more do not hide the others."""
+    """Calls whose code no one has any more do not hide the others."""
     for pipeline in (hooked("a"), hooked("a"), hooked("a"), hooked("b")):
         new = world.record(enqueued(pipeline))
         world.conclude(new, succeeded(), fence=world.claim(new))

@@ -113,7 +113,7 @@ def test_retire_frees_what_is_still_held(world, new):
     assert [due.why for due in world.due()] == ["lost"]
 
 
-def test_what_nobody_works_on_is_disowned_and_counts_as_lost(world):
+def test_what_no_one_works_on_is_disowned_and_counts_as_lost(world):
     """Law 6: an attempt whose outcome was refused under its own fence does not stay running for as long as its worker lives."""
     forgotten, kept = world.record(enqueued()), world.record(enqueued())
     for new in (forgotten, kept):
@@ -128,7 +128,7 @@ def test_what_nobody_works_on_is_disowned_and_counts_as_lost(world):
 
 
 def test_what_a_worker_ran_whose_process_is_gone_goes_out_at_once(world, new):
-    """Nobody need judge its lease, which lives; the attempt keeps its number and has been lost once (M-013)."""
+    """No one need judge its lease, which lives; the attempt keeps its number and has been lost once (M-013)."""
     fence = world.claim(new)
     assert world.store.neighbours("host") == [("w1", 1)]
 
@@ -189,7 +189,7 @@ def test_what_a_worker_hands_back_goes_out_at_once_and_is_not_lost(world, new):
 
 
 def test_an_attempt_that_is_handed_back_very_often_is_lost_in_the_end(world, new):
-    """It may be what stops its workers: so it does not go round for ever."""
+    """It may be what stops its workers: so it does not go round forever."""
     for _ in range(HANDED_BACK_MOST):
         world.claim(new)
         assert world.store.hand_back("w1", [new.first.key]) == {new.first.key}

@@ -66,7 +66,7 @@ def test_a_loss_is_not_yet_a_suspicion(world, new):
     assert claim(world, new).fence is not None
 
 
-def test_a_suspect_is_refused_to_whoever_would_run_it_beside_others(world, new):
+def test_a_suspect_is_refused_to_whoever_would_run_it_next_to_others(world, new):
     lose(world, new, SUSPECT_AFTER)
     before = world.picture(new.first.ticket.run)
 
@@ -149,7 +149,7 @@ def test_an_adopted_attempt_is_in_the_room_it_was_claimed_for(world, new, room, 
     assert lost["losses_alone"] == own
 
 
-def test_a_claim_beside_others_is_in_company_whatever_the_claim_before_was(world, new):
+def test_a_claim_next_to_others_is_in_company_whatever_the_claim_before_was(world, new):
     fence = world.claim(new, process(world), room="alone")
     world.store.park(new.first.key, fence, "no such code here")
     world.store.unpark(new.first.ticket.run, "w")

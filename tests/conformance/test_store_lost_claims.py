@@ -1,4 +1,4 @@
-"""Claims that a crash of Postgres took with it: the next one has the same fence, and is told from the first all the same (ADR 10)."""
+"""Claims that a crash of Postgres lost: the next one has the same fence, and is distinguished from the first anyway (ADR 10)."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_worker_that_lost_its_claim_may_have_the_next_one(attempt):
 
 
 def test_a_claim_whose_answer_was_lost_is_merged(attempt):
-    """Asked again it is refused as busy, and tells under what the worker goes on."""
+    """Asked again it is refused as busy, and tells under what the worker continues."""
     attempt.claim("w1")
     again = attempt.claim("w1")
 
@@ -103,7 +103,7 @@ def test_a_claim_whose_answer_was_lost_is_merged(attempt):
 
 
 def test_a_lost_worker_is_told_from_the_next_by_its_fence_too(world, attempt):
-    """Two claims of one moment, and of those from before claims were told apart by it."""
+    """Two claims of one moment, and of those from before claims were distinguished by it."""
     lost = attempt.claim("w1")
     world.store.deregister_worker("w1")
     second = attempt.claim("w2")

@@ -1,4 +1,4 @@
-"""Commits: all of a decision or none of it; once, whoever says it how often; and the spend once per attempt and fence."""
+"""Commits: all of a decision or none of it; once, however often it is repeated; and the spend once per attempt and fence."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_a_zombies_outcome_after_the_end_changes_nothing_but_the_spend(world, ne
     assert world.picture(run_of(new)) == before
 
 
-def test_an_outcome_of_an_attempt_nobody_claimed_is_stale(world, new):
+def test_an_outcome_of_an_attempt_no_one_claimed_is_stale(world, new):
     before = world.picture(run_of(new))
 
     assert world.conclude(new, succeeded("out"), fence=0) == "stale"
@@ -194,7 +194,7 @@ def test_the_spend_is_recorded_once_for_each_attempt_and_fence(world, new):
     assert world.attempts(run_of(new))[0].tokens == 30
 
 
-# the story
+# the events
 
 
 def test_the_story_is_told_in_order_with_the_merge(world, new):
@@ -251,7 +251,7 @@ def claiming(new, fence, worker="w1"):
 
 
 def test_a_merge_claims_what_follows_for_its_worker(world, new):
-    """The claim is as good as any other: nobody else gets one, and it merges under its fence."""
+    """The claim is as good as any other: no one else gets one, and it merges under its fence."""
     decision = claiming(new, world.claim(new))
     committed = world.store.commit(decision)
 

@@ -1,4 +1,4 @@
-"""What an outcome says beside its result stands with the attempt, however it ended and whichever statement merged it."""
+"""The metadata of an outcome are stored with the attempt, however it ended and whichever statement merged it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a replay reads, in every world."""
+"""The rows that a replay reads, in every store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commits that end or pause a run notify of, on the real store: each once, and no other commit (ADR 28)."""
+"""Notifications of commits that end or pause a run, on the real store: one each, and none of other commits (ADR 28)."""
 
 from __future__ import annotations
 

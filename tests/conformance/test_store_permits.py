@@ -1,4 +1,4 @@
-"""Concurrency limits: at most so many attempts run under a name, in every store, whoever dies (U-13)."""
+"""Concurrency limits: at most so many attempts run under a name, in every store, whichever process dies (U-13)."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_place_is_offered_once(world, recorded):
 
 
 def test_one_that_does_not_come_goes_to_the_end_of_the_line(world, recorded):
-    """Its queue may have no worker: the others must not wait for it for ever."""
+    """Its queue may have no worker: the others must not wait for it forever."""
     runs = recorded(4)
     for new in runs:
         ask(world, new, at_once=1)

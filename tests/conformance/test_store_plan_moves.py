@@ -62,7 +62,7 @@ def test_a_run_stands_where_its_rows_say(world, new):
     assert world.store.run_state("run_none") is None
 
 
-def test_what_is_open_goes_on_at_the_step_in_its_place(world, new):
+def test_what_is_open_continues_at_the_step_in_its_place(world, new):
     run, plan = new.first.ticket.run, plan_of("x", "a", "b")
     world.store.mark_sent({new.first.key: 0.0})
 
@@ -120,7 +120,7 @@ def test_an_outcome_decided_under_the_old_plan_is_refused(world, new):
     assert world.commit(decision) == "stale"
 
 
-def test_a_wait_goes_on(world, new):
+def test_a_wait_continues(world, new):
     world.conclude(new, failed(), fence=world.claim(new))
     carry_on(world, new, plan_of("a", "b", "c"))
     assert open_attempts(world, new) == [(":a:2", "ready")]
@@ -129,7 +129,7 @@ def test_a_wait_goes_on(world, new):
     assert [each.envelope.number for each in world.due()] == [2]
 
 
-def test_a_step_that_was_tried_before_goes_on_with_the_next_number(world, new):
+def test_a_step_that_was_tried_before_continues_with_the_next_number(world, new):
     plan, back = plan_of("x", "b"), new.plan
     world.conclude(new, failed(), fence=world.claim(new))
     carry_on(world, new, plan)

@@ -24,7 +24,7 @@ def asked(world, **rest):
     return envelope
 
 
-def test_an_open_question_is_nobodys_work(world):
+def test_an_open_question_is_no_ones_work(world):
     """M-449: it is neither due nor claimed, however long it waits, whatever becomes of the broker."""
     question = asked(world)
     assert (world.status(question), world.run(run_of(question)).status) == ("paused", "paused")
@@ -113,7 +113,7 @@ def test_a_deadline_closes_the_question(world):
     assert world.answer(envelopes(decision)[0].key, packed("late")) is False
 
 
-def test_work_that_asks_nobody_has_no_reply(world):
+def test_work_that_asks_no_one_has_no_reply(world):
     new = world.record(enqueued())
     assert world.store.reply(key_of(new)) is None
     assert world.store.reply("no:such::key") is None

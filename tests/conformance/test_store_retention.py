@@ -1,4 +1,4 @@
-"""Retention: ended runs go by age, status and pipeline, with all that is theirs, and nothing else goes."""
+"""Retention: ended runs are deleted by age, status and pipeline, with all their data, and nothing else is."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from worlds import Postgres, World, run_of
 from flujo_client.contract.outcome import Event, Usage
 from flujo_client.errors import RunNotFound
 from flujo_worker.domain.budget import Amount, Reservation
-from flujo_worker.domain.retention import KeepRule
+from flujo_worker.domain.retention import RetentionRule
 from flujo_worker.store.postgres.statements import written
 
 DAY_S = 86_400.0
-A_WEEK = [KeepRule("succeeded", 7 * DAY_S), KeepRule("failed", 30 * DAY_S)]
+A_WEEK = [RetentionRule("succeeded", 7 * DAY_S), RetentionRule("failed", 30 * DAY_S)]
 OF_A_RUN = "scopes attempts contexts spends events reservations inputs hook_calls correction_ledger"
 
 
@@ -59,7 +59,7 @@ def test_runs_go_when_they_are_old_enough_for_how_they_ended(world):
 def test_a_rule_for_a_pipeline_goes_before_the_rule_for_all(world):
     audit, brief, other = ended(world, name="audit"), ended(world, name="brief"), ended(world, name="other")
     world.pass_time(DAY_S)
-    rules = [*A_WEEK, KeepRule("succeeded", None, "audit"), KeepRule("succeeded", 3_600.0, "brief")]
+    rules = [*A_WEEK, RetentionRule("succeeded", None, "audit"), RetentionRule("succeeded", 3_600.0, "brief")]
     assert pruned(world, rules) == {brief}
     world.pass_time(400 * DAY_S)
     assert pruned(world, rules) == {other}
@@ -294,7 +294,7 @@ def test_runs_that_were_stopped_have_rules_of_their_own(world, status):
     world.store.stop(run, status, "enough")
     world.pass_time(8 * DAY_S)
     assert pruned(world) == set()
-    assert pruned(world, [KeepRule(status, DAY_S)]) == {run}
+    assert pruned(world, [RetentionRule(status, DAY_S)]) == {run}
 
 
 def test_every_table_that_has_rows_of_a_run_is_named_where_they_are_deleted(postgres):

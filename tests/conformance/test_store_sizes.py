@@ -1,4 +1,4 @@
-"""What code reads back is kept whole, however large it is, on both stores."""
+"""Values that code reads back are stored whole, whatever their size, in both stores."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ BOX = "legal"
 
 
 def beginning(at, *, fence):
-    """The decision of an attempt that comes to an import which is a run of its own."""
+    """The decision of an attempt that comes to an import which is a separate run."""
     address = f"{at.address}/{BOX}".lstrip("/")
     first = NextAttempt(f"{address}/body", "x", 1, "legal.q", packed("in"), None, 0)
     child = ChildRun(
@@ -70,7 +70,7 @@ def test_what_follows_has_it(world, new, outcome):
     assert tables(following(decision).ticket) == BOTH
 
 
-def test_what_was_lost_for_good_has_it(world, new):
+def test_what_was_lost_permanently_has_it(world, new):
     for worker in [f"w{number}" for number in range(2, MAX_LOST + 3)]:
         world.register_worker(worker)
         world.store.claim(new.first.key, worker, max_lost=MAX_LOST + 1, room="alone")

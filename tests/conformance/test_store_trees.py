@@ -25,7 +25,7 @@ def new(world):
 
 @pytest.fixture
 def begun(world, new):
-    """The first attempts in the first iteration of a loop, three scopes one above the other, and in a scope beside it."""
+    """The first attempts in the first iteration of a loop, three scopes one above the other, and in a scope next to it."""
     box = opening(LOOP, "", kind="loop", step=LOOP, name=LOOP, cursor=1)
     first, beside = opening(INNER, LOOP, step=LOOP, name=INNER, place=1), opening("beside", "")
     rest = {"opens": (box, first, beside), "next": (work(first), work(beside))}

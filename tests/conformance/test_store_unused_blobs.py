@@ -1,4 +1,4 @@
-"""Large values that nothing refers to any more are deleted, and no other one, whatever happens meanwhile."""
+"""Large values without references are deleted, and no others, whatever happens meanwhile."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from test_store_background import launching
 from worlds import World, run_of, waits
 
 from flujo_client.serial import Packed, part_key, stored_apart
-from flujo_worker.domain.retention import KeepRule
+from flujo_worker.domain.retention import RetentionRule
 from flujo_worker.store.postgres.blobs import Recent
 
 DAY_S = 86_400.0
 LARGE = "".join(sha256(bytes([n])).hexdigest() for n in range(80))
-RULES = [KeepRule("succeeded", 7 * DAY_S), KeepRule("failed", 7 * DAY_S)]
+RULES = [RetentionRule("succeeded", 7 * DAY_S), RetentionRule("failed", 7 * DAY_S)]
 
 
 @pytest.fixture(autouse=True)
@@ -129,7 +129,7 @@ def test_one_search_follows_another_after_its_time_alone(world):
 
 
 def in_parts(*texts):
-    """A value of more than 256 KB whose texts are parts of their own."""
+    """A value of more than 256 KB whose texts are separate parts."""
     value = Packed.of({str(place): text for place, text in enumerate(texts)})
     assert len(value.parts) > 1
     return value
@@ -199,7 +199,7 @@ def finish(db):
 
 
 def test_a_part_is_not_taken_for_present_while_it_is_being_deleted(db, held):
-    """Whoever shares it waits for the deletion, and stores it anew."""
+    """Whoever shares it waits for the deletion, and stores it again."""
     common = "".join(f"{each:06} " for each in range(40_000))
     first, second = in_parts(common, "first " * 2_000), in_parts(common, "second " * 2_000)
     old_and_unused(db, first)
@@ -228,8 +228,8 @@ def begin(db):
     db.setting.execute("UPDATE flujo_sweeps SET marking_since = now(), marked_to = '', swept_to = ''")
 
 
-def test_a_value_that_somebody_holds_is_marked_another_time(db, held):
-    """The search waits for nobody, and goes on when it could mark all."""
+def test_a_value_that_someone_holds_is_marked_another_time(db, held):
+    """The search waits for no one, and continues when it could mark all."""
     new = large_run(db)
     db.pass_time(3 * DAY_S)
     begin(db)

@@ -1,4 +1,4 @@
-"""What is kept by digest or fingerprint, and comes back as it was."""
+"""Values that are stored by digest or fingerprint are read back unchanged."""
 
 from __future__ import annotations
 

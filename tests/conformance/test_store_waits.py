@@ -29,7 +29,7 @@ def waits(world):
 
 
 def test_it_is_published_again_when_its_time_has_come(world, new):
-    """Same number, and a fence of its own for each claim (M-013)."""
+    """Same number, and its own fence for each claim (M-013)."""
     assert put_off(world, new, world.claim(new))
     [row] = world.attempts(RUN)
     assert (row.status, row.worker, row.number, row.started_at) == ("ready", None, 1, None)
@@ -53,7 +53,7 @@ def test_only_its_holder_may_put_it_off(world, new, fence):
 
 
 def test_it_may_be_put_off_in_silence(world, new):
-    """Nobody waits: whoever gave it back claims it again at once."""
+    """No one waits: whoever gave it back claims it again at once."""
     before = len(world.events(RUN))
     assert world.store.defer(new.first.key, world.claim(new), 0.0)
     assert (world.status(new), len(world.events(RUN)), world.claim(new)) == ("ready", before, 2)
@@ -119,7 +119,7 @@ def reserved(world):
 
 
 def test_it_gives_its_reservation_back(world):
-    """M-044: it has called nobody, so others may spend that."""
+    """M-044: it has called no one, so others may spend that."""
     new = limited(world)
     for _ in range(3):
         fence = claimed(world, new)

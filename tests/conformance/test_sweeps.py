@@ -1,4 +1,4 @@
-"""What a sweep does with rows that a worker is at, in every world."""
+"""Sweeps over rows that a worker is working on, in every store."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Post:
     """A broker that is there and empty."""
 
     def send(self, envelopes):
-        """Nobody takes what goes out."""
+        """No one takes what goes out."""
 
     def epoch(self):
         return "first"
@@ -45,7 +45,7 @@ def rung_by(world, run):
 
 
 def test_the_bell_of_an_aborted_fan_out_is_left_to_who_aborted_it(world, sweeper):
-    """SYS-13: that worker has committed and is about to ring; the sweeper closes what is left, and rings if nobody has in time."""
+    """SYS-13: that worker has committed and is about to ring; the sweeper closes what is left, and rings if no one has in time."""
     arms = fanned_out(world, 2)
     run = arms[0].ticket.run
     assert world.commit(closing(arms[0], fence=world.claim(arms[0]), status="failed", aborts=True)) == "merged"

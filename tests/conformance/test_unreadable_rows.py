@@ -1,4 +1,4 @@
-"""A row that cannot be read fails its own run, with a reason, and keeps no other one waiting."""
+"""A row that cannot be read fails its own run, with a reason, and delays no other."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("name", DAMAGES)
-def test_a_run_that_nobody_can_carry_on_fails_and_says_what_is_wrong(engine, begun, name):
+def test_a_run_that_no_one_can_carry_on_fails_and_says_what_is_wrong(engine, begun, name):
     statement, said = DAMAGES[name]
     engine.rows.execute(statement)
     if name != "plan":

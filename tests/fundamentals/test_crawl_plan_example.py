@@ -19,7 +19,7 @@ ITEM = {"agent_name": "discovery_agent", "output": {"anything": [1]}, "descripti
 
 @pytest.fixture(scope="module")
 def crawl():
-    """One run: its result and its story."""
+    """One run: its result and its events."""
     with LocalEngine(Settings(log=Log(prompts="full"))) as engine:
         run = engine.enqueue(crawl_plan.pipeline, "")
         engine.drain()
@@ -110,7 +110,7 @@ def test_the_contract_takes_what_it_describes():
     ],
 )
 def test_the_contract_refuses_what_is_no_agents_output(items, path):
-    """M-323, M-324: nothing, an unknown agent, an output that is no object, one without a description."""
+    """M-323, M-324: nothing, an unknown agent, an output that is not an object, one without a description."""
     assert judged(collected_information=items)["path"] == ["collected_information", *path]
 
 

@@ -60,7 +60,7 @@ def test_an_awaited_client_does_the_same(site):
 
 
 @pytest.mark.acceptance
-def test_a_ticket_is_filed_once_though_nobody_works(site):
+def test_a_ticket_is_filed_once_though_no_one_works(site):
     """M-001: a run is recorded without a worker; no model is asked here."""
     site.dismiss()
     first, again = (client_calls.file_ticket(site.client, "my invoice is wrong", "ticket-17") for _ in range(2))

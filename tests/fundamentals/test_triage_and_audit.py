@@ -63,7 +63,7 @@ def test_untidy_answers_are_repaired_and_one_is_asked_for_again(engine):
     assert told["output.coercion.success"] >= 3
 
 
-def test_nobody_is_asked_about_a_small_refund(engine, letters):
+def test_no_one_is_asked_about_a_small_refund(engine, letters):
     result = engine.run(Pipeline.from_yaml_file(TRIAGE), str(letters))
     assert result.output["ruling"]["note"] == "small enough to pay at once"
     assert result.output["desk"]["fault"] == ["b.txt: Ticket of urgency 2: The app is broken since noon."]

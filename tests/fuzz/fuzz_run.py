@@ -80,7 +80,7 @@ def bounded(seconds: float) -> Iterator[None]:
 
 
 def peak_bytes(*, anew: bool = False) -> int:
-    """Return the most memory that this process had; anew: since now, where the system can forget a peak, as Linux does."""
+    """Return the most memory that this process had; again: since now, where the system can forget a peak, as Linux does."""
     if anew:
         with suppress(OSError):
             Path("/proc/self/clear_refs").write_text("5")

@@ -29,7 +29,7 @@ def same(data: Any) -> Any:
 
 
 def fails(data: Any) -> Any:
-    """Fail for good."""
+    """Fail permanently."""
     raise NonRetryableError(f"no {data}")
 
 
@@ -39,7 +39,7 @@ def raises(*_: Any) -> Any:
 
 
 async def never_returns(*_: Any) -> Any:
-    """A mapper that waits for ever."""
+    """A mapper that waits forever."""
     await asyncio.Event().wait()
 
 

@@ -1,4 +1,4 @@
-"""The agents of `test_context_injection`, in a module of their own, for the worker imports them."""
+"""The agents of `test_context_injection`, in a module of their own, because the worker imports them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a client's runs come to their gates: at once, in bulk, in a caller's transaction, under keys; and how they are shown."""
+"""How a client's runs enter their gates: at once, in bulk, in a caller's transaction, under keys; and how they are shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Planners that are models, against a provider's API: what they are asked for, what they are told, and what they answer wrongly."""
+"""Planners that are models, against a provider's API: what they are asked for, what they receive, and what they answer wrongly."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def typed():
 
 
 def said(make, command):
-    """What a model says; one with a choice of types is asked for the type's name beside it."""
+    """What a model says; one with a choice of types is asked for the type's name next to it."""
     names = {"run_agent": "RunAgentCommand", "ask_human": "AskHumanCommand", "finish": "FinishCommand"}
     chosen = {"result": {"kind": names.get(command["type"], "FinishCommand"), "data": command}}
     return json.dumps(chosen if make is typed else command)

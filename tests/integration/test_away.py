@@ -1,4 +1,4 @@
-"""What a client meets while Postgres is read-only or restarts: an error that says so, or a wait; never a traceback."""
+"""A client while Postgres is read-only or restarts: an error that names the cause, or a wait; never a traceback."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_who_waits_for_a_result_waits_through_a_restart(site, services, mode, mo
 
 
 def test_a_statement_that_met_another_is_asked_again(site, monkeypatch):
-    """A deadlock undoes the client's part of it, which nobody but the client asks again."""
+    """A deadlock undoes the client's part of it, which no one but the client asks again."""
     real, met = psycopg.Cursor.execute, []
 
     def deadlocked(self, query, *rest, **named):

@@ -1,4 +1,4 @@
-"""What cannot be done is refused where it is asked for, with what, where and the way out; and nothing is recorded."""
+"""Invalid requests are rejected at once, with the thing, the place and the way out; and nothing is recorded."""
 
 from __future__ import annotations
 

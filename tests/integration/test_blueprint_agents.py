@@ -24,7 +24,7 @@ def server(monkeypatch):
 
 @pytest.fixture
 def engine():
-    """One for each test: a process keeps its connections, and each test's server has an address of its own."""
+    """One for each test: a process keeps its connections, and each test's server has its own address."""
     with LocalEngine() as engine:
         yield engine
 

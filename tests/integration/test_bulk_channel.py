@@ -83,7 +83,7 @@ class Slots:
 
 
 class Taker:
-    """A hub in a thread of its own that takes messages; each one occupies a slot. What `deliver` raises ends the hub."""
+    """A hub in a separate thread that takes messages; each one occupies a slot. What `deliver` raises ends the hub."""
 
     def __init__(self, url, free, *queues, deliver=lambda body: None, **options):
         self.slots = Slots(free)
@@ -151,7 +151,7 @@ def publish(url, bodies, queue="q", **options):
 
 
 def left(url, queue="q"):
-    """What lies in a queue, the oldest first."""
+    """What is in a queue, the oldest first."""
     with Connection(url, transport_options={"global_keyprefix": PREFIX}) as connection, connection.channel() as channel:
         bodies = []
         while message := channel.basic_get(queue, no_ack=True):
@@ -256,7 +256,7 @@ def test_many_freed_slots_wake_the_hub_once_and_no_wait_is_no_wake_up():
 
 
 def test_a_slot_that_is_freed_while_the_hub_looks_is_seen():
-    """Between the look and the note that somebody waits, a slot may become free: it is looked at twice."""
+    """Between the look and the note that someone waits, a slot may become free: it is looked at twice."""
 
     class Freed:
         looks = 0

@@ -1,4 +1,4 @@
-"""What we lean on in Celery and kombu, so that a bump which changes it fails loudly."""
+"""Behaviour of Celery and kombu that we rely on, so that an upgrade which changes it fails loudly."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def stable(raw: bytes) -> dict:
         part: {key: value for key, value in message[part].items() if key not in names}
         for part, names in VOLATILE.items()
     }
-    # Celery leaves its reprs in the properties as well; nobody reads them there.
+    # Celery leaves its reprs in the properties as well; no one reads them there.
     for name in ("argsrepr", "kwargsrepr"):
         kept["properties"].pop(name, None)
     return message | kept | {"body": body}
@@ -164,8 +164,8 @@ def test_our_member_is_the_one_that_celerys_chord_would_write(settings, lists, a
     chord(header, app.signature(dict(part["chord"])), task_id=part["group_id"]).apply_async().forget()
     other = stable(lists.lpop("flujo.attempts"))
     body = other["body"][2]["chord"]["options"]
-    body.pop("reply_to")  # the answer would go to whoever called; ours is called by nobody
-    if body["group_id"] == part["group_id"]:  # a body that is in no group says whose body it is; nobody reads it
+    body.pop("reply_to")  # the answer would go to whoever called; ours is called by no one
+    if body["group_id"] == part["group_id"]:  # a body that is in no group says whose body it is; no one reads it
         body.pop("group_id")
     assert stable(mine) == other
 

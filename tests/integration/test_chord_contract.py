@@ -1,4 +1,4 @@
-"""What we lean on in Celery's chords on Redis, so that a bump which changes it fails loudly.
+"""Behaviour of Celery's chords on Redis that we rely on, so that an upgrade which changes it fails loudly.
 
 Parts are returned as a worker returns them at the end of a task; where the worker itself matters, there is a real one.
 """

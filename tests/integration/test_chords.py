@@ -171,7 +171,7 @@ def test_branches_that_share_a_lane_are_one_part(toy_of):
 
 
 def test_a_member_that_fails_does_not_spoil_its_chord(toy_of, monkeypatch):
-    """M-007, C-23: an error in a delivery is no part; the same work delivered again is, and the join runs with all parts."""
+    """M-007, C-23: an error in a delivery is not a part; the same work delivered again is, and the join runs with all parts."""
     toy = toy_of({"pair": {"l": {"ok": None}, "r": {"broken": None}}})
     refused, attempt = [], toy.attempt
 

@@ -386,7 +386,7 @@ def test_status_counts_only_workers_that_consume_our_queues(site, read, flujo, c
         fleet.kill()
 
 
-def test_a_queue_that_nobody_consumes_is_told(flujo, site, caplog):
+def test_a_queue_that_no_one_consumes_is_told(flujo, site, caplog):
     """Instead of waiting silently: by `flujo enqueue` at once, by `flujo run` and `result()` after some seconds and at the timeout."""
     told = flujo("enqueue", "cli_pipelines:shout", "-i", "x", "--queue", "gpu")
     assert "the run waits: no worker consumes its queue 'gpu'" in told.stderr
@@ -403,7 +403,7 @@ def test_a_queue_that_nobody_consumes_is_told(flujo, site, caplog):
 
 
 def test_doctor_says_what_will_not_work_and_the_line_to_change(site, flujo, read, monkeypatch, tmp_path):
-    """A queue that nobody consumes, code that no worker has, and a Redis that evicts; the worst finding is the exit code."""
+    """A queue that no one consumes, code that no worker has, and a Redis that evicts; the worst finding is the exit code."""
     (tmp_path / "cli_unknown.py").write_text(PIPELINES)
     monkeypatch.syspath_prepend(tmp_path)
     waits = flujo("enqueue", "cli_pipelines:shout", "-i", "x", "--queue", "nobodys").stdout.strip()
@@ -474,7 +474,7 @@ def test_background_steps_are_listed_with_who_launched_them(site, flujo, read):
 
 
 def test_lens_list_says_that_there_is_nothing(flujo):
-    """An empty list is no error (SYS-29)."""
+    """An empty list is not an error (SYS-29)."""
     told = flujo("lens", "list", "--pipeline", "nobody's")
     assert (told.stdout, told.stderr) == ("", "no matching runs\n")
 
@@ -602,7 +602,7 @@ def test_lens_evals(flujo, read, failed):
 
 
 def test_lens_gives_up_on_a_statement_that_does_not_end(site, flujo, failed):
-    """U-22: somebody holds a lock; `show` tells it after `--timeout` seconds instead of hanging."""
+    """U-22: someone holds a lock; `show` tells it after `--timeout` seconds instead of hanging."""
     with site.connection() as connection:
         connection.execute("LOCK TABLE flujo_attempts IN ACCESS EXCLUSIVE MODE")
         told = flujo("lens", "show", failed, "--timeout", "0.5", code=2)
@@ -637,8 +637,8 @@ def test_lens_watch_tells_the_story(site, flujo, failed):
     assert watched.stderr.startswith(f"{failed}  broken  failed  ")
 
 
-def test_lens_watch_shows_a_question_of_a_child_run_and_goes_on(site, code):
-    """M-449: whoever watches a paused run sees what is asked, wherever in it, and how to answer; then the rest of the story."""
+def test_lens_watch_shows_a_question_of_a_child_run_and_continues(site, code):
+    """M-449: whoever watches a paused run sees what is asked, wherever in it, and how to answer; then the rest of the events."""
     run = site.client.enqueue("cli_pipelines:outer", "x")
     with watching(site, code, run.id) as process:
         talk = [process.stderr.readline() for _ in range(4)]
@@ -650,7 +650,7 @@ def test_lens_watch_shows_a_question_of_a_child_run_and_goes_on(site, code):
 
 
 def test_ctrl_c_ends_the_watching_quietly(site, flujo, code):
-    """Exit code 130, nothing said, and the run goes on (§2.8)."""
+    """Exit code 130, nothing said, and the run continues (§2.8)."""
     run = flujo("enqueue", "cli_pipelines:hang", "-i", "x").stdout.strip()
     with watching(site, code, run) as process:
         assert "run.enqueued" in process.stdout.readline()
@@ -662,7 +662,7 @@ def test_ctrl_c_ends_the_watching_quietly(site, flujo, code):
 
 
 def watching(site, code, run):
-    """A `flujo lens watch` in a process of its own."""
+    """A `flujo lens watch` in a separate process."""
     return subprocess.Popen(
         [sys.executable, "-m", "flujo_client.cli.main", "lens", "watch", run],
         cwd=code, env={**os.environ, **site.settings.as_environment()}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -720,7 +720,7 @@ def test_what_cannot_be_retried_is_refused(flujo, failed):
 
 
 def test_fork(read, flujo, failed):
-    """A new run of the code that is here, which names the old one; of a step that nobody knows the choices are told."""
+    """A new run of the code that is here, which names the old one; of a step that no one knows the choices are told."""
     told = read("runs", "fork", failed, "--from", "check", "--idempotency-key", "once")
     run = told["id"]
     assert told == {"id": run, "is_new": True, "forked_from": failed, "from_step": "check"}
@@ -748,7 +748,7 @@ def test_a_run_that_no_worker_can_load_is_seen_as_parked(site, flujo, read, tmp_
 
 
 def test_ctrl_c_is_quiet_and_leaves_the_run(site, flujo, read, code):
-    """An interrupted `flujo run` ends with 130, and the run goes on, as it says (§2.8)."""
+    """An interrupted `flujo run` ends with 130, and the run continues, as it says (§2.8)."""
     environment = {**os.environ, **site.settings.as_environment()}
     process = subprocess.Popen(
         [sys.executable, "-m", "flujo_client.cli.main", "run", "cli_pipelines:hang", "-i", "x"],

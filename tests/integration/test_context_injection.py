@@ -51,7 +51,7 @@ def test_an_agent_with_a_context_parameter_receives_it_and_its_change_survives(r
 
 
 def test_an_agent_with_keywords_finds_the_context_in_them(run):
-    """M-035, M-038, M-024: beside the options that are set."""
+    """M-035, M-038, M-024: next to the options that are set."""
     result = run(agents.keywords).raise_for_status()
     assert result.output == ["context", "temperature"]
     assert result.final_pipeline_context.seen == ["hello"]

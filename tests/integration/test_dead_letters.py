@@ -1,4 +1,4 @@
-"""Refused messages on a real Redis: a bounded list, counts by reason, and what a sweep makes of a list with junk in it."""
+"""Refused messages on a real Redis: a bounded list, counts by reason, and a sweep over a list with junk in it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_what_is_kept_is_cut(settings, lists, item):
     assert len(letter) < 8 * MOST_BYTES
 
 
-def test_a_redis_that_takes_nothing_stops_nobody(settings, caplog):
+def test_a_redis_that_takes_nothing_stops_no_one(settings, caplog):
     """The refusal is logged all the same."""
     away = settings.with_services(settings.database(), "redis://127.0.0.1:1")
     Refusals(away).record(WireError("it is no object", reason="malformed"), b"5", queue="q")

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.services
 
 @pytest.fixture(scope="module")
 def site(services, tmp_path_factory):
-    """A database with the trace set, and nobody at work."""
+    """A database with the trace set, and no one at work."""
     with Site(services, tmp_path_factory.mktemp("site")) as site:
         with site.connection() as connection:
             plant(connection)
@@ -26,7 +26,7 @@ def site(services, tmp_path_factory):
 
 @pytest.fixture
 def checked(site, tmp_path, monkeypatch):
-    """Call the command in a folder of its own."""
+    """Call the command in its own folder."""
     monkeypatch.chdir(tmp_path)
 
     def call(*arguments, code=0, **variables):
@@ -87,7 +87,7 @@ def test_a_report_is_written_where_nothing_else_is_said(checked, tmp_path):
 
 @pytest.mark.parametrize("output", ["out.csv", "out.json", "out", "./out.csv"])
 def test_tables_are_three_files(checked, tmp_path, output):
-    """M-184: each is read back as it was meant, whatever stands in it."""
+    """M-184: each is read back as it was meant, whatever is in it."""
     checked("--since-hours", "24", "--export", "csv", "--output", output)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["out_models.csv", "out_steps.csv", "out_transforms.csv"]
     with (tmp_path / "out_steps.csv").open(newline="") as file:

@@ -89,7 +89,7 @@ def test_a_trace_set_gives_these_tables(report):
 
 
 def test_each_figure_is_the_one_that_is_counted_by_hand(report):
-    """M-173, U-08: interventions, refusals and attempts are told apart; skips are told by model, prechecks by result."""
+    """M-173, U-08: interventions, refusals and attempts are distinguished; skips are told by model, prechecks by result."""
     totals, steps, models = report.totals, report.steps, report.models
     assert (totals.runs, totals.attempts, totals.coercions, totals.refused) == (6, 15, 13, 2 - 1)
     assert totals.per_100_runs == round(100 * 13 / 6, 2)

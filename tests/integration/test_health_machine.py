@@ -117,7 +117,7 @@ def test_an_empty_machine_has_no_reason(connection):
 
 
 def test_a_run_without_anything_to_do_is_stuck(connection):
-    """Nothing runnable, no timer, no question: nobody would ever move it."""
+    """Nothing runnable, no timer, no question: no one would ever move it."""
     live_run(connection, "stuck", status="succeeded", ended=LONG)
     live_run(connection, "fresh", status="succeeded", ended=timedelta(seconds=5))
     assert only(connection, "stuck_runs").named == ("stuck",)
@@ -205,7 +205,7 @@ def test_work_without_a_worker(connection):
     assert only(connection, "no_worker").message == "1 attempts could begin, and no worker is alive"
 
 
-def test_nobody_sweeps_though_workers_live(connection):
+def test_no_one_sweeps_though_workers_live(connection):
     swept(connection, 31)
     machine, reasons = judged(connection)
     assert (list(reasons), machine.sweep_age_s, machine.sweep_lag_s) == (["sweep_lag"], 31.0, 31.0)
@@ -220,7 +220,7 @@ def test_the_time_without_workers_is_not_the_sweepers(connection):
     assert (reasons, machine.sweep_lag_s) == ({}, 2.0)
 
 
-def test_hooks_that_nobody_calls(connection):
+def test_hooks_that_no_one_calls(connection):
     """A run has ended, and its hooks were not told for long; told from the threshold on (ADR 22)."""
     owed(connection, "old", timedelta(seconds=300))
     owed(connection, "new", timedelta(seconds=5))

@@ -1,4 +1,4 @@
-"""The scheduled health check against Postgres: one report for each slot, whoever makes it, stored and told in log lines (M-012, M-188)."""
+"""The scheduled health check against Postgres: one report for each slot, by any worker, stored and logged (M-012, M-188)."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def test_an_awaited_command_that_takes_too_long_is_given_up(settings):
         asyncio.run(given_up(settings))
 
 
-def test_it_waits_for_nobody_who_writes_and_nobody_waits_for_it(store, settings, connection):
+def test_it_waits_for_no_one_who_writes_and_no_one_waits_for_it(store, settings, connection):
     """M-188: it reads a snapshot. A run that is being written, and not committed, is neither counted nor waited for."""
     plant(connection)
     with psycopg.connect(settings.database()) as writer:

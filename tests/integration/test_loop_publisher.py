@@ -42,13 +42,13 @@ def numbered(number, **changes):
 
 
 def lying_in(broker, queue=QUEUE):
-    """The addresses of what lies in a queue, in the order in which workers take it."""
+    """The addresses of what is in a queue, in the order in which workers take it."""
     items = reversed(broker.redis.lrange(queue, 0, -1))
     return [orjson.loads(item)["headers"]["id"].split(":")[1] for item in items]
 
 
 def publishing(broker, act):
-    """Run `act` with a publisher on a loop of its own."""
+    """Run `act` with a publisher on a separate loop."""
 
     async def body():
         publisher = LoopPublisher(broker)
@@ -90,8 +90,8 @@ def test_each_message_goes_to_its_own_queue(broker):
     assert (lying_in(broker, "one"), lying_in(broker, "two")) == (["a1", "a3"], ["a2"])
 
 
-def test_a_connection_that_is_lost_is_made_anew(broker):
-    """Whoever published just then may hear an error; nobody waits for ever, and the next push arrives."""
+def test_a_connection_that_is_lost_is_made_again(broker):
+    """Whoever published just then may hear an error; no one waits forever, and the next push arrives."""
 
     async def act(publisher):
         await publisher.publish([numbered(1)])
@@ -128,7 +128,7 @@ def test_where_no_redis_is_every_publisher_hears_of_it(redis_url):
     nowhere.close()
 
 
-def test_a_redis_that_does_not_answer_keeps_nobody_waiting(broker, monkeypatch):
+def test_a_redis_that_does_not_answer_keeps_no_one_waiting(broker, monkeypatch):
     monkeypatch.setattr("flujo_client.transport.loop_publisher.ANSWER_S", 0.2)
 
     async def act(publisher):

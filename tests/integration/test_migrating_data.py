@@ -1,4 +1,4 @@
-"""Migrations under data: what was recorded by the schema before goes on, and so does code that knows only that one."""
+"""Migrations under data: what was recorded by the schema before continues, and so does code that knows only that one."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def files(connection):
 
 
 def test_no_row_is_rewritten(connection, database_url):
-    """But for the budgets, which nobody wrote to before limits were there."""
+    """But for the budgets, which no one wrote to before limits were there."""
     record_as_before(connection, enqueued())
     before = {file for file in files(connection) if file[0] != "flujo_budgets"}
     migrate(database_url)
@@ -109,7 +109,7 @@ def test_a_run_that_older_code_recorded_is_carried_on(connection, database_url, 
 
 
 def test_an_end_without_a_time_gets_one_and_what_is_live_is_found(connection, database_url, store):
-    """0020 finds live attempts by their missing end. Somebody's hand may have ended one without it, beside a live one."""
+    """0020 finds live attempts by their missing end. Someone's hand may have ended one without it, beside a live one."""
     new = enqueued(pipeline_of("a"))
     for each in migrations()[BEFORE:19]:
         connection.execute(each.sql.encode())

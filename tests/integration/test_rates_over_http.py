@@ -33,7 +33,7 @@ def test_a_fleet_stays_below_a_strict_providers_limits(redis_url):
 
 
 class Recorder:
-    """Paces nothing, and records what it is told."""
+    """Paces nothing, and records what it receives."""
 
     def __init__(self):
         self.names, self.ended, self.asked = [], [], []

@@ -21,7 +21,7 @@ def checklist(*passed):
 
 @pytest.fixture
 def server(monkeypatch, tmp_path):
-    """In a project whose settings name models of their own."""
+    """In a project whose settings name their own models."""
     kinds = ("review", "solution", "validator", "reflection")
     models = "\n".join(f'default_{kind}_model = "openai-chat:{kind}-1"' for kind in kinds)
     (tmp_path / "flujo.toml").write_text(f"[agents]\n{models}\n")
@@ -35,7 +35,7 @@ def server(monkeypatch, tmp_path):
 
 @pytest.fixture
 def solved(server):
-    """What comes of it; the requests are the server's."""
+    """The result of it; the requests are the server's."""
     makers = agents.make_review_agent, agents.make_solution_agent, agents.make_validator_agent
     pipeline = make_default_pipeline(*(make() for make in makers), agents.make_reflection_agent())
     with LocalEngine() as engine:

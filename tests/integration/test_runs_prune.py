@@ -14,7 +14,7 @@ from services import drop_database, migrated_database
 from flujo_client.cli.main import cli
 from flujo_client.contract.outcome import Usage
 from flujo_client.gateway import requests
-from flujo_worker.domain.retention import DAY_S, KeepRule
+from flujo_worker.domain.retention import DAY_S, RetentionRule
 from flujo_worker.store.postgres.store import PostgresStore
 
 pytestmark = pytest.mark.services
@@ -143,7 +143,7 @@ EMPTIED = "TRUNCATE flujo_runs, flujo_scopes, flujo_attempts, flujo_contexts, fl
 def test_the_size_stays_as_it_is_under_retention(url, store):
     """Some thousand ended runs come and go, again and again."""
     first = ended(url, store, days=1)
-    rules, sizes = [KeepRule("succeeded", 7 * DAY_S)], []
+    rules, sizes = [RetentionRule("succeeded", 7 * DAY_S)], []
     with psycopg.connect(url, autocommit=True) as connection:
         for _ in range(ROUNDS):
             multiply(connection, first, MADE)

@@ -200,8 +200,8 @@ def test_a_build_s_name_is_checked(flujo):
 
 @pytest.mark.large
 def test_a_thousand_parked_runs_are_upgraded_in_one_command(site, deploy, flujo, monkeypatch):
-    """Each in a transaction of its own; how far it is, is told meanwhile."""
-    monkeypatch.setattr("flujo_worker.cli.upgrade.TOLD_EVERY_S", 0.1)
+    """Each in a separate transaction; how far it is, is told meanwhile."""
+    monkeypatch.setattr("flujo_worker.cli.upgrade.REPORT_EVERY_S", 0.1)
     deploy("a", runs=1000)
     with site.connection() as connection:
         connection.execute("UPDATE flujo_runs SET status = 'parked', reason = 'other code'")

@@ -36,7 +36,7 @@ NEEDS_NONE = {
 
 @pytest.fixture(scope="module")
 def database(services, database_url, redis_url):
-    """Ten runs of one step each, enqueued and not taken by anybody."""
+    """Ten runs of one step each, enqueued and not taken by anyone."""
     migrate(database_url)
     with FlujoClient(Settings(database_url=database_url, broker_url=redis_url)) as client:
         runs = [client.enqueue(PLANTED, "x").id for _ in range(len(NEEDS_A_WORKER) + len(NEEDS_NONE) + 1)]

@@ -1,4 +1,4 @@
-"""Structured output on the wire: the real `openai` client inside pydantic-ai, and a server that keeps every byte it is sent (SYS-22)."""
+"""Structured output on the wire: the real `openai` client inside pydantic-ai, and a server that records every byte it receives (SYS-22)."""
 
 from __future__ import annotations
 
@@ -297,7 +297,7 @@ def test_a_model_without_json_schema_is_held_to_json(server, call):
 
 
 def test_auto_leaves_a_text_agent_alone(server, call):
-    """Nobody expects JSON: nothing is told, nothing is changed, nothing is read."""
+    """No one expects JSON: nothing is told, nothing is changed, nothing is read."""
     server.answers = ["a kiwi"]
     read = Reader()
     answer, told = call(agent(server, str), shaping(read=read))
@@ -443,7 +443,7 @@ def test_a_text_is_taken_for_the_tools_arguments(server, call, api):
     assert read.calls[0][0] == f"Here you are: {KIWI}"
 
 
-def test_a_text_for_two_tools_is_nobodys(server, call):
+def test_a_text_for_two_tools_is_no_ones(server, call):
     server.answers = [KIWI]
     read = Reader()
     with pytest.raises(UnexpectedModelBehavior):
@@ -471,7 +471,7 @@ def test_formats_of_a_python_type_are_pydantics_own_business(server, call):
 
 
 def test_formats_of_an_authors_own_schema_are_checked(server, call):
-    """Nobody else would: pydantic takes any dictionary for it."""
+    """No one else would: pydantic takes any dictionary for it."""
     own = {"type": "object", "properties": {"at": {"type": "string", "format": "date"}}}
     server.answers, read = ['{"at": "2026-11-22"}'], Reader()
     call(agent(server, StructuredDict(own)), shaping(read=read))

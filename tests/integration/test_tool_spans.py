@@ -1,4 +1,4 @@
-"""Agents that were called as tools are spans in SQL too, made of what their attempt's events tell (M-327, requirements §2.9)."""
+"""Agents that were called as tools are spans in SQL too, made from their attempt's events (M-327, requirements §2.9)."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ def test_a_run_is_part_of_a_transaction_of_sqlalchemy_that_is_awaited(site, url)
                 await client.enqueue(fine, 4, connection=engine.sync_engine)
             with pytest.raises(ClientError, match="got a sqlalchemy Session") as wrong:
                 await client.enqueue(fine, 4, connection=Session(engine.sync_engine))
-            assert "give it to FlujoClient.enqueue" in str(wrong.value)
+            assert "pass it to FlujoClient.enqueue" in str(wrong.value)
         await engine.dispose()
         return {each.id for each in kept}
 
@@ -237,7 +237,7 @@ def test_what_has_no_transaction_of_psycopg_is_refused_in_words(site, engine, ur
             site.client.enqueue(fine, 1, connection=given)
     with pytest.raises(ClientError) as refused:
         site.client.enqueue(fine, 1, connection=AsyncSession(create_async_engine(url)))
-    assert "give it to AsyncFlujoClient.enqueue" in str(refused.value)
+    assert "pass it to AsyncFlujoClient.enqueue" in str(refused.value)
     assert run_ids(site) == before
 
 

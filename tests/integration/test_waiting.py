@@ -160,7 +160,7 @@ def test_all_who_wait_in_a_process_share_one_connection(site, no_reading_again):
     assert watch() == {}
 
 
-def test_the_connection_is_closed_when_nobody_waits(site):
+def test_the_connection_is_closed_when_no_one_waits(site):
     """U-39: no connection lingers."""
     run = site.client.enqueue(fine, 1)
     for _ in range(2):

@@ -1,6 +1,6 @@
-"""The law of closure (law 8): a run ends as the reference says, whatever becomes of its messages, and nothing is left over.
+"""The law of closure (law 8): a run ends as in the reference, whatever happens to its messages, and nothing is left over.
 
-In: a pipeline, an input, and what mishaps are drawn from. It must not know what pipelines it is given.
+In: a pipeline, an input, and the source of faults. It must not know the pipelines.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 Recorded = tuple["Recording", list["NoticeRecord"], list["ScopeRecord"], list["RunRecord"]]
 LIVE = ("ready", "queued", "running", "paused")
 ANSWERED = 0.2
-"""How often somebody answers after a message."""
+"""How often someone answers after a message."""
 DOUBLED, WELL, LOST = 0.05, 0.93, 0.97
 """Of all messages, in this order: those that come twice, well, not at all, and to a worker that dies."""
 UNTOLD = {"failed_branch_cost_usd", "failed_branch_tokens", "original_error"}
@@ -107,7 +107,7 @@ class Rough(LocalEngine):
             self._die_with(message)
 
     def _answer(self) -> None:
-        """A person answers the first open question; somebody else, who was slower, is not heard."""
+        """A person answers the first open question; someone else, who was slower, is not heard."""
         asked = next((each for each in self.store.read_questions(self.run_id) if each.state == OPEN), None)
         if asked is not None:
             said = [packed(answer_to(asked.message)), packed("too late")]
@@ -130,7 +130,7 @@ class Rough(LocalEngine):
 
 @contextmanager
 def imports_in_runs_of_their_own() -> Iterator[None]:
-    """Every import asks for a run of its own. Those pipelines look at all of their context, so none is told which run it is in."""
+    """Every import asks for a separate run. Those pipelines look at all of their context, so none is told which run it is in."""
     rules, put = ImportStep.rules, contexts.put
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ImportStep, "rules", lambda step: rules(step) | {"own_run": step.name})

@@ -1,7 +1,7 @@
-"""What the pipelines of the closure law are made of: contexts, agents, conditions, mappers, judges.
+"""The parts of the pipelines of the closure law: contexts, agents, conditions, mappers, judges.
 
-Each is a value that says itself what it is, and a function of what it is given alone: input, context and guidance. So doing a
-thing twice gives the same answer, and a worker process makes the very pipeline the client made.
+Each is a self-describing value, and a function of its arguments only: input, context and guidance. So repeated calls give the same answer,
+and a worker process makes the same pipeline as the client.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Loose(Ledger):
 
 
 def plain(value: Any) -> Any:
-    """A value as data that can be compared: of a failed branch nothing but its name, of a set its order."""
+    """A value as data that can be compared: of a failed branch only its name, of a set its order."""
     if isinstance(value, StepResult):
         return ["result", value.name, value.success]
     if isinstance(value, BaseModel):
@@ -72,7 +72,7 @@ def toss(sides: int, *given: Any) -> int:
 
 @dataclass(frozen=True)
 class Part:
-    """Something that stands in a pipeline."""
+    """Something that is in a pipeline."""
 
     salt: int
 
@@ -89,7 +89,7 @@ class Worker(Part):
         acts: what it writes, by the names of `ACTS`.
         gives: what it answers, by the names of `GIFTS`.
         stumbles: how often it fails before it succeeds; its guidance tells how often it has.
-        breaks: fails for good with one of so many inputs; never when 0.
+        breaks: fails permanently with one of so many inputs; never when 0.
         aborts: ends the run with one of so many inputs.
     """
 

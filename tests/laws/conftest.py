@@ -1,4 +1,4 @@
-"""An engine that the laws are tried on does one thing at a time, by a clock of its own."""
+"""An engine that the laws are tried on does one thing at a time, by its own clock."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The reference: what a pipeline does, told by plain recursion over the objects that its author writes (M-285).
+"""The reference: interpret a pipeline by plain recursion over the objects that its author writes (M-285).
 
-It knows no messages, no rows and no deciding; isolation is a deep copy, and merging is C-46 on Python values. In: a pipeline, an
-input and a context; out: how it ends and what its history tells. The one thing it cannot know is which branches of a fan-out that
-failed were stopped before they came to an end: it is told, and refuses to believe it where nothing gave a reason to stop them.
+It knows no messages, rows or decisions; isolation is a deep copy, and merging is C-46 on Python values. In: a pipeline, an input and a
+context; out: its end and its history. The one thing it cannot know is which branches of a fan-out that failed were stopped
+before they came to an end: it is told, and refuses to believe it where nothing gave a reason to stop them.
 """
 
 from __future__ import annotations
@@ -287,7 +287,7 @@ class _Reference:
             told.history = both if len(both) > 1 else both[0].history
 
     def _background(self, step: Any, at: str, value: Any, context: Any, told: Told) -> tuple[Any, Any]:
-        """What it does is nobody's here."""
+        """What it does is no one's here."""
         return value, context
 
     # side by side

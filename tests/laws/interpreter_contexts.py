@@ -1,6 +1,6 @@
-"""The reference's contexts: how outputs enter them, what imports hand in and out, and C-46 told on Python values.
+"""The reference's contexts: how outputs enter them, what imports pass in and out, and C-46 on Python values.
 
-It is written without a look at how the engine does it: no patches and no trees. In: models; out: models, or Stop.
+It is independent of the engine: no patches and no trees. In: models; out: models, or Stop.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ GONE: Any = ...
 
 
 class Stop(Exception):
-    """A node has failed for good; its sequence ends with the value and the context it had."""
+    """A node has failed permanently; its sequence ends with the value and the context it had."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(type(error).__name__)

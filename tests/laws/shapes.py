@@ -244,7 +244,7 @@ class Minutes(Book):
 
 
 def plan(brief: dict[str, Any], *, guidance: str | None = None) -> Any:
-    """Have work done, name nobody, ask, and finish; at first it says no command."""
+    """Have work done, name no one, ask, and finish; at first it says no command."""
     commands = [
         {"type": "run_agent", "agent_name": "work", "input_data": brief["goal"]},
         {"type": "run_agent", "agent_name": "wrok", "input_data": None} if guidance else "I had better not say",
@@ -366,7 +366,7 @@ class Rough(LocalEngine):
         ]
 
     def story_of_it(self) -> Any:
-        """What came of it, without names and times. Where a fan-out was aborted, how far the siblings had come is left to chance."""
+        """The result of it, without names and times. Where a fan-out was aborted, how far the siblings had come is left to chance."""
         result = self.result(self.run_id)
         steps = [
             (each.key, each.status, each.reason, each.output, each.fault and each.fault.feedback)

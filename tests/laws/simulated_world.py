@@ -1,4 +1,4 @@
-"""What simulated workers stand on: a clock, a broker that can lose everything, and places where a process or a connection fails.
+"""The world of simulated workers: a clock, a broker that can lose everything, and places where a process or a connection fails.
 
 Nothing here runs by itself: no thread, no real time. So a schedule is repeated exactly from its seed.
 """
@@ -158,7 +158,7 @@ class Statements:
 
 @dataclass(eq=False)
 class Message:
-    """A message that lies in the broker; `name` is the key of its attempt."""
+    """A message that is in the broker; `name` is the key of its attempt."""
 
     name: str
     body: bytes

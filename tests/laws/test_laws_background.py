@@ -1,4 +1,4 @@
-"""Law 8 for the background: a pipeline gives what it gives without its background steps, and each of those what it gives alone (SYS-31).
+"""Law 8 for the background: a pipeline has the same result as without its background steps, and each of those the same as alone (SYS-31).
 
 Any step of the closure law's pipelines may be one here, in each other and in everything else, whatever becomes of the messages.
 """

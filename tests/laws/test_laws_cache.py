@@ -1,4 +1,4 @@
-"""A cached pipeline ends as the one without a cache does, whether its steps are run or what they gave is kept (SYS-31, U-19).
+"""A cached pipeline ends as without a cache, whether its steps run or their results are cached (SYS-31, U-19).
 
 Over the pipelines of the law of closure: every step of the outermost sequence is cached, and the run is made twice.
 `FLUJO_EXAMPLES` in the environment says how many are looked at.

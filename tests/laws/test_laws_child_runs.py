@@ -1,4 +1,4 @@
-"""Law 8 for child runs: as a run of its own, an import gives what it gives inside its parent, and nothing is left over (SYS-16).
+"""Law 8 for child runs: as a separate run, an import has the same result as inside its parent, and nothing is left over (SYS-16).
 
 All imports of the closure law's pipelines are child runs here, in each other and in everything else, whatever becomes of the messages.
 """

@@ -1,4 +1,4 @@
-"""Law 8: any node inside any other behaves as a sequential reference interpreter says (M-285); and what else holds at every end.
+"""Law 8: any node inside any other behaves as in a sequential reference interpreter (M-285); with further invariants at every end.
 
 Messages come in any order, some twice, some not at all until the sweeper finds what they were about, some to workers that die: none
 of that may show (law 3).
@@ -217,7 +217,7 @@ def fall_back_on_what_failed(patch: pytest.MonkeyPatch) -> None:
 
 
 def ask_mapper(times: int) -> Callable[[pytest.MonkeyPatch], None]:
-    """Ask the loop's output mapper so often."""
+    """Ask the loop's output mapper that often."""
     ask = loop.call_user_code
 
     def asked(node, role, *values, **rest):

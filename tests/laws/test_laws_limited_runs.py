@@ -1,4 +1,4 @@
-"""Law 7 over whole runs: whatever happens to messages and workers, no budget is above its limit, and what was spent is all booked."""
+"""Law 7 over whole runs: whatever happens to messages and workers, no budget exceeds its limit, and all spending is booked."""
 
 from __future__ import annotations
 

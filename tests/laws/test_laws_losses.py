@@ -73,7 +73,7 @@ class Fleet:
             self.work(process)
 
     def deliver(self, key, worker):
-        if worker.waiting is not None:  # somebody is to have it for itself
+        if worker.waiting is not None:  # someone is to have it for itself
             self.queue.append(key)
             return
         refusal = self.begin(key, worker, "shared")
@@ -120,7 +120,7 @@ class Fleet:
             self.processes.remove(process)
 
     def die(self, process):
-        """It dies; in a container it may take the others with it, and then nobody is left to say whose fault it was."""
+        """It dies; in a container it may take the others with it, and then no one is left to say whose fault it was."""
         family = [process]
         parent = process.parent if process.parent in self.processes else None
         if self.containers and (parent is None or self.draw.random() < self.containers):
@@ -174,7 +174,7 @@ def test_mutant_who_counts_every_loss_as_the_attempts_own(monkeypatch):
 
 
 def test_mutant_who_never_has_a_container_for_itself(monkeypatch):
-    """A killer that takes the container along would be nobody's fault for ever."""
+    """A killer that takes the container along would be no one's fault forever."""
     monkeypatch.setattr(isolation, "ALONE_AFTER", 10**6)
     with pytest.raises(AssertionError):
         nobody_fails_for_another(3, innocents=1, killers=1, workers=1, containers=1.0)

@@ -98,7 +98,7 @@ def picture(tree):
 
 
 def come_of(do, *rest, **options):
-    """What comes of it: a picture, or that it is a conflict."""
+    """The result of it: a picture, or that it is a conflict."""
     try:
         return picture(do(*rest, **options))
     except MergeConflict:

@@ -1,4 +1,4 @@
-"""The laws of rate limits, whatever calls come when: no minute above the limit, nearly all of it used, in order (SYS-19, U-13)."""
+"""The laws of rate limits, for any sequence of calls: no minute above the limit, nearly all of it used, in order (SYS-19, U-13)."""
 
 from __future__ import annotations
 

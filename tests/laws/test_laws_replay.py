@@ -1,4 +1,4 @@
-"""What a replay finds, and what it does not: that it finds nothing where nothing was changed is part of the closure law."""
+"""The differences that a replay finds; the closure law checks that it finds none without changes."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def test_a_retry_ends_as_the_run_did(seed):
 @given(st.integers(0, LARGEST))
 @lawful
 def test_a_retry_asks_again_and_ends_as_the_run_did(seed):
-    """M-449: answers given before stay given; a question at or behind the step is asked anew."""
+    """M-449: answers given before stay given; a question at or behind the step is asked again."""
     retried_it_ends_the_same(peopled(seed), f"input {seed % 5}")
 
 

@@ -6,7 +6,7 @@ In a `console` block, lines after `$ ` are commands, and the others are what the
 line that is only `…` for any lines. `cd` changes the folder of all that follows. A comment before a block says what is not to be seen:
 
 - `<!-- exit: 1 -->`: the exit code of the block's last command.
-- `<!-- background -->`: the command goes on beside the rest of the page; the next block waits until it has printed its lines.
+- `<!-- background -->`: the command continues next to the rest of the page; the next block waits until it has printed its lines.
 - `<!-- model: text -->`: what the model says next. It repeats its last answer. `<!-- tool: {"a": 1} -->` is a call of the first tool.
 - `<!-- input: yes -->`: a line on the standard input of the block's commands.
 - `<!-- replace -->`: the block replaces the file.
@@ -60,7 +60,7 @@ class Block:
 
     @property
     def path(self) -> str | None:
-        """The file that the block is, or goes on with."""
+        """The file that the block is, or continues with."""
         head = _PATH.match(self.text)
         return head.group(1) if head else None
 

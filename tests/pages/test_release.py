@@ -76,7 +76,7 @@ def test_the_first_tutorial_works_with_what_is_published(published, version, kin
 
 
 def _write_bill_of_materials(folder, python, file):
-    """Write what is installed with the wheel as CycloneDX, beside it."""
+    """Write what is installed with the wheel as CycloneDX, next to it."""
     subprocess.run([sys.executable, "-m", "venv", folder / "tool"], check=True)
     subprocess.run([folder / "tool/bin/python", "-m", "pip", "install", "-q", "cyclonedx-bom>=7,<8"], check=True)
     subprocess.run([folder / "tool/bin/cyclonedx-py", "environment", python, "-o", file], check=True)

@@ -135,7 +135,7 @@ class Walk:
         return {path for path in files - self._run if not path.endswith(("__init__.py",))}
 
     def _stop(self) -> None:
-        """Stop what runs beside the page, the last one first: a worker before the services that it uses."""
+        """Stop what runs next to the page, the last one first: a worker before the services that it uses."""
         for process in reversed(self._beside):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGTERM)

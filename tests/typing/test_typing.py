@@ -36,7 +36,7 @@ def marks():
 
 
 def test_a_type_checker_accepts_and_refuses_what_it_should():
-    """mypy reports exactly the lines that are marked as wrong. It runs in a process of its own, which gives a gigabyte of trees back."""
+    """mypy reports exactly the lines that are marked as wrong. It runs in a separate process, which gives a gigabyte of trees back."""
     options = ["--config-file", HERE / "mypy.ini", "--cache-dir", ROOT / ".mypy_cache/typing"]
     command = [sys.executable, "-m", "mypy", *options, *SOURCES]
     checked = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)

@@ -60,7 +60,7 @@ KIND: Final = BlueprintKind(
             RegistryShape(agents.HERE, "agent"), "The agents that the planner may use, by name.", required=True
         ),
         "max_loops": Key(Number(least=1, whole=True), f"The most turns; {MAX_TURNS} by default."),
-        "fails_at_max": Key(FLAG, "Make reaching `max_loops` a failure."),
+        "fails_at_max": Key(FLAG, "Fail when `max_loops` is reached."),
         "on_agent_failure": Key(
             OneOf(AGENT_FAILURES), "`abort`: the loop fails; `tell`: the planner gets the error. `abort` by default."
         ),

@@ -58,7 +58,7 @@ KIND: Final = BlueprintKind(
         "sink_to": Key(TEXT, "A dotted path in the context that receives the answer."),
         "expires_s": Key(Number(above=0), "Seconds after which the question expires; never by default."),
         "on_expiry": Key(OneOf(ON_EXPIRY), "What happens when it expires; `fail` by default."),
-        "default": Key(ANY, "The answer that `default` gives."),
+        "default": Key(ANY, "The answer if `on_expiry` is `default`."),
         "escalate_to": Key(TEXT, "The person that the second question of `escalate` is for."),
     },
     asks_people=True,

@@ -47,7 +47,7 @@ LOOP: Final = Table(
         ),
         "output": Key(Templates(), "The loop's output: a template, or a mapping of them.", after=True),
         "output_template": Key(TEMPLATE, "The loop's output as a template.", after=True),
-        "fails_at_max": Key(FLAG, "Make reaching `max_loops` a failure."),
+        "fails_at_max": Key(FLAG, "Fail when `max_loops` is reached."),
         "conversation": Key(
             FLAG, "Keep the conversation in `context.conversation_history`, and send it to the agents."
         ),

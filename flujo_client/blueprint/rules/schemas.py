@@ -36,9 +36,9 @@ _ARE_SCHEMAS: Final = (
 
 def rules(doc: DocumentIndex) -> Iterator[RuleFinding]:
     """Check every schema of a document; one that a model receives must describe what it asks for."""
-    for path, schema, is_told in _schemas(doc):
+    for path, schema, is_for_model in _schemas(doc):
         yield from _impossible(schema, path)
-        if is_told:
+        if is_for_model:
             yield from _little(schema, path)
 
 
@@ -52,9 +52,9 @@ def _schemas(doc: DocumentIndex) -> Iterator[tuple[Path, Data, bool]]:
         agent = step.data.get("agent")
         if isinstance(agent, Mapping):
             given.append(((*step.path, "agent", "output_schema"), agent.get("output_schema"), True))
-    for path, schema, is_told in given:
+    for path, schema, is_for_model in given:
         if isinstance(schema, Mapping):
-            yield from ((inner_path, inner, is_told) for inner_path, inner in _inside(schema, path))
+            yield from ((inner_path, inner, is_for_model) for inner_path, inner in _inside(schema, path))
 
 
 def _inside(schema: Data, path: Path) -> Iterator[tuple[Path, Data]]:

@@ -46,7 +46,7 @@ READER: Final[Mapping[str, Rule]] = {
     "Y-REFERENCE": Rule("a reference names nothing, lies outside the allowed imports, or names the wrong thing"),
     "Y-FILE": Rule("a file cannot be read, or is where blueprints may not read"),
     "Y-PROCESSING": Rule("a `processing` block is not valid"),
-    "Y-PIPELINE": Rule("the pipeline that it makes cannot run, for a reason that has no rule of its own"),
+    "Y-PIPELINE": Rule("the pipeline that it makes cannot run, for a reason without a separate rule"),
 }
 """The findings of reading, before any rule is applied."""
 

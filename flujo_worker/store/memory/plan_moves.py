@@ -90,7 +90,7 @@ class PlanMovesInMemory(Tables):
             if change is None:
                 continue
             row.queue = change.queue
-            if change.is_anew:
+            if change.begins_again:
                 del self._attempts[change.key]
                 row.key, row.kind, row.guidance = change.new, cast("AttemptKind", change.new.kind), None
                 row.losses = row.losses_alone = 0

@@ -10,7 +10,7 @@ from typing import Final
 from flujo_client.address import AttemptKey
 from flujo_client.contract.records import RunSummary
 from flujo_client.serial import Packed
-from flujo_worker.domain.retention import KeepRule, older_s
+from flujo_worker.domain.retention import RetentionRule, older_s
 from flujo_worker.store.memory.rows import StoredRun, when, when_or_none
 from flujo_worker.store.memory.tables import Tables
 
@@ -27,7 +27,7 @@ class RetentionInMemory(Tables):
                 self._pruned_at = self._clock()
             return is_due
 
-    def prune_runs(self, rules: Sequence[KeepRule], limit: int, *, is_summarized: bool = False) -> list[str]:
+    def prune_runs(self, rules: Sequence[RetentionRule], limit: int, *, is_summarized: bool = False) -> list[str]:
         with self._lock:
             gone: list[str] = []
             roots = [run for run in self._runs.values() if run.parent is None]
@@ -110,7 +110,7 @@ class RetentionInMemory(Tables):
         children = self._child_runs_of(run.ticket.run)
         return [run, *(each for child in children for each in self._family_from(child))]
 
-    def _is_aged(self, root: StoredRun, family: Sequence[StoredRun], rules: Sequence[KeepRule]) -> bool:
+    def _is_aged(self, root: StoredRun, family: Sequence[StoredRun], rules: Sequence[RetentionRule]) -> bool:
         age = older_s(rules, root.status, root.name)
         if age is None:
             return False

@@ -287,13 +287,13 @@ class MemoryStore(
             rows = [self._attempts[key] for key in sorted(keys) if key in self._attempts]
             mine = [row for row in rows if row.status == "queued" or (row.status, row.worker) == ("running", worker)]
             for row in mine:
-                times = self._tell_handed_back(row, worker) if row.status == "running" else 0
+                times = self._count_handed_back(row, worker) if row.status == "running" else 0
                 if times <= HANDED_BACK_MOST:
                     row.move("ready")
                 row.worker, row.available_at, row.sends = None, self._clock(), 0
             return {str(row.key) for row in mine if row.status == "ready"}
 
-    def _tell_handed_back(self, row: StoredAttempt, worker: str) -> int:
+    def _count_handed_back(self, row: StoredAttempt, worker: str) -> int:
         name, key = "attempt.handed_back", str(row.key)
         times = 1 + sum((each.attempt, each.name) == (key, name) for each in self._events)
         level = "info" if times < HANDED_BACK_OFTEN else "warning"

@@ -63,8 +63,8 @@ class TreeInMemory(Tables):
                     row.cancel("aborted", now)
             busy = [row.key.address for row in self._attempts_of(run) if row.is_live]
             for scope in self._scopes_of(run):
-                stands = any(each == scope.address or _is_beneath(each, scope.address) for each in busy)
-                if scope.is_open and _is_beneath(scope.address, fan_out) and not stands:
+                is_busy = any(each == scope.address or _is_beneath(each, scope.address) for each in busy)
+                if scope.is_open and _is_beneath(scope.address, fan_out) and not is_busy:
                     scope.wind_down("abort", now)
 
     def is_last_of_lane(self, run: str, branch: str, key: str) -> bool:

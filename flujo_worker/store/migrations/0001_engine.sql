@@ -91,7 +91,7 @@ CREATE UNIQUE INDEX flujo_attempts_owner ON flujo_attempts (run_id, address) WHE
 CREATE INDEX flujo_attempts_run ON flujo_attempts (run_id);
 CREATE INDEX flujo_attempts_live ON flujo_attempts (status, available_at) WHERE status IN ('ready', 'queued', 'running');
 
--- What was spent, once per attempt and fence, whether or not its outcome was merged.
+-- The spend, once per attempt and fence, whether or not its outcome was merged.
 CREATE TABLE flujo_spends (
     key           text NOT NULL,
     fence         integer NOT NULL,
@@ -144,7 +144,7 @@ CREATE TABLE flujo_budgets (
     CHECK (limit_tokens IS NULL OR settled_tokens + reserved_tokens <= limit_tokens)
 );
 
--- What a person asked of a run: single use, bound to its question.
+-- A person's answer or request: single use, bound to its question.
 CREATE TABLE flujo_inputs (
     id       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     run_id   text NOT NULL,
@@ -176,7 +176,7 @@ CREATE TABLE flujo_health_reports (
     report     jsonb NOT NULL
 );
 
--- One row: whoever moves it sweeps, so that a fleet of any size sweeps about once a second.
+-- One row: the process that updates it sweeps, so that a fleet of any size sweeps about once a second.
 CREATE TABLE flujo_sweeps (
     id       boolean PRIMARY KEY DEFAULT true CHECK (id),
     swept_at timestamptz NOT NULL DEFAULT '-infinity',

@@ -1,5 +1,5 @@
--- Scopes below the root: containers and what runs in them, fan-outs and their lanes. Code from before goes on working on it:
--- every column is null or has a constant default, and no row is rewritten.
+-- Scopes below the root: containers and what runs in them, fan-outs and their lanes. Older code continues to work: every column is null or
+-- has a constant default, and no row is rewritten.
 
 ALTER TABLE flujo_scopes
     ADD COLUMN parent   text,
@@ -15,12 +15,12 @@ ALTER TABLE flujo_scopes
     ADD COLUMN error    jsonb,
     ADD COLUMN metadata jsonb   NOT NULL DEFAULT '{}';
 ALTER TABLE flujo_scopes ALTER COLUMN patch SET STORAGE EXTERNAL;
--- Children in their order, for joins; is one open, and which waits for a lane, without a look at all the others.
+-- Children in their order, for joins; whether one is open, and which waits for a lane, without reading all the others.
 CREATE INDEX flujo_scopes_children ON flujo_scopes (run_id, parent, place) WHERE parent IS NOT NULL;
 CREATE INDEX flujo_scopes_open ON flujo_scopes (run_id, parent) WHERE status = 'open' AND parent IS NOT NULL;
 CREATE INDEX flujo_scopes_held ON flujo_scopes (run_id, parent, place) WHERE held;
 CREATE INDEX flujo_scopes_waiting ON flujo_scopes (opened_at) WHERE waiting AND status = 'open';
 CREATE INDEX flujo_scopes_aborted ON flujo_scopes (run_id) WHERE aborted;
 
--- What user code and rows answered while deciding, for a replay without them.
+-- The answers of user code and rows during decisions, for a replay without them.
 ALTER TABLE flujo_attempts ADD COLUMN answers jsonb;

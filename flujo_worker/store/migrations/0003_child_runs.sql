@@ -1,4 +1,4 @@
--- Child runs: imports that run as runs of their own. Every column is null or has a constant default, and no row is rewritten.
+-- Child runs: imports that run as separate runs. Every column is null or has a constant default, and no row is rewritten.
 
 ALTER TABLE flujo_runs
     ADD COLUMN root           text NOT NULL DEFAULT '',

@@ -1,5 +1,5 @@
--- Budgets: what attempts under limits have reserved, and what they spent. Code from before knows no limits and touches neither table.
--- Dollars are numeric, for a limit must hold to the last digit; nobody has written to these columns yet.
+-- Budgets: what attempts under limits have reserved, and what they spent. Older code knows no limits and touches neither table. Dollars are
+-- numeric, because a limit must hold to the last digit; these columns are still empty.
 
 ALTER TABLE flujo_budgets
     ALTER COLUMN limit_usd TYPE numeric,
@@ -7,8 +7,8 @@ ALTER TABLE flujo_budgets
     ALTER COLUMN reserved_usd TYPE numeric,
     ALTER COLUMN overrun_usd TYPE numeric;
 
--- One row for each budget that an attempt reserved from. It stays when the reservation has gone back, so that an outcome that comes
--- later still finds what to book its cost to.
+-- One row for each budget that an attempt reserved from. It stays when the reservation is released, so that the cost of a later outcome can
+-- still be booked.
 CREATE TABLE flujo_reservations (
     key    text NOT NULL,
     scope  text NOT NULL,

@@ -1,5 +1,5 @@
--- What a budget had left when an attempt asked for its reservation, for its trace; null where nothing limits that.
--- Code from before leaves both null. A refused attempt keeps a row too, which holds nothing.
+-- The remainder of a budget when an attempt asked for its reservation, for its trace; null without a limit. Older code leaves both null. A
+-- refused attempt keeps a row too, which holds nothing.
 
 ALTER TABLE flujo_reservations
     ADD COLUMN before_usd    numeric,

@@ -8,7 +8,7 @@ CREATE FUNCTION flujo_kin(run text) RETURNS SETOF text LANGUAGE sql STABLE ROWS 
     SELECT id FROM kin
 $$;
 
--- Whether a live run is seen as paused, which stands in no row: a question is open, and nothing can run but what waits for a lane.
+-- Whether a live run is shown as paused, which is in no row: a question is open, and only work that waits for a lane could run.
 CREATE FUNCTION flujo_is_paused(run text) RETURNS boolean LANGUAGE sql STABLE AS $$
     SELECT EXISTS (SELECT FROM flujo_kin(run) k JOIN flujo_attempts a ON a.run_id = k WHERE a.status = 'paused')
        AND NOT EXISTS (

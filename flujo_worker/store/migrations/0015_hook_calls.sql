@@ -1,5 +1,5 @@
--- Hooks: what hooks are owed to be told of, once it is committed. A row is made by the commit that ended a run or opened a question,
--- whichever statement that was and whichever version of the code said it, and is gone once the hooks were called (ADR 22).
+-- Pending hook calls, once they are committed. The commit that ends a run or opens a question creates a row, by any statement and any
+-- version of the code; it is deleted once the hooks were called (ADR 22).
 
 -- Whether its plan names any hooks; a plan may be too large to be looked into at the end of every run. No row is rewritten.
 ALTER TABLE flujo_pipelines ADD COLUMN hooked boolean NOT NULL DEFAULT false;

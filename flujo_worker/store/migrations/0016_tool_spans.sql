@@ -1,7 +1,7 @@
--- Spans of agents that were called as tools. They are part of an attempt and have no rows: the attempt's events tell them. Views and
--- functions only; code from before reads none of them.
+-- Spans of agents that were called as tools. They are part of an attempt and have no rows: they are derived from the attempt's events.
+-- Views and functions only; code from before reads none of them.
 
--- A number that a line of somebody's log says, or nothing: what is logged under a name of ours may say anything.
+-- A number in a log line, or nothing: a line under one of our names may contain anything.
 CREATE FUNCTION flujo_number(told jsonb) RETURNS double precision LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN jsonb_typeof(told) = 'number' THEN told::float8 END
 $$;
@@ -39,7 +39,7 @@ FROM (
     GROUP BY e.run_id, e.attempt, e.data ->> 'tool_call'
 ) c
 JOIN flujo_attempts a ON a.key = c.attempt
--- The story is told by the worker's clock, attempts by the database's: a call begins no earlier than its attempt.
+-- Events have the worker's clock, attempts the database's: a call begins no earlier than its attempt.
 CROSS JOIN LATERAL (
     SELECT greatest(c.began, a.started_at, a.created_at) AS began,
            CASE WHEN c.ended IS NOT NULL THEN greatest(c.ended, a.started_at, a.created_at) END AS ended,

@@ -3,7 +3,7 @@
 -- that has not ended has no `ended_at`, and one that waits for a person has a `question`. A question that is answered, and not yet worked
 -- on, keeps both. Code from before goes on working and writes what it wrote, but its sweeps read all attempts: restart workers soon after.
 
--- No code of any version makes such a row; if somebody's hand did, it must not count as live.
+-- No version of the code creates such a row; if a manual change did, it must not count as live.
 UPDATE flujo_attempts SET ended_at = coalesce(started_at, created_at) WHERE status IN ('succeeded', 'failed', 'cancelled') AND ended_at IS NULL;
 
 -- Built before the others are dropped: reads go on meanwhile, and writes wait.

@@ -1,5 +1,6 @@
--- What code each attempt was performed with. Versions are content-addressed, few and never changed: a new one is stored when a process first
--- performs a step with it. Code from before writes none of this and goes on working; every column may be null, and no row is rewritten.
+-- The code that each attempt was performed with. Versions are content-addressed, few and never changed: a new one is stored when a process
+-- first performs a step with it. Older code writes none of this and continues to work; every column may be null, and no row is
+-- rewritten.
 
 CREATE TABLE flujo_code (
     digest     text PRIMARY KEY,

@@ -1,5 +1,5 @@
 -- The fields that a context model had, whenever a worker first performed a step with it: so that a run whose context was written with other
--- fields is known. A few rows for each model. Code from before writes none of them and goes on working.
+-- fields is known. A few rows for each model. Older code writes none of them and continues to work.
 
 CREATE TABLE flujo_context_fields (
     model      text NOT NULL,

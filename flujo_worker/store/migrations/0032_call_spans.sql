@@ -17,7 +17,7 @@ FROM (
     WHERE e.name = 'agent.usage' AND e.data ->> 'call' <> 'agent' AND NOT e.data ? 'tool_call'
 ) c
 JOIN flujo_attempts a ON a.key = c.attempt
--- The story is told by the worker's clock, attempts by the database's: a call ends no earlier than its attempt begins.
+-- Events have the worker's clock, attempts the database's: a call ends no earlier than its attempt begins.
 CROSS JOIN LATERAL (SELECT greatest(c.at, a.started_at, a.created_at) AS at) o;
 
 CREATE OR REPLACE VIEW flujo_spans AS

@@ -1,6 +1,6 @@
 -- Concurrency limits of steps: how many attempts run at once under a name. Older code reads and writes none of this.
 
--- Whoever asks for a permit holds the row of its limit, so that two who ask at once see each other. The last one to ask sets `at_once`.
+-- A request for a permit locks the row of its limit, so that concurrent requests see each other. The last one to ask sets `at_once`.
 CREATE TABLE flujo_limits (
     name     text PRIMARY KEY,
     at_once  integer NOT NULL,

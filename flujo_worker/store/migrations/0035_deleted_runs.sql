@@ -1,4 +1,4 @@
--- What stays of runs that retention deletes, where `retention.keep_summaries` asks for it (ADR 40). Code from before deletes runs without a row here.
+-- Summaries of runs that retention deletes, if `retention.keep_summaries` is set (ADR 40). Older code deletes runs without a row here.
 CREATE TABLE flujo_deleted_runs (
     id         text PRIMARY KEY,
     name       text NOT NULL,  -- of the pipeline

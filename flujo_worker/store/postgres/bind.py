@@ -67,7 +67,7 @@ def bind_decision(decision: Decision) -> dict[str, Any]:
     return {
         **_fields(EndedAttempt, ended_attempt(decision)),
         **_named("run", EndedRun, None if decision.end is None else ended_run(decision.end)),
-        **placed("event", NewEvent, [[event(each) for each in told(decision)]]),
+        **placed("event", NewEvent, [[event(each) for each in events_of(decision)]]),
         **bind_usage(decision.notice.outcome.usage),
         "answers": stored_safely(decision.answers) if decision.answers else None,
         **columns("move", ScopeUpdate, [scope_update(each) for each in decision.moves]),
@@ -124,7 +124,7 @@ def bind_usage(usage: Usage) -> dict[str, Any]:
     }
 
 
-def told(decision: Decision) -> Sequence[Event]:
+def events_of(decision: Decision) -> Sequence[Event]:
     """Return the events that a decision adds."""
     return (*decision.notice.outcome.events, *decision.events)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from flujo_worker.ports import Claim, Committed
-from flujo_worker.store.postgres.bind import bind_corrections, bind_decision, columns, placed, told
+from flujo_worker.store.postgres.bind import bind_corrections, bind_decision, columns, events_of, placed
 from flujo_worker.store.postgres.entities import (
     EndedAttempt,
     EndedRun,
@@ -132,7 +132,7 @@ def bind_merges(decisions: Sequence[Decision]) -> dict[str, Any]:
         **columns("move", ScopeUpdate, [scope_update(each.move) for each in decisions]),
         **placed("next", NewAttempt, [_following(each) for each in decisions]),
         **placed("begun", NewCheckpoint, [[checkpoint(begun) for begun in each.begun] for each in decisions]),
-        **placed("event", NewEvent, [[event(line) for line in told(each)] for each in decisions]),
+        **placed("event", NewEvent, [[event(line) for line in events_of(each)] for each in decisions]),
         **placed("run", EndedRun, [[] if each.end is None else [ended_run(each.end)] for each in decisions]),
         "ahead": [_claimed_ahead(each) for each in decisions],
         "lane_of": [number for number, _, _ in lanes],

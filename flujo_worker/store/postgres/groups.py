@@ -244,7 +244,7 @@ class Groups(Generic[Q, A]):
                 if given is None and asked.left_out < len(self._again_s):
                     self._ask_again(asked)
                 else:
-                    _tell(asked, given)
+                    _resolve(asked, given)
         self._send()
 
     def _ask_again(self, asked: _Asked[Q, A]) -> None:
@@ -275,9 +275,9 @@ class Groups(Generic[Q, A]):
                     "attempts of %s are claimed one by one for a while: %s", asked.reference, type(error).__name__
                 )
                 self._suspects[asked.reference] = asked.answer.get_loop().time() + SUSPECT_S
-            _tell(asked, None)
+            _resolve(asked, None)
 
 
-def _tell(asked: _Asked[Q, A], answer: A | None) -> None:
+def _resolve(asked: _Asked[Q, A], answer: A | None) -> None:
     if not asked.answer.done():
         asked.answer.set_result(answer)

@@ -152,8 +152,8 @@ def checkpoint(begun: StepCheckpoint) -> NewCheckpoint:
     return NewCheckpoint(at=begun.place, context=stored(begun.context))
 
 
-def event(told: Event) -> NewEvent:
-    return NewEvent(name=as_text(told.name), level=told.level, data=shown(told.data), at=told.at)
+def event(line: Event) -> NewEvent:
+    return NewEvent(name=as_text(line.name), level=line.level, data=shown(line.data), at=line.at)
 
 
 def spend(usage: Usage) -> NewSpend:

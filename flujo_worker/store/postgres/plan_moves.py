@@ -91,7 +91,7 @@ def _bind(move: PlanMove) -> dict[str, Any]:
         "numbers": [each.new.number for each in move.attempts],
         "kinds": [each.new.kind for each in move.attempts],
         "queues": [each.queue for each in move.attempts],
-        "anew": [each.is_anew for each in move.attempts],
+        "anew": [each.begins_again for each in move.attempts],
         "level": level,
         "data": shown(data),
     }

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     import psycopg
 
-    from flujo_worker.domain.retention import KeepRule
+    from flujo_worker.domain.retention import RetentionRule
 
 MOST: Final = 2**31 - 1
 
@@ -23,7 +23,7 @@ class RetentionInPostgres(RetryingPool):
     def begin_pruning(self, every_s: float) -> bool:
         return bool(self._rows("begin_pruning", {"every_s": every_s}))
 
-    def prune_runs(self, rules: Sequence[KeepRule], limit: int, *, is_summarized: bool = False) -> list[str]:
+    def prune_runs(self, rules: Sequence[RetentionRule], limit: int, *, is_summarized: bool = False) -> list[str]:
         parameters = _bind(rules) | {"limit": limit}
 
         def prune(connection: psycopg.Connection[dict[str, Any]]) -> list[str]:
@@ -37,7 +37,7 @@ class RetentionInPostgres(RetryingPool):
 
         return self._with_retry(prune)
 
-    def count_aged_runs(self, rules: Sequence[KeepRule]) -> dict[tuple[str, str], int]:
+    def count_aged_runs(self, rules: Sequence[RetentionRule]) -> dict[tuple[str, str], int]:
         """Count the runs that `prune_runs` would delete, without their child runs: by pipeline and how they ended."""
         rows = self._rows("count_aged_runs", _bind(rules) | {"limit": MOST})
         return {(row["pipeline"], row["status"]): row["runs"] for row in rows}
@@ -64,7 +64,7 @@ class RetentionInPostgres(RetryingPool):
         return int(self._rows("prune_bookkeeping", {"older_s": older_s})[0]["gone"])
 
 
-def _bind(rules: Sequence[KeepRule]) -> dict[str, Any]:
+def _bind(rules: Sequence[RetentionRule]) -> dict[str, Any]:
     return {
         "statuses": [rule.status for rule in rules],
         "pipelines": [rule.pipeline for rule in rules],

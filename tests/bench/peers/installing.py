@@ -1,4 +1,4 @@
-"""Install other projects from wheels, each into an environment of its own."""
+"""Install other projects from wheels, each into a separate environment."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class Peer:
     """One project: what its client and its workers do.
 
     Attributes:
-        workers: how many worker processes it takes beside the client; 0 where the client runs the work itself, and a
+        workers: how many worker processes it takes next to the client; 0 where the client runs the work itself, and a
             process of its own is killed in W7.
         processes: those processes.
     """
@@ -37,7 +37,7 @@ class Peer:
 
     def __init__(self) -> None:
         self.database = os.environ[DATABASE]
-        self.with_host = self.database.replace("@/", "@localhost/")  # for drivers that want one beside the socket
+        self.with_host = self.database.replace("@/", "@localhost/")  # for drivers that want one next to the socket
 
     async def prepare(self) -> None:
         """Make tables."""

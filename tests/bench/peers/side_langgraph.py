@@ -1,6 +1,6 @@
 """LangGraph with checkpoints in Postgres: a node for each step, durability "sync", in the client's process, ten connections.
 
-Nobody supervises its runs: for W7 the process that is started anew invokes the graph's thread again.
+No one supervises its runs: for W7 the process that is started again invokes the graph's thread again.
 """
 
 from __future__ import annotations

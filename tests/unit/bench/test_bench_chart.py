@@ -1,4 +1,4 @@
-"""The chart of the benchmark: what a bar says, and that the one in the documentation shows the figures beside it."""
+"""The chart of the benchmark: what a bar says, and that the one in the documentation shows the figures next to it."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ serve({"quick": lambda: timed("quick", 4, lambda: print("chatter"), 3), "broken"
 """
 
 
-def test_a_side_answers_each_workload_with_one_line_whatever_is_printed_and_goes_on_after_a_failure():
+def test_a_side_answers_each_workload_with_one_line_whatever_is_printed_and_continues_after_a_failure():
     asked = "broken\nquick\n"
     done = subprocess.run(
         [sys.executable, "-c", SIDE], input=asked, capture_output=True, text=True, cwd=ROOT, timeout=60, check=True

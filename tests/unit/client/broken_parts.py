@@ -1,4 +1,4 @@
-"""What the blueprints in `broken_blueprints` name."""
+"""The objects that the blueprints in `broken_blueprints` name."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Rows as an engine records them, made from shapes: what results and traces are read from. Pure; the clock may stand still.
 
-A shape is a tree of nodes. Each is recorded as the engine does it: scopes open before what stands in them, a container that comes
+A shape is a tree of nodes. Each is recorded as the engine does it: scopes open before what is in them, a container that comes
 first in its scope has a start row, a fan-out a join row; branches take turns, and a failed node stops its sequence.
 `FLUJO_EXAMPLES` in the environment says how many of them a property is tried on.
 """

@@ -120,7 +120,7 @@ def test_an_unknown_mode_is_refused_where_it_is_written():
         StepConfig(execution_mode="parallel")
 
 
-def test_the_outcome_says_where_it_goes_on():
+def test_the_outcome_says_where_it_continues():
     """§2.3."""
     assert BackgroundLaunched(task_id="run_1.2", step_name="mail").model_dump() == {
         "task_id": "run_1.2",
@@ -134,7 +134,7 @@ def test_the_outcome_says_where_it_goes_on():
 def test_where_nothing_is_resumed_that_is_said_before_anybody_is_asked():
     settings = Settings(background_tasks={"resumability": False})
     for verb in (background_runs.resume(settings, "run_1"), background_runs.retry_failed(settings, "run_1", 3)):
-        with pytest.raises(ConfigurationError, match="resuming background steps is switched off"):
+        with pytest.raises(ConfigurationError, match="resuming background steps is turned off"):
             next(verb)
 
 

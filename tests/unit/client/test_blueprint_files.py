@@ -217,7 +217,7 @@ def test_hidden_blueprints_are_not_imported(folder):
 
 
 def test_a_blueprint_in_a_hidden_folder_has_its_own_files(folder):
-    """Whoever runs it has named that folder; what lies beside it stays hidden."""
+    """Whoever runs it has named that folder; what lies next to it stays hidden."""
     own = folder / ".flows"
     own.mkdir()
     (own / "prompt.md").write_text("hi")

@@ -50,7 +50,7 @@ def test_what_goes_out_together_is_one_push_for_each_queue(out):
 
 @pytest.mark.parametrize("count", [999, 1000, 1001, 2500])
 def test_a_large_fan_out_is_pushed_in_parts(out, count):
-    """Redis serves nobody else while it takes a push."""
+    """Redis serves no one else while it takes a push."""
     sent = envelopes(count)
     out.publish(sent)
     assert taken(out) == [each.key for each in sent]
@@ -88,7 +88,7 @@ def test_a_join_goes_out_as_its_doorbell(out):
 
 @pytest.mark.parametrize(("kind", "task"), [("step", "flujo.attempt"), ("start", "flujo.start")])
 def test_each_kind_of_work_has_its_task(out, kind, task):
-    """M-004: what a message asks for stands in its name, and names are few."""
+    """M-004: what a message asks for is in its name, and names are few."""
     out.publish(envelopes(1, kind=kind))
     [message] = map(orjson.loads, out.redis.lrange("flujo.attempts", 0, -1))
     assert message["headers"]["task"] == task

@@ -1,4 +1,4 @@
-"""What differs between two plans in words, and whether a run that stands somewhere may go on under the other one (ADR 37)."""
+"""What differs between two plans in words, and whether a run that stands somewhere may continue under the other one (ADR 37)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from flujo_client import (
 )
 from flujo_client.contract.carry_on import compatible
 from flujo_client.contract.plan_difference import differences
-from flujo_client.contract.run_state import AttemptPlace, RunState, ScopePlace, Whereabouts
+from flujo_client.contract.run_state import AttemptPlace, RunPosition, RunState, ScopePlace
 from flujo_client.pipeline.compile import compile_plan
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def test_the_pipeline_s_own_options_differ():
 def test_a_difference_is_before_at_or_after_where_the_run_stands():
     old = plan(*THREE)
     new = plan(*(step(name, other) for name in "abc"))
-    where = Whereabouts(old, at(1, "b"))
+    where = RunPosition(old, at(1, "b"))
     assert [where.position(each) for each in differences(old, new)] == ["before", "at", "after"]
 
 

@@ -49,7 +49,7 @@ def test_the_input_comes_from_the_first_that_gives_one(arguments, environment, p
 
 @pytest.mark.parametrize("text", ["42", "true", '{"a": 1}', "[1]", "null", '"x"', " spaced "])
 def test_input_is_text_whatever_it_looks_like(text):
-    """Somebody's text does not become a number because it looks like one (U-25)."""
+    """Someone's text does not become a number because it looks like one (U-25)."""
     assert given("-i", text)[0] == text
 
 

@@ -77,7 +77,7 @@ except SystemExit:
     "name", ["run", "enqueue", "status", "lens", "runs", "up", "worker", "beat", "migrate", "demo"]
 )
 def test_help_tells_every_command(name):
-    """Every command stands in the help, ours and the operators' (SYS-29)."""
+    """Every command is in the help, ours and the operators' (SYS-29)."""
     assert f"\n  {name} " in flujo("--help").stdout
 
 
@@ -232,7 +232,7 @@ def test_a_shell_completes_commands():
 
 
 def test_settings_that_cannot_be_are_configuration_errors():
-    """A variable that nobody reads is refused with exit code 2 (§2.8)."""
+    """A variable that no one reads is refused with exit code 2 (§2.8)."""
     told = flujo("status", env={"FLUJO_BROKER_UR": "x"})
     assert (told.exit_code, "did you mean FLUJO_BROKER_URL?" in told.stderr) == (2, True)
 
@@ -282,7 +282,7 @@ def test_a_command_whose_libraries_are_missing_says_what_to_install(plug_in):
 
 
 def test_without_the_workers_package_its_commands_say_so(monkeypatch):
-    """The operators' commands stand in the help of a bare client, and say what they need (SYS-29)."""
+    """The operators' commands are in the help of a bare client, and say what they need (SYS-29)."""
     monkeypatch.setattr("flujo_client.cli.main.entry_points", lambda **_: ())
     told = flujo("worker")
     assert (told.exit_code, "pip install 'flujo-worker[worker]'" in told.stderr) == (2, True)

@@ -165,7 +165,7 @@ def test_trace_shows_whole_values_on_request():
 
 
 def test_waits_are_told_with_their_reasons():
-    """Of how long an attempt took to begin, what is no hand-over is told; whoever still waits in any case (§1.I)."""
+    """Of how long an attempt took to begin, what is not a hand-over is told; whoever still waits in any case (§1.I)."""
 
     def wait(what, lasted):
         return {"for": what, "offset_s": 2.0, "duration_s": lasted}
@@ -232,11 +232,11 @@ def fan_out(*statuses):
 
 
 def heads(text):
-    """The lines of a container's children, without what stands in them."""
+    """The lines of a container's children, without what is in them."""
     return [line[8:].rstrip() for line in text.splitlines() if line[4:7] in ("├──", "└──")]
 
 
-def test_a_trace_tells_under_which_changes_a_run_goes_on():
+def test_a_trace_tells_under_which_changes_a_run_continues():
     told = event("run.carried_on", 3.0, changes=["step 'a': prompt changed"])
     assert drawn(trace_tree(place("review", "run", id="run_1").model_copy(update={"events": [told]}))) == lines("""
     review  succeeded  2.00 s
@@ -245,7 +245,7 @@ def test_a_trace_tells_under_which_changes_a_run_goes_on():
     """)
 
 
-def test_containers_are_drawn_with_what_stands_in_them():
+def test_containers_are_drawn_with_what_is_in_them():
     """Kind, time, spending and how it went, on every level; whose event it is, is not said again (M-291, M-292)."""
     assert drawn(trace_tree(fan_out("succeeded", "succeeded"))) == lines("""
     review  succeeded  2.00 s
@@ -345,7 +345,7 @@ def test_runs():
 
 
 def test_child_runs_are_listed_at_80_columns():
-    """Their long ids go on below themselves, and leave the rest its room (SYS-29)."""
+    """Their long ids continue below themselves, and leave the rest its room (SYS-29)."""
     assert drawn(runs_table([run_of(id=f"{RUN}.01234567890123456789")], NOW)) == lines("""
     run                               pipeline  status    age       took
     run_0199aabbccdd0011223344556677  review    failed  3 min  1 min 0 s
@@ -456,7 +456,7 @@ def told(name, attempt=None, level="info", **data):
 
 
 def test_a_story_is_told_in_lines():
-    """When, at which step and what; a long value goes on below itself, and the run's own lines name no step (SYS-20)."""
+    """When, at which step and what; a long value continues below itself, and the run's own lines name no step (SYS-20)."""
     story = [
         told("run.enqueued", pipeline="shop:review"),
         told("step.succeeded", "box#2/legal:x:1", step="x", attempts=1),
@@ -512,7 +512,7 @@ def test_a_question_is_told_with_the_commands_that_answer_it(asked, said):
 
 
 def test_an_open_question_is_legible_however_deep_it_stands():
-    """SYS-17: where it stands takes no room from what it asks."""
+    """SYS-17: where it is takes no room from what it asks."""
     asked = question(
         address="who decides/true", asked_at=NOW - timedelta(seconds=3), expires_at=NOW + timedelta(hours=5)
     )
@@ -537,7 +537,7 @@ def test_workers_of_starts_and_joins_are_named():
 
 
 def test_progress():
-    """What is at work, by its place; work that is no step is not spoken of (SYS-29)."""
+    """What is at work, by its place; work that is not a step is not shown (SYS-29)."""
     recorder = Recorder()
     recorder.attempt("", "box", kind="start")
     assert progress_of(recorder.attempts) == "box succeeded"

@@ -66,7 +66,7 @@ def test_a_file_that_is_far_too_large_costs_no_memory(tmp_path):
         out.truncate(100_000_000)
     tracemalloc.start()
     try:
-        assert "is larger than 1048576 bytes" in refusal(file)
+        assert "the file is larger than 1048576 bytes" in refusal(file)
         assert tracemalloc.get_traced_memory()[1] < 20_000_000
     finally:
         tracemalloc.stop()

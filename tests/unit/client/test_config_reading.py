@@ -101,7 +101,7 @@ def test_an_empty_variable_counts_as_not_set():
     ],
 )
 def test_an_unknown_key_is_refused_with_file_key_and_nearest_name(file, named, nearest):
-    """U-07: a key nobody reads is an error."""
+    """U-07: a key no one reads is an error."""
     text = refusal(file)
     assert f"flujo.toml:{named}: unknown key" in text
     assert nearest in text.partition("→")[2]

@@ -65,7 +65,7 @@ def test_an_error_about_a_url_shows_no_secret():
 
 
 @pytest.mark.parametrize("password", ["hun/ter2secret", "hun#ter2secret", "hun?ter2secret"])
-def test_a_redis_url_that_nobody_could_read_is_refused_at_once(password):
+def test_a_redis_url_that_no_one_could_read_is_refused_at_once(password):
     """redis-py would quote what it takes for a port."""
     with pytest.raises(SettingsError, match="%2F") as caught:
         ConfigManager(environ={"DATABASE_URL": DATABASE, "REDIS_URL": f"redis://:{password}@cache/0"}).settings()

@@ -228,7 +228,7 @@ def test_a_body_asks_for_no_other_context_than_it_gets():
 
 
 def test_everything_is_found_at_once_at_any_depth_by_its_path():
-    """Nobody mends one thing only to meet the next."""
+    """No one mends one thing only to meet the next."""
     draft = Pipeline([Step("a#b", echo), Step("twice", echo), Step("twice", 3)])
     found = findings(Step.parallel("review", {"legal": loop(body=draft, max_loops=0), "x/y": Step("z", sink_to="q")}))
 

@@ -61,7 +61,7 @@ def test_its_addresses_are_found_and_it_survives_a_journey():
 
 
 def test_a_fallback_is_tried_once():
-    """C-01, requirements §2.5: also one that has a fallback; not what stands in a container."""
+    """C-01, requirements §2.5: also one that has a fallback; not what is in a container."""
     loop = Step.loop_until("l", OTHER, until)
     chain = compiled(WORK.fallback(OTHER.fallback(OTHER))).nodes[0].bodies["fallback"][0]
     inside = compiled(WORK.fallback(loop)).nodes[0].bodies["fallback"][0].bodies["body"][0]

@@ -42,7 +42,7 @@ STAY = REPORT + "sys.stdin.read()\n"
 
 @pytest.fixture
 def directory():
-    """A directory nobody has used."""
+    """A directory no one has used."""
     folder = passable_folder()
     yield folder / "flujo"
     shutil.rmtree(folder)
@@ -250,7 +250,7 @@ def test_who_joined_is_told_that_the_services_ended_with_their_owner(home):
         assert guest.how_they_ended() is None
         other.leave()
         assert f"stopped with process {other.process.pid}" in guest.how_they_ended()
-        with Embedded(home):  # by which others stand in their place
+        with Embedded(home):  # by which others are in their place
             assert f"stopped with process {other.process.pid}" in guest.how_they_ended()
 
 
@@ -338,7 +338,7 @@ def test_a_file_in_the_way_is_named(tmp_path):
 
 
 def test_a_directory_that_cannot_be_made_names_the_way_out(tmp_path):
-    """Nobody gives one on the command line: it is a setting."""
+    """No one gives one on the command line: it is a setting."""
     (tmp_path / "file").touch()
     with pytest.raises(ConfigurationError, match="cannot be made: Not a directory") as refused:
         Embedded(tmp_path / "file" / ".flujo").start()

@@ -173,7 +173,7 @@ REFUSED = {
     "context.score ** 2": (15, "powers are not supported"),
     "context.score +": (16, "expected a value, not the end"),
     "output.text ~ 'a'": (13, "write + to join"),
-    "steps.fact-check.output": (12, "a key with a hyphen is read as ['…-…']"),
+    "steps.fact-check.output": (12, "write a key with a hyphen as ['…-…']"),
     "output.n = 3": (10, "write =="),
     "output.n is None": (10, "write == null"),
     "output.n is defined": (10, "`'key' in context` says whether"),

@@ -90,7 +90,7 @@ def test_what_is_told_of_nested_unions_is_the_outermost_and_the_leaf():
 
 
 def test_a_contract_does_not_drop_what_only_a_branch_does_not_know():
-    """C-27: that nobody expected it cannot be told in a union."""
+    """C-27: that no one expected it cannot be told in a union."""
     schema = {
         "type": "object",
         "properties": {"s": {"anyOf": [{**each, "additionalProperties": False} for each in SHAPES["anyOf"]]}},

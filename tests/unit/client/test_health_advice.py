@@ -17,7 +17,7 @@ def counter(name, number, *, half=1, bucket=1, step="s", model="m", pipeline="p"
 
 
 def acted(stage, times, **where):
-    """A stage that acted so often, as the tally tells it."""
+    """A stage that acted that often, as the tally tells it."""
     return [counter(f"{STAGE}{stage}", times, **where), counter("aros.coercion.total", times, **where)]
 
 

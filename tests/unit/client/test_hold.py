@@ -34,7 +34,7 @@ def worker(*queues, slots=4, is_live=True, has_said=True):
     ],
     ids=["none", "only dead ones", "other queues", "one in quarantine"],
 )
-def test_a_queue_that_nobody_consumes_holds_a_run(workers, why, way_out):
+def test_a_queue_that_no_one_consumes_holds_a_run(workers, why, way_out):
     found = hold_of(run(), [WAITS], workers)
     assert why in found.why
     assert way_out in found.way_out

@@ -270,7 +270,7 @@ def test_a_difference_has_the_lines_of_the_file(file):
 
 @pytest.mark.parametrize("fault", ["fsync", "fchown"])
 def test_a_file_that_cannot_be_written_whole_is_left_whole(file, monkeypatch, fault):
-    """As on a full disk: it is told, and nothing is left beside the file."""
+    """As on a full disk: it is told, and nothing is left next to the file."""
 
     def refuse(*_):
         raise OSError(28, "No space left on device")

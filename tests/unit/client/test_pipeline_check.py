@@ -34,7 +34,7 @@ def test_what_can_run_is_let_through():
 
 
 def test_everything_is_found_at_once():
-    """Nobody mends one thing only to meet the next."""
+    """No one mends one thing only to meet the next."""
     found = findings(
         Step("a/b", echo), Step("c"), Step("c", 3), Step("d", echo, validators=[1], plugins=[2], sink_to="no path")
     )

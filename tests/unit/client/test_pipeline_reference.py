@@ -105,7 +105,7 @@ def test_no_reference_leads_into_pythons_own_workings(name):
 
 
 @pytest.mark.parametrize("body", ["raise SystemExit('bye')", "def make():\n    raise SystemExit('bye')"])
-def test_a_module_that_exits_ends_nobody_else(tmp_path, monkeypatch, body):
+def test_a_module_that_exits_ends_no_one_else(tmp_path, monkeypatch, body):
     """On a worker the attempt would be `running` for as long as the process lives (law 6)."""
     (tmp_path / "leaving.py").write_text(body)
     monkeypatch.syspath_prepend(tmp_path)

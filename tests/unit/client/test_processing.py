@@ -238,7 +238,7 @@ def test_the_environment_stands_over_the_file(tmp_path):
     assert ConfigManager(path, environ={"FLUJO_AROS_SHADOW_MODE": "true"}).settings().aros.shadow_mode is True
 
 
-def test_a_table_nobody_wrote_stays_unwritten_for_child_processes(tmp_path):
+def test_a_table_no_one_wrote_stays_unwritten_for_child_processes(tmp_path):
     """C-05: what is exported to workers must not turn AROS on."""
     settings = config(tmp_path, "").with_services("postgresql://h/d", "redis://h/0")
 

@@ -106,7 +106,7 @@ def test_a_field_that_a_project_names_is_hidden_whatever_it_holds():
     ],
 )
 def test_hidden_fields_are_hidden_in_texts_too(text, shown):
-    """A prompt shows a context as JSON or as a list: the fields of `log.redact` stand in it by their names."""
+    """A prompt shows a context as JSON or as a list: the fields of `log.redact` are in it by their names."""
     hide_fields(["iban"])
     try:
         assert redact(text) == shown

@@ -57,7 +57,7 @@ PLACES = {
 @pytest.mark.parametrize("reference", WORKINGS)
 @pytest.mark.parametrize("allowed", PREFIXES, ids=",".join)
 def test_no_reference_leads_into_flujos_workings(reference, allowed):
-    """Whatever is allowed: nobody needs it, and what is refused in production is refused before."""
+    """Whatever is allowed: no one needs it, and what is refused in production is refused before."""
     with pytest.raises(PipelineError, match="leads into Flujo's internals") as refused:
         load(reference, allowed=allowed, what="agent")
     assert "PipelineContext and safe_serialize can be named" in refused.value.suggestion

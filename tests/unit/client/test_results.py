@@ -168,7 +168,7 @@ def test_an_abort_comes_back_as_itself():
 
 
 @pytest.mark.parametrize("status", ["queued", "running", "parked"])
-def test_a_run_that_goes_on_raises_nothing(status):
+def test_a_run_that_continues_raises_nothing(status):
     got = result(run(status))
 
     assert got.raise_for_status() is got

@@ -77,7 +77,7 @@ def test_a_failed_branch_that_is_ignored_is_represented():
 
 
 def test_a_router_has_what_its_agent_did():
-    """Its tries, spending and metadata are the router's; its own row is no step beside it (M-283)."""
+    """Its tries, spending and metadata are the router's; its own row is not a step next to it (M-283)."""
     shown = history(C("pick", "router", [[S("x")]], names=("one",)))
 
     assert names(shown) == [("pick", [("one", ["x"])])]
@@ -86,7 +86,7 @@ def test_a_router_has_what_its_agent_did():
 
 
 def test_a_router_whose_agent_fails_is_a_failed_step():
-    """No branch was opened, so nothing stands in it (M-283)."""
+    """No branch was opened, so nothing is in it (M-283)."""
     recorder = Recorder()
     recorder.attempt("", "pick", 1, status="failed", fault=fault("no idea"))
     [pick] = read(recorder)
@@ -232,7 +232,7 @@ def test_a_container_that_only_has_a_start_row_is_no_history():
 
 
 def test_what_a_scope_only_points_at_is_fetched():
-    """Inputs of what failed or is open are not: nobody is shown them (M-027)."""
+    """Inputs of what failed or is open are not: no one is shown them (M-027)."""
     recorder = Recorder().play(C("box", "loop", [[S("x")], [S("y", ok=False)]]))
     large = {row.address: packed(f"long {row.address}") for row in recorder.scopes}
     recorder.scopes = [replace(row, output=large[row.address].reference()) for row in recorder.scopes]
@@ -312,7 +312,7 @@ def test_long_histories_are_read_in_linear_time(kind, count, bound_ms):
     small, large = (Recorder().play(C("box", kind, [[S("x")]] * size)) for size in (count // 4, count))
     quarter = min(took_ms(small) for _ in range(3))
     whole = float("inf")
-    for _ in range(10):  # the best of them: what runs beside the test is not the reader's fault
+    for _ in range(10):  # the best of them: what runs next to the test is not the reader's fault
         whole = min(whole, took_ms(large))
         if whole < min(bound_ms, 12 * quarter):
             break

@@ -1,4 +1,4 @@
-"""Marks of what was published: written in batches, waited for by nobody (M-010)."""
+"""Marks of what was published: written in batches, waited for by no one (M-010)."""
 
 from __future__ import annotations
 

@@ -267,7 +267,7 @@ def test_a_model_remembers_which_fields_were_set():
     assert there_and_back(Holder(text="t")).model_fields_set == {"text"}
 
 
-def test_an_excluded_field_travels_and_a_private_one_starts_anew():
+def test_an_excluded_field_travels_and_a_private_one_starts_again():
     """C-15: runtime-only is what is private."""
     holder = Holder(hidden="kept")
     back = there_and_back(holder)
@@ -373,7 +373,7 @@ def test_mocks_are_refused_as_mocks(mock):
     assert "mock" in refusal({"agent": mock}).message
 
 
-def test_classes_nobody_else_could_import_are_refused():
+def test_classes_no_one_else_could_import_are_refused():
     class Local(BaseModel):
         pass
 

@@ -139,7 +139,7 @@ def test_a_budget_from_a_variable_names_it(flujo):
     assert "FLUJO_BUDGETS_PIPELINE" in said
 
 
-def test_a_budget_that_nobody_set_is_no_limit(flujo, tmp_path):
+def test_a_budget_that_no_one_set_is_no_limit(flujo, tmp_path):
     (tmp_path / "flujo.toml").write_text("")
     assert "no limit" in flujo("budgets", "show", "audit").stdout
 

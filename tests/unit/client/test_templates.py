@@ -185,7 +185,7 @@ def test_a_missing_name_can_be_refused(tag, missing):
     assert (wrong.value.line, wrong.value.missing) == (2, missing)
 
 
-def test_what_covers_a_missing_name_tells_nobody():
+def test_what_covers_a_missing_name_tells_no_one():
     told = []
     assert rendered("{{ context.gone or 'x' }}{{ context.gone | default('y') }}", missing=told.append) == "xy"
     assert told == []

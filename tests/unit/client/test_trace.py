@@ -139,7 +139,7 @@ def test_nothing_lasts_less_than_no_time():
     ],
 )
 def test_an_attempt_says_what_it_waited_for(row, told, wait):
-    """From when it was made, or told to wait, until it was at work; what a lost worker took is nobody's wait (M-293)."""
+    """From when it was made, or told to wait, until it was at work; what a lost worker took is no one's wait (M-293)."""
     at = [NOW + timedelta(seconds=each) for each in range(10)]
     ended = {} if row.get("status") in ("queued", "ready", "paused") else {"ended_at": at[9]}
     known = {"number": 1, "kind": "step", "status": "succeeded", "started_at": at[5], "fence": 1, **ended}
@@ -151,7 +151,7 @@ def test_an_attempt_says_what_it_waited_for(row, told, wait):
 
 
 def test_an_event_that_names_no_attempt_is_the_runs():
-    """Nothing of the story is lost (M-292)."""
+    """Nothing of the events is lost (M-292)."""
     recorder = Recorder().play(S("a"))
     recorder.events = [EventRecord(1, recorder.now, "run_1", "said", "info", key, {}) for key in (None, "gone")]
     assert [event.name for event in trace(recorder).events] == ["said", "said"]

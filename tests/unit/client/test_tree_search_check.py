@@ -37,7 +37,7 @@ def test_a_threshold_is_a_number_from_0_to_1(wrong):
 
 @pytest.mark.parametrize("who", ["proposer", "evaluator"])
 def test_who_proposes_and_judges_has_to_answer(who):
-    """An agent stands in a step of that name; one in the background gives no answer."""
+    """An agent is in a step of that name; one in the background gives no answer."""
     assert "has no agent" in findings(**{who: None})[0]
     assert "its agent, a int, is not callable and has no run method" in findings(**{who: 3})[0]
     behind = Step("it", len, config=StepConfig(execution_mode="background"))
@@ -48,7 +48,7 @@ def test_a_name_that_stands_inside_is_no_clash():
     assert findings(proposer=Step("expand", len), evaluator=Step("expand", len)) == []
 
 
-def test_a_search_that_stands_in_itself_is_refused():
+def test_a_search_that_is_in_itself_is_refused():
     steps: list[Step] = []
     inner = Pipeline(steps, name="inner")
     steps.append(TreeSearchStep("find", proposer=inner, evaluator=len))

@@ -1,4 +1,4 @@
-"""The rules know that a tree search has a context of its own (requirements §2.3, §2.6)."""
+"""The rules know that a tree search has its own context (requirements §2.3, §2.6)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def told(text):
         searching("input: '{{ context.outer.title }}'", PARALLEL),
     ],
 )
-def test_what_stands_in_the_search_is_not_held_against_the_context_around_it(text):
+def test_what_is_in_the_search_is_not_held_against_the_context_around_it(text):
     assert told(text) == []
 
 

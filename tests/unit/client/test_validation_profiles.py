@@ -103,7 +103,7 @@ def test_a_weight_of_the_settings_is_checked_where_it_stands(project):
     assert "did you mean 'off'?" in ended.stderr
 
 
-def test_a_profile_that_nobody_asked_for_is_checked_too(project):
+def test_a_profile_that_no_one_asked_for_is_checked_too(project):
     (project / "flujo.toml").write_text(SETTINGS.replace("V-T4", "V-T44"))
     ended = flujo("warned.yaml")
     assert ended.exit_code == 2

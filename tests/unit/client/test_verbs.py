@@ -59,7 +59,7 @@ def test_a_run_that_begins_with_a_step_does_not():
 
 
 def test_enqueue_waits_for_one_statement():
-    """What was published is marked later, with others: it is nobody's commit that the caller waits for (M-010)."""
+    """What was published is marked later, with others: it is no one's commit that the caller waits for (M-010)."""
     settings = SETTINGS.model_copy(update={"allowed_imports": ["*"]})
     _, asked = perform(operations.enqueue(settings, plain, "in", {}), record=lambda asked: asked["run"])
     assert [each.request.name for each in asked if isinstance(each, Query)] == ["record"]

@@ -154,7 +154,7 @@ def test_oversize_is_refused_both_ways():
         written()
 
 
-def test_a_celery_consumer_drops_the_refused_and_goes_on():
+def test_a_celery_consumer_drops_the_refused_and_continues():
     """The way a consumer reads: `Message.decode`, with a decode error handed to the callback that acknowledges."""
     register([NEW])
     refused: list[Exception] = []

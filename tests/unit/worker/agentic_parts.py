@@ -1,4 +1,4 @@
-"""What the tests of agentic loops are made of: a planner that says what it is told to, and the turns that were written down."""
+"""Parts of the tests of agentic loops: a planner with scripted answers, and the recorded turns."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def finish(answer: Any = "done") -> dict[str, Any]:
 
 
 class Planner:
-    """Says the next of its answers each time it is asked, the last one for ever, and remembers what it was told."""
+    """Says the next of its answers each time it is asked, the last one forever, and remembers what it received."""
 
     def __init__(self, *answers: Any) -> None:
         self.answers, self.told, self.guidance = answers, [], []

@@ -1,4 +1,4 @@
-"""What the blueprints of tests name: agents, conditions, mappers, judges."""
+"""The objects that the blueprints of tests name: agents, conditions, mappers, judges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pipeline that can be in seven states, thirty edits of it, and what comes of a run for each edit in each state.
+"""A pipeline that can be in seven states, thirty edits of it, and the result of a run for each edit in each state.
 
 Run it to write the table of docs/explanation/changed-code.md: `python tests/unit/worker/changing_code.py`.
 """
@@ -232,7 +232,7 @@ STATES = {
 
 @dataclass(frozen=True)
 class Fate:
-    """What came of a run: it went on, or was parked, for the rule that stands there."""
+    """The result of a run: it continued, or was parked, for the rule that stands there."""
 
     word: str
     status: str
@@ -242,7 +242,7 @@ class Fate:
 
 @contextmanager
 def standing(state: str) -> Iterator[tuple[LocalEngine, str, Pipeline]]:
-    """An engine with a run that stands in a state."""
+    """An engine with a run that is in a state."""
     old = Shape().pipeline()
     with LocalEngine() as engine:
         deploy(engine, old, old)
@@ -274,7 +274,7 @@ def _go_on(engine: LocalEngine, run: str) -> None:
 
 
 def fate(state: str, edit: str) -> Fate:
-    """Deploy an edit while a run stands in a state, and see it to its end, or to where it is parked."""
+    """Deploy an edit while a run is in a state, and see it to its end, or to where it is parked."""
     with standing(state) as (engine, run, old):
         rule = _rule(engine, run, old, EDITS[edit]().pipeline())
         deploy(engine, old, EDITS[edit]().pipeline())

@@ -1,4 +1,4 @@
-"""What the tests of containers are made of: a context, agents, an engine with its bus in sight."""
+"""Parts of the tests of containers: a context, agents, an engine with a visible bus."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def more(data: int) -> int:
 
 
 def fails(data: Any) -> Any:
-    """Fail for good."""
+    """Fail permanently."""
     raise NonRetryableError(f"no {data}")
 
 

@@ -1,4 +1,4 @@
-"""A pytest plugin: write down the names of all events that a process's tests tell, into the file that `TOLD_EVENTS` names."""
+"""A pytest plugin: record the names of all events that a process's tests emit, in the file that `TOLD_EVENTS` names."""
 
 from __future__ import annotations
 

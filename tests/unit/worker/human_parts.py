@@ -1,4 +1,4 @@
-"""What the tests of questions to people are made of: answers' types, messages, and an engine that asks."""
+"""Parts of the tests of questions to people: types of answers, messages, and an engine that asks."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def ask(name: str = "ask", message: Any = "go?", **rest: Any) -> HumanInTheLoopS
 
 
 def asked(engine: LocalEngine, pipeline: Pipeline, value: Any = "in", context: Any = None) -> str:
-    """Begin a run and go on until it asks."""
+    """Begin a run and continue until it asks."""
     run = engine.enqueue(pipeline, value, context=context)
     engine.drain()
     return run
 
 
 def told(engine: LocalEngine, run: str, name: str) -> list[dict[str, Any]]:
-    """What the run's story says under a name."""
+    """The run's events with a name."""
     return [each.data for each in engine.story(run) if each.name == name]

@@ -143,7 +143,7 @@ def test_what_two_parts_of_a_schema_do_not_expect_is_dropped_once():
     assert (judgement.value, judgement.dropped) == ({"x": 1}, ["/stray"])
 
 
-def test_what_stands_in_something_unexpected_is_dropped_with_it():
+def test_what_is_in_something_unexpected_is_dropped_with_it():
     own = {"properties": {"a": {"properties": {}, "additionalProperties": False}}}
     schema = {"type": "object", "allOf": [{"properties": {"b": {}}, "additionalProperties": False}, own]}
     assert Contract(schema, what="c").judge({"a": {"stray": 1}, "b": 2}).value == {"b": 2}

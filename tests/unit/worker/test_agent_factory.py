@@ -103,7 +103,7 @@ def test_an_error_that_cannot_be_written_to_stays_the_one_that_is_named(engine):
 
 
 def test_auto_repair_turns_aros_on_for_a_step_without_a_block(engine):
-    """C-05: nothing is repaired unless somebody asked for it."""
+    """C-05: nothing is repaired unless someone asked for it."""
     untidy = TestModel(custom_output_text='Sure: {"name": "kiwi",}')
     model = FunctionModel(lambda *_: ModelResponse([TextPart(untidy.custom_output_text)]))
     assert Step("ask", make_agent_async(model)).processing is None
@@ -220,7 +220,7 @@ def test_what_cannot_be_is_refused_when_the_agent_is_made(options, said):
 
 
 @pytest.mark.parametrize("model", ["nobody:model", "gpt-4o"])
-def test_a_model_that_nobody_provides_fails_at_once(engine, model):
+def test_a_model_that_no_one_provides_fails_at_once(engine, model):
     result, _ = story(engine, make_agent_async(model), config=StepConfig(max_retries=3))
     [failed] = result.step_history
     assert failed.attempts == 1

@@ -97,7 +97,7 @@ def main_agent(tool, *turns):
 
 
 def ran(agent, value="go", *, settings=None, limits=None, **step):
-    """A run of one step: its result and its story."""
+    """A run of one step: its result and its events."""
     with LocalEngine(Settings.model_validate(settings or {})) as engine:
         run = engine.enqueue(Pipeline([Step("main", agent, **{"config": ONCE, **step})]), value, limits=limits)
         engine.drain()
@@ -351,7 +351,7 @@ def test_a_call_inside_a_call_says_so():
     assert nested == [("run_outer", 1, None), ("run_inner", 2, 1)]
 
 
-def test_calls_side_by_side_are_told_apart():
+def test_calls_side_by_side_are_distinguished():
     """M-327: two in one turn, at work at the same time; each event says which it belongs to."""
     both = asyncio.Event()
 
@@ -377,7 +377,7 @@ def test_calls_side_by_side_are_told_apart():
 
 
 def test_the_trace_nests_calls_below_their_attempt():
-    """M-327: with what they were told, spent, and why they were refused."""
+    """M-327: with what they received, spent, and why they were refused."""
     inner = make_agent_async(script({"task": "deeper"}, "b"), name="outer", tools=[AgentTool(Spy(), name="inner")])
     tool = AgentTool(inner, input_schema={"required": ["fact"]})
     with LocalEngine() as engine:
@@ -439,7 +439,7 @@ def test_a_run_that_passes_its_limit_by_a_sub_agent_fails():
 
 
 def test_an_attempt_reserves_for_its_tools_agents_too():
-    """M-327, ADR 24: each once, those of tools' tools as well; what does not fit is refused before anybody is asked."""
+    """M-327, ADR 24: each once, those of tools' tools as well; what does not fit is refused before anyone is asked."""
 
     def agent(name, *tools):
         return make_agent_async(FunctionModel(lambda *_: 1 / 0, model_name=name), name=name, tools=list(tools))
@@ -495,7 +495,7 @@ NUMBERED = {"type": "object", "properties": {"password": {"type": "integer"}}}
 
 @pytest.mark.parametrize("contract", ["input_schema", "output_schema"])
 def test_a_refusal_is_told_without_the_value_of_a_secret(contract):
-    """A checker repeats the value; where it stands says that it is to be hidden."""
+    """A checker repeats the value; where it is says that it is to be hidden."""
     tool = AgentTool(lambda task: {"password": "tea-4-two"}, name="login", **{contract: NUMBERED})
     with LocalEngine() as engine:
         result = engine.run(Pipeline([Step("main", tool, config=ONCE)]), {"task": "t", "password": "tea-4-two"})
@@ -520,7 +520,7 @@ def test_an_agent_of_a_blueprint_may_have_one():
 
 
 def test_a_sub_agents_question_pauses_the_run_and_its_answer_is_the_agents():
-    """M-327: the step is performed again, and goes on behind the question."""
+    """M-327: the step is performed again, and continues behind the question."""
     model = script({"task": "t"}, {"task": "t"}, json.dumps)
     agent = make_agent_async(model, tools=[AgentTool(asks("May it go out?"), name="asker")])
     with LocalEngine() as engine:
@@ -592,7 +592,7 @@ def test_an_answered_step_reserves_again():
 
 
 def test_in_a_step_the_answer_is_the_steps_output():
-    """M-042: nobody's tool, so nobody is asked again."""
+    """M-042: no one's tool, so no one is asked again."""
     with LocalEngine() as engine:
         run = engine.enqueue(Pipeline([Step("main", AgentTool(asks("Sure?"), name="asker"))]), "go")
         engine.drain()
@@ -655,7 +655,7 @@ def test_a_steps_input_is_the_call():
 
 
 def test_a_step_whose_input_is_refused_fails_at_once():
-    """Nobody is there to read the refusal, and another try would not help."""
+    """No one is there to read the refusal, and another try would not help."""
     result, _ = ran(plan_tool(spy := Spy()), {"task": "t"}, config=StepConfig(max_retries=3))
     assert not result.success
     assert "'target_url' is a required property" in result.step_history[0].feedback

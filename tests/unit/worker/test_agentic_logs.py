@@ -1,4 +1,4 @@
-"""Long logs of agentic loops: every turn is there for whoever looks, and a turn costs as much whatever their number."""
+"""Long logs of agentic loops: every turn is readable, and the cost of a turn does not depend on their number."""
 
 from __future__ import annotations
 

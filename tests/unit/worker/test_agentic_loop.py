@@ -111,7 +111,7 @@ def test_an_output_mapper_is_given_the_final_answer(engine):
     assert engine.run(pipeline, "goal").output == "in!"
 
 
-# what is no command
+# what is not a command
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_a_planner_may_be_told_that_an_agent_has_failed(engine):
 
 
 def test_a_planner_may_be_told_that_an_agents_budget_is_spent(engine):
-    """C-10, SYS-18: an agent has a budget of its own as any step has, and what is left of the run's is the planner's."""
+    """C-10, SYS-18: an agent has its own budget as any step has, and what is left of the run's is the planner's."""
     planner = Planner(run("paid"), run("paid"), finish("cheaply"))
     limited = Step("paid", paid, config=StepConfig(expected_tokens=15), usage_limits=UsageLimits(total_tokens_limit=20))
     result = engine.run(looped(planner, {"paid": limited}, on_agent_failure="tell"), "goal")
@@ -279,8 +279,8 @@ def test_a_question_waits_for_its_answer_and_holds_nothing(engine):
     assert planner.told[2]["command_log"][1]["command"] == AskHumanCommand(question="May I?").model_dump()
 
 
-def test_a_question_that_nobody_answers_is_told_to_the_planner(engine):
-    """SYS-17: after `ask_expires_s` the loop goes on, and the planner decides what that means."""
+def test_a_question_that_no_one_answers_is_told_to_the_planner(engine):
+    """SYS-17: after `ask_expires_s` the loop continues, and the planner decides what that means."""
     planner = Planner(ask("May I?"), finish("without leave"))
     run_id = engine.enqueue(looped(planner, ask_expires_s=60), "goal")
     engine.drain()
@@ -321,7 +321,7 @@ def test_a_second_loop_is_told_its_own_turns_alone(engine):
     assert (turns(result, "one")[-1][2], turns(result, "two")[-1][2]) == ("b", "done")
 
 
-def test_a_loop_that_runs_again_begins_anew(engine):
+def test_a_loop_that_runs_again_begins_again(engine):
     planner = Planner(run("upper", "a"), finish("b"), run("upper", "c"), finish("d"))
     again = Step.loop_until("again", loop(planner), lambda output, context: output == "d")
     engine.run(of(again), "goal")
@@ -344,7 +344,7 @@ def test_a_loop_inside_another_of_its_name_keeps_apart(engine):
 @pytest.mark.parametrize("own_run", [False, True])
 @pytest.mark.parametrize("inherit_context", [False, True])
 def test_an_agent_that_is_an_import_takes_no_turn_away(engine, own_run, inherit_context):
-    """The same with a loop in it, of the same name; with a context of its own it keeps its turns, too."""
+    """The same with a loop in it, of the same name; with its own context it keeps its turns, too."""
     nested = Pipeline([loop(Planner(run("upper", "x"), finish("X!")))], name="child", context_model=Notes)
     deep = ImportStep("deep", pipeline=nested, inherit_context=inherit_context, own_run=own_run)
     outer = Planner(run("upper", "a"), run("deep"), run("upper", "b"), finish())

@@ -1,4 +1,4 @@
-"""What Celery tells of a worker's configuration shows no password of ours (SYS-21)."""
+"""Celery's view of a worker's configuration shows none of our passwords (SYS-21)."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Priced(BaseModel):
 
 
 class Says:
-    """An agent that says these texts, one after the other, and remembers what it was told."""
+    """An agent that says these texts, one after the other, and remembers what it received."""
 
     def __init__(self, *texts, output_type=str):
         self.texts, self.output_type, self.told = list(texts), output_type, []

@@ -1,4 +1,4 @@
-"""AROS on a step, through the engine: what is read, what is told, what is tried again, and what stays as it was (SYS-23, SYS-25)."""
+"""AROS on a step, through the engine: what is read, reported, retried, and left unchanged (SYS-23, SYS-25)."""
 
 import json
 from decimal import Decimal
@@ -21,7 +21,7 @@ class Verdict(BaseModel):
 
 
 class Says:
-    """An agent that says these texts, one after the other, and remembers what it was told."""
+    """An agent that says these texts, one after the other, and remembers what it received."""
 
     def __init__(self, *texts, output_type=str, name="says"):
         self.texts, self.output_type, self.name, self.told = list(texts), output_type, name, []
@@ -525,7 +525,7 @@ def prechecked(**more):
     return {"structured_output": "off", "reasoning_precheck": {"enabled": True, "validator_agent": doubts, **more}}
 
 
-def test_a_failed_precheck_tells_and_goes_on(engine):
+def test_a_failed_precheck_tells_and_continues(engine):
     """M-110, M-120, M-123: telemetry only, nothing injected."""
     agent = Says("three")
 

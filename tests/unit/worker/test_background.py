@@ -48,10 +48,10 @@ def told(engine, run_id):
     return [event.name for event in engine.story(run_id)]
 
 
-# going on
+# continuing
 
 
-def test_the_pipeline_goes_on_with_what_the_step_was_given(engine):
+def test_the_pipeline_continues_with_what_the_step_was_given(engine):
     """What it will give is not there yet."""
     result = engine.run(bare(step("a", more), later("b", lambda data: data * 10), step("c", more)), 1)
     task = only_task(engine, result.run_id)

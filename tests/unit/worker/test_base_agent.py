@@ -108,7 +108,7 @@ def test_a_step_passes_its_model_settings_on(engine, asked):
 
 
 def test_flujos_own_bookkeeping_is_not_told_to_a_model():
-    """Of a PipelineContext only what somebody wrote is of use in a prompt."""
+    """Of a PipelineContext only what someone wrote is of use in a prompt."""
     context = PipelineContext(run_id="r1", call_count=3, initial_prompt="hello", own=[1], scratchpad={"a": 1})
     assert as_mapping(context) == {"initial_prompt": "hello", "scratchpad": {"a": 1}, "own": [1]}
     assert as_mapping(PipelineContext(run_id="r1")) == {}
@@ -194,7 +194,7 @@ def test_guidance_comes_after_the_rendered_prompt(engine):
     assert "no bees" in said[1]
 
 
-def test_two_agents_are_told_apart_by_class_template_and_prompt():
+def test_two_agents_are_distinguished_by_class_template_and_prompt():
     """The fingerprint: what a run was sent with is what performs it."""
 
     class Other(BaseAgent):

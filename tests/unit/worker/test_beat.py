@@ -15,7 +15,7 @@ def settings(**variables):
 
 
 def test_the_schedule_has_the_health_check_as_often_as_settings_say():
-    """On the control queue; and a check that nobody took before the next one is dropped."""
+    """On the control queue; and a check that no one took before the next one is dropped."""
     made = schedule(settings(FLUJO_HEALTH_EVERY_S="900", FLUJO_WORKER_CONTROL_QUEUE="acme.control"))
     assert made.keys() == {TASK_SWEEP, TASK_HEALTH_CHECK}
     entry = made[TASK_HEALTH_CHECK]

@@ -1,4 +1,4 @@
-"""How a worker comes to the pipeline of a blueprint: by the text that was stored with its plan, and no other."""
+"""How a worker loads the pipeline of a blueprint: only from the text that was stored with its plan."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_resources_of_a_reference_are_heeded():
     ids=["its own", "more"],
 )
 def test_hooks_of_a_reference_are_heeded(added, told):
-    """§2.9: of the run, and of a run of its own in it, which has the reference of its parent."""
+    """§2.9: of the run, and of a separate run in it, which has the reference of its parent."""
     inner = "{hooks: ['builtins:len'], steps: [{name: b, uses: 'builtins:len'}]}"
     text = (
         f"hooks: ['builtins:print']\nimports: {{c: {inner}}}\n"

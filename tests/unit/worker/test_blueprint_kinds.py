@@ -369,7 +369,7 @@ steps:
 
 
 def test_a_loop_keeps_its_conversation(run):
-    """§2.6: what its own `state` does is said by nobody."""
+    """§2.6: what its own `state` does is said by no one."""
     text = """
 steps:
   - kind: loop

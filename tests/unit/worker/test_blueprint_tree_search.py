@@ -70,7 +70,7 @@ def test_an_agents_own_retries_are_its_steps(built):
 
 
 def test_agents_without_a_schema_are_given_one(built):
-    """A model answers with a list, and with a score; what stands in the blueprint stays as it is written."""
+    """A model answers with a list, and with a score; what is in the blueprint stays as it is written."""
     agents = "agents: {writer: {model: test}, judge: {model: test}}\n"
     step = "{kind: tree_search, name: find, proposer: agents.writer, evaluator: agents.judge, max_depth: 1}"
     pipeline = built(f"{agents}steps: [{step}]")

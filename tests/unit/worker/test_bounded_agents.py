@@ -42,7 +42,7 @@ def nested(depth, leaf=1):
 
 
 class Talking:
-    """A model that says one thing after the other; what it was told stays here."""
+    """A model that says one thing after the other; what it received stays here."""
 
     def __init__(self, *answers):
         self.answers, self.told = list(answers), []

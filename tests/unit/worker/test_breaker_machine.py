@@ -82,7 +82,7 @@ def test_what_comes_in_while_it_is_open_may_ask_for_longer():
     assert told(breaker, BAD, asked_s=10.0).until == NOW + 90
 
 
-def test_nobody_waits_longer_than_a_day_for_what_a_service_asks():
+def test_no_one_waits_longer_than_a_day_for_what_a_service_asks():
     assert told(after(*[BAD] * 5), BAD, asked_s=1e12).until == NOW + 86_400
 
 
@@ -106,13 +106,13 @@ def test_one_failed_probe_opens_it_again():
     assert told(breaker, OK, turn=1) == breaker
 
 
-def test_a_probe_that_called_nobody_is_given_back():
+def test_a_probe_that_called_no_one_is_given_back():
     breaker = told(half_open(taken=3), NONE, turn=1)
     assert request_permit(breaker, RULES, NOW)[1] == Permit(1)
 
 
 def test_probes_that_never_come_back_are_given_up():
-    """Their worker died: the breaker would be half open for ever."""
+    """Their worker died: the breaker would be half open forever."""
     breaker = told(half_open(taken=3), OK, turn=1)
     assert request_permit(breaker, RULES, NOW + 29)[1].turn is None
     breaker, permit = request_permit(breaker, RULES, NOW + 30)
@@ -126,7 +126,7 @@ def test_what_began_before_it_opened_counts_for_no_probe(turn):
     assert told(breaker, BAD, turn=turn) == breaker
 
 
-def test_calls_that_nobody_asked_for_count_while_it_is_closed():
+def test_calls_that_no_one_asked_for_count_while_it_is_closed():
     breaker = Breaker()
     for _ in range(5):
         breaker = told(breaker, BAD, turn=None)

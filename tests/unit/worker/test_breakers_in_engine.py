@@ -1,4 +1,4 @@
-"""Circuit breakers over whole runs in one process: what counts, who waits, and that a wait is no attempt (M-463, C-44)."""
+"""Circuit breakers over whole runs in one process: what counts, who waits, and that a wait is not an attempt (M-463, C-44)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def names(engine, run_id):
     return [event.name.removeprefix("flujo.breaker.") for event in told(engine, run_id)]
 
 
-def test_after_the_threshold_nobody_calls_until_the_recovery_is_over(engine):
+def test_after_the_threshold_no_one_calls_until_the_recovery_is_over(engine):
     """M-463: three failures, then a wait without a call, then a probe."""
     provider, began = Provider(DOWN, DOWN, DOWN), engine.now
     result = engine.run(Pipeline([provider.step()]), "hello")
@@ -251,7 +251,7 @@ def look() -> str:
 
 
 def test_an_attempt_that_never_called_gives_its_probe_back(engine):
-    """Its prompt processor failed: somebody else may try."""
+    """Its prompt processor failed: someone else may try."""
     engine.run(Pipeline([Provider(DOWN, DOWN, DOWN).step(config=StepConfig(max_retries=2))]), "hello")
 
     def broken(data):
@@ -296,14 +296,14 @@ def test_a_run_past_its_deadline_ends_while_it_waits(engine):
     assert engine.result(run).run_status == "expired"
 
 
-def test_turned_off_nobody_waits():
+def test_turned_off_no_one_waits():
     with engine_of(breakers={"enabled": False}) as engine:
         provider = Provider(*[DOWN] * 8)
         result = engine.run(Pipeline([provider.step()]), "hello")
         assert (provider.calls, names(engine, result.run_id)) == (9, [])
 
 
-def test_a_step_that_goes_on_with_an_answer_to_its_tool_waits_too(engine):
+def test_a_step_that_continues_with_an_answer_to_its_tool_waits_too(engine):
     """M-327, M-463: it asks its model again, as any step does."""
 
     def asks(task):

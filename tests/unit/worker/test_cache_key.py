@@ -1,4 +1,4 @@
-"""The key of a kept result: equal inputs have one, inputs that differ in anything have two (U-19)."""
+"""The key of a cached result: equal inputs have the same key, different inputs have different keys (U-19)."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def refilled(value):
 
 @given(VALUES, VALUES)
 def test_keys_are_equal_if_and_only_if_inputs_are(one, other):
-    """U-19: bytes, floats, sets and tuples are told apart from what looks like them."""
+    """U-19: bytes, floats, sets and tuples are distinguished from what looks like them."""
     assert (key(one) == key(other)) == (told(one) == told(other))
 
 

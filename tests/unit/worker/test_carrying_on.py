@@ -1,4 +1,4 @@
-"""What a worker does with a run whose code has changed: policies, waiting for branches, older workers, parked runs (ADR 37)."""
+"""A worker and a run whose code has changed: policies, waiting for branches, older workers, parked runs (ADR 37)."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_change_of_what_has_run_is_a_warning(engine):
 
 @pytest.mark.parametrize("policy", ["pin", "park"])
 @pytest.mark.parametrize("is_project", [False, True])
-def test_a_policy_parks_what_could_go_on(policy, is_project):
+def test_a_policy_parks_what_could_continue(policy, is_project):
     own = None if is_project else policy
     settings = Settings(runs=Runs(on_change=policy if is_project else "carry_on"))
     with LocalEngine(settings) as engine:
@@ -83,7 +83,7 @@ def test_a_policy_parks_what_could_go_on(policy, is_project):
 
 @pytest.fixture
 def other(engine):
-    """A worker beside the engine's own, by a function that tells it that it has the code of a pipeline."""
+    """A worker next to the engine's own, by a function that tells it that it has the code of a pipeline."""
     engine.store.register_worker(member("other"), 600.0)
     return lambda pipeline: engine.store.note_plan("other", compile_plan(pipeline).fingerprint, None)
 
@@ -201,7 +201,7 @@ def sweeper(engine):
     )  # fmt: skip
 
 
-def test_a_sweep_moves_parked_runs_to_code_under_which_they_may_go_on(engine):
+def test_a_sweep_moves_parked_runs_to_code_under_which_they_may_continue(engine):
     old = steps("a", "b")
     run = begun(engine, old)
     engine.deploy(old, steps("z", "a", "b"))
@@ -268,7 +268,7 @@ def test_a_run_whose_merged_step_was_renamed_is_not_replayed(engine):
         replayed(engine, run)
 
 
-def test_retries_go_on_counting(engine):
+def test_retries_continue_counting(engine):
     class Fails:
         calls = 0
 

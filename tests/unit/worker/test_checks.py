@@ -148,7 +148,7 @@ def test_a_plugin_that_passes_leaves_the_output_alone(plugged):
 
 
 @pytest.mark.parametrize("feedback", ["not like this", None])
-def test_a_plugin_that_refuses_is_named_and_nobody_is_asked_after_it(plugged, feedback):
+def test_a_plugin_that_refuses_is_named_and_no_one_is_asked_after_it(plugged, feedback):
     """C-01."""
     with pytest.raises(PluginError, match=f"Refuses: {feedback or 'refused the output'}"):
         plugged(Refuses(feedback), Refuses("never asked"))

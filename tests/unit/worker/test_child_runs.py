@@ -1,4 +1,4 @@
-"""Imports that run as runs of their own, through the engine in one process (SYS-16, U-16)."""
+"""Imports that run as separate runs, through the engine in one process (SYS-16, U-16)."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def is_left_alive(engine, run_id):
 
 
 def test_an_import_may_be_a_run_of_its_own(engine):
-    """SYS-16: the parent goes on with its output; its steps are its own."""
+    """SYS-16: the parent continues with its output; its steps are its own."""
     result = engine.run(bare(step("a", more), child(step("x", more), step("y", more)), step("b", more)), 1)
     run = only_child(engine, result.run_id)
     own = engine.result(run.id)
@@ -257,7 +257,7 @@ def test_a_retry_inside_is_the_childs_own(engine):
     assert (result.run_status, len(calls)) == ("succeeded", 2)
 
 
-# where it stands
+# where it is
 
 
 def test_in_a_loop_each_iteration_has_its_own(engine):

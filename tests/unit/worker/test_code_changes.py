@@ -1,4 +1,4 @@
-"""What a run is told when the code changes under a conversation that the fingerprint says is the same."""
+"""Warnings about code that changes under a conversation although the fingerprint is the same."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from flujo_worker.testing import LocalEngine
 
 @pytest.fixture
 def deploy(tmp_path):
-    """Import a text as the module `judging_app`; each deploy is a file of its own, and a worker of its own knows only that."""
+    """Import a text as the module `judging_app`; each deploy is a separate file, and a separate worker knows only that."""
     made = []
 
     def imported(text):

@@ -12,7 +12,7 @@ from flujo_client.config.manager import Settings
 from flujo_client.config.models import Log
 from flujo_client.contract.code import CodeVersion
 from flujo_client.contract.code_difference import MOST_LINES, CodeOnRecord, StepVersion, all_differences
-from flujo_client.contract.run_state import Whereabouts
+from flujo_client.contract.run_state import RunPosition
 from flujo_client.pipeline.compile import compile_plan
 from flujo_worker.agents.factory import make_agent_async
 from flujo_worker.testing import LocalEngine
@@ -63,7 +63,7 @@ def shown(engine, old, new, *, steps=2):
     state = engine.store.run_state(run)
     before = engine.store.plan(state.fingerprint)
     found = all_differences(before, plan, engine.store.code_on_record(run, plan.fingerprint))
-    where = Whereabouts(before, state)
+    where = RunPosition(before, state)
     return [(where.position(each), str(each), each.lines) for each in found]
 
 

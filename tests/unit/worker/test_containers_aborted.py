@@ -1,4 +1,4 @@
-"""What stands in a fan-out that was aborted closes itself, down to what had not begun."""
+"""Work in an aborted fan-out closes itself, including work that had not begun."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def spoil(data):
 
 
 class Meanwhile:
-    """Lets the rest of the world go on while its first call is being made."""
+    """Lets the rest of the world continue while its first call is being made."""
 
     def __init__(self):
         self.engine, self.calls = None, 0

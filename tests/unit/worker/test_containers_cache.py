@@ -1,4 +1,4 @@
-"""Cached steps, through the engine in one process: when a kept result is taken, what it does, when none is kept (SYS-31, U-19)."""
+"""Cached steps, through the engine in one process: when a cached result is used, its effects, and when none is stored (SYS-31, U-19)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def cached(agent: Any, *, ttl_s: float = 3600, cache_backend: Any = None, **rest
 
 
 def told(engine: LocalEngine, run_id: str) -> list[tuple[str, Any]]:
-    """What the story tells of the cache: each line's last word, and its reason."""
+    """The cache's events: each line's last word, and its reason."""
     lines = [each for each in engine.story(run_id) if each.name.startswith(EVENTS)]
     return [(each.name.removeprefix(EVENTS), each.data.get("reason")) for each in lines]
 
@@ -261,7 +261,7 @@ def test_another_step_has_results_of_its_own(engine, what):
 
 
 def test_a_result_is_kept_for_its_time(engine):
-    """Requirements §2.11: 3600 s by default, 0 is for good."""
+    """Requirements §2.11: 3600 s by default, 0 is forever."""
     for ttl_s, waits, calls in ((3600, 3599, 1), (3600, 3601, 2), (10, 11, 2), (0, 10**7, 1)):
         agent = Counted()
         pipeline = bare(cached(agent, ttl_s=ttl_s))
@@ -316,7 +316,7 @@ def test_a_cache_that_is_away_is_a_miss(engine, cache, lines):
 
 
 class Later:
-    """An asynchronous backend of somebody's own."""
+    """An asynchronous backend of someone's own."""
 
     def __init__(self) -> None:
         self.kept: dict[str, bytes] = {}
@@ -401,7 +401,7 @@ def test_what_was_kept_under_one_key_is_nothing_under_another(settings):
         assert planted(engine) == ["right", "wrong"]
 
 
-def test_with_signing_keys_nobody_else_can_plant_results(engine):
+def test_with_signing_keys_no_one_else_can_plant_results(engine):
     """M-014: an unsigned value is foreign, and so is one signed with another key, or as a message."""
     under_one_name(engine)
     pipeline = bare(cached(same))
@@ -439,7 +439,7 @@ def test_a_failed_container_hands_up_what_it_would_without_a_cache(engine):
 
 
 def test_a_hit_reserves_nothing(engine):
-    """A run whose budget allows no call at all goes on with what is kept."""
+    """A run whose budget allows no call at all continues with what is kept."""
     agent = Counted(lambda data: AgentAnswer(data, SPENT))
     pipeline = bare(cached(agent, config=ONCE))
     engine.run(pipeline, "x")

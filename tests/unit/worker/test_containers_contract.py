@@ -1,4 +1,4 @@
-"""What holds for every container, whatever its kind: results, contexts, costs, failures by the same rules (M-280, M-283, M-400, U-04)."""
+"""Rules for every kind of container: results, contexts, costs, failures (M-280, M-283, M-400, U-04)."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_its_result_has_the_context_that_it_left(engine, make):
 
 
 @pytest.mark.parametrize("kind", CONTAINERS)
-def test_what_stands_in_it_has_its_context_too_where_it_stands_once(engine, kind):
+def test_what_is_in_it_has_its_context_too_where_it_stands_once(engine, kind):
     """M-283: of iterations, items and turns none is kept, for there may be any number."""
     inner = Step.parallel("inner", {"only": body()}, ignore_branch_names=True)
     result = engine.run(of(CONTAINERS[kind](Pipeline([inner]))), "in")
@@ -280,7 +280,7 @@ def test_control_flow_passes_through_it(engine, make):
 
 @ALL
 @pytest.mark.parametrize("outer", CONTAINERS.values(), ids=CONTAINERS.keys())
-def test_it_stands_in_any_other(engine, make, outer):
+def test_it_is_in_any_other(engine, make, outer):
     """M-285: the same writes, the same spend, two floors down."""
     result = engine.run(of(outer(Pipeline([make(body())]))), "in")
 

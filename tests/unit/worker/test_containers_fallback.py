@@ -109,7 +109,7 @@ def test_a_step_that_succeeds_is_told_as_if_it_had_no_fallback(engine):
 
 
 def test_the_fallback_gives_the_step_its_output(engine):
-    """M-406: the step keeps its name; that it fell back, and why, stands in the metadata; the feedback is cleared."""
+    """M-406: the step keeps its name; that it fell back, and why, is in the metadata; the feedback is cleared."""
     result = engine.run(bare(step("x", fails).fallback(step("y", wrote)), step("z", more_of)), "in")
     found = at(result, "x")
 
@@ -172,7 +172,7 @@ def test_a_router_as_a_fallback_asks_its_agent_once(engine):
     assert agent.calls == 1
 
 
-def test_what_stands_in_a_container_is_tried_as_ever(engine):
+def test_what_is_in_a_container_is_tried_as_ever(engine):
     """What should be tried more often goes into a pipeline."""
     again = bare(step("y", Flaky(2), config=THRICE)).as_step("again")
     result = engine.run(bare(step("x", fails).fallback(again)), "in")
@@ -314,7 +314,7 @@ def test_a_run_that_is_cancelled_in_its_fallback_tells_both(engine):
 
 
 def test_a_branch_that_is_aborted_calls_no_fallback(engine):
-    """SYS-13: what stands in a fan-out that was aborted closes itself."""
+    """SYS-13: what is in a fan-out that was aborted closes itself."""
     branches = {"a": step("x", fails).fallback(step("y")), "b": step("z", fails)}
     run = engine.enqueue(bare(Step.parallel("fan", branches)), "in")
     engine.deliver(engine.bus.popleft())  # the fan-out's start
@@ -411,7 +411,7 @@ _TIMES = {
 
 
 def test_a_failed_router_keeps_nothing_its_agent_wrote(engine):
-    """M-284: that is merged where there is no fallback."""
+    """M-284: that is merged if there is no fallback."""
 
     def choose(_, *, context):
         context.title = "chosen"
@@ -425,7 +425,7 @@ def test_a_failed_router_keeps_nothing_its_agent_wrote(engine):
 
 
 def test_a_context_that_grows_too_large_fails_the_step_although_its_fallback_has_not():
-    """C-15: the output stands in the context under both names."""
+    """C-15: the output is in the context under both names."""
     with WatchedEngine(Settings(limits={"snapshot_max_bytes": 1500, "snapshot_inline_bytes": 1500})) as engine:
         result = engine.run(of(step("x", fails).fallback(step("y", lambda _: "y" * 700))), "in")
         found = at(result, "x")

@@ -266,7 +266,7 @@ class Title(BaseModel):
 
 
 @pytest.mark.large
-def test_nobody_carries_the_history(engine):
+def test_no_one_carries_the_history(engine):
     """SYS-15: after thousands of rounds messages are as large as after ten, and rows are as many as rounds."""
     result = engine.run(of(loop(step("same", note(title="x")), max_loops=3000), model=Title), "in")
     digits = 2 * (len("3000") - len("10"))
@@ -287,7 +287,7 @@ def test_a_step_in_the_body_is_tried_again_as_anywhere(engine):
     assert at(result, "again", "again#1", "shaky").attempts == 2
 
 
-def test_a_step_that_fails_for_good_fails_the_loop(engine):
+def test_a_step_that_fails_permanently_fails_the_loop(engine):
     """Nothing comes after it."""
     result = engine.run(of(loop(step("no", fails)), step("after")), "in")
 

@@ -70,7 +70,7 @@ def test_a_start_state_may_be_the_end(engine):
 
 
 def test_a_state_may_be_visited_again(engine):
-    """Each visit is a scope of its own."""
+    """Each visit is a separate scope."""
     transitions = [Transition("a", "done", when=lambda output, _: output >= 3), Transition("*", "a")]
     result = engine.run(bare(machine({"a": step("x", more)}, transitions)), 0)
 
@@ -92,7 +92,7 @@ def test_the_first_transition_that_fits_is_taken(engine, when):
 
 
 def test_a_failure_may_lead_on(engine):
-    """`on: failure`; what the failed state wrote is not merged, its input goes on."""
+    """`on: failure`; what the failed state wrote is not merged, its input continues."""
     write = step("write", note(title="never"))
     states = {"a": write >> step("no", fails), "rescue": step("y", lambda data: f"rescued {data}")}
     result = engine.run(of(machine(states, [go("a", "rescue", on="failure")], ends=["rescue"])), "in")

@@ -73,7 +73,7 @@ def test_inherited_context_goes_in_and_comes_out(engine):
     assert (at(result, "child").output, result.output) == (7, "inside")
 
 
-def test_a_context_of_its_own_begins_anew_and_comes_out_by_name(engine):
+def test_a_context_of_its_own_begins_again_and_comes_out_by_name(engine):
     """Requirements §2.3: all fields both have, when nothing else is said."""
     made = child(step("tell", shows("title")), step("write", note(title="inside", own=5)), model=Child)
     result = engine.run(of(made), "in", context={"title": "the parent's"})
@@ -176,7 +176,7 @@ def test_the_key_of_the_input_may_be_chosen(engine):
 
 @pytest.mark.parametrize(("inherit", "said"), [(True, ["hello"]), (False, [])])
 def test_a_conversation_goes_along_if_asked(engine, inherit, said):
-    """Requirements §2.3 `inherit_conversation`, with a context of its own."""
+    """Requirements §2.3 `inherit_conversation`, with its own context."""
     made = child(step("tell", shows("conversation_history")), inherit_conversation=inherit)
     result = engine.run(of(made, model=PipelineContext), context={"conversation_history": ["hello"]})
 

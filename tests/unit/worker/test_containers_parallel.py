@@ -372,7 +372,7 @@ def test_siblings_that_wait_for_a_lane_are_closed_too(engine):
 
 
 def test_a_failed_branch_may_be_ignored(engine):
-    """M-443, M-444: it stands among the outputs as what became of it, and merges nothing."""
+    """M-443, M-444: it stands among the outputs as the outcome of it, and merges nothing."""
 
     def writes_and_fails(data, *, context):
         context.title = "never"
@@ -398,7 +398,7 @@ def test_at_least_one_branch_must_succeed(engine):
 
 @pytest.mark.parametrize("strategy", ["propagate", "ignore"])
 def test_an_abort_inside_a_branch_ends_the_run(engine, strategy):
-    """C-20, C-23: nobody swallows control flow; siblings are closed."""
+    """C-20, C-23: no one swallows control flow; siblings are closed."""
 
     def aborts(data):
         raise PipelineAbortSignal("enough")
@@ -434,7 +434,7 @@ def pays_and_fails(data):
 
 
 def test_only_successful_branches_count_in_the_fan_outs_figures(engine):
-    """C-11, M-432, U-14, M-434: failed branches are reported beside the others, and the run's totals count each branch once."""
+    """C-11, M-432, U-14, M-434: failed branches are reported next to the others, and the run's totals count each branch once."""
     failing = Pipeline([step("paid", paid), step("no", fails)])
     inner = Step.parallel("inner", {"c": step("paid", paid), "d": step("paid", paid)})
     branches = {"a": step("paid", paid), "b": failing, "deep": inner}
@@ -477,7 +477,7 @@ BRANCHES = 100
 
 
 def test_branches_share_one_snapshot(engine):
-    """C-15, U-41, issue 3: a 1 MB context is stored once, messages stay small, and nobody holds one for each branch."""
+    """C-15, U-41, issue 3: a 1 MB context is stored once, messages stay small, and no one holds one for each branch."""
     text = Random(1).randbytes(LARGE // 2).hex()
     made = of(fan({f"b{n}": step("x") for n in range(BRANCHES)}, reduce=len), model=ByName)
     tracemalloc.start()

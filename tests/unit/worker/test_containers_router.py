@@ -135,7 +135,7 @@ def test_an_agent_is_tried_again(engine):
     assert at(result, "route").attempts == 2
 
 
-def test_an_agent_that_fails_for_good_fails_the_router(engine):
+def test_an_agent_that_fails_permanently_fails_the_router(engine):
     result = engine.run(bare(route(fails), step("after")), "in")
 
     assert_attributed(engine, result, "Agent execution failed", "NonRetryableError", "no in")

@@ -1,4 +1,4 @@
-"""Loops that keep a conversation: whose words are turns, what agents are told of them, and that each is there once (requirements §2.6)."""
+"""Loops that keep a conversation: whose outputs are turns, what agents get of them, and that each is there once (requirements §2.6)."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_persons_answer_is_the_users_turn_and_all_turns_are_told(engine):
 
 
 def test_a_model_is_told_before_its_input_as_data(engine):
-    """What was said cannot pass for a turn of somebody else's, and is not a template."""
+    """What was said cannot pass for a turn of someone else's, and is not a template."""
     prompts = []
 
     def answer(prompt):
@@ -264,7 +264,7 @@ def command(briefing):
     ("source", "spoke"), [("last", ["finish"]), ("all_agents", ["planner", "worker", "planner", "finish"])]
 )
 def test_what_an_agentic_loop_writes_down_is_said_once(engine, source, spoke):
-    """Its planner, its agents and its final answer are heard; its own record of them is no turn."""
+    """Its planner, its agents and its final answer are heard; its own record of them is not a turn."""
     plans = AgenticLoopStep("plans", planner=step("planner", command), registry={"worker": step("worker", same)})
     result = engine.run(of(chat(plans, max_loops=1, ai_turn_source=source)), "x")
     assert [turn.step for turn in result.final_pipeline_context.conversation_history] == spoke
@@ -288,7 +288,7 @@ def test_outside_of_the_loop_nothing_is_told_or_said(engine):
 
 
 def test_what_was_said_before_the_loop_is_a_part_of_it(engine):
-    """Turns of any form; what is no turn is passed over."""
+    """Turns of any form; what is not a turn is passed over."""
     agent = Heard()
     said = [{"role": "user", "content": "hello"}, "noise", ConversationTurn(role="assistant", content="hi")]
     engine.run(of(chat(step("say", agent), max_loops=1)), "x", context={"conversation_history": said})
@@ -378,7 +378,7 @@ class Strict(Numbers, validate_assignment=True):
 
 
 class Text(BaseModel):
-    """One whose field is no list."""
+    """One whose field is not a list."""
 
     conversation_history: str = ""
 
@@ -422,7 +422,7 @@ def test_what_cannot_be_is_refused_before_anything_is_sent(engine, options, said
 
 
 def test_a_conversation_and_one_inside_it_share_no_steps_name(engine):
-    """Only one turn of an iteration stays, and nobody could tell whose a turn of that name is."""
+    """Only one turn of an iteration stays, and no one could tell whose a turn of that name is."""
     inner = Step.loop_until("inner", Pipeline([step("say", Heard())]), never, 2, conversation=True)
     with pytest.raises(PipelineError) as refused:
         engine.enqueue(of(chat(step("say", Heard()), inner)))
@@ -431,7 +431,7 @@ def test_a_conversation_and_one_inside_it_share_no_steps_name(engine):
 
 
 def test_a_conversation_is_not_kept_in_a_cache(engine):
-    """What its agents say hangs on what was said before, which a result's key has not."""
+    """What its agents say depends on what was said before, which a result's key has not."""
     with pytest.raises(PipelineError) as refused:
         engine.enqueue(of(CacheStep(wrapped_step=chat(step("say", Heard())))))
     assert "conversation is inside a cached step" in "\n".join(refused.value.findings)

@@ -54,7 +54,7 @@ def test_only_a_success_merges(outcome, step, number):
     assert move.merges or (move.output, move.context) == (None, None)
 
 
-def test_a_success_goes_on_with_the_next_step():
+def test_a_success_continues_with_the_next_step():
     decision = decided(THREE, succeeded("out", {"n": 2}))
 
     assert decision.moves == (UpdateScope("", 0, 1, merges=True, output=packed("out"), context=packed({"n": 2})),)

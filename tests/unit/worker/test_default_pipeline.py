@@ -128,7 +128,7 @@ def test_retries_are_the_agents_where_none_are_given():
     assert (attempts(), attempts(max_retries=1), StepConfig().max_retries) == (8, 2, 1)
 
 
-def test_what_was_made_stands_in_the_context(engine):
+def test_what_was_made_is_in_the_context(engine):
     result = solve(engine, reviewer(), Script("one"), Script({"items": verdicts(True, True)}))
     context = result.final_pipeline_context
     assert (context.solution, context.checklist, context.reflection) == ("one", result.output.checklist, None)
@@ -145,7 +145,7 @@ def test_a_task_begins_without_what_was_made_for_the_one_before(engine):
     assert told == [("a", None, None), ("a", "one", "be brief"), ("b", None, None), ("b", "three", "be brief")]
 
 
-def test_it_stands_in_other_pipelines_as_a_step_and_takes_any_task(engine):
+def test_it_is_in_other_pipelines_as_a_step_and_takes_any_task(engine):
     """The second one's task is the candidate of the first."""
     solution = Script("one")
     made = make_default_pipeline(reviewer(), solution, Script({"items": verdicts(True, True)}))

@@ -142,7 +142,7 @@ class Brief(PipelineContext):
 )
 @pytest.mark.parametrize("settings", [{}, {"limits": {"snapshot_inline_bytes": 100}}], ids=["inline", "by reference"])
 def test_what_a_template_makes_of_the_context_is_counted(step, settings):
-    """M-044: as it is rendered, before anybody is asked."""
+    """M-044: as it is rendered, before anyone is asked."""
     pipeline = Pipeline([step()], context_model=Brief)
     [(_, tokens)] = reserved(pipeline, "in", context=Brief(text=TEXT), settings=settings)
     assert tokens_of(TEXT) + 100 < tokens < tokens_of(TEXT) + 200
@@ -200,7 +200,7 @@ def test_a_model_without_a_price_reserves_tokens_and_says_so_once(monkeypatch, c
     [make_agent_async(TestModel()), make_agent_async("local:mock"), make_agent_async("test")],
     ids=["an object", "our own", "by name"],
 )
-def test_a_model_that_nobody_bills_reserves_its_tokens(agent):
+def test_a_model_that_no_one_bills_reserves_its_tokens(agent):
     found = estimated(facts_of(agent), 300, Cost(), max_tokens=100, known=None)
     assert (found.expected.tokens, found.expected.cost_usd) == (200, 0.0)
 

@@ -1,4 +1,4 @@
-"""The demo's report as people see it: grouped, whole at 80 columns, with what to heed."""
+"""The demo's report as people see it: grouped, whole at 80 columns, with obligations."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def repaired(*transforms):
 
 
 def test_answers_are_told_by_what_became_of_them():
-    """What was repaired, how, and what was refused and asked again; what came as asked for is no line."""
+    """What was repaired, how, and what was refused and asked again; what came as asked for is not a line."""
     refused = "output.coercion.fail", {"rule": "cut"}
     items = [item(1, repaired("region"), repaired("str->float")), item(2), item(3, refused), item(4, refused)]
     trace = TraceNode(name="run", kind="run", status="succeeded", children=items)

@@ -1,4 +1,4 @@
-"""What a person is asked in the demo, how an answer is read at the terminal, and what is told of it."""
+"""The demo's question to a person, how an answer is read at the terminal, and its report."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_the_report_says_what_of_the_budget_was_used():
 
 
 def asking(typed):
-    """Ask at a terminal at which this is typed, by somebody who then goes away; what was shown."""
+    """Ask at a terminal at which this is typed, by someone who then goes away; what was shown."""
     question = SimpleNamespace(message="May they be used?", step="approve", address="")
 
     @click.command()
@@ -96,7 +96,7 @@ def test_whoever_goes_away_is_told_how_to_answer_later():
     assert left.stderr.count("yes or no, and a reason if you like") == 2
 
 
-def test_somebody_has_to_be_there(monkeypatch):
+def test_someone_has_to_be_there(monkeypatch):
     monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: False))
     with pytest.raises(ConfigurationError) as refused:
         need_terminal()

@@ -1,4 +1,4 @@
-"""Every event of `docs/reference/events.md` is told by some scenario (U-21): by one of these, or in a test that asserts it."""
+"""Every event of `docs/reference/events.md` is emitted by some scenario (U-21): one of these, or a test that asserts it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ TOLD_BY = {
     "test_agent_tool.py::test_a_steps_aros_reads_the_agents_output": ["agent.schema", "aros.soe.enabled"],
     "test_agent_tool.py::test_a_run_that_passes_its_limit_by_a_sub_agent_fails": ["flujo.budget.reserved"],
     "test_agent_tool.py::test_an_outage_of_a_sub_agents_provider_opens_its_own_breaker": ["flujo.breaker.opened"],
-    "test_breakers_in_engine.py::test_after_the_threshold_nobody_calls_until_the_recovery_is_over": [
+    "test_breakers_in_engine.py::test_after_the_threshold_no_one_calls_until_the_recovery_is_over": [
         "flujo.breaker.waiting",
         "flujo.breaker.half_open",
         "flujo.breaker.closed",
@@ -70,7 +70,7 @@ TOLD_BY = {
         "agent.option.dropped",
         "aros.reasoning.precheck.pass",
     ],
-    "test_aros_step.py::test_a_failed_precheck_tells_and_goes_on": [
+    "test_aros_step.py::test_a_failed_precheck_tells_and_continues": [
         "aros.reasoning.precheck.fail",
         "reasoning.validation",
     ],
@@ -231,7 +231,7 @@ def documented():
 
 @pytest.fixture(scope="module")
 def told_by_tests(tmp_path_factory):
-    """The names that the tests of TOLD_BY tell, run in a process of their own."""
+    """The names that the tests of TOLD_BY tell, run in a separate process."""
     file = tmp_path_factory.mktemp("told") / "names"
     here = Path(__file__).parent
     environment = {**os.environ, "TOLD_EVENTS": str(file), "PYTHONPATH": str(here)}

@@ -1,4 +1,4 @@
-"""How attempts share threads: what many ask of one service at once is one call, and few ask the store alone at the same time."""
+"""How attempts share threads: concurrent requests to one service are one call, and few call the store alone at the same time."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_services_do_not_wait_for_each_other(effects):
     assert effects.run(ask()) == (4, 2)
 
 
-def test_an_error_is_for_all_who_asked_in_that_call_and_for_nobody_later(effects):
+def test_an_error_is_for_all_who_asked_in_that_call_and_for_no_one_later(effects):
     service = Service()
     service.free.set()
 

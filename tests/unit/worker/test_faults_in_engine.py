@@ -28,7 +28,7 @@ def total(outputs):
 
 
 def played(faults):
-    """What came of a run: its output, its delivered messages, and how many seconds it took."""
+    """The result of a run: its output, its delivered messages, and how many seconds it took."""
     with LocalEngine(faults=faults) as engine:
         began, delivered, deliver = engine.now, [], engine.deliver
         engine.deliver = lambda message: delivered.append(deliver(message))

@@ -1,4 +1,4 @@
-"""What a worker that stops hands back: each attempt as its code ends, and after the grace time what has not ended."""
+"""A worker that stops hands back each attempt when its code has ended, and the rest after the grace time."""
 
 from __future__ import annotations
 

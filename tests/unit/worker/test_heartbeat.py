@@ -82,7 +82,7 @@ def test_a_lease_that_is_not_renewed_lets_the_file_grow_old(tmp_path, caplog):
 
 @pytest.mark.parametrize(("age", "code"), [(10, 0), (50, 1), (-10, 0), (-50, 1)])
 def test_the_probe_compares_the_age(tmp_path, age, code):
-    """A file from the future is no sign of life: the clock was put back, and nobody has touched it since."""
+    """A file from the future is no sign of life: the clock was put back, and no one has touched it since."""
     file = tmp_path / "alive"
     file.touch()
     grow_old(file, age)
@@ -95,7 +95,7 @@ def test_a_file_that_is_not_there_is_no_sign_of_life(tmp_path):
 
 
 def test_the_probe_loads_no_heavy_library(tmp_path):
-    """It runs every few seconds beside the worker."""
+    """It runs every few seconds next to the worker."""
     (tmp_path / "alive").touch()
     code = f"""
 import sys

@@ -1,4 +1,4 @@
-"""What attempts have cost before is what the next one is expected to (requirements §2.7, `[cost] estimation_strategy`)."""
+"""The costs of earlier attempts are the estimate of the next one (requirements §2.7, `[cost] estimation_strategy`)."""
 
 from __future__ import annotations
 

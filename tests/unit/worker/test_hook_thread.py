@@ -1,4 +1,4 @@
-"""The thread that has hooks told of what was committed: at once when somebody rings, each call once at a time, the last ones at a stop."""
+"""The thread that calls hooks after commits: at once when it is notified, each call once at a time, the last ones at a stop."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def thread(engine, wake):
 
 
 def ended(engine, gate, runs=1):
-    """Runs that have ended, and whose hooks nobody has told yet."""
+    """Runs that have ended, and whose hooks no one has told yet."""
     engine._deliver_hooks = lambda: False
     pipeline = Pipeline([step("a")], hooks=[gate])
     return [engine.run(pipeline, 1).run_id for _ in range(runs)]

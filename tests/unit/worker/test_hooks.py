@@ -1,4 +1,4 @@
-"""Hooks through the engine in one process: what each is told, when, and what it can stop (§2.9, SYS-20)."""
+"""Hooks through the engine in one process: the payload of each, when it is called, and what it can stop (§2.9, SYS-20)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def strict():
 
 
 class Told:
-    """A hook that remembers what it was told, and raises at one payload."""
+    """A hook that remembers what it received, and raises at one payload."""
 
     def __init__(self, at=None, error=None):
         self.payloads, self._at, self._error = [], at, error
@@ -163,7 +163,7 @@ def test_values_that_are_only_pointed_at_are_told_whole():
 
 
 def test_a_retried_run_begins_and_ends_too(engine):
-    """A fork is a run of its own."""
+    """A fork is a separate run."""
     told = Told()
     first = engine.run(hooked(step("a"), step("b", fails), hooks=[told]), 1)
     told.payloads.clear()
@@ -263,7 +263,7 @@ def test_a_hook_may_be_a_coroutine_function(engine):
 
 
 def test_a_hook_changes_nothing(engine):
-    """Each gets a payload of its own; neither the run nor the next hook sees what one did to it."""
+    """Each gets its own payload; neither the run nor the next hook sees what one did to it."""
 
     def spoils(payload):
         for value in (payload.context, getattr(payload, "step_input", None), getattr(payload, "initial_input", None)):
@@ -340,7 +340,7 @@ def test_a_hook_that_fails_does_not_keep_the_next_from_being_called(engine):
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
 def test_a_hook_that_hangs_is_left_behind(kind):
-    """A hook must not hold a worker for ever: it has the time of any function a pipeline names."""
+    """A hook must not hold a worker forever: it has the time of any function a pipeline names."""
     released = threading.Event()
 
     def hangs(payload: PreStepPayload):
@@ -473,7 +473,7 @@ def test_strict_hooks_end_the_run_with_any_error(strict, at, error):
 
 @pytest.mark.parametrize("at", ["pre_run", "pre_step", "post_step", "on_pause_requested", None])
 def test_a_replay_calls_no_hook_and_decides_as_before(engine, at):
-    """ADR 22: what a hook stopped stands in the attempt's row."""
+    """ADR 22: what a hook stopped is in the attempt's row."""
     told = Told(at, PipelineAbortSignal("enough"))
     fork = ParallelStep("fork", branches={"x": step("s"), "y": step("t")}, merge_strategy="no_merge")
     run = engine.run(hooked(fork, ask(), hooks=[told]), 1).run_id
@@ -488,20 +488,20 @@ def test_a_replay_calls_no_hook_and_decides_as_before(engine, at):
 
 
 def ended_untold(engine, hook):
-    engine.hook_calls.due = list  # nobody tells anything yet
+    engine.hook_calls.due = list  # no one tells anything yet
     run = engine.run(hooked(step("a"), hooks=[hook]), 1).run_id
     del engine.hook_calls.due
     return run
 
 
 def lose(engine, room):
-    """Have its process die under the one call that is owed, once more than is allowed."""
+    """Have its process die under the one call that is owed, again than is allowed."""
     for _ in range(engine.settings.worker.max_lost + 1):
         [call] = engine.hook_calls.due()
         engine.store.take_call(call, "local", room=room)
 
 
-def test_a_call_beside_others_that_end_every_worker_is_made(engine):
+def test_a_call_next_to_others_that_end_every_worker_is_made(engine):
     """SYS-20, M-013: only a death that nothing else can have caused counts against it."""
     told = Told()
     run = ended_untold(engine, told)
@@ -518,7 +518,7 @@ def test_a_call_beside_others_that_end_every_worker_is_made(engine):
 
 
 def test_a_call_that_ends_every_worker_is_given_up(engine):
-    """A hook that kills its process must not do so for ever; that it was given up is told."""
+    """A hook that kills its process must not do so forever; that it was given up is told."""
     told = Told()
     run = ended_untold(engine, told)
     lose(engine, "alone")

@@ -1,4 +1,4 @@
-"""What a host refuses before it looks at any row, and which queues a worker knows."""
+"""Messages that a host rejects before it reads any row, and the queues that a worker knows."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def sequence(*steps):
     return Pipeline([Step("before", same), *steps, Step("after", same)], context_model=PipelineContext)
 
 
-def test_a_run_pauses_and_goes_on_with_the_answer(engine):
+def test_a_run_pauses_and_continues_with_the_answer(engine):
     """M-449, M-451: the answer is the step's output, and the next step's input."""
     run = asked(engine, sequence(ask()))
     assert (engine.result(run).run_status, engine.bus) == ("paused", type(engine.bus)())
@@ -71,7 +71,7 @@ def test_an_empty_message_is_an_error_before_pausing(engine, said):
     assert engine.approvals(run) == []
 
 
-def test_a_message_that_nobody_could_read_is_an_error_before_pausing(engine):
+def test_a_message_that_no_one_could_read_is_an_error_before_pausing(engine):
     """What a row would hold of it could not be read back as a question."""
     run = asked(engine, sequence(ask(message=lambda *_: "x" * 100_001)))
     result = engine.result(run)
@@ -127,7 +127,7 @@ def test_an_answer_that_only_the_worker_can_refuse_is_asked_for_again(engine):
 
 
 def test_an_answer_of_a_class_that_is_not_to_be_had_is_asked_for_again():
-    """Workers import under allowed prefixes only (M-014); somebody can answer in plain data."""
+    """Workers import under allowed prefixes only (M-014); someone can answer in plain data."""
     settings = Settings(allowed_imports=["flujo_client"], mode="development")
     with LocalEngine(settings) as engine:
         run = asked(engine, Pipeline([ask()]))
@@ -189,7 +189,7 @@ def test_a_deadline_closes_the_question(engine):
 # expiry
 
 
-def test_a_question_stays_open_for_good_without_an_expiry(engine):
+def test_a_question_stays_open_permanently_without_an_expiry(engine):
     run = asked(engine, sequence(ask()))
     engine.pass_time(30 * 86_400)
     assert engine.answer(run, "yes").run_status == "succeeded"

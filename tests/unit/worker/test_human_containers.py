@@ -1,4 +1,4 @@
-"""Questions to people inside every container, and several at once (M-451, U-01…U-03): the run goes on where it stood."""
+"""Questions to people inside every container, and several at once (M-451, U-01…U-03): the run continues where it was."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_it_goes_on_at_the_next_step_inside(engine, shape):
+def test_it_continues_at_the_next_step_inside(engine, shape):
     """M-451: what stood before the question does not run again."""
     run = asked(engine, of(SHAPES[shape]), context={"items": ["i"]})
     assert engine.result(run).run_status == "paused"
@@ -119,7 +119,7 @@ def test_a_branch_that_pauses_gives_its_lane_to_the_next(engine):
 
 
 def test_the_last_branch_without_a_lane_rings_itself(engine):
-    """Law of design §4: no chord counts it, so nobody else would ring at once."""
+    """Law of design §4: no chord counts it, so no one else would ring at once."""
     run = asked(engine, of(arms(max_concurrency=1)))
     engine.answer(run, 3, address="fan/c")
     engine.answer(run, 1)
@@ -145,7 +145,7 @@ def test_a_branch_without_a_sibling_to_follow_keeps_its_lane(engine):
 
 
 def test_a_sibling_that_fails_closes_the_question(engine):
-    """C-20: what nobody waits for any more is asked no longer."""
+    """C-20: what no one waits for any more is asked no longer."""
     fan = ParallelStep(
         "fan",
         branches={"a": body(), "b": Pipeline([ask("gate"), Step("b", lambda x: 1 / x)])},

@@ -56,7 +56,7 @@ def unattended(*steps, **rest):
 
 @pytest.mark.parametrize("own_run", [False, True])
 def test_a_question_that_is_not_let_through_fails_its_step_and_is_named(engine, own_run):
-    """Requirements §2.3: the run does not pause, and nobody is asked."""
+    """Requirements §2.3: the run does not pause, and no one is asked."""
     run = asked(engine, of(unattended(own_run=own_run), Step("end", more)), 0)
     result = engine.result(run)
     assert (result.run_status, engine.approvals(run), told(engine, run, "flujo.paused")) == ("failed", [], [])
@@ -66,7 +66,7 @@ def test_a_question_that_is_not_let_through_fails_its_step_and_is_named(engine, 
         result.raise_for_status()
 
 
-def test_the_history_has_the_question_that_nobody_was_asked(engine):
+def test_the_history_has_the_question_that_no_one_was_asked(engine):
     result = engine.result(asked(engine, of(unattended()), 0))
     body = inside(result, "child", "child")
     assert [(each.name, each.success) for each in body.step_history] == [("first", True), ("ask", False)]
@@ -141,7 +141,7 @@ def test_an_answer_leads_on_to_the_state_of_the_pause(engine):
     assert result.final_pipeline_context.current_state == "done"
 
 
-def test_without_one_that_fits_the_state_goes_on_behind_the_question(engine):
+def test_without_one_that_fits_the_state_continues_behind_the_question(engine):
     for transitions in (
         (DONE,),
         ({"from": "sign", "to": "done", "on": "pause"}, DONE),
@@ -181,7 +181,7 @@ def test_an_answer_may_lead_straight_to_the_end(engine):
 
 
 def test_visits_are_counted_there_too(engine):
-    """A person who never says yes is asked so often and no more."""
+    """A person who never says yes is asked that often and no more."""
     again = {"from": "other", "to": "draft", "on": "pause"}
     box = machine({**TO_SIGN, "to": "other"}, again, draft=ask(), other=ask("ask"))
     box = StateMachineStep(
@@ -200,7 +200,7 @@ def test_visits_are_counted_there_too(engine):
 
 
 def test_a_question_deeper_in_a_state_is_its_containers_own(engine):
-    """It goes on there, and the state ends as it ends."""
+    """It continues there, and the state ends as it ends."""
     deep = ParallelStep("fan", branches={"a": ask()})
     run = asked(engine, of(machine(TO_SIGN, DONE, draft=Pipeline([deep]))), 0)
     assert engine.answer(run, 3).output == {"a": 3}
@@ -210,7 +210,7 @@ def test_a_question_deeper_in_a_state_is_its_containers_own(engine):
 
 
 def test_a_person_may_be_the_fallback(engine):
-    """M-406, M-451: what the step could not do somebody says."""
+    """M-406, M-451: what the step could not do someone says."""
     shaky = Step("shaky", fails, config=ONCE, fallback_step=ask())
     run = asked(engine, of(Step("first", more), shaky, Step("end", more)), 0)
     assert [each.address for each in engine.approvals(run)] == ["shaky/fallback"]

@@ -1,4 +1,4 @@
-"""Suspects: beside the worker while that is enough, else in it and alone; nobody waits for a place in a slot."""
+"""Suspects: next to the worker while that is enough, else in it and alone; no one waits for a place in a slot."""
 
 from __future__ import annotations
 

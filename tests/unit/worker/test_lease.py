@@ -15,7 +15,7 @@ DEADLINE_S = 5.0
 
 
 class Roll:
-    """A store that answers what it is told to, and lets something happen before an answer arrives."""
+    """A store that answers as it is told to, and lets something happen before an answer arrives."""
 
     def __init__(self):
         self.renewals = []
@@ -90,7 +90,7 @@ def test_what_a_new_incarnation_does_not_adopt_is_cancelled(roll, lease):
 
 
 def test_a_claim_that_answers_during_an_adoption_is_not_cancelled(roll, lease):
-    """M-013, law of design §5: it waited for the new incarnation and claimed under it; cancelled, nobody would do its work."""
+    """M-013, law of design §5: it waited for the new incarnation and claimed under it; cancelled, no one would do its work."""
     with working(lease, "late", None) as late:
         roll.before_adopting = lambda: setattr(late, "fence", 1)
         roll.renewals.append(over)
@@ -145,7 +145,7 @@ def test_what_begins_while_all_is_interrupted_is_interrupted_too(lease):
 def test_a_request_to_stop_is_heard_once(roll):
     told = []
     lease = Lease(
-        roll, Member("w", "host", 1, "b", 1), lease_s=1.0, renew_s=0.01, on_told_to_stop=lambda: told.append(1)
+        roll, Member("w", "host", 1, "b", 1), lease_s=1.0, renew_s=0.01, on_stop_request=lambda: told.append(1)
     )
     lease.start()
     roll.wait()

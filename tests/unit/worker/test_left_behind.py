@@ -1,4 +1,4 @@
-"""User code that does not end when its time is over: its attempt does (law of design §5: a slot is never held for ever)."""
+"""User code that does not end when its time is over: its attempt does (law of design §5: a slot is never held forever)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def engine():
 
 
 class Stubborn:
-    """Goes on whatever is asked of it, until it is let go."""
+    """Continues whatever is asked of it, until it is let go."""
 
     def __init__(self):
         self.release = threading.Event()
@@ -160,7 +160,7 @@ def test_a_step_that_blocks_the_loop_past_its_timeout_fails_with_it():
     assert attempt.cost_usd == 0.5
 
 
-def test_a_step_that_blocks_the_loop_for_good_fails_with_its_timeout_all_the_same(caplog):
+def test_a_step_that_blocks_the_loop_permanently_fails_with_its_timeout_all_the_same(caplog):
     """The watchdog names it once, and whoever else waits for the loop is let go, then and later."""
     barked, looks = threading.Event(), []
     settings = Settings.model_validate({"agents": {"cancel_grace_s": GRACE_S}, "worker": {"loop_blocked_s": 0.05}})
@@ -192,7 +192,7 @@ def test_a_step_that_blocks_the_loop_for_good_fails_with_its_timeout_all_the_sam
 
 
 def test_a_step_that_blocks_the_loop_for_a_while_is_named_in_its_run(engine_that_barks_early):
-    """It may go well and nobody notice, but for all who had to wait: the run's own story says so."""
+    """It may go well and no one notice, but for all who had to wait: the run's own story says so."""
 
     async def blocks_a_while(data):
         time.sleep(0.5)  # noqa: ASYNC251 - that is what is looked at
@@ -210,7 +210,7 @@ def engine_that_barks_early():
         yield engine
 
 
-def test_closing_the_engine_waits_for_nobody_who_ignores_it(stubborn):
+def test_closing_the_engine_waits_for_no_one_who_ignores_it(stubborn):
     settings = Settings.model_validate({"agents": {"cancel_grace_s": GRACE_S}})
     with LocalEngine(settings) as engine:
         engine.run(Pipeline([Step("deaf", stubborn, config=ONCE)]), "in")

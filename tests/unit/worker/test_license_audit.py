@@ -41,7 +41,7 @@ def install(tmp_path, monkeypatch):
 def audited(engine, *names):
     run = engine.enqueue(pipeline, list(names))
     engine.drain()
-    engine.pass_time(ANSWER_WITHIN_S)  # nobody answers
+    engine.pass_time(ANSWER_WITHIN_S)  # no one answers
     result = engine.result(run).raise_for_status()
     branches = result.step_history[1].step_history
     return result.output.groups, dict(zip(names, branches, strict=True))
@@ -89,7 +89,7 @@ def test_one_distribution_that_cannot_be_audited_does_not_fail_the_rest(engine):
     [("License-Expression: MIT", 1), ("License: MIT", 1), ("Classifier: License :: OSI Approved :: MIT License", 2)],
 )
 def test_in_doubt_the_files_are_asked_too(engine, install, header, rounds):
-    """SYS-15: the loop goes on while the verdict is not sure."""
+    """SYS-15: the loop continues while the verdict is not sure."""
     install("thing", header, file=MIT_TEXT)
     groups, branches = audited(engine, "thing")
 
@@ -126,13 +126,13 @@ def test_what_follows_depends_on_the_verdict(engine, install, header, path, cate
     assert note in only(groups).note
 
 
-def test_nobody_is_asked_about_what_anybody_may_use(engine):
+def test_no_one_is_asked_about_what_anybody_may_use(engine):
     result = engine.run(pipeline, ["celery", "psycopg"])
     assert (result.run_status, result.output.ruling) == ("succeeded", None)
 
 
 @pytest.mark.parametrize("header", ["License: Proprietary", "License: see the file"])
-def test_a_person_is_asked_about_the_rest_and_the_default_answers_for_nobody(engine, install, header):
+def test_a_person_is_asked_about_the_rest_and_the_default_answers_for_no_one(engine, install, header):
     """M-449: the question says what it is about; the audit waits no longer than a second."""
     install("thing", header)
     run = engine.run(pipeline, ["celery", "thing"]).run_id

@@ -17,7 +17,7 @@ TEN = StepConfig(max_retries=1, expected_tokens=10)
 
 
 class Billed(TestModel):
-    """A model that somebody sends a bill for."""
+    """A model that someone sends a bill for."""
 
     __test__ = False
 
@@ -82,7 +82,7 @@ def test_each_auxiliary_call_has_a_share_of_the_reservation_and_a_line_of_what_i
     [{"validator_agent": judge}, {"consensus_agent": judge, "consensus_samples": 2}],
     ids=["validator", "consensus"],
 )
-def test_an_attempt_whose_auxiliary_calls_do_not_fit_calls_nobody(precheck):
+def test_an_attempt_whose_auxiliary_calls_do_not_fit_calls_no_one(precheck):
     """M-044: a denied reservation means that the agent is never called."""
     with LocalEngine() as engine:
         result = engine.run(checked(**precheck), PLAN, limits=UsageLimits(total_tokens_limit=39))
@@ -90,7 +90,7 @@ def test_an_attempt_whose_auxiliary_calls_do_not_fit_calls_nobody(precheck):
 
 
 def test_an_agent_that_cannot_be_found_fails_its_attempt_under_limits_too():
-    """It is told where it is told without limits: a claim that raised would be made again for ever."""
+    """It is told where it is told without limits: a claim that raised would be made again forever."""
     with LocalEngine() as engine:
         engine.attempts.catalog.agent = lambda _: 1 / 0
         result = engine.run(fan("propagate"), "in", limits=UsageLimits(total_tokens_limit=100))

@@ -1,4 +1,4 @@
-"""When a group of claims or merges goes: at once where nobody else could ask, else with whoever asks at the same moment."""
+"""When a group of claims or merges goes: at once where no one else could ask, else with whoever asks at the same moment."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Connection:
 
 
 @pytest.mark.parametrize(("is_alone", "expected"), [(True, [[1], [2, 3]]), (False, [[1, 2, 3]])])
-def test_who_is_alone_waits_for_nobody(is_alone, expected):
+def test_who_is_alone_waits_for_no_one(is_alone, expected):
     async def ask():
         connection = Connection()
         groups = Groups(connection, list, lambda requests, _: list(requests), lambda: is_alone)

@@ -50,13 +50,13 @@ def test_a_process_that_ended_is_gone_before_and_after_its_parent_has_asked(ende
 
 
 def test_a_process_that_lives_is_left_alone():
-    """So is one of somebody else's, which may not be signalled, and a pid that was given away again."""
+    """So is one of someone else's, which may not be signalled, and a pid that was given away again."""
     assert buried((f"host-{os.getpid()}-here-a1", os.getpid()), ("host-1-here-a1", 1)) == []
 
 
 @pytest.mark.parametrize("place", ["there", ""])
 def test_a_pid_of_another_place_says_nothing(ended, place):
-    """Two containers can have one name for their host, and pids of their own."""
+    """Two containers can have one name for their host, and their own pids."""
     ended.wait()
     assert buried((f"host-{ended.pid}-here-a1", ended.pid), place=place) == []
 

@@ -148,7 +148,7 @@ ALL = pytest.mark.parametrize("make", PLACES.values(), ids=PLACES)
 @ALL
 @pytest.mark.parametrize("around", AROUND.values(), ids=AROUND)
 def test_it_pauses_the_run_and_is_asked_again_with_the_answer(engine, work, make, around):
-    """M-042: whoever asks gets the answer; what was done before is not done again, and the run goes on."""
+    """M-042: whoever asks gets the answer; what was done before is not done again, and the run continues."""
     asks, before, after = Asks(), Work(), Work()
     steps = [Step("before", before), make(work, asks), Step("after", after)]
     run = engine.enqueue(Pipeline(around(steps), context_model=Line), "in")
@@ -214,7 +214,7 @@ def test_two_that_ask_at_one_place_get_each_its_own_answer(engine, work):
     assert (set(condition.answers), mapper.answers, work.given) == ({"left"}, ["mapped"], ["mapped"])
 
 
-def test_branches_beside_it_go_on(engine, work):
+def test_branches_beside_it_continue(engine, work):
     """M-449: in a fan-out only the branch waits, and the join comes when it is done."""
     asks, other = Asks(), Work()
     waits = Pipeline([Step("w", work), ConditionalStep("box", condition_callable=asks, branches={"left": body(work)})])
@@ -228,7 +228,7 @@ def test_branches_beside_it_go_on(engine, work):
     assert (result.run_status, result.output) == ("succeeded", {"waits": "in", "other": "in"})
 
 
-def test_where_nobody_may_be_asked_it_fails_with_the_question(engine, work):
+def test_where_no_one_may_be_asked_it_fails_with_the_question(engine, work):
     inner = ConditionalStep("box", condition_callable=Asks(), branches={"left": body(work)})
     alone = ImportStep("alone", pipeline=Pipeline([inner]), propagate_hitl=False)
     result = engine.run(Pipeline([alone]), "in")
@@ -282,7 +282,7 @@ def test_a_transition_that_asks_while_a_state_ends(engine, work):
 
 
 @pytest.mark.parametrize("make", [PLACES["a loop's condition"], PLACES["a condition"], PLACES["a merge"]])
-def test_a_run_that_waits_goes_on_under_changed_code(engine, work, make):
+def test_a_run_that_waits_continues_under_changed_code(engine, work, make):
     """ADR 37: the question stands at no step that could have changed, or at the one that asks again."""
     asks, after = Asks(), Work()
     box = make(work, asks)

@@ -97,7 +97,7 @@ def test_loading_a_pipelines_code_does_not_count_as_the_steps_time(engine, monke
 
 @pytest.mark.parametrize("retries", [0, 1, 3])
 def test_an_agents_failure_is_tried_again_as_often_as_allowed(engine, retries):
-    """M-405: 1 + max_retries calls, each an attempt of its own (M-004); the category is on each (M-461)."""
+    """M-405: 1 + max_retries calls, each a separate attempt (M-004); the category is on each (M-461)."""
     agent = Agent(ValueError("Internal error"))
     result = run_one(engine, agent, config=StepConfig(max_retries=retries))
 
@@ -200,7 +200,7 @@ def exits_in_a_thread(data):
 
 @pytest.mark.parametrize("agent", [cancels_itself, exits, exits_in_a_thread])
 def test_an_agent_cannot_end_more_than_its_attempt(engine, agent):
-    """Neither the worker's event loop nor the run hangs on it."""
+    """Neither the worker's event loop nor the run depends on it."""
     result = run_one(engine, agent, config=StepConfig(max_retries=1))
 
     assert categories(engine, result) == ["agent", "agent"]
@@ -253,7 +253,7 @@ class Callable:
     ids=["sync", "async", "returns an awaitable", "an object with options", "a reference"],
 )
 def test_any_agent_will_do(engine, agent, output):
-    """An option goes to whom takes it, and to nobody else (M-021…M-024)."""
+    """An option goes to whom takes it, and to no one else (M-021…M-024)."""
     result = run_one(engine, agent, config=StepConfig(temperature=0.5), context={})
 
     assert result.output == output
@@ -421,7 +421,7 @@ def test_a_second_delivery_does_nothing(engine):
 
 
 def test_a_run_of_other_code_is_parked_with_its_reason(engine):
-    """The worker's code gives another fingerprint, and the pipeline does not let the run go on under it."""
+    """The worker's code gives another fingerprint, and the pipeline does not let the run continue under it."""
     pipeline = Pipeline([Step("s", plain)], on_change="park")
     run_id = engine.enqueue(pipeline, "in")
     engine.attempts.catalog._entries.clear()
@@ -446,7 +446,7 @@ def test_the_reason_a_run_is_parked_for_hides_secrets(engine, tmp_path, monkeypa
     assert "raised OSError: no route to postgresql://app:***@db/app" in engine.store.read_run(run_id).reason
 
 
-def test_a_cancelled_run_calls_nobody(engine):
+def test_a_cancelled_run_calls_no_one(engine):
     agent = Agent()
     run_id = engine.enqueue(Pipeline([Step("s", agent)]), "in")
     engine.store.request_cancel(run_id)
@@ -479,8 +479,8 @@ def test_a_message_of_a_plan_that_the_run_does_not_go_by_is_dropped_and_sent_aga
     assert (agent.calls, engine.result(run).output) == (1, "out")
 
 
-def test_a_message_that_names_another_pipeline_is_refused_and_harms_nobody(engine):
-    """M-014: without signing keys anybody can write a body; its run goes on by the real one."""
+def test_a_message_that_names_another_pipeline_is_refused_and_harms_no_one(engine):
+    """M-014: without signing keys anyone can write a body; its run continues by the real one."""
     agent = Agent()
     run = engine.enqueue(Pipeline([Step("s", agent)]), "in")
     envelope = Envelope.from_wire(loads(engine.bus[0]))

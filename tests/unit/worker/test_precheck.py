@@ -26,7 +26,7 @@ THREADS = ThreadPoolExecutor(2)
 
 
 class Recorder:
-    """An agent that answers one thing after another, the last for ever, and keeps what it was asked."""
+    """An agent that answers one thing after another, the last forever, and keeps what it was asked."""
 
     def __init__(self, *answers: Any, spent: Usage = NO_USAGE) -> None:
         self.answers, self.spent, self.asked, self.options = list(answers), spent, [], []
@@ -217,7 +217,7 @@ def test_a_plan_that_lacks_the_basics_is_not_worth_a_validator():
 
 @pytest.mark.parametrize("plan", [PLAN, '{"name": "ana", "age": null}', "[1]"])
 def test_any_other_plan_is_judged(plan):
-    """M-111: prose is no candidate, and a glance is no validation."""
+    """M-111: prose is not a candidate, and a glance is not a validation."""
     judge = Recorder(True)
     Desk(validator_agent=judge, schema=SCHEMA).before({"plan": plan})
 
@@ -298,7 +298,7 @@ def test_an_output_of_another_kind_is_not_worth_a_validator():
     assert desk.precheck.feedback == "the output has another type than the schema"
 
 
-def test_a_plan_that_nobody_is_to_judge_is_skipped():
+def test_a_plan_that_no_one_is_to_judge_is_skipped():
     desk = Desk()
     desk.before()
 

@@ -102,7 +102,7 @@ def test_forgetting_leaves_the_context_as_it_was(kind, key):
 
 
 def test_a_context_with_guidance_in_it_serialises_without():
-    """M-122: even if nobody forgets."""
+    """M-122: even if no one forgets."""
     desk = refusing(inject_feedback="context_key", context=PipelineContext())
     desk.before()
 
@@ -151,7 +151,7 @@ class Frozen(BaseModel):
 
 @pytest.mark.parametrize("context", [None, MappingProxyType({}), Frozen()])
 def test_a_context_that_cannot_take_the_guidance_is_left_alone(context):
-    """M-120, M-122: the attempt goes on, and whoever configured it hears."""
+    """M-120, M-122: the attempt continues, and whoever configured it hears."""
     desk = refusing(inject_feedback="context_key", context_feedback_key="hint", context=context)
 
     assert desk.before() == PLANNED

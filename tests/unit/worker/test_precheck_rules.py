@@ -52,7 +52,7 @@ def test_a_text_without_delimiters_has_no_plan(text):
 
 
 @given(PLAIN)
-def test_a_plan_that_nobody_closed_is_none(text):
+def test_a_plan_that_no_one_closed_is_none(text):
     assert plan_in(f"{MARKS[0]}{text}", MARKS) is None
 
 

@@ -1,4 +1,4 @@
-"""What providers say of their limits in headers, and what comes of it (SYS-19)."""
+"""What providers say of their limits in headers, and the result of it (SYS-19)."""
 
 from __future__ import annotations
 

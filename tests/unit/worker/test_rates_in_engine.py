@@ -1,4 +1,4 @@
-"""Rate limits over whole runs in one process: who waits, that a wait is no attempt, and what a refusal does (SYS-19, U-13)."""
+"""Rate limits over whole runs in one process: who waits, that a wait is not an attempt, and what a refusal does (SYS-19, U-13)."""
 
 from __future__ import annotations
 

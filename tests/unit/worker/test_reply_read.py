@@ -1,4 +1,4 @@
-"""What became of a question is read once by the attempt that goes on with it, and again only where it may have changed since."""
+"""The outcome of a question is read once by the attempt that continues with it, and again only where it may have changed since."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_an_answer_is_read_once(engine, monkeypatch, step, output, limits):
 
 
 def test_an_answer_that_came_until_the_claim_is_heard(engine, monkeypatch):
-    """A message that came twice may be read before somebody answers, and claimed behind that."""
+    """A message that came twice may be read before someone answers, and claimed behind that."""
     run = asked(engine, Pipeline([ask(on_expiry="default", default="nobody", expires_s=60)]))
     reply, early = engine.store.reply, [True]
     monkeypatch.setattr(

@@ -309,7 +309,7 @@ def _fails(data):
 
 
 def test_a_child_run_has_those_of_the_pipeline_it_stands_in(engine):
-    """SYS-16: it is a run of its own, in the same plan."""
+    """SYS-16: it is a separate run, in the same plan."""
     child = Pipeline([Step("a", takes)]).as_step("child", own_run=True)
     assert engine.run(Pipeline([child], resources=Pool()), "in").output == ["in", "open"]
 
@@ -408,7 +408,7 @@ class _Signalling(list):
 
 @BOTH
 def test_they_cannot_make_a_success_of_a_failure(engine, kind):
-    """What `__exit__` answers does not count: there is no output to go on with."""
+    """What `__exit__` answers does not count: there is no output to continue with."""
     result = run_with(engine, kind(swallows=True), raising(ValueError("no")))
     assert (result.success, fault(engine, result).type_name) == (False, "ValueError")
 

@@ -7,11 +7,11 @@ import pytest
 from flujo_client.config.manager import ConfigManager
 from flujo_client.config.models import Retention
 from flujo_client.errors import SettingsError
-from flujo_worker.domain.retention import DAY_S, keep_rules, older_s
+from flujo_worker.domain.retention import DAY_S, older_s, retention_rules
 from flujo_worker.retention import LARGEST, SLOW_S, TURN_S, Pruner
 
 A_DAY = Retention(succeeded_days=1)
-RULES = keep_rules(A_DAY)
+RULES = retention_rules(A_DAY)
 
 
 def read(text, tmp_path, monkeypatch):
@@ -21,7 +21,7 @@ def read(text, tmp_path, monkeypatch):
 
 
 def test_nothing_is_deleted_unless_it_is_configured():
-    assert keep_rules(Retention()) == []
+    assert retention_rules(Retention()) == []
 
 
 def test_a_pipeline_has_days_of_its_own(tmp_path, monkeypatch):
@@ -33,7 +33,7 @@ def test_a_pipeline_has_days_of_its_own(tmp_path, monkeypatch):
         succeeded_days = 0
         failed_days = 365
     """
-    rules = keep_rules(read(text, tmp_path, monkeypatch))
+    rules = retention_rules(read(text, tmp_path, monkeypatch))
     asked = [("succeeded", "p"), ("failed", "p"), ("cancelled", "p"), ("succeeded", "audit"), ("failed", "audit")]
     assert [older_s(rules, *each) for each in asked] == [30 * DAY_S, 90 * DAY_S, None, None, 365 * DAY_S]
 
@@ -145,7 +145,7 @@ def test_summaries_stay_if_asked_for_and_for_their_own_time(keep):
     assert shelf.summaries == [(100 * DAY_S, 200)]
 
 
-def test_summaries_stay_for_ever_without_days():
+def test_summaries_stay_forever_without_days():
     shelf = Shelf(10)
     pruner(shelf, keep_summaries=True, summary_days=0).prune_in_turn()
     assert shelf.summaries == []

@@ -69,7 +69,7 @@ def pipeline(service, counter):
     return Pipeline(steps, context_model=PipelineContext)
 
 
-def test_a_mended_step_goes_on_from_where_it_failed(engine, pipeline, service, counter):
+def test_a_mended_step_continues_from_where_it_failed(engine, pipeline, service, counter):
     """What was done before is neither done again nor paid again, and is in the result all the same."""
     failed = engine.run(pipeline, "hello")
     service.is_mended = True
@@ -126,7 +126,7 @@ def test_a_child_run_is_retried_with_its_parent(engine, service):
 
 
 class Notes(BaseModel):
-    """A context that nothing but agents writes."""
+    """A context that only agents writes."""
 
     seen: list[str] = []
 
@@ -156,7 +156,7 @@ def spending(service):
 
 
 def test_what_was_spent_before_is_not_charged_again(service):
-    """A run's limit counts anew: the old run has spent all of its ten tokens, and the new one may spend ten."""
+    """A run's limit counts again: the old run has spent all of its ten tokens, and the new one may spend ten."""
     with LocalEngine() as engine:
         failed = engine.run(spending(service), "hello", limits=UsageLimits(total_tokens_limit=10))
         service.is_mended = True
@@ -189,8 +189,8 @@ def test_large_values_are_pointed_at_and_found(service):
 # forks under the present code
 
 
-def test_a_fork_goes_on_with_the_present_code(engine):
-    """The issue's `flujo runs fork`: any run, with the context as it stood at that step."""
+def test_a_fork_continues_with_the_present_code(engine):
+    """The issue's `flujo runs fork`: any run, with the context as it was at that step."""
     old = Pipeline([Step("a", lambda data: f"{data} a"), Step("b", lambda data: f"{data} old")])
     run = engine.enqueue(old, "in")
     engine.drain()

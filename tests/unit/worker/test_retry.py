@@ -30,7 +30,7 @@ def fault(category="agent", *, retryable=True):
     "category", ["validation", "plugin", "system", "control_flow", "configuration", "limit", "anything"]
 )
 def test_only_agent_failures_are_tried_again(category):
-    """C-01: validators and plugins are terminal; nothing but an agent's failure gets another attempt."""
+    """C-01: validators and plugins are terminal; only an agent's failure gets another attempt."""
     assert not may_retry(fault(category), 1, 10)
     assert may_retry(fault("agent"), 1, 10)
 

@@ -7,6 +7,7 @@ from pydantic import BaseModel
 
 from flujo_client import HumanInTheLoopStep, ImportStep, Pipeline, RunLimit, Step, Throttle
 from flujo_client.config.manager import Settings
+from flujo_client.contract.plan_difference import differences
 from flujo_client.errors import AdmissionRefused, BlueprintError, ConfigurationError, PipelineError
 from flujo_client.pipeline.admission import AdmissionOptions, gates_of
 from flujo_client.pipeline.compile import compile_plan
@@ -138,7 +139,7 @@ steps:
     ids=["in Python", "of two", "in a blueprint", "written again"],
 )
 def test_all_runs_of_a_pipeline_pass_its_limits(engine, pipeline):
-    """SYS-19, U-13: whoever enqueues them, beside limits of their own."""
+    """SYS-19, U-13: whoever enqueues them, beside their own limits."""
     assert list(pipeline.run_limits) == LIMITS
     first, second = (engine.enqueue(pipeline, {"account": "a"}, run_limits=[RunLimit("own", 9)]) for _ in range(2))
     assert engine.store.read_run(first).waits_for is None
@@ -155,6 +156,21 @@ def test_limits_of_a_pipeline_are_part_of_its_plan():
     assert plan.run_limits is not None
     assert [RunLimit(**each) for each in plan.run_limits] == LIMITS
     assert "run_limits" not in compile_plan(PIPELINE).to_tree()
+
+
+def test_runs_carry_on_when_only_a_limit_of_their_pipeline_changed(engine):
+    """SYS-19: and go by the limits that they were enqueued with."""
+    steps = [HumanInTheLoopStep("ask", message_for_user="May it?"), Step("a", add)]
+    narrow, wide = (Pipeline(steps, name="asks", run_limits=[RunLimit("crm", most)]) for most in (1, 2))
+    first, second = (engine.enqueue(narrow, "x") for _ in range(2))
+    engine.drain()
+    engine.deploy(narrow, wide)
+    [changed] = differences(compile_plan(narrow), compile_plan(wide))
+    assert (changed.aspect, changed.effect) == ("run_limits", "option")
+    third = engine.enqueue(wide, "x")
+    assert engine.store.read_run(second).waits_for == "limit 'crm': 1 of 1 places are taken"
+    for run in (first, second, third):
+        assert engine.answer(run, "yes").output == "yes+"
 
 
 def test_what_is_no_limit_of_a_pipeline_is_refused_with_its_place():

@@ -29,7 +29,7 @@ WORKERS = {
 
 
 def ran(pipeline, settings, value="in", **options):
-    """A run of a client with these settings, on a worker that has others: its result, its story and what its attempts reserved."""
+    """A run of a client with these settings, on a worker that has others: its result, its events and what its attempts reserved."""
     with LocalEngine(Settings.model_validate(WORKERS)) as engine:
         run = engine.enqueue(pipeline, value, settings=settings, **options)
         engine.drain()

@@ -1,4 +1,4 @@
-"""Runs of one pipeline at the same time share nothing but its plan (U-23), and each has a status of its own (C-43)."""
+"""Runs of one pipeline at the same time share only its plan (U-23), and each has its own status (C-43)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_runs_whose_attempts_alternate_have_contexts_and_loops_of_their_own(engi
 
 
 def test_a_run_has_more_statuses_than_its_context(engine):
-    """C-43: beside the four that a context knows, a run waits in a queue, is cancelled, or expires."""
+    """C-43: next to the four that a context knows, a run waits in a queue, is cancelled, or expires."""
     waiting, cancelled = engine.enqueue(PIPELINE, "go"), engine.enqueue(PIPELINE, "go")
     late = engine.enqueue(PIPELINE, "go", deadline=engine.now - 1)
     assert engine.store.read_run(waiting).status == "queued"

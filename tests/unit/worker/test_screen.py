@@ -66,7 +66,7 @@ def test_our_messages_pass():
 
 @pytest.mark.parametrize("stamps", ["{}", '{"__type__": "datetime", "__value__": "2026-01-01T00:00:00"}', '"\\u005f"'])
 def test_what_passes_is_given_as_kombu_would_read_it(stamps):
-    """Nobody reads it twice."""
+    """No one reads it twice."""
     item = orjson.dumps(genuine()).replace(b'"stamps":{}', b'"stamps":' + stamps.encode())
     assert screen(item, is_ours=True, own=OWN, others=(), max_bytes=MEGABYTE) == loads(item)
 

@@ -138,7 +138,7 @@ def test_a_holder_that_dies_blocks_no_longer_than_its_lease(engine):
 
 
 def test_no_call_waits_for_longer_than_two_leases(engine):
-    """U-19: bounded, even if a lease is renewed for ever by something else."""
+    """U-19: bounded, even if a lease is renewed forever by something else."""
     model = Model()
     pipeline = cached(model, single_flight_s=20)
     holding(engine, pipeline, model)

@@ -1,4 +1,4 @@
-"""When a message may take the short way to the engine: only where nobody would miss Celery's tracer."""
+"""When a message may take the short way to the engine: only where no one would miss Celery's tracer."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def consumer(*, events=False):
     return SimpleNamespace(event_dispatcher=SimpleNamespace(enabled=events))
 
 
-def test_where_nobody_listens_the_tracer_is_left_out(pool, task):
+def test_where_no_one_listens_the_tracer_is_left_out(pool, task):
     assert pool.can_skip_tracer(task, consumer())
 
 
@@ -63,7 +63,7 @@ def test_task_events_are_sent(pool, task):
     assert not pool.can_skip_tracer(task, consumer(events=True))
 
 
-def test_a_tracer_that_somebody_has_replaced_is_used(pool, task, monkeypatch):
+def test_a_tracer_that_someone_has_replaced_is_used(pool, task, monkeypatch):
     """Sentry's integration does that."""
     monkeypatch.setattr(trace, "build_tracer", lambda *args, **kwargs: None)
     assert not pool.can_skip_tracer(task, consumer())
@@ -78,7 +78,7 @@ def test_an_application_s_own_class_of_tasks_is_called(pool):
     assert not pool.can_skip_tracer(own_task(app), consumer())
 
 
-def test_until_somebody_serves_the_tracer_is_used(task):
+def test_until_someone_serves_the_tracer_is_used(task):
     pool = AttemptPool(limit=2)
     assert not pool.can_skip_tracer(task, consumer())
     pool.executor.shutdown()

@@ -30,7 +30,7 @@ loud = lambda text: text.upper()
 
 @pytest.fixture
 def digest(tmp_path):
-    """Digest `name` of a module with this text; each is a file of its own."""
+    """Digest `name` of a module with this text; each is a separate file."""
     made = []
 
     def digest_of(text, name="rate"):

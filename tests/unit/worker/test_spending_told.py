@@ -1,4 +1,4 @@
-"""What an output says of its own cost, what judges and processors spend, and models nobody has a price for (requirements §2.7)."""
+"""What an output says of its own cost, what judges and processors spend, and models no one has a price for (requirements §2.7)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ COUNTED = Usage(6, 4, 1, 0.1)
 
 
 class Billed(TestModel):
-    """A model that somebody sends a bill for, by a name that no price list has."""
+    """A model that someone sends a bill for, by a name that no price list has."""
 
     __test__ = False
     asked = 0
@@ -234,7 +234,7 @@ def test_a_call_that_costs_nothing_is_no_span():
         assert [each.name for each in engine.story(result.run_id) if each.name == "agent.usage"] == []
 
 
-def test_a_processor_hands_on_what_cost_somebody_else():
+def test_a_processor_hands_on_what_cost_someone_else():
     """A draft that passes through a processor is not paid for twice."""
     result = run(Step("a", draft, processors=AgentProcessors(output_processors=[lambda data: data])))
     assert (result.total_cost_usd, result.total_tokens) == (0.25, 12)

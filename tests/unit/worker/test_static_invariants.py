@@ -103,7 +103,7 @@ def test_a_pipelines_invariants_reach_every_step_in_it(engine, place):
 
 
 def test_a_nested_context_has_rules_of_its_own(engine):
-    """An import with a context of its own is judged by its own pipeline's invariants alone."""
+    """An import with its own context is judged by its own pipeline's invariants alone."""
     inner = of(step("deep", note(count=-1)))
     assert engine.run(guarded(inner.as_step("n", inherit_context=False, outputs=[])), "x").success
     guarded_inner = guarded(step("deep", note(count=-1)))

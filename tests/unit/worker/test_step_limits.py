@@ -63,7 +63,7 @@ class Asked(PricedModel):
 
 
 def second_of_two(engine, limit, *, models=("openai:gpt-5.2",) * 2, names=("one", "one")):
-    """Deliver the only attempt of a second run while that of the first one runs; return what came of that, and both runs."""
+    """Deliver the only attempt of a second run while that of the first one runs; return the result of that, and both runs."""
     delivered = []
 
     def enqueue(place, act):

@@ -113,7 +113,7 @@ def test_logging_keeps_its_level():
     assert error[1]["traceback"].endswith("ZeroDivisionError: division by zero\n")
 
 
-def test_debug_is_kept_where_somebody_has_set_it():
+def test_debug_is_kept_where_someone_has_set_it():
     own, others = logging.getLogger("shop.debugged"), logging.getLogger("library")
     own.setLevel(logging.DEBUG)
 
@@ -186,7 +186,7 @@ def test_attempts_side_by_side_keep_theirs_apart():
     assert found == {name: [f"{name} 0\n{name} 1\n{name} 2"] for name in ("a", "b")}
 
 
-def test_what_is_printed_elsewhere_goes_on_as_it_was():
+def test_what_is_printed_elsewhere_continues_as_it_was():
     with captured() as beneath:
         print("of the worker")
         sys.stdout.writelines(["and ", "more\n"])
@@ -207,7 +207,7 @@ def test_lines_of_structlog_are_told_once():
         assert told(logs, "step.printed") == [("info", {"text": "after"})]
 
 
-# Code that holds up others, or goes on.
+# Code that holds up others, or continues.
 
 
 def test_who_blocks_the_loop_is_told_what_to_do():
@@ -223,7 +223,7 @@ def test_who_blocks_the_loop_is_told_what_to_do():
     assert "asyncio.to_thread" in event.data["advice"]
 
 
-def test_a_plain_function_that_goes_on_is_told_with_its_timeout():
+def test_a_plain_function_that_continues_is_told_with_its_timeout():
     """Nothing can stop a thread."""
     release = threading.Event()
 

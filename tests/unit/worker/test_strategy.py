@@ -66,7 +66,7 @@ def keys(request):
 
 
 def signed(keys, args, *, task, key, kwargs=None, embed=None, **headers):
-    """A message with a body of our own making, in the name of whoever has the keys."""
+    """A message with a body of our making, signed as by the holder of the keys."""
     body = dump((args, kwargs or {}, embed or {}), keys=keys)
     message = {"content-type": CONTENT_TYPE, "content-encoding": "binary", "properties": {}}
     return with_body({**message, "headers": {**task_headers(task, key), **headers}}, body)
@@ -130,7 +130,7 @@ def test_what_other_serializers_wrote_is_refused(keys, kind):
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "sweep"])
-def test_what_is_signed_by_nobody_we_know_is_refused_and_not_told(kind):
+def test_what_is_signed_by_no_one_we_know_is_refused_and_not_told(kind):
     """M-014, SYS-27."""
     message = published(kind, keys=(("k9", b"another secret here"),))
     with pytest.raises(WireError) as error:
@@ -208,7 +208,7 @@ def test_a_chords_group_fits_its_signed_body(keys, place):
     ],
     ids=str,
 )
-def test_headers_that_nobody_signed_are_not_taken_over(keys, header):
+def test_headers_that_no_one_signed_are_not_taken_over(keys, header):
     """Law of design §5: what is not repeated in the body, Celery does not get to see."""
     message = published(keys=keys)
     assert received(with_header(message, **header)) == received(message)

@@ -120,7 +120,7 @@ def test_what_cannot_be_taken_goes_back(engine):
 
 
 def test_beside_other_attempts_nothing_is_taken(engine):
-    """Else a run would stay for ever with the process that it began in, however busy that is and idle the others."""
+    """Else a run would stay forever with the process that it began in, however busy that is and idle the others."""
     sender = sent(engine, Hungry(), attempts=3)
     assert sender.taken[:2] == [False, False]
 

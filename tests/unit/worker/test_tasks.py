@@ -87,7 +87,7 @@ def test_outside_chords_nothing_needs_to_count(name):
 
 @each
 def test_a_members_error_is_logged_and_no_part(name, caplog):
-    """C-23: raised, it would fail the chord for good."""
+    """C-23: raised, it would fail the chord permanently."""
     with pytest.raises(Ignore):
         deliver(name, Host(OSError("the store is away")), group="chord:run:f")
     assert "message key failed" in caplog.text

@@ -53,7 +53,7 @@ class Elsewhere:
 
 @pytest.fixture
 def told():
-    """Runs a pipeline under these settings, and gives the template events of its story."""
+    """Runs a pipeline under these settings, and gives the template events of its events."""
 
     def told(pipeline, *, said=(), **template):
         if isinstance(pipeline, str):
@@ -86,7 +86,7 @@ def test_a_missing_name_is_told_wherever_a_template_stands(told, pipeline, missi
 
 
 @pytest.mark.parametrize("pipeline", [LOOP, QUESTION, CHANGE])
-def test_nobody_is_told_when_missing_names_are_ignored(told, pipeline):
+def test_no_one_is_told_when_missing_names_are_ignored(told, pipeline):
     assert told(pipeline, undefined_variables="ignore") == []
 
 

@@ -43,7 +43,7 @@ def test_threads_are_used_again(threads):
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), SystemExit(3)])
-def test_what_a_call_raises_comes_back_and_the_thread_goes_on(threads, error):
+def test_what_a_call_raises_comes_back_and_the_thread_continues(threads, error):
     def fail():
         raise error
 
@@ -57,7 +57,7 @@ def test_a_call_that_hangs_does_not_keep_the_process_from_ending():
 
 
 def test_idle_threads_end(threads, monkeypatch):
-    """A burst leaves no thread for each of its calls in memory for ever (U-39)."""
+    """A burst leaves no thread for each of its calls in memory forever (U-39)."""
     monkeypatch.setattr("flujo_worker.threads.IDLE_S", 0.01)
     wake = threading.Event()
     burst = [threads.submit(lambda: wake.wait(30) and threading.current_thread()) for _ in range(20)]

@@ -59,7 +59,7 @@ def test_a_run_without_one_has_none(seen, look):
     assert list(seen.values()) == [None]
 
 
-def test_an_agent_goes_on_with_the_clients_trace(monkeypatch):
+def test_an_agent_continues_with_the_clients_trace(monkeypatch):
     """The example of `docs/reference/trace.md`, with OpenTelemetry's own reader."""
     tracing, spans = page_module("reference/trace.md", "tracing.py"), []
 

@@ -203,7 +203,7 @@ def test_an_answer_of_a_pipeline_that_is_none_is_left_out(engine):
 
 
 def test_a_person_may_judge(engine):
-    """Nobody waits meanwhile: the question pauses the run."""
+    """No one waits meanwhile: the question pauses the run."""
     judge = Step.human_in_the_loop("judge", lambda node, _: f"How good is {node.candidate}?")
     run = engine.enqueue(bare(search(evaluator=judge, max_depth=1, branching_factor=2)), "?")
     engine.drain()
@@ -330,7 +330,7 @@ def test_without_a_context_there_is_none_around(engine):
     assert (seen, result.final_pipeline_context) == ([None], None)
 
 
-def test_every_call_is_an_attempt_of_its_own_and_stands_in_the_result(engine):
+def test_every_call_is_an_attempt_of_its_own_and_is_in_the_result(engine):
     result = engine.run(bare(search(max_depth=1, branching_factor=2)), "?")
     assert asked(engine, result, "proposer") == ["search/body/depths#1/propose#1"]
     assert len(asked(engine, result, "evaluator")) == 2

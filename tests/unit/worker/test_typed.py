@@ -65,7 +65,7 @@ def test_a_schema_is_derived_from_the_type():
 
 
 def test_dates_are_the_types_to_judge():
-    """A naive datetime is no RFC 3339 date-time and fits the type."""
+    """A naive datetime is not an RFC 3339 date-time and fits the type."""
     text = '{"count": 3, "at": "2026-11-22T10:00:00"}'
 
     assert parse(text, schema_of(Verdict), {"aop": "off"}).ok

@@ -26,7 +26,7 @@ _STRICT: Final = {"aop": "off"}
 _SHOWN: Final = 200
 
 
-class Mending:
+class OutputCorrection:
     """The output processors' attempt to correct a value that the schema, or the output's type, rejects. There is one for each output.
 
     Args:
