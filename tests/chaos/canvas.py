@@ -46,6 +46,9 @@ class Canvas(beside.Side):
             return False
         return True
 
+    def close(self):
+        """Do nothing: the client is this process."""
+
 
 if __name__ == "__main__":
     beside.main(Canvas())

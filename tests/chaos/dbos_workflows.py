@@ -116,7 +116,7 @@ def be_client():
                 "app_version": "1",
             }
             client.enqueue(options, work)
-        except Exception as error:  # noqa: BLE001 - whatever it raises, the work is refused
+        except Exception as error:  # noqa: BLE001 - whatever it is, the work was not accepted
             print(f"{work} was refused: {error}", file=sys.stderr)
             print("refused", flush=True)
         else:
