@@ -179,14 +179,16 @@ def require_current(url: str, *, patience_s: float = 0.0) -> None:
         SchemaVersionError: with what to do.
         ServiceUnreachable: Postgres does not answer.
     """
-    until = time.monotonic() + patience_s
+    until, has_warned = time.monotonic() + patience_s, False
     while True:
         try:
             return _require_current(url)
         except ServiceUnreachable as error:
             if time.monotonic() > until:
                 raise
-            logger.warning("%s; trying again for up to %g s", error.message, until - time.monotonic())
+            if not has_warned:
+                logger.warning("%s; trying again for up to %g s", error.message, patience_s)
+                has_warned = True
         time.sleep(RETRY_EVERY_S * random.uniform(0.5, 1.5))  # noqa: S311 - spreads retries, guards nothing
 
 
