@@ -90,8 +90,9 @@ class Engine:
         self.inbox.put(self._cancel_tasks)
 
     def _cancel_tasks(self) -> None:
-        for task in self._tasks:
-            task.cancel()
+        # After their first step: a coroutine that never began would not free its slot.
+        for task in tuple(self._tasks):
+            self.loop.call_soon(task.cancel)
 
     def carries_one(self) -> bool:
         """Return whether only one message is being carried out, so that no other can request the same."""

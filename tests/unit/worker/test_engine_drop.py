@@ -1,0 +1,36 @@
+"""Handing back at shutdown frees the slot of every message, also of one that has only just arrived."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from flujo_worker.engine import Engine
+
+
+@pytest.fixture
+def engine():
+    engine = Engine()
+    yield engine
+    engine.close()
+
+
+def test_a_message_that_arrives_at_the_same_moment_frees_its_slot(engine):
+    begun, freed, busy = threading.Event(), threading.Event(), threading.Event()
+
+    async def carry_out():
+        try:
+            begun.set()
+            await asyncio.Event().wait()
+        finally:
+            freed.set()
+
+    engine.inbox.put(busy.wait)  # what follows reaches the loop in one batch
+    engine.inbox.put(lambda: engine.begin(carry_out()))
+    engine.drop()
+    busy.set()
+    assert freed.wait(10)
+    assert begun.is_set()
+    assert not engine.carries_one()
