@@ -8,7 +8,7 @@ import signal
 import time
 from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,7 +21,7 @@ from flujo_worker.chaos.report import Strike
 from flujo_worker.chaos.site import APPLICATION, QUEUES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from subprocess import Popen
 
     from flujo_worker.chaos.site import Site
@@ -184,17 +184,17 @@ class Faults:
         """Stop Redis, which loses all data, and start it."""
         assert self._site.services is not None
         self._count_refused()
-        self._site.services.restart_redis()
-        self._note("Redis restarted")
+        with self._away("Redis restarted"):
+            self._site.services.restart_redis()
 
     def stall_redis(self) -> None:
         """Stop the process of Redis for a moment."""
         assert self._site.services is not None
         pid = self._site.services.redis_pid
-        os.kill(pid, signal.SIGSTOP)
-        self._last(STALL_S)
-        os.kill(pid, signal.SIGCONT)
-        self._note("Redis stalled")
+        with self._away("Redis stalled"):
+            os.kill(pid, signal.SIGSTOP)
+            self._last(STALL_S)
+            os.kill(pid, signal.SIGCONT)
 
     def cut_redis(self) -> None:
         """Close every connection to Redis but our own."""
@@ -213,19 +213,19 @@ class Faults:
         """Crash Postgres, or shut it down cleanly, and start it."""
         assert self._site.services is not None
         self._count_deadlocks()
-        self._site.services.restart_postgres(mode)
-        self._note("Postgres crashed" if mode == "immediate" else "Postgres restarted")
+        with self._away("Postgres crashed" if mode == "immediate" else "Postgres restarted"):
+            self._site.services.restart_postgres(mode)
 
     def refuse_writes(self) -> None:
         """Make every transaction read-only for a while, as a server does after a failover."""
 
         def spell() -> None:
-            self._site.rows("refuse_writes")
-            self._site.rows("reload")
-            self._last(SPELL_S)
-            self._site.rows("accept_writes")
-            self._site.rows("reload")
-            self._note("Postgres read-only")
+            with self._away("Postgres read-only"):
+                self._site.rows("refuse_writes")
+                self._site.rows("reload")
+                self._last(SPELL_S)
+                self._site.rows("accept_writes")
+                self._site.rows("reload")
 
         self._begin(spell)
 
@@ -233,19 +233,24 @@ class Faults:
         """Open connections until Postgres refuses more, and hold them for a while."""
 
         def spell() -> None:
+            away_s = 0.0
             with ExitStack() as held:
+                some = []
                 with suppress(psycopg.OperationalError):
                     while True:
-                        held.enter_context(self._site.connect())
+                        some.append(held.enter_context(self._site.connect()))
+                began = time.monotonic()
                 self._last(SPELL_S)
                 # Those that a crash has cut close as well as the others.
-            self._note("Postgres out of connections")
+                if some and not _is_cut(some[0]):
+                    away_s = time.monotonic() - began
+            self._note("Postgres out of connections", away_s=away_s)
 
         self._begin(spell)
 
     def lock_attempts(self) -> None:
         """Lock the table of attempts against writes for a while, as a careless migration does."""
-        self._begin(lambda: self._hold("lock_attempts", STALL_S, "the table of attempts locked"))
+        self._begin(lambda: self._hold("lock_attempts", STALL_S, "the table of attempts locked", keeps_away=True))
 
     def pin_snapshot(self) -> None:
         """Leave a transaction idle for a while: no dead row can be removed meanwhile."""
@@ -259,15 +264,26 @@ class Faults:
     def _last(self, between: tuple[float, float]) -> None:
         time.sleep(self._draw.uniform(*between))
 
-    def _note(self, fault: str, victims: Sequence[str] = ()) -> None:
-        self.strikes.append(Strike(fault, self._site.now(), tuple(victims)))
+    def _note(self, fault: str, victims: Sequence[str] = (), *, away_s: float = 0.0) -> None:
+        self.strikes.append(Strike(fault, self._site.now(), tuple(victims), away_s))
 
-    def _hold(self, name: str, between: tuple[float, float], fault: str) -> None:
+    @contextmanager
+    def _away(self, fault: str) -> Iterator[None]:
+        """Note a fault that keeps a service away meanwhile."""
+        began = time.monotonic()
+        yield
+        self._note(fault, away_s=time.monotonic() - began)
+
+    def _hold(self, name: str, between: tuple[float, float], fault: str, *, keeps_away: bool = False) -> None:
         """Hold a transaction; a fault that ends it early ends this one too."""
+        away_s = 0.0
         with suppress(psycopg.OperationalError), self._site.connect() as connection, connection.transaction():
             connection.execute(sql(name).encode())
+            began = time.monotonic()
             self._last(between)
-        self._note(fault)
+            if keeps_away and not _is_cut(connection):
+                away_s = time.monotonic() - began
+        self._note(fault, away_s=away_s)
 
     def _cancel(self, run_id: str) -> None:
         run = patiently(lambda: self._site.client.get_run(run_id))
@@ -300,3 +316,11 @@ class Faults:
         if self._site.services is not None:
             log = self._site.services.directory / "postgres.log"
             self.deadlocks += log.read_text(errors="replace").count("deadlock detected")
+
+
+def _is_cut(connection: psycopg.Connection[Any]) -> bool:
+    try:
+        connection.execute("SELECT")
+    except psycopg.OperationalError:
+        return True
+    return False

@@ -23,11 +23,13 @@ class Strike:
         fault: its name.
         over_at: when it happened, or when a lasting one ended, in Unix seconds of the server's clock.
         victims: the attempts that it interrupted, if known.
+        away_s: how many seconds before its end it kept Postgres or Redis away from everybody.
     """
 
     fault: str
     over_at: float
     victims: tuple[str, ...] = ()
+    away_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,7 @@ class Report:
 
 
 def recoveries(strikes: Sequence[Strike], ended: Sequence[Mapping[str, Any]]) -> list[Recovery]:
-    """Measure how long after each fault work continued.
+    """Measure how long after each fault work continued. Time in which another fault keeps Postgres or Redis away does not count.
 
     Args:
         strikes: the faults.
@@ -106,13 +108,24 @@ def recoveries(strikes: Sequence[Strike], ended: Sequence[Mapping[str, Any]]) ->
     merged = [(row["started_at"], row["ended_at"]) for row in ended if row["is_merged"] and row["started_at"]]
     measured: dict[str, list[float]] = {}
     for strike in strikes:
-        found = measured.setdefault(strike.fault, [])
         if strike.victims:
-            found += [ends[key] - strike.over_at for key in strike.victims if ends.get(key, 0.0) > strike.over_at]
-        elif next_at := next((end for start, end in merged if start > strike.over_at), None):
-            found.append(next_at - strike.over_at)
+            until = [ends[key] for key in strike.victims if ends.get(key, 0.0) > strike.over_at]
+        else:
+            until = [end for start, end in merged if start > strike.over_at][:1]
+        measured.setdefault(strike.fault, []).extend(
+            end - strike.over_at - _away(strikes, strike.over_at, end) for end in until
+        )
     times = Counter(strike.fault for strike in strikes)
     return [Recovery(fault, times[fault], tuple(seconds)) for fault, seconds in sorted(measured.items())]
+
+
+def _away(strikes: Sequence[Strike], start: float, end: float) -> float:
+    """Return how many seconds of a time faults kept a service away, together."""
+    away, reached = 0.0, start
+    for since, over_at in sorted((each.over_at - each.away_s, each.over_at) for each in strikes if each.away_s):
+        away += max(0.0, min(over_at, end) - max(since, reached))
+        reached = max(reached, min(over_at, end))
+    return away
 
 
 def overall(each: Sequence[Recovery]) -> Recovery:

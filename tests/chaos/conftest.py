@@ -35,7 +35,7 @@ def calm(services, tmp_path_factory) -> Iterator[Calm]:
     attempts, control, _ = QUEUES
     worker = {**STEADY, "attempts_queue": attempts, "control_queue": control}
     with Site(services, folder, worker=worker) as real:
-        site = ChaosSite(with_own_queues(real.settings), SiteOptions("calm", 1, folder))
+        site = ChaosSite(with_own_queues(real.settings), SiteOptions("calm", 0, folder))
         site.rows("create_ledger")
         real.workers(arguments=("--queues", ",".join(QUEUES)))
         traffic = Traffic(site, 1)
@@ -57,7 +57,7 @@ def calm(services, tmp_path_factory) -> Iterator[Calm]:
 def copy(services, calm) -> Iterator[ChaosSite]:
     """A copy to damage."""
     url = fresh_database(services, template=calm.database)
-    site = ChaosSite(calm.site.settings.with_database(url), SiteOptions("calm", 1, calm.site.log.parent))
+    site = ChaosSite(calm.site.settings.with_database(url), SiteOptions("calm", 0, calm.site.log.parent))
     yield site
     site.close()
     drop_database(services, url)

@@ -24,6 +24,18 @@ def test_a_fault_after_which_nothing_was_merged_has_no_time():
     assert recoveries([Strike("flush", 10.0)], []) == [Recovery("flush", 1, ())]
 
 
+def test_time_in_which_faults_keep_a_service_away_does_not_count():
+    """Each second once, however many of them keep it away; before the fault is over, and after the merge, it is no matter."""
+    away = [
+        Strike("restart", 12.0, away_s=1.0),
+        Strike("read-only", 13.0, away_s=1.5),
+        Strike("stall", 30.0, away_s=16.0),
+    ]
+    found = recoveries([Strike("flush", 10.0), *away], [ended("next", 14.5, 15.0)])
+    assert found[0] == Recovery("flush", 1, (2.0,))
+    assert found[1] == Recovery("read-only", 1, (1.0,))
+
+
 def test_percentiles_are_values_that_were_measured():
     assert percentiles([float(n) for n in range(1, 102)]) == {"p50_s": 51.0, "p99_s": 100.0, "max_s": 101.0}
     assert percentiles([]) == {"p50_s": None, "p99_s": None, "max_s": None}
