@@ -61,7 +61,7 @@ def test_a_database_with_live_runs_of_others_is_refused(services, redis_url, tmp
     with FlujoClient(settings) as client:
         client.enqueue("flujo_worker.chaos.pipelines:chain", Done(), context=Trail())
     with (
-        pytest.raises(ConfigurationError, match="1 runs of others are live"),
+        pytest.raises(ConfigurationError, match="1 other runs are live"),
         staging_site(settings, SiteOptions("m", 1, tmp_path)),
     ):
         pytest.fail("the monkey was let loose")
