@@ -248,7 +248,7 @@ class LoopEffects:
         await self._receive(await self._sender.push(envelopes, take=take), first)
 
     async def _publish_claimed(self, envelope: Envelope) -> None:
-        """Publish an attempt that has begun, and take its message back. One that lay there before it is carried out as well."""
+        """Publish an attempt that has begun, and take its message back. If an older message is taken instead, carry that out too."""
         taken = await self._sender.push([envelope], take=self._wants(envelope), is_claimed=True)
         if taken is None or not taken.is_own:
             await self._receive(taken, envelope)

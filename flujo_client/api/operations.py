@@ -436,13 +436,13 @@ def find_pipeline(
     )
 
 
-_known_plans: WeakKeyDictionary[Pipeline, dict[tuple[object, ...], FoundPipeline]] = WeakKeyDictionary()
+_compiled_before: WeakKeyDictionary[Pipeline, dict[tuple[object, ...], FoundPipeline]] = WeakKeyDictionary()
 """What was compiled, as long as the pipeline exists. Pipelines are frozen, and workers too read a module's pipeline once per process."""
 
 
 def _compiled(live: Pipeline, reference: str, allowed: Sequence[str], *, has_context: bool) -> FoundPipeline:
     """Check and compile a pipeline, once for each way it is enqueued."""
-    known, key = _known_plans.setdefault(live, {}), (reference, tuple(allowed), has_context)
+    known, key = _compiled_before.setdefault(live, {}), (reference, tuple(allowed), has_context)
     if key not in known:
         check(live, allowed=allowed, has_context=has_context)
         known[key] = FoundPipeline(

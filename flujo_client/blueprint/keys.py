@@ -111,16 +111,16 @@ _PLUGIN: Final = Table(
 )
 LIMIT: Final = Table(
     {
-        "name": Key(LIMIT_NAME, "What is counted together.", required=True),
+        "name": Key(LIMIT_NAME, "The name that attempts are counted under.", required=True),
         "at_once": Key(Number(least=1, whole=True), "How many attempts may run at once.", required=True),
         "scope": Key(OneOf(get_args(AttemptScope)), "Which attempts share the name; global by default."),
-        "on_full": Key(OneOf(get_args(OnFull)), "What happens to further attempts; queue by default."),
+        "on_full": Key(OneOf(get_args(OnFull)), "The policy for further attempts; queue by default."),
     },
     "a limit",
 )
 RUN_LIMIT: Final = Table(
     {
-        "key": Key(RUN_LIMIT_KEY, "What is counted together.", required=True),
+        "key": Key(RUN_LIMIT_KEY, "The key that runs are counted under.", required=True),
         "most": Key(Number(least=1, whole=True), "How many runs may be under way at once.", required=True),
         "scope": Key(OneOf(get_args(LimitScope)), "Which runs share the key; global by default."),
         "on_full": Key(OneOf(get_args(OnFull)), "The policy for further runs; queue by default."),

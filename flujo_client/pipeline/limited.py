@@ -49,17 +49,17 @@ def limit_name(limit: Limit, value: Any, context: Any, tenant: str) -> str:
 
 
 def scoped_name(limit: Limit, name: str, *, pipeline: str, run: str, provider: str | None) -> str:
-    """Return the name under which an attempt is counted: the limit's, and who shares it.
+    """Return the name under which an attempt is counted: the limit's name with its scope.
 
     Args:
         limit: the step's.
         name: its name, filled in.
         pipeline: the name of the run's pipeline.
         run: the run's id.
-        provider: whose models the step's agent asks; None if that is unknown.
+        provider: the provider of the step's model; None if unknown.
 
     Raises:
-        NonRetryableError: the provider counts, and the agent asks none that is known.
+        NonRetryableError: the scope is `provider`, and the provider is unknown.
     """
     if limit.scope == "global":
         return name

@@ -174,7 +174,7 @@ class LoopPublisher:
 
 
 class Taken(NamedTuple):
-    """A message as it lay in the list, and whether it is the one that was pushed in the same round trip."""
+    """An item of a queue's list, and whether it was pushed in the same round trip."""
 
     message: bytes
     is_own: bool

@@ -1,4 +1,4 @@
-"""Regions of a text that are strict JSON, whatever their depth: the decoder finds their ends faster than a scan does.
+"""Find regions of a text that are strict JSON, at any depth: the decoder finds their ends faster than a scan does.
 
 It must not judge them, nor return their values. In: the place of an opener; out: the regions from there on.
 """
@@ -12,9 +12,9 @@ from typing import Final
 from flujo_worker.aros.region_patterns import BRACKET
 
 AT_ONCE: Final = 64
-"""Regions that are passed before the budget is asked."""
+"""The number of regions between two checks of the budget."""
 _FAILURES: Final = 64
-"""Openers that begin no JSON, after which the decoder is not asked about others."""
+"""The number of failures after which the decoder is no longer tried."""
 _decoded_from: Final = json.JSONDecoder().raw_decode
 
 Region = tuple[int, int]
@@ -25,7 +25,7 @@ class DecodableRegions:
 
     Args:
         text: the text.
-        level: of reading; from 1 on, what follows a region decides whether it ends there.
+        level: the level of repair; from 1 on, the text after a region decides whether it ends there.
     """
 
     def __init__(self, text: str, level: int) -> None:

@@ -1,6 +1,6 @@
-"""What a part of a text must be to hold the value of a schema, as far as a glance at the part shows.
+"""Decide quickly whether a part of a text can hold a value of the schema.
 
-It must not decode. In: the kinds of value that the schema could take, and the members that it requires; out: whether a part is worth a try.
+It must not decode. In: the kinds of value that the schema accepts, and its required members; out: whether to try a part.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from flujo_client.contract.schema import Check
 from flujo_worker.aros.outcome import LIMIT, StageRefused
 
 MOST: Final = 2000
-"""Different candidates that are tried: a text with more is not an answer."""
+"""The maximum of different candidates: a text with more is not an answer."""
 MOST_NEEDED: Final = 8
-"""Members that are counted in a text."""
+"""The maximum of members that are counted in a text."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a bracketed part must be.
+    """The requirements for a bracketed part.
 
     Attributes:
-        kinds: of value that the schema could take.
-        needed: members without which no part holds; empty if anything but an object may hold.
+        kinds: the kinds of value that the schema accepts.
+        needed: the required members; empty if the schema also accepts other values than objects.
     """
 
     kinds: frozenset[str]
@@ -33,7 +33,7 @@ class Wanted:
 
     @classmethod
     def of(cls, check: Check) -> Wanted:
-        """Return what the root of a schema asks for."""
+        """Return the requirements of a schema's root."""
         kinds = check.kinds()
         root, _ = check.resolved(check.root, "")
         required = root.get("required") if isinstance(root, dict) and "array" not in kinds else None
@@ -41,18 +41,18 @@ class Wanted:
 
     @cached_property
     def openers(self) -> str:
-        """The brackets with which a value of these kinds may begin."""
+        """The opening brackets of values of these kinds."""
         return "".join(sign for sign, kind in (("{", "object"), ("[", "array")) if kind in self.kinds)
 
     def may_be(self, part: str) -> bool:
-        """Return whether a part may hold the value: not if it is of another kind, or without a member that all need."""
+        """Return whether a part may hold the value: it is of the right kind, and has every required member."""
         if self.openers != "{":
             return True
         return part[0] == "{" and ("\\" in part or all(map(part.__contains__, self.needed)))
 
 
 class NeededPlaces:
-    """Where a text names the member that it names least of those that every part needs, or has an escape, which may write it."""
+    """The places in a text of the rarest required member, and of escapes, which may spell it."""
 
     def __init__(self, text: str, wanted: Wanted) -> None:
         rarest = min(wanted.needed[:MOST_NEEDED], key=text.count, default=None)
@@ -61,7 +61,7 @@ class NeededPlaces:
         self._pattern = None if rarest is None else re.compile(re.escape(rarest) + escape)
 
     def after(self, position: int) -> int:
-        """Return the first such place from a position on, which never moves back; the position itself if nothing is needed."""
+        """Return the first such place from a position on; the position itself if no member is required. Positions must not decrease."""
         if self._pattern is None:
             return position
         if self._next <= position:

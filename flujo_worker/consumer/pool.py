@@ -178,9 +178,8 @@ class AttemptPool(TaskPool, Taker):
 
     def begin_own(self, held: Held, envelope: Envelope, refusals: Refusals) -> None:
         """Begin an attempt whose message this process has written. Called on the engine's loop."""
-        assert self._carrier is not None, "no message is taken before the pool serves"
         self._hold(held)
-        self._engine.begin(self._carry_out(held, self._carrier.perform(envelope), refusals))
+        self._engine.begin(self._carry_out(held, self._serving.perform(envelope), refusals))
 
     def on_apply(self, *args: Any, **kwargs: Any) -> Any:
         self._count()
@@ -198,19 +197,22 @@ class AttemptPool(TaskPool, Taker):
             time.sleep(0.02)
         super().on_stop()
 
+    @property
+    def _serving(self) -> Carrier:
+        assert self._carrier is not None, "no message is taken before the pool serves"
+        return self._carrier
+
     def _hold(self, held: Held) -> None:
         self._count()
         state.task_reserved(held)
         state.task_accepted(held)
 
     def _begin(self, held: Held, refusals: Refusals) -> None:
-        assert self._carrier is not None, "no message is taken before the pool serves"
-        work = self._carrier.carry_out(held.name, held.wire, task_id=held.id)
+        work = self._serving.carry_out(held.name, held.wire, task_id=held.id)
         self._engine.begin(self._carry_out(held, work, refusals))
 
     async def _carry_out(self, held: Held, work: Coroutine[Any, Any, bool], refusals: Refusals) -> None:
-        assert self._carrier is not None, "no message is taken before the pool serves"
-        effects = self._carrier.effects
+        effects = self._serving.effects
         try:
             counts = await work
             if counts and held.part is not None:

@@ -1,7 +1,7 @@
-"""The scopes above an attempt that this process claimed in the merge that made it: as that merge left them.
+"""Remember the scopes above an attempt that this process claimed in the merge that created it, as that merge left them.
 
-While the attempt is under that claim, only its own merge changes them, or a stop of its run, after which no merge is accepted. So they need
-not be read again. In: decisions that were merged here. Out: rows.
+Under that claim, only the attempt's own merge changes them, or a stop of its run, after which no merge is accepted. So they need not be read
+again. In: decisions that were merged here. Out: rows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class KnownScopes:
         return self._rows.get(request.address)
 
     def note(self, decision: Decision, committed: Committed) -> None:
-        """Remember what a merge has left, if it has claimed what follows. Of the attempt's own scope not all is known."""
+        """Remember the scopes after a merge that claimed the next attempt. That attempt's own scope is not known completely."""
         if committed.claimed_at is None:
             return
         notice, following = decision.notice, decision.next[0]

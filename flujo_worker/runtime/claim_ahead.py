@@ -59,7 +59,7 @@ class ClaimAhead:
 
     def pop(self, key: str) -> Claim | None:
         """Return the claim of an attempt once."""
-        if self._claimed is None or self._claimed[0] != key:
+        if self._claimed is None or not self.has(key):
             return None
         (_, claim), self._claimed = self._claimed, None
         return claim

@@ -141,7 +141,7 @@ WORKER = {
 
 
 def loaded_by(code):
-    """Run code in a separate process; tell how long it took and which modules it loaded."""
+    """Run code in a separate process; return how long it took and which modules it loaded."""
     told = "import json, sys, time; began = time.process_time(); exec(sys.argv[1]); took = time.process_time() - began"
     told += "; print(json.dumps([took, sorted(sys.modules)]))"
     done = subprocess.run([sys.executable, "-c", told, code], cwd=ROOT, capture_output=True, text=True, check=True)

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 RECONNECT_S = 2.0
-"""Seconds after which the pool's attempts to connect begin anew, with a short pause."""
+"""Seconds after which the pool gives up connecting. It then starts over, with a short pause between attempts."""
 _MESSAGES = {"away": "is not reachable, trying again", "again": "aborted a statement, trying again"}
 
 
@@ -116,7 +116,7 @@ class RetryingPool:
 
 
 def _connect_again(pool: ConnectionPool[psycopg.Connection[dict[str, Any]]]) -> None:
-    """Begin to connect anew: callers that wait for a connection would otherwise wait until their own timeout."""
+    """Start connecting again: callers that wait for a connection would otherwise wait until their own timeout."""
     pool.check()
 
 

@@ -1,5 +1,5 @@
--- Cancel other runs, as cancel.sql does it, so that an attempt that waits at a limit finds a place: those whose attempts asked first, as many as are
--- beyond the limit with it. Who asked later is not looked at, so of two that do this at once the later one stays.
+-- Cancel other runs, as cancel.sql does, so that an attempt that waits at a limit gets a place: the runs whose attempts asked first, as many as
+-- exceed the limit. Later requests are ignored, so of two attempts that do this at once the later one stays.
 WITH asked AS (
     SELECT p.turn, r.id FROM flujo_permits p
     JOIN flujo_attempts a ON a.key = p.key AND a.ended_at IS NULL

@@ -119,7 +119,7 @@ def test_what_workers_print_is_for_their_owner(tmp_path):
 
 @pytest.mark.parametrize(("chosen", "told"), [({}, 7.5), ({"shutdown_grace_s": 60.0}, 60.0)])
 def test_workers_hand_back_what_they_run_before_they_are_killed(chosen, told):
-    """A fleet kills them 15 s after it told them to stop, unless someone chose how long that may take."""
+    """A fleet kills its workers 15 s after SIGTERM, unless another time is set."""
     settings = Settings(database_url="postgresql://127.0.0.1:9/x", broker_url="redis://127.0.0.1:9/0", worker=chosen)
     environments = []
 

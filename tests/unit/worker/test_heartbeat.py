@@ -82,7 +82,7 @@ def test_a_lease_that_is_not_renewed_lets_the_file_grow_old(tmp_path, caplog):
 
 @pytest.mark.parametrize(("age", "code"), [(10, 0), (50, 1), (-10, 0), (-50, 1)])
 def test_the_probe_compares_the_age(tmp_path, age, code):
-    """A file from the future is no sign of life: the clock was put back, and no one has touched it since."""
+    """A file from the future does not count as a heartbeat: the clock went back, and the file is not written any more."""
     file = tmp_path / "alive"
     file.touch()
     grow_old(file, age)
