@@ -24,11 +24,11 @@ $(STAMP): pyproject.toml requirements.lock
 	@echo "installing $$(grep -c '^[a-z0-9]' requirements.lock) packages into $(VENV): a minute or two, and once" >&2
 	@if command -v uv >/dev/null 2>&1; then \
 		uv venv --quiet --allow-existing --python $(PYTHON) $(VENV) && \
-		uv pip install --quiet --compile-bytecode --python $(BIN)/python --require-hashes -r requirements.lock && \
+		uv pip install --quiet --compile-bytecode --python $(BIN)/python --no-deps --require-hashes -r requirements.lock && \
 		uv pip install --quiet --python $(BIN)/python --no-deps --editable .; \
 	else \
 		$(PYTHON) -m venv $(VENV) && \
-		$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock && \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock && \
 		$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .; \
 	fi
 	@$(BIN)/python -m compileall -q flujo_client flujo_worker
