@@ -10,7 +10,7 @@ ALONE := env -u PYTHONDONTWRITEBYTECODE -u DATABASE_URL -u REDIS_URL -u CELERY_B
 	-u FLUJO_STATE_URI -u FLUJO_RESULT_BACKEND_URL -u FLUJO_CONFIG_PATH
 # Processes that test side by side. They share one Postgres and one Redis, and each takes whole files (tests/scheduling.py). Acceptance
 # tests wait more than they compute: hence more processes than a small machine has cores.
-TEST_PROCESSES ?= 4
+TEST_PROCESSES ?= 6
 SIDE_BY_SIDE := -n $(TEST_PROCESSES) --dist loadfile
 DEFAULT := not chaos and not pages and not release
 

@@ -143,6 +143,8 @@ class _Replay:
             self._coordinator.join_if_due(self._recording.id, each.address)
             self._look_for_more()
         if not self._open:
+            self._wind_down_aborted()
+        if not self._open:
             key = next(iter(self._left))
             raise ReplayMismatch(f"no decision leads to {key} any more", key)
         return heappop(self._open)[-1]
@@ -156,6 +158,12 @@ class _Replay:
     def _look_for_more(self) -> None:
         for key in self._store.claim_all(self._left, WORKER):
             heappush(self._open, self._left.pop(key))
+
+    def _wind_down_aborted(self) -> None:
+        """Do what a sweep does: an abort may have closed a fan-out whose last branch, merged at the same time, had its join signalled here."""
+        for run, fan_out in self._store.aborted(len(self._notices)):
+            self._coordinator.wind_down(run, fan_out, by="sweeper")
+        self._look_for_more()
 
     def _ended(self, key: str) -> bool:
         """Return whether a row has ended. Some have when they are made: a question that could not be asked."""

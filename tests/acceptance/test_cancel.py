@@ -6,11 +6,12 @@ import random
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from itertools import cycle
+from itertools import cycle, islice
 
 import pytest
 from container_checks import DEADLOCKS
 from fleet import PATIENCE_S, wait_until
+from paid_pipelines import HELD
 
 from flujo_client.api.client import FlujoClient
 from flujo_client.contract.limits import UsageLimits
@@ -26,7 +27,7 @@ Two cores take 5 seconds to carry the greatest storm without waiting for any loc
 """
 
 LIMITS = {"limits": UsageLimits(total_tokens_limit=10**12)}
-HELD = "SELECT max(ended_at - started_at) AS longest FROM flujo_attempts WHERE run_id = ANY(%(runs)s)"
+LONGEST = "SELECT max(ended_at - started_at) AS longest FROM flujo_attempts WHERE run_id = ANY(%(runs)s)"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -80,28 +81,37 @@ def test_a_running_step_is_told_of_the_cancel(site):
 
 @pytest.mark.parametrize("storm", [80, pytest.param(300, marks=pytest.mark.large)])
 def test_a_storm_of_cancels(site, storm):
-    """Law of design §5: hundreds of runs cancelled at once, with limits and without, while groups merge; their neighbours continue."""
+    """Law of design §5: hundreds of runs cancelled at once, with limits and without, while groups merge; their neighbours continue.
+
+    Every other one is held, so that it is live when its cancel comes, however busy the machine is.
+    """
+    held = site.folder / HELD
+    held.unlink(missing_ok=True)
     deadlocks = site.rows(DEADLOCKS)
     shapes = [("long", {}), ("wide", {}), ("long", LIMITS), ("wide", LIMITS)]
-    doomed = [run for shape, options in shapes for run in enqueued(site, shape, storm // len(shapes), **options)]
-    neighbours = enqueued(site, "long", NEIGHBOURS // 2) + enqueued(site, "wide", NEIGHBOURS // 2, **LIMITS)
+    doomed = [
+        run for shape, options in shapes for run in enqueued(site, shape, storm // len(shapes), HELD, "in", **options)
+    ]
+    neighbours = enqueued(site, "long", NEIGHBOURS // 2, "in") + enqueued(site, "wide", NEIGHBOURS // 2, "in", **LIMITS)
     random.Random(4).shuffle(doomed)
     wait_until(lambda: site.rows("SELECT 1 FROM flujo_attempts WHERE status = 'succeeded' LIMIT 1"), what=site.log)
     with ExitStack() as stack, ThreadPoolExecutor(CALLERS) as pool:
         clients = [stack.enter_context(FlujoClient(site.settings)) for _ in range(CLIENTS)]
         handles = [client.get_run(run.id) for client, run in zip(cycle(clients), doomed, strict=False)]
         was_cancelled = list(pool.map(lambda run: run.cancel(reason="storm", timeout=PATIENCE_S), handles))
+    held.touch()
 
     assert [run.status() for run in doomed] == ["cancelled" if each else "succeeded" for each in was_cancelled]
     assert {run.result(timeout=PATIENCE_S).run_status for run in neighbours} == {"succeeded"}
     wait_until(lambda: not site.stuck(), 30, what=lambda: str(site.stuck()))
     assert site.rows(DEADLOCKS) == deadlocks
-    [held] = site.rows(HELD, runs=[run.id for run in neighbours])
-    cancelled, longest = sum(was_cancelled), held["longest"].total_seconds()
+    [kept] = site.rows(LONGEST, runs=[run.id for run in neighbours])
+    cancelled, longest = sum(was_cancelled), kept["longest"].total_seconds()
     print(f"{cancelled} of {len(doomed)} cancelled; a neighbour's attempt took {longest:.1f} s at most")
-    assert cancelled > len(doomed) // 20, "the storm came when nearly all had ended"
+    assert cancelled >= len(doomed) // 2
     assert longest < HELD_S
 
 
-def enqueued(site, shape, count, **options):
-    return site.client.enqueue_many(f"paid_pipelines:{shape}", ["in"] * count, context={}, **options)
+def enqueued(site, shape, count, *values, **options):
+    inputs = islice(cycle(values), count)
+    return site.client.enqueue_many(f"paid_pipelines:{shape}", list(inputs), context={}, **options)

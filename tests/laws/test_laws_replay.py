@@ -11,7 +11,7 @@ from closure_parts import CALLS
 from closure_pipelines import pipeline_of
 from shapes import SHAPES, Talk
 
-from flujo_client import Pipeline, Step
+from flujo_client import Pipeline, Step, StepConfig
 from flujo_client.contract.outcome import Fault
 from flujo_client.errors import ReplayError
 from flujo_worker.replay.replay import replay
@@ -78,6 +78,26 @@ def test_commits_that_overtook_each_other_are_put_in_order():
         if found > 20:
             return
     raise AssertionError("no two such branches")
+
+
+def refuse(_):
+    raise ValueError("no")
+
+
+def test_a_branch_that_was_merged_while_its_outer_fan_out_was_aborted_needs_no_join():
+    """The abort began before the merge and closed what it left open, so the join that this merge would have signalled was never made."""
+    fail = {"agent": refuse, "config": StepConfig(max_retries=0)}
+    waiting = {"asks": Pipeline([Step.human_in_the_loop("ask", message_for_user="go on?")]), "fails": Step("f", **fail)}
+    inner = Step.parallel("inner", waiting, on_branch_failure="ignore", merge_strategy="no_merge")
+    branches = {"inner": inner, "fails": Pipeline([Step("slow", len), Step("last", **fail)])}
+    with Rough(Pipeline([Step.parallel("outer", branches, merge_strategy="no_merge")]), "bees", 0) as engine:
+        engine.finish()
+        start, notices, scopes, children = engine.recorded(engine.run_id)
+    places = {each.step: place for place, each in enumerate(notices)}
+    assert places["last"] == places["f"] + 1, [each.key for each in notices]
+    swapped = [*notices]
+    swapped[places["f"]], swapped[places["last"]] = notices[places["last"]], notices[places["f"]]
+    assert [replay(start, order, scopes, children).difference for order in (notices, swapped)] == [None, None]
 
 
 def test_what_is_not_kept_any_more_is_told():
