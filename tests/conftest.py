@@ -31,7 +31,6 @@ def pytest_collection():
     try:
         return (yield)
     finally:
-        gc.collect()
         gc.freeze()
         gc.enable()
         gc.set_threshold(10_000)  # as workers do

@@ -56,7 +56,7 @@ UNION ALL SELECT 'budget', scope FROM flujo_budgets WHERE (reserved_tokens, rese
 """
 """Whatever has not ended, or is kept for something that has."""
 
-BRISK = {"lease_s": 2.5, "renew_s": 0.5, "sweep_s": 0.3}
+BRISK = {"lease_s": 2.5, "renew_s": 0.5, "sweep_s": 0.5}
 """A lease short enough that a test of lost workers need not wait for it."""
 
 STEADY = {**BRISK, "lease_s": 60.0}
@@ -65,11 +65,12 @@ STEADY = {**BRISK, "lease_s": 60.0}
 
 def wait_until(condition: Callable[[], T], deadline: float = PATIENCE_S, *, what: str | Callable[[], str] = "") -> T:
     """Poll until the condition gives something true, and return that; fail after `deadline` seconds."""
-    until = time.monotonic() + deadline
+    until, pause = time.monotonic() + deadline, 0.005
     while not (found := condition()):
         if time.monotonic() > until:
             pytest.fail(f"not within {deadline:g} s: {what() if callable(what) else what}")
-        time.sleep(0.02)
+        time.sleep(pause)
+        pause = min(1.5 * pause, 0.05)  # a condition mostly asks Postgres
     return found
 
 

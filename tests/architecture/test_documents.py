@@ -353,8 +353,8 @@ def test_the_map_of_the_code_names_every_folder_and_the_number_of_test_processes
     ]
     folders = [f"tests/{each.name}/" for each in (ROOT / "tests").iterdir() if list(each.glob("test_*.py"))]
     assert [name for name in [*modules, *folders] if f"`{name}`" not in page] == []
-    assert re.search(r"^TEST_PROCESSES \?= 4$", text("Makefile"), re.MULTILINE)
-    assert "runs the tests in four processes" in page
+    assert re.search(r"^TEST_PROCESSES \?= 6$", text("Makefile"), re.MULTILINE)
+    assert "runs the tests in six processes" in page
 
 
 def test_every_table_that_grows_is_named_with_what_removes_its_rows():
