@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 CONFIGURATION = 2
 """The exit code of a worker that is set up wrongly: that of every command."""
 
-_LOCAL_BACKENDS = ("redis://", "rediss://", "unix://")
+_LOCAL_BACKENDS = ("redis://", "rediss://", "sentinel://", "unix://")
 _BRIEFLY = {"max_retries": 3, "interval_start": 0.1, "interval_step": 0.3, "interval_max": 1.0}
 
 
@@ -208,10 +208,11 @@ def _own_app(settings: Settings) -> Celery:
             # The claim refuses doubles and the sweeper republishes: nothing rests on either value (ADR 2).
             "ack_emulation": settings.worker.broker_acks,
             "visibility_timeout": 3600,
+            **settings.sentinel_options(),
         },
         task_publish_retry_policy=_BRIEFLY,
         # A lane's worker is not to wait for Redis: a join signal that is not sent is left to the sweeper (ADR 9).
-        result_backend_transport_options={"retry_policy": _BRIEFLY},
+        result_backend_transport_options={"retry_policy": _BRIEFLY, **settings.sentinel_options()},
         redis_socket_timeout=10.0,
         redis_socket_connect_timeout=5.0,
         redis_socket_keepalive=True,
@@ -249,6 +250,12 @@ def _checked(app: Celery, settings: Settings) -> Celery:
             f"this Celery app consumes from {mask_url(str(app.conf.broker_url))} with key prefix '{prefix}', "
             f"pipelines are published to {settings.broker_url} with '{settings.broker_key_prefix}'",
             suggestion="set FLUJO_BROKER_URL and FLUJO_BROKER_KEY_PREFIX to the app's",
+        )
+    master = (app.conf.broker_transport_options or {}).get("master_name")
+    if master != settings.sentinel_master:
+        raise ConfigurationError(
+            f"this Celery app's `master_name` is {master!r}, but `sentinel_master` is {settings.sentinel_master!r}",
+            suggestion="set FLUJO_SENTINEL_MASTER to the `master_name` in the app's broker_transport_options",
         )
     if not {SERIALIZER, CONTENT_TYPE} & set(app.conf.accept_content):
         raise ConfigurationError(

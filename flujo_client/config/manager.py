@@ -21,6 +21,7 @@ from pydantic import BeforeValidator, Field, SecretStr, model_validator
 
 from flujo_client.config.errors import KEYRINGS, Origins, legacy_variable, nearest, settings_error
 from flujo_client.config.models import (
+    SENTINEL,
     AdmissionSettings,
     Agents,
     Aros,
@@ -58,6 +59,8 @@ FILE_NAME = "flujo.toml"
 CONFIG_PATH = "FLUJO_CONFIG_PATH"
 
 _ENV_ONLY = frozenset({"failpoints", "demo_model"})
+SENTINEL_ANSWER_S = 5.0
+"""Seconds within which a Sentinel has to answer."""
 _FILE_ALIASES = {"state_uri": "database_url", "blueprint_allowed_imports": "allowed_imports"}
 _OTHER_NAMES = {
     "database_url": ("FLUJO_STATE_URI", "DATABASE_URL"),
@@ -97,6 +100,8 @@ class Settings(Section):
     database_url: PostgresUrl | None = None
     broker_url: RedisUrl | None = None
     result_backend_url: RedisUrl | None = Field(default_factory=_broker_by_default)
+    sentinel_master: str | None = Field(default=None, min_length=1)
+    sentinel_password: SecretStr | None = None
     broker_key_prefix: str = ""
     prepare_statements: bool = True
     embedded_dir: Path = Path(".flujo")
@@ -145,6 +150,16 @@ class Settings(Section):
         """Return the result backend's URL with its **password**; raises SettingsError where none is set."""
         return _revealed(self.result_backend_url)
 
+    def sentinel_options(self) -> dict[str, Any]:
+        """Return the options of Sentinel as kombu and Celery name them, with its **password**; empty without Sentinel."""
+        if self.sentinel_master is None:
+            return {}
+        options: dict[str, Any] = {"master_name": self.sentinel_master}
+        if self.sentinel_password is not None:
+            asking = {"socket_timeout": SENTINEL_ANSWER_S, "socket_connect_timeout": SENTINEL_ANSWER_S}
+            options["sentinel_kwargs"] = {"password": self.sentinel_password.get_secret_value(), **asking}
+        return options
+
     def keys(self) -> tuple[tuple[str, bytes], ...]:
         """Return the signing keys with their **secrets**: the first signs, all verify."""
         return _pairs(self.signing_keys)
@@ -178,6 +193,17 @@ class Settings(Section):
             raise ValueError(f"{given} is set but {missing} is missing: set {_VARIABLES[missing][0]}, or neither")
         if self.is_embedded and self.result_backend_url is not None:
             raise ValueError("result_backend_url is set but broker_url and database_url are missing")
+        return self
+
+    @model_validator(mode="after")
+    def _sentinels_have_a_master(self) -> Self:
+        for name in ("broker_url", "result_backend_url"):
+            url = getattr(self, name)
+            if url is not None and url.get_secret_value().startswith(SENTINEL) and self.sentinel_master is None:
+                raise ValueError(
+                    f"{name} names Sentinels but sentinel_master is missing: set {_VARIABLES['sentinel_master'][0]} to the name "
+                    "under which they watch the primary, such as mymaster"
+                )
         return self
 
     @model_validator(mode="after")
@@ -224,7 +250,7 @@ def _text(value: Any) -> str:
         return ",".join(f"{name}:{secret.get_secret_value()}" for name, secret in value.items())
     if isinstance(value, Mapping):
         return json.dumps(value) if value else ""
-    if isinstance(value, SecretUrl):
+    if isinstance(value, SecretUrl | SecretStr):
         return str(value.get_secret_value())
     if isinstance(value, bool):
         return str(value).lower()

@@ -73,6 +73,7 @@ def _secret(shortest: int) -> AfterValidator:
     return AfterValidator(check)
 
 
+SENTINEL = "sentinel://"
 Text = TypeVar("Text")
 
 
@@ -86,7 +87,7 @@ class SecretUrl(Secret[Text]):
 def _with_a_port(url: str) -> str:
     """Refuse what redis-py and kombu would refuse later, and quote a piece of the password from."""
     try:
-        _ = urlsplit(url).port
+        _ = [urlsplit(each).port for each in url.split(";")]
     except ValueError:
         raise ValueError(
             "must be a URL with a number as its port; in a password write / as %2F, # as %23 and ? as %3F"
@@ -95,11 +96,11 @@ def _with_a_port(url: str) -> str:
 
 
 def _of_one_server(url: str) -> str:
-    """Refuse several servers: this code would use one of them, and continue after a failover without the data that it lost."""
-    if url.startswith(("sentinel://", "sentinels://")) or ";" in url:
+    """Refuse several servers that are not Sentinels: clients and workers could use different ones."""
+    if ";" in url and not all(each.startswith(SENTINEL) for each in url.split(";")):
         raise ValueError(
-            "must name one Redis server; Sentinel and lists of servers are not supported: give the address of a TCP proxy "
-            "that follows the primary, such as HAProxy, or of a managed service"
+            "must name one Redis server, or Sentinels as `sentinel://one:26379/0;sentinel://other:26379/0` "
+            "with `sentinel_master`"
         )
     return url
 
@@ -116,7 +117,7 @@ RedisUrl = SecretUrl[
     Annotated[
         str,
         AfterValidator(_of_one_server),
-        service_url("redis", "rediss"),
+        service_url("redis", "rediss", "sentinel"),
         AfterValidator(_with_a_port),
         AfterValidator(_verifying),
     ]

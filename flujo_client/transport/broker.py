@@ -54,7 +54,7 @@ class Broker:
         self._keys = settings.keys()
         self._max_bytes = settings.limits.message_max_bytes
         self._control = settings.worker.control_queue
-        self.redis = connect(self._url)
+        self.redis = connect(self._url, settings.sentinel_options())
 
     def reach(self) -> None:
         """Make sure that the broker answers.

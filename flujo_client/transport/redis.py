@@ -5,38 +5,53 @@ Celery and kombu have their own connections, which these options do not affect.
 
 from __future__ import annotations
 
-from redis import Redis
+from typing import TYPE_CHECKING, Any
+
+from redis import Redis, Sentinel
 from redis.backoff import NoBackoff
+from redis.connection import parse_url
 from redis.exceptions import ConnectionError as ConnectionLost
 from redis.exceptions import NoPermissionError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as NoAnswer
 from redis.retry import Retry
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 __all__ = ["ConnectionLost", "NoAnswer", "Redis", "RedisError", "ResponseError", "connect", "is_not_allowed"]
 
 _MAX_CONNECTIONS = 64
+_SENTINEL, _SENTINEL_PORT = "sentinel", 26379
 
 
-def connect(url: str, *, patience_s: float | None = None) -> Redis:
+def connect(url: str, sentinel: Mapping[str, Any], *, patience_s: float | None = None) -> Redis:
     """Make a client, which connects when it is first used. Safe for several threads.
 
     Args:
-        url: where Redis is.
+        url: where Redis is, or its Sentinels are.
+        sentinel: what `Settings.sentinel_options()` returns.
         patience_s: seconds that each command may take, for callers that can do without an answer: a connection that is gone is
             replaced once and without a pause. None waits up to 10 seconds, and tries again as redis-py does.
     """
-    if patience_s is None:
-        return Redis.from_url(
-            url, socket_timeout=10, socket_connect_timeout=5, socket_keepalive=True, max_connections=_MAX_CONNECTIONS
-        )
-    return Redis.from_url(
-        url,
-        socket_timeout=patience_s,
-        socket_connect_timeout=patience_s,
-        socket_keepalive=True,
-        max_connections=_MAX_CONNECTIONS,
-        retry=Retry(NoBackoff(), 1, (ConnectionLost,)),
+    options: dict[str, Any] = {"socket_timeout": 10.0, "socket_connect_timeout": 5.0}
+    if patience_s is not None:
+        once = Retry(NoBackoff(), 1, (ConnectionLost,))
+        options = {"socket_timeout": patience_s, "socket_connect_timeout": patience_s, "retry": once}
+    options |= {"socket_keepalive": True, "max_connections": _MAX_CONNECTIONS}
+    if not url.startswith(f"{_SENTINEL}://"):
+        return Redis.from_url(url, **options)
+    return _through_sentinels(url, sentinel, options)
+
+
+def _through_sentinels(url: str, sentinel: Mapping[str, Any], options: Mapping[str, Any]) -> Redis:
+    """Make a client whose connections ask the Sentinels for the primary. The first URL has the primary's password and database, as for kombu."""
+    places = [dict(parse_url(f"redis{each.removeprefix(_SENTINEL)}")) for each in url.split(";")]
+    hosts = [(each.pop("host", "localhost"), each.pop("port", _SENTINEL_PORT)) for each in places]
+    asking = {name: options[name] for name in ("socket_timeout", "socket_connect_timeout")}
+    sentinels = Sentinel(
+        hosts, sentinel_kwargs={**sentinel.get("sentinel_kwargs", {}), **asking}, **places[0], **options
     )
+    return sentinels.master_for(sentinel["master_name"], Redis)
 
 
 def is_not_allowed(error: ResponseError) -> bool:

@@ -31,7 +31,7 @@ class Refusals:
     """
 
     def __init__(self, settings: Settings) -> None:
-        client = connect(settings.broker(), patience_s=PATIENCE_S)
+        client = connect(settings.broker(), settings.sentinel_options(), patience_s=PATIENCE_S)
         self._dead_letters = DeadLetters(client, settings.broker_key_prefix)
 
     def record(self, error: WireError, item: bytes, *, queue: str) -> None:

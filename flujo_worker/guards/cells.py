@@ -117,7 +117,7 @@ class RedisCells(Generic[S]):
 
     def __init__(self, kind: CellKind[S], settings: Settings) -> None:
         self._kind, self._prefix = kind, settings.broker_key_prefix + kind.key
-        self._redis = connect(settings.broker(), patience_s=ANSWER_S)
+        self._redis = connect(settings.broker(), settings.sentinel_options(), patience_s=ANSWER_S)
         script = files("flujo_worker.guards").joinpath("cells.lua").read_text(encoding="utf-8")
         self._put = self._redis.register_script(script)
         self._lock = threading.Lock()

@@ -26,7 +26,7 @@ class RedisCache:
 
     def __init__(self, settings: Settings) -> None:
         self._prefix = settings.broker_key_prefix + PREFIX
-        self._redis = connect(settings.results(), patience_s=PATIENCE_S)
+        self._redis = connect(settings.results(), settings.sentinel_options(), patience_s=PATIENCE_S)
 
     def get(self, key: str) -> bytes | None:
         return cast("bytes | None", self._redis.get(self._prefix + key))

@@ -27,7 +27,7 @@ POISON = "the process died while this step ran alone, 2 times"
 
 @pytest.mark.parametrize(
     ("innocents", "killers"),
-    [(2, 1), (1, 2), pytest.param(4, 1, marks=pytest.mark.large), pytest.param(1, 3, marks=pytest.mark.large)],
+    [(2, 1), *(pytest.param(*counts, marks=pytest.mark.large) for counts in ((1, 2), (4, 1), (1, 3)))],
 )
 def test_neighbours_of_steps_that_kill_their_process_succeed(services, tmp_path, innocents, killers):
     """M-013, C-37: an attempt fails as lost only for deaths of processes that it had for itself."""

@@ -73,16 +73,34 @@ def test_a_redis_url_that_no_one_could_read_is_refused_at_once(password):
     assert "hun" not in str(caught.value)
 
 
+SENTINELS = "sentinel://:hunter2secret@a:26379/2;sentinel://:hunter2secret@b:26379/2"
+
+
 @pytest.mark.parametrize(
-    "url",
-    ["sentinel://:hunter2secret@a:26379;sentinel://b:26379/0", "redis://:hunter2secret@a:6379/0;redis://b:6379/0"],
+    ("url", "said"),
+    [
+        (SENTINELS, "names Sentinels but sentinel_master is missing: set FLUJO_SENTINEL_MASTER"),
+        ("redis://:hunter2secret@a:6379/0;redis://b:6379/0", "must name one Redis server, or Sentinels"),
+        (f"{SENTINELS};redis://b:6379/0", "must name one Redis server, or Sentinels"),
+        ("sentinels://:hunter2secret@a:26379/0", "must be a URL that starts with redis:// or rediss:// or sentinel://"),
+    ],
 )
 @pytest.mark.parametrize("name", ["FLUJO_BROKER_URL", "FLUJO_RESULT_BACKEND_URL"])
-def test_several_servers_in_a_redis_url_are_refused_with_the_way_out(url, name):
+def test_several_servers_in_a_redis_url_are_refused_with_the_way_out(url, said, name):
     environ = {"DATABASE_URL": DATABASE, "REDIS_URL": BROKER, name: url}
-    with pytest.raises(SettingsError, match=r"must name one Redis server; .* proxy that follows the primary") as caught:
+    with pytest.raises(SettingsError, match=said) as caught:
         ConfigManager(environ=environ).settings()
     assert "hunter2secret" not in str(caught.value)
+
+
+def test_sentinels_have_a_master_and_perhaps_a_password_which_is_hidden():
+    environ = {"DATABASE_URL": DATABASE, "REDIS_URL": SENTINELS, "FLUJO_SENTINEL_MASTER": "mymaster"}
+    settings = ConfigManager(environ=environ).settings()
+    assert settings.sentinel_options() == {"master_name": "mymaster"}
+    settings = ConfigManager(environ={**environ, "FLUJO_SENTINEL_PASSWORD": "hunter2secret"}).settings()
+    assert settings.sentinel_options()["sentinel_kwargs"]["password"] == "hunter2secret"
+    assert "hunter2secret" not in repr(settings)
+    assert ConfigManager(environ=settings.as_environment()).settings() == settings
 
 
 @pytest.mark.parametrize(
