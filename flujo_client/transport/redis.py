@@ -45,13 +45,14 @@ def connect(url: str, sentinel: Mapping[str, Any], *, patience_s: float | None =
 
 def _through_sentinels(url: str, sentinel: Mapping[str, Any], options: Mapping[str, Any]) -> Redis:
     """Make a client whose connections ask the Sentinels for the primary. The first URL has the primary's password and database, as for kombu."""
-    places = [dict(parse_url(f"redis{each.removeprefix(_SENTINEL)}")) for each in url.split(";")]
+    parse: Any = parse_url  # redis-py types neither this nor its Sentinel
+    sentinels: Any = Sentinel
+    places = [dict(parse(f"redis{each.removeprefix(_SENTINEL)}")) for each in url.split(";")]
     hosts = [(each.pop("host", "localhost"), each.pop("port", _SENTINEL_PORT)) for each in places]
     asking = {name: options[name] for name in ("socket_timeout", "socket_connect_timeout")}
-    sentinels = Sentinel(
-        hosts, sentinel_kwargs={**sentinel.get("sentinel_kwargs", {}), **asking}, **places[0], **options
-    )
-    return sentinels.master_for(sentinel["master_name"], Redis)
+    own = {**sentinel.get("sentinel_kwargs", {}), **asking}
+    client: Redis = sentinels(hosts, sentinel_kwargs=own, **places[0], **options).master_for(sentinel["master_name"])
+    return client
 
 
 def is_not_allowed(error: ResponseError) -> bool:
