@@ -43,7 +43,7 @@ demo: $(STAMP) ## audit the licence of every installed distribution: the main jo
 
 test: $(STAMP) ## the tests; they start the services they need
 	@$(BIN)/python -m compileall -q flujo_client flujo_worker
-	@$(ALONE) $(BIN)/python -m pytest -q $(SIDE_BY_SIDE) -m "not large and not installation and $(DEFAULT)"
+	@$(ALONE) $(BIN)/python -m pytest -q $(SIDE_BY_SIDE) --ignore=tests/typing -m "not large and not installation and $(DEFAULT)"
 
 test-slow: $(STAMP) ## the greatest sizes, and what sets up services, projects and the demo as users do
 	@$(ALONE) $(BIN)/python -m pytest -q $(SIDE_BY_SIDE) -m "(large or installation) and $(DEFAULT)"
@@ -97,6 +97,7 @@ lint: $(STAMP)
 
 types: $(STAMP)
 	@$(BIN)/mypy
+	@$(BIN)/python -m pytest -q tests/typing
 
 imports: $(STAMP)
 	@$(BIN)/lint-imports

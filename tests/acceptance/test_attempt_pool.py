@@ -70,7 +70,7 @@ def test_a_worker_runs_no_more_attempts_than_its_concurrency(site, gated):
 
 def test_a_lone_run_stays_with_one_process(site):
     """Every step is a message that any worker may take; but a lone run's process takes the next one as it publishes it."""
-    site.workers(2)
+    site.workers(2, arguments=("--pool", "attempts"))
     for _ in range(3):
         run = site.enqueue("three")
         assert_merged_once(site, run, ["first", "second", "third"])

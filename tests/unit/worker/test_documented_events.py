@@ -255,11 +255,13 @@ def test_every_documented_event_is_told(told):
     assert len(by_tests) == len(set(by_tests))
 
 
+@pytest.mark.large
 def test_what_other_tests_are_to_tell_they_tell(told_by_tests):
     """U-21: as a fact, not as a word in a file."""
     assert {name for names in TOLD_BY.values() for name in names} - told_by_tests == set()
 
 
+@pytest.mark.large
 def test_no_event_is_told_that_the_page_does_not_have(told, told_by_tests):
     """The other way round."""
     assert (told | told_by_tests) - documented() == set()
