@@ -61,17 +61,21 @@ def test_ten_thousand_runs_of_a_tenant_delay_another_tenants_by_a_second_at_most
     with Site(services, tmp_path, worker=BRISK, admission={"tenant_window": 20}) as site:
         site.workers(2)
         idle = [seconds_of_a_run(site) for _ in range(3)]
+        site.dismiss()  # so that none of the many ends before all are there
         many = site.client.enqueue_many("acceptance_pipelines:three", [[]] * 10_000, context={}, tenant="A")
+        site.workers(2)
         wait_until(lambda: many[0].status() == "succeeded", what=site.log)
-        beside = [seconds_of_a_run(site) for _ in range(3)]
-        live = site.rows("SELECT count(*) AS n FROM flujo_runs WHERE tenant = 'A' AND ended_at IS NULL")[0]["n"]
+        beside = [(seconds_of_a_run(site), live_runs(site)) for _ in range(3)]
         site.dismiss()
     with capsys.disabled():
-        print(
-            f"\nidle {min(idle):.2f} s; beside {live} live runs of another tenant {', '.join(f'{each:.2f}' for each in beside)} s"
-        )
-    assert live > 5_000
-    assert min(beside) <= min(idle) + 1
+        tries = ", ".join(f"{seconds:.2f} s beside {live} live runs of another tenant" for seconds, live in beside)
+        print(f"\nidle {min(idle):.2f} s; {tries}")
+    assert min(seconds for seconds, live in beside if live > 5_000) <= min(idle) + 1
+
+
+def live_runs(site):
+    """How many runs of tenant A have not ended."""
+    return site.rows("SELECT count(*) AS n FROM flujo_runs WHERE tenant = 'A' AND ended_at IS NULL")[0]["n"]
 
 
 def test_a_worker_that_dies_as_it_admits_costs_no_run_and_breaks_no_limit(site):
