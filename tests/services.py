@@ -10,6 +10,7 @@ import fcntl
 import itertools
 import os
 import shutil
+import socket
 import tempfile
 import time
 from contextlib import contextmanager, suppress
@@ -115,6 +116,13 @@ def _roomy_folder() -> str:
     except OSError:
         return "/tmp"
     return MEMORY if system.f_bavail * system.f_frsize > ROOM_BYTES else "/tmp"
+
+
+def free_port() -> int:
+    """Return a port on which nothing listens."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return taken.getsockname()[1]
 
 
 @pytest.fixture(scope="module")

@@ -15,13 +15,15 @@ from redis.exceptions import NoPermissionError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as NoAnswer
 from redis.retry import Retry
 
+from flujo_client.config.models import SENTINEL
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = ["ConnectionLost", "NoAnswer", "Redis", "RedisError", "ResponseError", "connect", "is_not_allowed"]
 
 _MAX_CONNECTIONS = 64
-_SENTINEL, _SENTINEL_PORT = "sentinel", 26379
+_SENTINEL_PORT = 26379
 
 
 def connect(url: str, sentinel: Mapping[str, Any], *, patience_s: float | None = None) -> Redis:
@@ -38,7 +40,7 @@ def connect(url: str, sentinel: Mapping[str, Any], *, patience_s: float | None =
         once = Retry(NoBackoff(), 1, (ConnectionLost,))
         options = {"socket_timeout": patience_s, "socket_connect_timeout": patience_s, "retry": once}
     options |= {"socket_keepalive": True, "max_connections": _MAX_CONNECTIONS}
-    if not url.startswith(f"{_SENTINEL}://"):
+    if not url.startswith(SENTINEL):
         return Redis.from_url(url, **options)
     return _through_sentinels(url, sentinel, options)
 
@@ -47,7 +49,7 @@ def _through_sentinels(url: str, sentinel: Mapping[str, Any], options: Mapping[s
     """Make a client whose connections ask the Sentinels for the primary. The first URL has the primary's password and database, as for kombu."""
     parse: Any = parse_url  # redis-py types neither this nor its Sentinel
     sentinels: Any = Sentinel
-    places = [dict(parse(f"redis{each.removeprefix(_SENTINEL)}")) for each in url.split(";")]
+    places = [dict(parse(each.replace(SENTINEL, "redis://", 1))) for each in url.split(";")]
     hosts = [(each.pop("host", "localhost"), each.pop("port", _SENTINEL_PORT)) for each in places]
     asking = {name: options[name] for name in ("socket_timeout", "socket_connect_timeout")}
     own = {**sentinel.get("sentinel_kwargs", {}), **asking}

@@ -160,7 +160,10 @@ class _Replay:
             heappush(self._open, self._left.pop(key))
 
     def _wind_down_aborted(self) -> None:
-        """Do what a sweep does: an abort may have closed a fan-out whose last branch, merged at the same time, had its join signalled here."""
+        """Wind down aborted fan-outs, as a sweep does.
+
+        The recorded abort may have closed a fan-out inside before its join was created; here the join exists, and nothing concludes it.
+        """
         for run, fan_out in self._store.aborted(len(self._notices)):
             self._coordinator.wind_down(run, fan_out, by="sweeper")
         self._look_for_more()

