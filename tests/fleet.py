@@ -161,9 +161,11 @@ class Site:
         if POOL != "prefork" or "--concurrency" in arguments:
             return ("--pool", POOL)
         own = self.settings.worker
-        if "concurrency" in own.model_fields_set and own.concurrency > CHILDREN:
+        if "concurrency" not in own.model_fields_set:
+            return ("--pool", POOL, "--concurrency", str(CHILDREN))
+        if own.concurrency > CHILDREN:
             pytest.skip(f"needs {own.concurrency} attempts at once, and prefork has a process for each")
-        return ("--pool", POOL, "--concurrency", str(CHILDREN))
+        return ("--pool", POOL)
 
     def dismiss(self) -> None:
         """End every worker as a power cut would."""

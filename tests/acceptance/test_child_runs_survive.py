@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from fleet import assert_merged_once, wait_until
+from fleet import assert_merged_once, one_process, wait_until
 
 from flujo_client.cli.lookup import find_run
 
@@ -98,6 +98,7 @@ def assert_merged_once_in_child(site, run):
     assert len(site.told(record.id, "run.succeeded")) == 1
 
 
+@one_process
 def test_a_worker_that_dies_in_a_child_run_costs_no_run(site, survivor):
     doomed = site.workers()
     for _ in range(50):

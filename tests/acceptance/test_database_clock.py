@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from fleet import BRISK, PATIENCE_S, Site, wait_until
+from fleet import BRISK, PATIENCE_S, Site, one_process, wait_until
 
 from flujo_client.config.manager import Settings
 from flujo_client.errors import ConfigurationError
@@ -33,6 +33,7 @@ def paused(site, name):
     return run
 
 
+@one_process
 def test_questions_of_days_expire_in_order(site, clock):
     """A chain of waits takes its full length; nothing moves before its time, no worker loses its lease."""
     run, began, [worker] = paused(site, "patient"), clock.now(), site.live_pids()

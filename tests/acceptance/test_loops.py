@@ -6,6 +6,7 @@ import time
 
 import pytest
 from container_checks import begun, enqueue, since, succeeded
+from fleet import one_process
 
 pytestmark = pytest.mark.acceptance
 
@@ -17,6 +18,7 @@ def fleet(site):
     return site.workers(2)
 
 
+@one_process
 def test_a_long_loop_holds_no_worker_between_its_iterations(site, capsys):
     """M-008, SYS-15: each of 200 iterations is a separate task, done once; two such loops are shared by the processes."""
     began = time.monotonic()

@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 from container_checks import assert_joined_once, begun, enqueue, told_of
+from fleet import one_process
 
 pytestmark = pytest.mark.acceptance
 
@@ -23,6 +24,7 @@ WORKLOAD = [
 ]
 
 
+@one_process
 def test_one_and_three_processes_give_the_same(site):
     """M-011: results, histories, contexts, stories and totals; timing aside."""
     site.workers(1)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from fleet import PATIENCE_S, STEADY, STEPS, Site, assert_merged_once, wait_until
+from fleet import PATIENCE_S, STEADY, STEPS, Site, assert_merged_once, one_process, wait_until
 from services import fresh_database
 
 from flujo_client.gateway.door import SCHEMA
@@ -105,6 +105,7 @@ def test_this_code_works_on_the_schema_of_a_release_after_it(services, tmp_path,
         assert_merged_once(site, site.enqueue("three"), ["first", "second", "third"])
 
 
+@one_process
 def test_the_steps_of_one_run_alternate_between_both(services, tmp_path, before, monkeypatch):
     """M-003, SYS-05: migrate, then restart the workers one by one; the older one continues meanwhile, in the same runs."""
     monkeypatch.setattr("fleet.migrated_database", fresh_database)
