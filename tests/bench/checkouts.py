@@ -18,13 +18,14 @@ ROOT = Path(__file__).parents[2]
 def checked_out(revision: str, folder: Path) -> Iterator[Path]:
     """Check out a revision into a worktree, install what it locks, and yield its Python.
 
-    Its own Makefile installs it, so its dependencies are those that the revision had.
+    This tree's Makefile installs it, because older ones cannot install their locks any more.
     """
     worktree = folder / "base"
     subprocess.run(["git", "worktree", "add", "--detach", "--force", worktree, revision], cwd=ROOT, check=True)
     try:
         python = f"PYTHON={Path(sys.base_prefix) / 'bin' / 'python3'}"
-        subprocess.run(["make", "-C", worktree, ".venv/.installed", python], check=True, stdout=sys.stderr)
+        install = ["make", "-f", ROOT / "Makefile", "-C", worktree, ".venv/.installed", python]
+        subprocess.run(install, check=True, stdout=sys.stderr)
         yield worktree / ".venv" / "bin" / "python"
     finally:
         subprocess.run(["git", "worktree", "remove", "--force", worktree], cwd=ROOT, check=False)
