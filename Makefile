@@ -53,11 +53,11 @@ test-pools: $(STAMP) ## the acceptance tests with Celery's pools: threads, and p
 		$(ALONE) TEST_POOL=$$pool $(BIN)/python -m pytest -q $(SIDE_BY_SIDE) tests/acceptance || exit 1; \
 	done
 
-test-fast: $(STAMP) ## the tests that need no services, without the greatest sizes and with few examples of each law
+test-fast: $(STAMP) ## the tests that start no process, without AROS and the greatest sizes, and with few examples of each law
 	@$(BIN)/python -m compileall -q flujo_client flujo_worker
-	@$(ALONE) $(BIN)/python -m pytest -q -n auto --dist loadfile --hypothesis-profile fast \
-		-m "not services and not acceptance and not large and not installation and $(DEFAULT)" \
-		tests/unit tests/aros tests/laws tests/conformance tests/architecture
+	@$(ALONE) $(BIN)/python -m pytest -q -n 3 --dist loadfile --hypothesis-profile fast \
+		-m "not services and not acceptance and not processes and not large and not installation and $(DEFAULT)" \
+		tests/unit tests/laws tests/conformance tests/architecture
 
 coverage: $(STAMP) ## which lines and branches the unit tests and those of AROS run: a table, and htmlcov/
 	@$(ALONE) $(BIN)/python -m pytest -q -n auto --dist loadfile --hypothesis-profile fast \

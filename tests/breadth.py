@@ -6,7 +6,7 @@ import os
 
 from hypothesis import settings
 
-FEW = 10
+FEW = 5
 
 
 def examples(usual: int) -> int:

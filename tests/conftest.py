@@ -13,7 +13,7 @@ from scheduling import TwoEnded, in_order
 any_pace = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("check", derandomize=True, **any_pace)
 settings.register_profile("search", print_blob=True, **any_pace)
-settings.register_profile("fast", derandomize=True, max_examples=20, **any_pace)
+settings.register_profile("fast", derandomize=True, max_examples=10, **any_pace)
 settings.load_profile("check")
 """A check says the same of the same code every time; `make laws` looks for what no one has seen yet, `make test-fast` at a few examples of each
 property. How busy the machine is says nothing of the code."""

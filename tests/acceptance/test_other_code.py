@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 from click.testing import CliRunner
-from fleet import BRISK, STEPS, Site, one_process, wait_until
+from fleet import BRISK, STEPS, Site, and_large, one_process, wait_until
 from judging import HUNDRED, TEN, judging
 
 from flujo_client import UsageLimits
@@ -110,7 +110,7 @@ def swept_at(site):
 
 
 @one_process
-@pytest.mark.parametrize("does", ["os.abort()", "os._exit(0)", "time.sleep(60)"])
+@pytest.mark.parametrize("does", and_large(["os.abort()", "time.sleep(60)"], [["os._exit(0)"]]))
 def test_code_that_harms_whoever_imports_it_stops_no_sweeper(run, versions, tmp_path, does):
     """SYS-20: to look whether a parked run can continue, no one dies and no one is held."""
     site, run = run

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 from celery import Celery
-from fleet import BRISK, FOLDER, STEPS, Site, assert_merged_once, wait_until
+from fleet import BRISK, FOLDER, STEPS, Site, and_large, assert_merged_once, wait_until
 
 from flujo_worker.attempts.isolation import DeliveryResult, NoFreeSlot, NoProcess
 from flujo_worker.quarantine import PLACES, Quarantine
@@ -25,10 +25,7 @@ GATED = ["before", "gate", "after"]
 POISON = "the process died while this step ran alone, 2 times"
 
 
-@pytest.mark.parametrize(
-    ("innocents", "killers"),
-    [(2, 1), *(pytest.param(*counts, marks=pytest.mark.large) for counts in ((1, 2), (4, 1), (1, 3)))],
-)
+@pytest.mark.parametrize(("innocents", "killers"), and_large([(2, 1)], [(1, 2), (4, 1), (1, 3)]))
 def test_neighbours_of_steps_that_kill_their_process_succeed(services, tmp_path, innocents, killers):
     """M-013, C-37: an attempt fails as lost only for deaths of processes that it had for itself."""
     with Site(services, tmp_path, worker=WORKER) as site:
@@ -48,6 +45,7 @@ def test_neighbours_of_steps_that_kill_their_process_succeed(services, tmp_path,
             assert len(site.told(run.id, "attempt.isolated")) == 2
 
 
+@pytest.mark.large
 @pytest.mark.parametrize(("innocents", "killers"), [(1, 2)])
 def test_hook_calls_beside_hooks_that_kill_their_process_are_made(services, tmp_path, innocents, killers):
     """SYS-20, M-013: a hook is given up only for deaths of processes that it had for itself; steps and other hooks continue."""

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
+from itertools import pairwise, product
 
 import pytest
-from fleet import STEADY, Site, assert_merged_once, wait_until
+from fleet import STEADY, Site, and_large, assert_merged_once, wait_until
 
 from flujo_worker.cli.drain import drain
 
 pytestmark = pytest.mark.acceptance
 
 LEASE_S = STEADY["lease_s"]
+ENDINGS = ["patient", "in_thread", "deaf"]
 GRACE = {"agents": {"cancel_grace_s": 0.5}}
 
 
@@ -47,8 +48,13 @@ def pool(name):
     return ("--pool", name, "--concurrency", "2")
 
 
-@pytest.mark.parametrize("name", ["attempts", "threads", "prefork"])
-@pytest.mark.parametrize("pipeline", ["patient", "in_thread", "deaf"])
+@pytest.mark.parametrize(
+    ("name", "pipeline"),
+    and_large(
+        [*product(["attempts"], ENDINGS), ("threads", "in_thread"), ("prefork", "deaf")],
+        [*product(["threads"], ["patient", "deaf"]), *product(["prefork"], ["patient", "in_thread"])],
+    ),
+)
 def test_a_step_that_does_not_end_in_time_is_begun_by_another_worker(site, name, pipeline):
     """M-011: whether its code ends when it is cancelled, cannot be ended, or ignores it."""
     leaving = started(site, pool(name))
@@ -129,7 +135,7 @@ def test_three_workers_restarted_one_by_one_under_load(services, tmp_path):
     assert pause < LEASE_S / 6
 
 
-@pytest.mark.parametrize("name", ["attempts", "threads", "prefork"])
+@pytest.mark.parametrize("name", and_large(["attempts"], [["threads"], ["prefork"]]))
 def test_a_worker_is_drained_from_anywhere(site, name, capsys):
     """By its host, or by its id; the command ends when the worker has, and what that ran continues elsewhere."""
     leaving = started(site, pool(name))
@@ -173,4 +179,4 @@ def longest_pause(site, since, until):
     """The longest time in which no attempt ended, in seconds."""
     ended = "SELECT ended_at AS at FROM flujo_attempts WHERE ended_at BETWEEN %(since)s AND %(until)s ORDER BY 1"
     times = [since, *(row["at"] for row in site.rows(ended, since=since, until=until)), until]
-    return max((later - earlier).total_seconds() for earlier, later in itertools.pairwise(times))
+    return max((later - earlier).total_seconds() for earlier, later in pairwise(times))

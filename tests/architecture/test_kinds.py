@@ -156,6 +156,7 @@ print(json.dumps({
 """
 
 
+@pytest.mark.processes
 def test_a_kind_is_added_by_four_files_that_the_documents_name(tmp_path):
     page = (ROOT / "docs/development.md").read_text(encoding="utf-8")
     files = {path: path.relative_to(ADDED) for path in ADDED.rglob("*.py")}

@@ -177,6 +177,7 @@ def test_a_package_completes_and_knows_its_version(package):
     assert [name for name in package.__all__ if not hasattr(package, name)] == []
 
 
+@pytest.mark.processes
 def test_all_that_authors_need_is_in_one_place():
     """The client's names and those of agents and workers, without loading a worker's libraries before they are needed."""
     assert set(flujo_client.__all__) < set(flujo_worker.__all__)
@@ -189,6 +190,7 @@ def test_all_that_authors_need_is_in_one_place():
         _ = flujo_worker.Manager
 
 
+@pytest.mark.processes
 def test_a_name_whose_library_is_missing_says_what_to_install():
     code = "import sys; sys.modules['structlog'] = None\nfrom flujo_worker import make_agent_async"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
@@ -217,15 +219,18 @@ def test_every_command_that_joins_can_be_loaded():
     ["import flujo_client", "from flujo_client import *", "import flujo_client.cli.main"],
     ids=["package", "names", "command"],
 )
+@pytest.mark.processes
 def test_what_is_heavy_is_loaded_when_it_is_used(code):
     """Design §8, M-010: neither the package, nor its names, nor the command line's door loads a worker."""
     assert heavy(loaded_by(code)[1]) == []
 
 
+@pytest.mark.processes
 def test_a_heavy_import_would_be_seen():
     assert heavy(loaded_by("import flujo_worker.observe.log")[1])
 
 
+@pytest.mark.processes
 def test_a_worker_starts_without_the_library_of_agents():
     """It costs a third of a start; a worker loads it with the first pipeline that has its own agent."""
     _, modules = loaded_by("import flujo_worker.cli.worker, flujo_worker.host, celery.apps.worker")

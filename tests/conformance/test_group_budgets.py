@@ -371,6 +371,7 @@ MUTANTS = {
 }
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_mutant_is_found(place, database_url, monkeypatch, mutant):
     """The law sees a statement that breaks it."""

@@ -228,6 +228,7 @@ MUTANTS = {
 }
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_mutant_is_found(place, database_url, monkeypatch, mutant):
     """The laws above see a statement that breaks a promise."""

@@ -288,12 +288,14 @@ PEOPLES_MUTANTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
 }
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("mutant", PEOPLES_MUTANTS)
 def test_mutant_who_asks(monkeypatch, mutant):
     PEOPLES_MUTANTS[mutant](monkeypatch)
     assert notices(range(301, 16_000, 97), make=peopled)
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_mutant_who(monkeypatch, mutant):
     MUTANTS[mutant](monkeypatch)

@@ -280,6 +280,7 @@ MUTANTS = {
 }  # fmt: skip
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_mutant_is_caught(mutant, monkeypatch):
     law, module, name, broken = MUTANTS[mutant]

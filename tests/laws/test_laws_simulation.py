@@ -81,6 +81,7 @@ def mutant(monkeypatch, owner, name, make):
     monkeypatch.setattr(owner, name, make(getattr(owner, name)))
 
 
+@pytest.mark.large
 def test_mutant_who_merges_what_another_worker_is_to_do_again(monkeypatch):
     """It looks neither at the fence nor at whose the attempt is: a stopped process that continues merges too."""
 
@@ -95,16 +96,19 @@ def test_mutant_who_merges_what_another_worker_is_to_do_again(monkeypatch):
     is_found()
 
 
+@pytest.mark.large
 def test_mutant_who_merges_what_is_merged(monkeypatch):
     mutant(monkeypatch, MemoryStore, "_judge", lambda _: lambda *_: "merged")
     is_found()
 
 
+@pytest.mark.large
 def test_mutant_whose_sweeper_sends_nothing(monkeypatch):
     mutant(monkeypatch, Sweeper, "_publish", lambda _: lambda *_: None)
     is_found()
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("why", ["ready", "lost", "gone", "epoch"])
 def test_mutant_who_does_not_send_again(monkeypatch, why):
     def forgetful(why_due):
@@ -118,6 +122,7 @@ def test_mutant_who_does_not_send_again(monkeypatch, why):
     is_found()
 
 
+@pytest.mark.large
 def test_mutant_who_claims_what_another_worker_has(monkeypatch):
     def generous(refusal):
         def refused(*args, **rest):
@@ -130,38 +135,45 @@ def test_mutant_who_claims_what_another_worker_has(monkeypatch):
     is_found()
 
 
+@pytest.mark.large
 def test_mutant_who_never_releases_a_permit(monkeypatch):
     mutant(monkeypatch, MemoryStore, "_uses_permit", lambda _: lambda _, key, permit: permit.fence is not None)
     mutant(monkeypatch, MemoryStore, "release_permit", lambda _: lambda store, key, name: store._offer(name))
     is_found()
 
 
+@pytest.mark.large
 def test_mutant_who_lets_too_many_attempts_run(monkeypatch):
     mutant(monkeypatch, MemoryStore, "_in_use", lambda _: lambda *_: 0)
     is_found()
 
 
+@pytest.mark.large
 def test_mutant_who_admits_too_many_runs(monkeypatch):
     mutant(monkeypatch, MemoryStore, "_state", lambda state: lambda *args: replace(state(*args), taken=0))
     is_found()
 
 
+@pytest.mark.large
 def test_mutant_who_never_releases_a_place(monkeypatch):
     mutant(monkeypatch, MemoryStore, "_release_places", lambda _: lambda *_: None)
     is_found()
 
 
+@pytest.mark.large
 def test_mutant_who_signals_no_lost_join(monkeypatch):
     mutant(monkeypatch, MemoryStore, "missed_joins", lambda _: lambda *_: [])
     is_found()
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("method", ["reserve", "settle"])
 def test_mutant_who_does_not_book(monkeypatch, method):
     mutant(monkeypatch, Budget, method, lambda _: lambda budget, *_: budget)
     is_found()
 
 
+@pytest.mark.large
 def test_mutant_who_books_every_claim_again(monkeypatch):
     def twice(settle):
         def settled(store, run, claim, usage, **rest):
@@ -174,6 +186,7 @@ def test_mutant_who_books_every_claim_again(monkeypatch):
     is_found()
 
 
+@pytest.mark.large
 def test_mutant_who_does_not_hear_a_cancel(monkeypatch):
     mutant(monkeypatch, MemoryStore, "runs_to_stop", lambda _: lambda *_: [])
     is_found()

@@ -223,6 +223,7 @@ def test_debug_shows_the_traceback():
     assert "Traceback" not in flujo("enqueue", "no colon", "--", "--debug", input="").stderr
 
 
+@pytest.mark.processes
 def test_a_shell_completes_commands():
     """As the reference says to set it up; click has the scripts."""
     environment = {**os.environ, "_FLUJO_COMPLETE": "bash_complete", "COMP_WORDS": "flujo do", "COMP_CWORD": "1"}

@@ -37,6 +37,7 @@ def lines_until(process, end):
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.processes
 def test_a_change_is_run_and_ctrl_c_says_goodbye(process, tmp_path):
     assert "ValueError: the first" in lines_until(process, "watching 1 file; Ctrl-C ends it")
     (tmp_path / "next").write_text(BROKEN.format("now the second"))

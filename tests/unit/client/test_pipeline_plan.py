@@ -126,6 +126,7 @@ print(here.compile_plan(pipeline).fingerprint)
 """
 
 
+@pytest.mark.processes
 def test_every_process_computes_the_same():
     """Client and workers do it on their own, whatever their hash seed."""
     folders = [str(Path(__file__).parent), str(Path(__file__).parents[2])]

@@ -6,6 +6,8 @@ import subprocess
 import sys
 import threading
 
+import pytest
+
 from flujo_client.gateway.post import MarkThread
 
 ENDS = """
@@ -45,6 +47,7 @@ def test_finishing_writes_what_there_is():
     assert [each.keys() for each in written] == [{"a"}]
 
 
+@pytest.mark.processes
 def test_a_process_that_ends_marks_first():
     ended = subprocess.run(
         [sys.executable, "-c", ENDS.format(mark="")], check=False, capture_output=True, text=True, timeout=60
@@ -52,6 +55,7 @@ def test_a_process_that_ends_marks_first():
     assert (ended.returncode, ended.stdout) == (0, "['a', 'b']\n"), ended.stderr
 
 
+@pytest.mark.processes
 def test_marks_that_cannot_be_written_do_not_keep_a_process_from_ending():
     """Postgres does not answer, say: the marks are lost, and cost a doubled message each."""
     stuck = ENDS.format(mark="threading.Event().wait()")
