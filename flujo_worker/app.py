@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from celery import Celery, signals
 
 from flujo_client.config.manager import ConfigManager, Settings
+from flujo_client.config.models import SENTINEL
 from flujo_client.embedded.local import join_services
 from flujo_client.errors import ConfigurationError
 from flujo_client.redact import mask_url
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 CONFIGURATION = 2
 """The exit code of a worker that is set up wrongly: that of every command."""
 
-_LOCAL_BACKENDS = ("redis://", "rediss://", "sentinel://", "unix://")
+_LOCAL_BACKENDS = ("redis://", "rediss://", SENTINEL, "unix://")
 _BRIEFLY = {"max_retries": 3, "interval_start": 0.1, "interval_step": 0.3, "interval_max": 1.0}
 
 
@@ -252,7 +253,7 @@ def _checked(app: Celery, settings: Settings) -> Celery:
             suggestion="set FLUJO_BROKER_URL and FLUJO_BROKER_KEY_PREFIX to the app's",
         )
     master = (app.conf.broker_transport_options or {}).get("master_name")
-    if master != settings.sentinel_master:
+    if settings.broker().startswith(SENTINEL) and master != settings.sentinel_master:
         raise ConfigurationError(
             f"this Celery app's `master_name` is {master!r}, but `sentinel_master` is {settings.sentinel_master!r}",
             suggestion="set FLUJO_SENTINEL_MASTER to the `master_name` in the app's broker_transport_options",

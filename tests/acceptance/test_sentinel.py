@@ -127,6 +127,14 @@ def test_an_attached_app_names_the_same_master(site):
     assert FlujoWorker(app, settings=site.settings).app is app
 
 
+def test_an_attached_app_may_have_only_its_results_behind_sentinels(watched, services):
+    broker, backend = services.broker_url, watched.settings["broker_url"]
+    values = {**watched.settings, "broker_url": broker, "result_backend_url": backend}
+    app = Celery(broker=broker, backend=backend, accept_content=["json", "flujo"])
+    settings = Settings.model_validate({"database_url": services.database_url, **values})
+    assert FlujoWorker(app, settings=settings).app is app
+
+
 def test_sentinels_that_do_not_know_the_master_are_named_without_the_password(watched, services):
     values = {"database_url": services.database_url, **watched.settings, "sentinel_master": "other"}
     with pytest.raises(Exception, match="No master found for 'other'") as caught:
