@@ -6,10 +6,13 @@ import argparse
 import shutil
 import subprocess
 import sys
+import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 
 import psutil
 
+from tests.bench.checkouts import checked_out
 from tests.bench.sides import Services, Side, running
 from tests.bench.workloads import PROCESSES
 
@@ -17,13 +20,20 @@ from tests.bench.workloads import PROCESSES
 def main() -> None:
     options = argparse.ArgumentParser(prog="make bench-flame", description=__doc__)
     options.add_argument("--workload", default="W2")
+    options.add_argument("--base", help="draw this revision instead of this tree")
     options.add_argument("--seconds", type=int, default=20)
     options.add_argument("--output", type=Path, default=Path("flame.svg"))
     options.add_argument("--py-spy", default=shutil.which("py-spy"), help="the program, where it is not on PATH")
     chosen = options.parse_args()
     if chosen.py_spy is None:
         sys.exit("py-spy is not installed: `pip install py-spy`, or name it with --py-spy")
-    with Services() as services, running(Side("ours"), services, PROCESSES, None) as side:
+    with ExitStack() as stack:
+        drawn = Side("ours")
+        if chosen.base:
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            drawn = Side("base", python=stack.enter_context(checked_out(chosen.base, Path(folder))))
+        services = stack.enter_context(Services())
+        side = stack.enter_context(running(drawn, services, PROCESSES, None))
         recorder = subprocess.Popen(
             [
                 *(chosen.py_spy, "record", f"--pid={worker(side.process.pid)}", f"--duration={chosen.seconds}"),
