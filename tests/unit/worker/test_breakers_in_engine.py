@@ -141,7 +141,7 @@ def test_no_answer_within_the_attempts_time_counts(engine):
         await asyncio.sleep(30)
 
     agent = make_agent_async(FunctionModel(hang, model_name="slow"))
-    step = Step("talk", agent, config=StepConfig(max_retries=2, timeout_s=0.05))
+    step = Step("talk", agent, config=StepConfig(max_retries=2, timeout_s=0.2))
     result = engine.run(Pipeline([step]), "hello")
     assert names(engine, result.run_id) == ["opened"]
 

@@ -252,20 +252,20 @@ def test_one_timeout_covers_all_agents_of_an_attempt(engine):
     slept = []
 
     async def slow(data):
-        await asyncio.sleep(0.15)
+        await asyncio.sleep(0.3)
         return "poor"
 
     async def slower(data):
         try:
-            await asyncio.sleep(0.15)
+            await asyncio.sleep(0.3)
         except asyncio.CancelledError:
             slept.append("stopped")
             raise
 
-    result = run_one(engine, slow, Sends(slower), config=StepConfig(max_retries=0, timeout_s=0.25))
+    result = run_one(engine, slow, Sends(slower), config=StepConfig(max_retries=0, timeout_s=0.5))
 
     assert slept == ["stopped"]
-    assert result.step_history[0].feedback.endswith("TimeoutError: no answer within 0.25 s")
+    assert result.step_history[0].feedback.endswith("TimeoutError: no answer within 0.5 s")
 
 
 # what it costs

@@ -368,7 +368,7 @@ def test_a_timeout_leaves_them(engine, kind):
         await asyncio.sleep(60)
 
     pool = kind()
-    run_with(engine, pool, slow, config=StepConfig(max_retries=0, timeout_s=0.02))
+    run_with(engine, pool, slow, config=StepConfig(max_retries=0, timeout_s=0.2))  # to enter, on a busy machine
     assert pool.told == ["enter", "exit TimeoutError"]
 
 
@@ -485,7 +485,7 @@ def test_leaving_has_the_attempts_timeout(engine, error, said):
             await asyncio.Event().wait()
 
     agent = raising(error) if error else takes
-    result = run_with(engine, Slow(), agent, config=StepConfig(max_retries=0, timeout_s=0.02))
+    result = run_with(engine, Slow(), agent, config=StepConfig(max_retries=0, timeout_s=0.2))
     assert fault(engine, result).type_name == said
 
 
