@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from flujo_client.contract.envelope import AttemptKind, Envelope
     from flujo_client.transport.loop_publisher import Taken
+    from flujo_worker.domain.budget import Reservation
     from flujo_worker.domain.values import Decision, FanOut
     from flujo_worker.ports import Claim, Committed, FanOutPlace, Store
     from flujo_worker.runtime.effects import ClaimTerms
@@ -184,6 +185,7 @@ class LoopEffects:
 
     Attributes:
         taker: takes the next message at once, if nothing else is under way; None until the process consumes.
+        needs: returns what the claim of an attempt reserves; None: that cannot be said at once.
     """
 
     def __init__(
@@ -199,6 +201,7 @@ class LoopEffects:
         self._one_by_one = asyncio.Semaphore(at_once)
         self._engine, self._store, self._groups, self._threads = engine, store, groups, threads
         self._sender, self.taker, self._ahead = sender, Taker(), ClaimAhead()
+        self.needs: Callable[[Envelope], Sequence[Reservation] | None] = lambda _: None
         self._gatherings: dict[Callable[..., Any], Gathering[Any, Any]] = {}
 
     async def claim(self, envelope: Envelope, worker: str, **terms: Unpack[ClaimTerms]) -> Claim:
@@ -217,16 +220,22 @@ class LoopEffects:
             return await self.call(claim_alone, self._store, envelope, worker, **terms)
 
     async def commit(self, decision: Decision) -> Committed:
-        claims = self._engine.carries_one() and self._ahead.may_claim(decision) and self._wants_next(decision)
-        if claims:
-            decision = self._ahead.ask(decision)
-        committed = await self._groups.commit(decision)
+        asked = self._claiming_next(decision)
+        committed = await self._groups.commit(asked)
         if committed is None:
             async with self._one_by_one:
-                committed = await self.call(self._store.commit, decision)
-        if claims:
-            self._ahead.note(decision, committed)
+                committed = await self.call(self._store.commit, asked)
+        if asked is not decision:
+            self._ahead.note(asked, committed)
         return committed
+
+    def _claiming_next(self, decision: Decision) -> Decision:
+        """Return the decision, with the claim of what follows if this process will probably take its message."""
+        if not (self._engine.carries_one() and self._ahead.may_claim(decision) and self._wants_next(decision)):
+            return decision
+        is_limited = decision.notice.envelope.ticket.limits is not None
+        to_reserve = self.needs(decision.envelope_of(decision.next[0])) if is_limited else ()
+        return decision if to_reserve is None else self._ahead.ask(decision, to_reserve)
 
     def _wants_next(self, decision: Decision) -> bool:
         following, run = decision.next[0], decision.notice.envelope.ticket.run

@@ -162,6 +162,8 @@ class Host:
             rates=None if self._rates is None else RateLimiter(self._rates, settings.rate_limits),
             processes=self._quarantine,
         )
+        if isinstance(self.effects, LoopEffects):
+            self.effects.needs = self._attempts.claims.known_needs
         trials = ImportTrials(settings, catalog, self._threads)
         neighbours = Neighbours(self._store, member.host, place, max_lost=own.max_lost)
         self._sweeper = Sweeper(

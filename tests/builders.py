@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.address import new_run_id
@@ -83,20 +82,4 @@ def following(decision: Decision) -> Envelope:
 
 def envelopes(decision: Decision) -> list[Envelope]:
     """The envelopes of all the attempts that a decision makes, held ones too."""
-    return [
-        replace(
-            decision.notice.envelope,
-            address=after.address,
-            step=after.step,
-            number=after.number,
-            version=after.version,
-            input=after.input,
-            context=after.context,
-            guidance=after.guidance,
-            queue=after.queue,
-            kind=after.kind,
-            lanes=after.lanes,
-            code=after.code,
-        )
-        for after in decision.next
-    ]
+    return [decision.envelope_of(after) for after in decision.next]

@@ -91,7 +91,7 @@ class Attempts:
         self._effects = effects = coordinator.effects
         self.preparation = Preparation(ledger, hooks, settings, effects)
         self._admissions = Admissions(ledger, coordinator, breakers, rates, hooks.catalog, settings)
-        self._claims = Claims(ledger, lease, hooks.catalog, threads, settings, effects)
+        self.claims = Claims(ledger, lease, hooks.catalog, threads, settings, effects)
         self._outcomes = Outcomes(
             ledger, lease, loop, threads, hooks, settings, effects, migrations=self.preparation.migrations
         )
@@ -164,11 +164,11 @@ class Attempts:
 
     async def _performed(self, envelope: Envelope, held: ActiveAttempt, room: Room) -> DeliveryResult:
         if envelope.ticket.limits is not None and not self.catalog.has(envelope.ticket.reference):
-            claim = await self._claims.import_claimed(envelope, held, room)
+            claim = await self.claims.import_claimed(envelope, held, room)
             if claim.refusal is not None:
                 return await self._refused(envelope, claim)
-        wanted = await self._claims.wanted(envelope)
-        claim = await self._claims.claim(envelope, held, wanted.to_reserve, room)
+        wanted = await self.claims.wanted(envelope)
+        claim = await self.claims.claim(envelope, held, wanted.to_reserve, room)
         if claim.refusal is not None:
             return await self._refused(envelope, claim)
         failpoints.hit("after_claim")
@@ -180,7 +180,7 @@ class Attempts:
         if unperformed is not None:
             return await self._conclude(AttemptReport(envelope, held.fence or 0, unperformed, held.claimed_at), started)
         if reply is not None and reply.answer is None:  # a copy that came too early: it may be answered by now
-            reply = await self._effects.call(self._claims.reply, envelope)
+            reply = await self._effects.call(self.claims.reply, envelope)
         return await self._carry_out(Claimed(envelope, held, reply, time.monotonic(), wanted.inline), wanted.calls)
 
     async def _refused(self, envelope: Envelope, claim: Claim) -> DeliveryResult:

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
         ChildRunRow,
         Decision,
         FanOut,
-        NextAttempt,
     )
     from flujo_worker.ports import Admitted, Committed, Replies, Store, Verdict
     from flujo_worker.runtime.effects import Effects
@@ -355,7 +354,7 @@ class Coordinator:
         return plan
 
     async def _publish(self, decision: Decision, committed: Committed) -> None:
-        envelopes = [_envelope(decision, following) for following in decision.next if following.is_due]
+        envelopes = [decision.envelope_of(following) for following in decision.next if following.is_due]
         if decision.child_run is not None:
             envelopes.append(_first_of(decision, decision.child_run))
         if committed.taken is not None:
@@ -389,22 +388,5 @@ class Coordinator:
         return ConcludeResult(verdict)
 
 
-def _envelope(decision: Decision, following: NextAttempt) -> Envelope:
-    return Envelope(
-        ticket=decision.notice.envelope.ticket,
-        address=following.address,
-        step=following.step,
-        number=following.number,
-        version=following.version,
-        input=following.input,
-        context=following.context,
-        guidance=following.guidance,
-        queue=following.queue,
-        kind=following.kind,
-        lanes=following.lanes,
-        code=following.code,
-    )
-
-
 def _first_of(decision: Decision, child: ChildRun) -> Envelope:
-    return replace(_envelope(decision, child.first), ticket=child.ticket)
+    return replace(decision.envelope_of(child.first), ticket=child.ticket)

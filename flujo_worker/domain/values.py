@@ -6,11 +6,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from flujo_client.address import AttemptKey
+from flujo_client.contract.envelope import Envelope
 
 if TYPE_CHECKING:
-    from flujo_client.contract.envelope import AttemptKind, Envelope, RunHeader
+    from flujo_client.contract.envelope import AttemptKind, RunHeader
     from flujo_client.contract.outcome import Event, Fault, Outcome
     from flujo_client.serial import Packed
+    from flujo_worker.domain.budget import Reservation
 
 AttemptEnd = Literal["succeeded", "failed", "cancelled"]
 ScopeStatus = Literal["open", "succeeded", "failed", "cancelled"]
@@ -104,6 +106,7 @@ class NextAttempt:
         question: what a person is asked: the row is paused until the answer comes, or for `delay_s` seconds if that is not 0.
         fault: why a question could not be asked: the row is failed from the start, so that the history has it.
         claimed_by: the worker that is to have it from the start, if that is alive and the run may continue.
+        to_reserve: what that claim reserves; only groups of merges do that.
     """
 
     address: str
@@ -122,6 +125,7 @@ class NextAttempt:
     fault: Fault | None = None
     code: tuple[str, ...] = ()
     claimed_by: str | None = None
+    to_reserve: tuple[Reservation, ...] = ()
 
     @property
     def is_due(self) -> bool:
@@ -281,6 +285,23 @@ class Decision:
     def move(self) -> UpdateScope:
         """Return the attempt's own scope."""
         return self.moves[0]
+
+    def envelope_of(self, following: NextAttempt) -> Envelope:
+        """Return the message of an attempt that follows."""
+        return Envelope(
+            ticket=self.notice.envelope.ticket,
+            address=following.address,
+            step=following.step,
+            number=following.number,
+            version=following.version,
+            input=following.input,
+            context=following.context,
+            guidance=following.guidance,
+            queue=following.queue,
+            kind=following.kind,
+            lanes=following.lanes,
+            code=following.code,
+        )
 
 
 @dataclass(frozen=True, slots=True)

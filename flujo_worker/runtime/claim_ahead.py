@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING
 from flujo_worker.ports import Claim
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from flujo_worker.domain.budget import Reservation
     from flujo_worker.domain.values import Decision
     from flujo_worker.ports import Committed
 
@@ -34,8 +37,8 @@ class ClaimAhead:
         self._claimed: tuple[str, Claim] | None = None
 
     def may_claim(self, decision: Decision) -> bool:
-        """Return whether a decision leads only to one step, and its claim needs no further parameters."""
-        if not self.is_likely or len(decision.next) != 1 or decision.notice.envelope.ticket.limits is not None:
+        """Return whether a decision leads only to one step, which may begin at once."""
+        if not self.is_likely or len(decision.next) != 1:
             return False
         [following] = decision.next
         aside = decision.child_run or decision.branch_end or decision.lane_left or decision.fan_out
@@ -43,15 +46,16 @@ class ClaimAhead:
             following.is_due and following.kind == "step" and not (following.lanes or decision.cache_entries or aside)
         )
 
-    def ask(self, decision: Decision) -> Decision:
+    def ask(self, decision: Decision, to_reserve: Sequence[Reservation]) -> Decision:
         """Return the decision with the claim of what follows."""
-        return replace(decision, next=(replace(decision.next[0], claimed_by=self.worker),))
+        following = replace(decision.next[0], claimed_by=self.worker, to_reserve=tuple(to_reserve))
+        return replace(decision, next=(following,))
 
     def note(self, decision: Decision, committed: Committed) -> None:
         """Remember the claim that a merge has made."""
         if committed.claimed_at is not None:
             key = decision.next[0].key_in(decision.notice.envelope.ticket.run)
-            self._claimed = key, Claim(FENCE, claimed_at=committed.claimed_at)
+            self._claimed = key, Claim(FENCE, over=committed.over, claimed_at=committed.claimed_at)
 
     def has(self, key: str) -> bool:
         """Return whether this attempt was claimed ahead and its message has not arrived."""

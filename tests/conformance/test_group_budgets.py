@@ -7,11 +7,11 @@ from itertools import count
 from types import SimpleNamespace
 
 import pytest
-from builders import decided, enqueued, failed, pipeline_of, succeeded
+from builders import decided, enqueued, failed, following, pipeline_of, succeeded
 from grouped import break_statement, grouped
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from worlds import MAX_LOST, World, waits
+from worlds import MAX_LOST, Memory, World, waits
 
 from flujo_client.contract.outcome import Correction, Outcome, Usage
 from flujo_worker.domain.budget import Amount, Reservation
@@ -146,6 +146,75 @@ def test_a_limit_that_is_passed_is_told_to_the_one_that_passed_it(world, groups)
     assert [each.breach is not None for each in alone] == [False, True, False]
     assert tokens_of(world) == (100, 0, 10)
     assert world.store.runs_to_stop(9) == [(run_of(news[1]), "failed")]
+
+
+def claiming(new, tokens, wanted, worker="w1"):
+    """A merge that claims what follows for a worker, and reserves for it."""
+    decision = merge_of(new, tokens)
+    [following] = decision.next
+    return replace(decision, next=(replace(following, claimed_by=worker, to_reserve=tuple(wanted)),))
+
+
+def running(world, tokens=30):
+    """A run of two steps, the first of which is claimed and has reserved so much."""
+    [new] = limited(world, names=("a", "b"))
+    claimed_alone(world, new, asks(tokens))
+    return new
+
+
+def test_a_claim_ahead_reserves_in_the_merge_before(world, groups):
+    """The merge releases its own first. What was reserved so is settled as any other reservation."""
+    new = running(world, tokens=90)
+    decision = claiming(new, 20, asks(80))
+    [committed] = commits(groups, decision)
+
+    second = world.attempts(run_of(new))[1]
+    assert (second.status, second.worker, second.fence) == ("running", "w1", 1)
+    assert (committed.over, committed.claimed_at is None, tokens_of(world)) == (None, False, (20, 80, 0))
+    last = decided(new, succeeded("two", usage=Usage(input_tokens=50)), fence=1, at=following(decision))
+    assert commits(groups, last) == [MERGED]
+    assert (world.run(run_of(new)).status, tokens_of(world)) == ("succeeded", (70, 0, 0))
+
+
+def test_a_claim_ahead_that_gets_no_reservation_says_why(world, groups):
+    new = running(world)
+    [committed] = commits(groups, claiming(new, 30, asks(71)))
+
+    assert committed.claimed_at is not None
+    assert "asks for 71: 30 spent, 0 reserved (tenant:acme)" in committed.over.message
+    assert (world.attempts(run_of(new))[1].status, tokens_of(world)) == ("running", (30, 0, 0))
+
+
+@pytest.mark.parametrize(("spent", "scope"), [(101, "tenant:acme"), (30, "tenant:new")], ids=["passes", "is not open"])
+def test_with_a_budget_that_passes_its_limit_or_is_not_open_nothing_is_done(world, groups, spent, scope):
+    """Alone it is merged, and claims nothing."""
+    new = running(world)
+    decision, before = claiming(new, spent, asks(20, scope)), world.picture(run_of(new))
+    assert commits(groups, decision) == [None]
+    assert (world.picture(run_of(new)), tokens_of(world)) == (before, (0, 30, 0))
+
+    alone = world.store.commit(decision)
+    assert (alone.verdict, alone.claimed_at, alone.breach is None) == ("merged", None, spent == 30)
+    assert world.attempts(run_of(new))[1].status == "ready"
+    assert tokens_of(world)[1] == 0
+
+
+def test_what_is_not_claimed_ahead_reserves_nothing(world, groups):
+    """Its worker's lease is over, say."""
+    new = running(world)
+    [committed] = commits(groups, claiming(new, 30, asks(20), worker="nobody"))
+    assert (committed, world.attempts(run_of(new))[1].status) == (MERGED, "ready")
+    assert tokens_of(world) == (30, 0, 0)
+
+
+def test_in_memory_a_claim_ahead_reserves_too():
+    """The same answers as from a group."""
+    world = World(Memory())
+    for asked, over in ((70, False), (71, True)):
+        new = running(world)
+        committed = world.store.commit(claiming(new, 0, asks(asked)))
+        assert (committed.claimed_at is None, committed.over is not None) == (False, over)
+        assert world.attempts(run_of(new))[1].status == "running"
 
 
 def test_what_is_left_out_settles_nothing(world, groups):

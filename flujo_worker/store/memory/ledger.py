@@ -73,16 +73,17 @@ class LedgerInMemory(BudgetsInMemory):
             if verdict != "merged":
                 notice = decision.notice
                 self.spend(envelope.ticket.run, envelope.key, notice.fence, outcome.usage, claimed_at=notice.claimed_at)
-            return Committed(verdict, taken, breach, self._claim_next(decision) if verdict == "merged" else None)
+            claimed_at, over = self._claim_next(decision) if verdict == "merged" and breach is None else (None, None)
+            return Committed(verdict, taken, breach, claimed_at, over)
 
-    def _claim_next(self, decision: Decision) -> int | None:
+    def _claim_next(self, decision: Decision) -> tuple[int | None, Fault | None]:
         run = self._runs[decision.notice.envelope.ticket.run]
         for each in decision.next:
             if each.claimed_by and self._is_leased(each.claimed_by) and run.status == "running" and self._may_run(run):
                 row = self._attempts[each.key_in(run.ticket.run)]
                 self._begin(row, each.claimed_by, "shared")
-                return row.claimed_at
-        return None
+                return row.claimed_at, self._reserve(str(row.key), each.to_reserve)
+        return None, None
 
     def _settle_merged(self, decision: Decision) -> Fault | None:
         notice = decision.notice

@@ -5,7 +5,7 @@ Each entity has a class of `entities.py`, and its parameters are named after the
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -61,7 +61,8 @@ def bind_deferral(key: str, fence: int, delay_s: float, event: Event | None) -> 
 
 
 def bind_decision(decision: Decision) -> dict[str, Any]:
-    """Return the parameters of `conclude.sql`."""
+    """Return the parameters of `conclude.sql`. What follows is not claimed if it has to reserve: that takes a group."""
+    following = [replace(each, claimed_by=None) if each.to_reserve else each for each in decision.next]
     run, grace = decision.notice.envelope.ticket.run, grace_s(published(decision))
     held = held_branches(decision)
     return {
@@ -72,7 +73,7 @@ def bind_decision(decision: Decision) -> dict[str, Any]:
         "answers": stored_safely(decision.answers) if decision.answers else None,
         **columns("move", ScopeUpdate, [scope_update(each) for each in decision.moves]),
         **columns("open", NewScope, [new_scope(each, held) for each in decision.opens]),
-        **placed("next", NewAttempt, [[new_attempt(run, each, grace) for each in decision.next]]),
+        **placed("next", NewAttempt, [[new_attempt(run, each, grace) for each in following]]),
         **placed("begun", NewCheckpoint, [[checkpoint(each) for each in decision.begun]]),
         **_bind_branch_end(decision.branch_end),
         **_named("child", NewChildRun, None if decision.child_run is None else new_child_run(decision.child_run)),

@@ -36,6 +36,7 @@ from flujo_worker.store.postgres.group_budgets import (
     call_limited_claims,
     call_limited_merges,
     read_limited_claims,
+    read_limited_merges,
 )
 from flujo_worker.store.postgres.loop_connection import LoopConnection
 from flujo_worker.store.postgres.statements import UNDONE
@@ -79,10 +80,13 @@ class GroupedLedger:
         self.connections = [claims, merges, limited_claims, limited_merges]
         self._is_alone = is_alone
         self._claims = Groups(claims, call_claims, read_claims, is_alone, again_s=AGAIN_S)
-        self._merges = Groups(merges, partial(_call_merges, call_merges), _read_merges, is_alone)
+        self._merges = Groups(merges, partial(_call_merges, call_merges), partial(_read_merges, read_merges), is_alone)
         self._limited_claims = Groups(limited_claims, call_limited_claims, read_limited_claims, is_alone)
         self._limited_merges = Groups(
-            limited_merges, partial(_call_merges, call_limited_merges), _read_merges, is_alone
+            limited_merges,
+            partial(_call_merges, call_limited_merges),
+            partial(_read_merges, read_limited_merges),
+            is_alone,
         )
 
     async def open(self) -> None:
@@ -139,9 +143,13 @@ def _call_merges(call: Callable[[Sequence[Decision]], list[Call]], decisions: Se
     return call(decisions)
 
 
-def _read_merges(decisions: Sequence[Decision], answers: Sequence[Sequence[Row]]) -> list[Committed | None]:
+def _read_merges(
+    read: Callable[[Sequence[Decision], Sequence[Sequence[Row]]], list[Committed | None]],
+    decisions: Sequence[Decision],
+    answers: Sequence[Sequence[Row]],
+) -> list[Committed | None]:
     failpoints.hit("answer_lost")
-    return read_merges(decisions, answers)
+    return read(decisions, answers)
 
 
 @dataclass(eq=False, slots=True)

@@ -8,7 +8,7 @@ WITH asked AS MATERIALIZED (
         SELECT unnest(%(ask_of)s::int[]) AS of, unnest(%(ask_scope)s::text[]) AS scope, unnest(%(ask_usd)s::text[])::numeric AS usd,
                unnest(%(ask_tokens)s::bigint[]) AS tokens
     ) q CROSS JOIN LATERAL (
-        SELECT a.key, a.run_id FROM flujo_attempts a WHERE a.key = (%(key)s::text[])[q.of] AND a.xmin = pg_current_xact_id()::xid LIMIT 1
+        SELECT a.key, a.run_id FROM flujo_attempts a WHERE a.key = (%(key)s::text[])[q.of] AND a.status = 'running' AND a.xmin = pg_current_xact_id()::xid LIMIT 1
     ) a
     WHERE (SELECT bool_or(r.held) FROM flujo_reservations r WHERE r.key = a.key) IS NOT TRUE
 ),

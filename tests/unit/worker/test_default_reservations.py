@@ -120,7 +120,7 @@ def test_earlier_attempts_at_the_step_are_known_without_a_setting():
     loop = LoopStep("loop", loop_body_pipeline=body, exit_condition_callable=lambda *_: False, max_loops=6)
     pipeline = Pipeline([loop])
     with LocalEngine(Settings()) as engine:
-        engine.attempts._claims._history._threads = Now()
+        engine.attempts.claims._history._threads = Now()
         engine.run(pipeline, "in")
         result = engine.run(pipeline, "in", limits=LIMITS)
         asked = {each.estimate_tokens for each in engine.history(result.run_id) if each.kind == "step"}

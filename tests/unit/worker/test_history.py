@@ -107,6 +107,6 @@ def reserved(engine, pipeline):
 def test_an_attempt_reserves_what_those_before_it_have_cost(settings, config, asked):
     pipeline = twice(config)
     with LocalEngine(Settings.model_validate(settings)) as engine:
-        engine.attempts._claims._history._threads = Now()
+        engine.attempts.claims._history._threads = Now()
         engine.run(pipeline, "in")
         assert reserved(engine, pipeline) == asked

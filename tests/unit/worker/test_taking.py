@@ -11,7 +11,7 @@ from unittest.mock import MagicMock
 
 import orjson
 import pytest
-from builders import decided, enqueued, following, pipeline_of, succeeded
+from builders import decided, enqueued, failed, following, pipeline_of, succeeded
 from celery import Celery, signals
 from fleet import wait_until
 from test_strategy import published
@@ -21,6 +21,7 @@ from flujo_client.transport.loop_publisher import Taken
 from flujo_client.transport.wire import register
 from flujo_worker.consumer.pool import AttemptPool
 from flujo_worker.consumer.strategy import strategy
+from flujo_worker.domain.budget import Amount, Reservation
 from flujo_worker.engine import Engine, LoopEffects, Taker
 from flujo_worker.errors import WireError
 from flujo_worker.ports import Claim, Committed
@@ -214,6 +215,31 @@ def test_a_claim_ahead_is_used_once(engine):
 def test_behind_others_nothing_is_claimed_ahead(engine):
     _, ledger, _, _ = alone(engine, step, step, item=ANOTHER)
     assert ledger.claimed_by == [None, None]
+
+
+LIMITS = {"run": "run_limited", "limits": None, "tenant": "", "tenant_limits": None}
+LIMITED = decided(enqueued(pipeline_of("a", "b"), limits=LIMITS), succeeded())
+RESERVES = [Reservation("run:x", Amount(tokens=5))]
+
+
+@pytest.mark.parametrize(("needs", "claimed_by"), [(RESERVES, "w1"), ([], "w1"), (None, None)])
+def test_under_limits_an_attempt_is_claimed_ahead_where_its_reservation_is_known(engine, needs, claimed_by):
+    """The claim says if there was none: the attempt ends then without being performed."""
+    asked, over = [], failed().fault
+
+    async def limited(effects):
+        async def commit(decision):
+            [after] = decision.next
+            asked.append((after.claimed_by, list(after.to_reserve)))
+            return Committed("merged", claimed_at=7 if after.claimed_by else None, over=over)
+
+        effects._groups.commit, effects.needs = commit, lambda envelope: needs if envelope == following(LIMITED) else 1
+        await effects.commit(LIMITED)
+        return await effects.claim(following(LIMITED), "w1", **TERMS)
+
+    claim, _, _, _ = alone(engine, step, limited)
+    assert asked == [(claimed_by, needs or [])]
+    assert claim == (Claim(1, over=over) if claimed_by else Claim(5))
 
 
 def test_what_was_claimed_begins_before_its_message_is_taken(engine):

@@ -48,11 +48,32 @@ def test_a_known_step_is_claimed_without_a_thread(monkeypatch):
     """M-044: nothing blocks where prices and prompt are in this process."""
     pipeline = Pipeline([Step("a", make_agent_async(PricedModel()), config=StepConfig(max_tokens=9))])
     with LocalEngine(Settings()) as engine:
-        asked, look_up = [], engine.attempts._claims._look_up
-        monkeypatch.setattr(engine.attempts._claims, "_look_up", lambda *given: asked.append(given) or look_up(*given))
+        asked, look_up = [], engine.attempts.claims._look_up
+        monkeypatch.setattr(engine.attempts.claims, "_look_up", lambda *given: asked.append(given) or look_up(*given))
         for _ in range(3):
             assert engine.run(pipeline, "in", limits=LIMITS).success
     assert len(asked) == 1
+
+
+def test_what_a_claim_reserves_is_known_beforehand_once_its_step_was_claimed(monkeypatch):
+    """Then the merge before it can claim it too, under limits (ADR 16)."""
+    pipeline = Pipeline([Step("a", answer, config=StepConfig(expected_tokens=7))])
+    with LocalEngine(Settings()) as engine:
+        claims, told = engine.attempts.claims, []
+        wanted = claims.wanted
+
+        async def asked(envelope):
+            known = claims.known_needs(envelope)
+            request = await wanted(envelope)
+            told.append((known, request.to_reserve))
+            return request
+
+        monkeypatch.setattr(claims, "wanted", asked)
+        for _ in range(2):
+            assert engine.run(pipeline, "in", limits=LIMITS).success
+    [(before, _), (known, reserved)] = told
+    assert (before, known) == (None, reserved)
+    assert [each.requested.tokens for each in reserved] == [7]
 
 
 def test_a_renewal_while_the_import_s_claim_is_released_cancels_nothing(monkeypatch):
