@@ -219,6 +219,7 @@ def main() -> None:
         flujo = Flujo(client, fleet, connection)
         flujo.wait_until(flujo.is_complete, "the workers")
         flujo.run("ten", 20)  # warm
+        flujo.run("paid_ten", 20, limits=LIMITS)  # the connections for limits are opened at the first request
         serve(flujo.workloads())
 
 
