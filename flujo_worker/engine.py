@@ -185,7 +185,7 @@ class LoopEffects:
 
     Attributes:
         taker: takes the next message at once, if nothing else is under way; None until the process consumes.
-        needs: returns what the claim of an attempt reserves; None: that cannot be said at once.
+        known_reservations: returns the reservations for a step's claim, or None if computing them requires a look-up.
     """
 
     def __init__(
@@ -201,7 +201,7 @@ class LoopEffects:
         self._one_by_one = asyncio.Semaphore(at_once)
         self._engine, self._store, self._groups, self._threads = engine, store, groups, threads
         self._sender, self.taker, self._ahead = sender, Taker(), ClaimAhead()
-        self.needs: Callable[[Envelope], Sequence[Reservation] | None] = lambda _: None
+        self.known_reservations: Callable[[Envelope], Sequence[Reservation] | None] = lambda _: None
         self._gatherings: dict[Callable[..., Any], Gathering[Any, Any]] = {}
 
     async def claim(self, envelope: Envelope, worker: str, **terms: Unpack[ClaimTerms]) -> Claim:
@@ -234,7 +234,7 @@ class LoopEffects:
         if not (self._engine.carries_one() and self._ahead.may_claim(decision) and self._wants_next(decision)):
             return decision
         is_limited = decision.notice.envelope.ticket.limits is not None
-        to_reserve = self.needs(decision.envelope_of(decision.next[0])) if is_limited else ()
+        to_reserve = self.known_reservations(decision.envelope_of(decision.next[0])) if is_limited else ()
         return decision if to_reserve is None else self._ahead.ask(decision, to_reserve)
 
     def _wants_next(self, decision: Decision) -> bool:

@@ -163,7 +163,7 @@ class Host:
             processes=self._quarantine,
         )
         if isinstance(self.effects, LoopEffects):
-            self.effects.needs = self._attempts.claims.known_needs
+            self.effects.known_reservations = self._attempts.claims.known_reservations
         trials = ImportTrials(settings, catalog, self._threads)
         neighbours = Neighbours(self._store, member.host, place, max_lost=own.max_lost)
         self._sweeper = Sweeper(

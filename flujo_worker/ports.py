@@ -69,7 +69,7 @@ class Committed:
     `taken`: the sibling's first attempt that got the lane of the branch that closed.
     `breach`: why the first run of the tree is to be stopped: what this attempt spent has passed a limit.
     `claimed_at`: when the attempt that follows was claimed, if the decision asked for that and it could be; its fence is 1.
-    `over`: of that claim, see `Claim`.
+    `over`: why a budget refused that claim's reservation, as in `Claim`.
     """
 
     verdict: Verdict

@@ -1,12 +1,17 @@
-"""How many examples a law is tried on: what a check has time for, or what `make laws` or `make test-fast` asks for."""
+"""How much a test tries: the examples of a law, and the cases that only `make test-slow` has time for."""
 
 from __future__ import annotations
 
 import os
+from functools import partial
 
+import pytest
 from hypothesis import settings
 
 FEW = 5
+
+large = partial(pytest.param, marks=pytest.mark.large)
+"""A case for `parametrize` that only `make test-slow` runs."""
 
 
 def examples(usual: int) -> int:

@@ -26,7 +26,7 @@ from flujo_client.config.manager import Settings
 from flujo_client.embedded.local import Fleet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from nursery import Forked
 
@@ -55,12 +55,6 @@ UNION ALL SELECT 'reservation', key FROM flujo_reservations WHERE held
 UNION ALL SELECT 'budget', scope FROM flujo_budgets WHERE (reserved_tokens, reserved_usd) <> (0, 0)
 """
 """Whatever has not ended, or is kept for something that has."""
-
-
-def and_large(quick: Iterable[Any], large: Iterable[Sequence[Any]]) -> list[Any]:
-    """Cases for `parametrize`, and more of the same that only `make test-slow` has."""
-    return [*quick, *(pytest.param(*case, marks=pytest.mark.large) for case in large)]
-
 
 BRISK = {"lease_s": 2.5, "renew_s": 0.5, "sweep_s": 0.5}
 """A lease short enough that a test of lost workers need not wait for it."""

@@ -95,10 +95,10 @@ class Claims:
         known = self._known_request(envelope) if envelope.kind == "step" else None
         return await self._effects.call(self._look_up, envelope) if known is None else known
 
-    def known_needs(self, envelope: Envelope) -> Sequence[Reservation] | None:
-        """Return what a step's claim reserves, if this process knows that without looking anything up."""
-        known = None if envelope.references else self._known_request(envelope)
-        return None if known is None or known.error is not None else known.to_reserve
+    def known_reservations(self, envelope: Envelope) -> Sequence[Reservation] | None:
+        """Return the reservations for a step's claim; None if computing them requires a look-up."""
+        known = self._known_request(envelope)
+        return None if known is None else known.to_reserve
 
     def _known_request(self, envelope: Envelope) -> ClaimRequest | None:
         """Return the parameters of a step's claim, if this process knows all of them."""

@@ -106,7 +106,7 @@ class NextAttempt:
         question: what a person is asked: the row is paused until the answer comes, or for `delay_s` seconds if that is not 0.
         fault: why a question could not be asked: the row is failed from the start, so that the history has it.
         claimed_by: the worker that is to have it from the start, if that is alive and the run may continue.
-        to_reserve: what that claim reserves; only groups of merges do that.
+        to_reserve: the reservations of that claim. Only a group merge makes them; a single merge does not claim the attempt.
     """
 
     address: str

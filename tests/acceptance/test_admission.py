@@ -6,6 +6,7 @@ import time
 from collections import Counter
 
 import pytest
+from breadth import large
 from fleet import BRISK, Site, wait_until
 
 from flujo_client import RunLimit
@@ -26,7 +27,7 @@ def site(services, tmp_path_factory):
         yield site
 
 
-@pytest.mark.parametrize("number", [100, pytest.param(300, marks=pytest.mark.large)])
+@pytest.mark.parametrize("number", [100, large(300)])
 def test_a_tenants_run_does_not_wait_for_another_tenants_many(site, number):
     """SYS-19: A's runs are enqueued before one of B; when B's has ended, all but a few of A's are still to begin."""
     many = site.client.enqueue_many("acceptance_pipelines:three", [[]] * number, context={}, tenant="A")

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from itertools import cycle, islice
 
 import pytest
+from breadth import large
 from container_checks import DEADLOCKS
 from fleet import PATIENCE_S, wait_until
 from paid_pipelines import HELD
@@ -79,7 +80,7 @@ def test_a_running_step_is_told_of_the_cancel(site):
     assert site.root(run.id)["version"] == 1
 
 
-@pytest.mark.parametrize("storm", [80, pytest.param(300, marks=pytest.mark.large)])
+@pytest.mark.parametrize("storm", [80, large(300)])
 def test_a_storm_of_cancels(site, storm):
     """Law of design §5: hundreds of runs cancelled at once, with limits and without, while groups merge; their neighbours continue.
 

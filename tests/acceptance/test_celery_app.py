@@ -9,8 +9,9 @@ import threading
 from pathlib import Path
 
 import pytest
+from breadth import large
 from celery import Celery
-from fleet import FOLDER, STEPS, and_large, assert_merged_once, wait_until
+from fleet import FOLDER, STEPS, assert_merged_once, wait_until
 from nursery import nursery
 from services import fresh_database, passable_folder, remove_folder
 
@@ -31,7 +32,7 @@ def nobody_left(site):
     site.dismiss()
 
 
-@pytest.fixture(params=and_large(["custom"], [["threads"]]))
+@pytest.fixture(params=[large("threads"), "custom"])
 def shop(site, request):
     """`celery -A shop_app worker`, with Celery's threads and with our own pool, and task events on."""
     environment = {**os.environ, **site.settings.as_environment(), "PYTHONPATH": str(STEPS), FOLDER: str(site.folder)}

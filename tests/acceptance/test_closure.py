@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from breadth import large
 from container_checks import assert_nothing_left
 from fleet import PATIENCE_S, wait_until
 
@@ -41,7 +42,7 @@ def fleet(site):
     return site.workers(2, code=LAWS)
 
 
-@pytest.mark.parametrize("seeds", [SEEDS[::3], pytest.param(SEEDS, marks=pytest.mark.large)], ids=["some", "all"])
+@pytest.mark.parametrize("seeds", [SEEDS[::3], large(SEEDS)], ids=["some", "all"])
 def test_anything_in_anything_behaves_as_the_reference_says_in_real_processes(site, law, seeds):
     """All at once, on two workers."""
     runs = {seed: site.client.enqueue(f"closure_pipelines:p_{seed}", f"input {seed % 5}") for seed in seeds}

@@ -8,8 +8,9 @@ import sys
 from datetime import timedelta
 
 import pytest
+from breadth import large
 from click.testing import CliRunner
-from fleet import BRISK, STEPS, Site, and_large, one_process, wait_until
+from fleet import BRISK, STEPS, Site, one_process, wait_until
 from judging import HUNDRED, TEN, judging
 
 from flujo_client import UsageLimits
@@ -110,7 +111,7 @@ def swept_at(site):
 
 
 @one_process
-@pytest.mark.parametrize("does", and_large(["os.abort()", "time.sleep(60)"], [["os._exit(0)"]]))
+@pytest.mark.parametrize("does", ["os.abort()", large("os._exit(0)"), "time.sleep(60)"])
 def test_code_that_harms_whoever_imports_it_stops_no_sweeper(run, versions, tmp_path, does):
     """SYS-20: to look whether a parked run can continue, no one dies and no one is held."""
     site, run = run
@@ -130,7 +131,7 @@ def test_code_that_harms_whoever_imports_it_stops_no_sweeper(run, versions, tmp_
     assert (fleet.pids, imported.read_text()) == (pids, "once ")
 
 
-@pytest.mark.parametrize("limits", and_large([UsageLimits(total_tokens_limit=10)], [[None]]))
+@pytest.mark.parametrize("limits", [large(None), UsageLimits(total_tokens_limit=10)])
 def test_code_that_ends_its_process_at_import_is_lost_like_a_step_that_does(services, tmp_path, versions, limits):
     """M-013, C-37: whoever imports it has claimed the attempt, so its deaths are counted, and bounded."""
     harmful = tmp_path / "harmful"
@@ -196,7 +197,7 @@ def turns_of(trace):
     return [step.children for iteration in loop.children for step in iteration.children if step.name == "judge"]
 
 
-@pytest.mark.parametrize("policy", and_large(["park"], [["warn"]]))
+@pytest.mark.parametrize("policy", ["park", large("warn")])
 def test_a_pipeline_may_have_its_runs_wait_for_the_code_of_their_conversation(services, tmp_path, judges, policy):
     """The run is parked with the reason. A worker with the old body carries it on, or one with another policy."""
     with Site(services, tmp_path, worker=BRISK) as site:
@@ -236,7 +237,7 @@ pipeline = Pipeline(
 """
 
 
-@pytest.mark.parametrize("version", and_large(["1"], [["2"]]))
+@pytest.mark.parametrize("version", ["1", large("2")])
 def test_a_changed_context_model_waits_for_its_migration(services, tmp_path, version, monkeypatch):
     """A run whose context has a removed field is parked with the reason; the deploy that brings a function carries it on by itself.
 

@@ -10,8 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
+from breadth import large
 from celery import Celery
-from fleet import BRISK, FOLDER, STEPS, Site, and_large, assert_merged_once, wait_until
+from fleet import BRISK, FOLDER, STEPS, Site, assert_merged_once, wait_until
 
 from flujo_worker.attempts.isolation import DeliveryResult, NoFreeSlot, NoProcess
 from flujo_worker.quarantine import PLACES, Quarantine
@@ -25,7 +26,7 @@ GATED = ["before", "gate", "after"]
 POISON = "the process died while this step ran alone, 2 times"
 
 
-@pytest.mark.parametrize(("innocents", "killers"), and_large([(2, 1)], [(1, 2), (4, 1), (1, 3)]))
+@pytest.mark.parametrize(("innocents", "killers"), [(2, 1), large(1, 2), large(4, 1), large(1, 3)])
 def test_neighbours_of_steps_that_kill_their_process_succeed(services, tmp_path, innocents, killers):
     """M-013, C-37: an attempt fails as lost only for deaths of processes that it had for itself."""
     with Site(services, tmp_path, worker=WORKER) as site:

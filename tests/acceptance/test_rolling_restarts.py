@@ -6,14 +6,14 @@ import threading
 from itertools import pairwise, product
 
 import pytest
-from fleet import STEADY, Site, and_large, assert_merged_once, wait_until
+from breadth import large
+from fleet import STEADY, Site, assert_merged_once, wait_until
 
 from flujo_worker.cli.drain import drain
 
 pytestmark = pytest.mark.acceptance
 
 LEASE_S = STEADY["lease_s"]
-ENDINGS = ["patient", "in_thread", "deaf"]
 GRACE = {"agents": {"cancel_grace_s": 0.5}}
 
 
@@ -50,10 +50,11 @@ def pool(name):
 
 @pytest.mark.parametrize(
     ("name", "pipeline"),
-    and_large(
-        [*product(["attempts"], ENDINGS), ("threads", "in_thread"), ("prefork", "deaf")],
-        [*product(["threads"], ["patient", "deaf"]), *product(["prefork"], ["patient", "in_thread"])],
-    ),
+    [
+        *product(["attempts"], ["patient", "in_thread", "deaf"]),
+        *[large("threads", "patient"), ("threads", "in_thread"), large("threads", "deaf")],
+        *[large("prefork", "patient"), large("prefork", "in_thread"), ("prefork", "deaf")],
+    ],
 )
 def test_a_step_that_does_not_end_in_time_is_begun_by_another_worker(site, name, pipeline):
     """M-011: whether its code ends when it is cancelled, cannot be ended, or ignores it."""
@@ -135,7 +136,7 @@ def test_three_workers_restarted_one_by_one_under_load(services, tmp_path):
     assert pause < LEASE_S / 6
 
 
-@pytest.mark.parametrize("name", and_large(["attempts"], [["threads"], ["prefork"]]))
+@pytest.mark.parametrize("name", ["attempts", large("threads"), large("prefork")])
 def test_a_worker_is_drained_from_anywhere(site, name, capsys):
     """By its host, or by its id; the command ends when the worker has, and what that ran continues elsewhere."""
     leaving = started(site, pool(name))

@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 import redis
+from breadth import large
 from celery import Celery
 from fleet import PATIENCE_S, STEADY, Site, assert_merged_once, wait_until
 from services import free_port
@@ -103,7 +104,7 @@ def site(services, watched, tmp_path):
         yield site
 
 
-@pytest.mark.parametrize("lose", [Watched.kill, pytest.param(Watched.hand_over, marks=pytest.mark.large)])
+@pytest.mark.parametrize("lose", [Watched.kill, large(Watched.hand_over)])
 def test_runs_outlive_the_loss_of_the_primary(site, watched, lose):
     """Fan-outs too, whose parts are counted in the result backend. Sentinels demote a primary that lives on only ten seconds later."""
     site.standing(2)

@@ -5,8 +5,9 @@ import re
 import sys
 
 import pytest
+from breadth import large
 from click.testing import CliRunner
-from fleet import STEPS, Site, and_large, wait_until
+from fleet import STEPS, Site, wait_until
 
 from flujo_client.cli.main import cli
 
@@ -171,7 +172,7 @@ def versions(deploy, tmp_path):
     return folder
 
 
-@pytest.mark.parametrize("policy", and_large(["pinned"], [["moving"]]))
+@pytest.mark.parametrize("policy", ["pinned", large("moving")])
 def test_workers_of_two_versions_leave_runs_to_each_other(site, deploy, versions, policy):
     """All take messages of the same queue. No run is parked, and each goes by the code that it was started with."""
     old, new = ("a", "b", "c"), ("a", "d")

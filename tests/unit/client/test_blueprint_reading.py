@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from functools import partial
 
 import pytest
+from breadth import large
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,7 +14,6 @@ from flujo_client.blueprint.read import MAX_BYTES, read
 from flujo_client.blueprint.write import dump
 from flujo_client.errors import BlueprintError
 
-large = partial(pytest.param, marks=pytest.mark.large)
 WORDS = [
     *("on", "yes", "1e5", "0o17", "0x1f", "1_000", "null", "~", "", "<<", "2001-01-01", "=", "true", "- a", "a: b"),
     *(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache, partial
 
 import pytest
+from breadth import large
 from changing_code import BEGIN, EDITS, END, PAGE, STATES, deploy, fate, see_through, standing
-from fleet import and_large
 
 from flujo_client.pipeline.compile import compile_plan
 from flujo_worker.coordinator.code_changes import CodeChanges
@@ -16,7 +16,7 @@ CONTINUES, SAME = "continues", "same plan"
 
 
 @pytest.mark.parametrize("edit", EDITS)
-@pytest.mark.parametrize("state", and_large(QUICK, [[state] for state in STATES if state not in QUICK]))
+@pytest.mark.parametrize("state", [state if state in QUICK else large(state) for state in STATES])
 def test_a_run_ends_as_the_table_says(state, edit):
     came = fate(state, edit)
     assert came.word == written()[edit][state]

@@ -6,6 +6,7 @@ import tracemalloc
 from random import Random
 
 import pytest
+from breadth import large
 from container_parts import (
     SPENT,
     TWICE,
@@ -50,7 +51,7 @@ def wrote(result):
 # how many
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, pytest.param(1000, marks=pytest.mark.large)])
+@pytest.mark.parametrize("count", [0, 1, 2, large(1000)])
 def test_any_number_of_branches(engine, count):
     """SYS-13, M-444: outputs by branch, in declared order, each result in the history."""
     result = engine.run(bare(fan({f"b{n}": step("more", more) for n in range(count)}), step("after")), 1)

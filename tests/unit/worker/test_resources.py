@@ -504,9 +504,7 @@ def test_what_was_entered_too_late_is_left_all_the_same(engine):
             left.set()
 
     slow, timeout_s = Slow(), 0.02
-    while (
-        not began.is_set()
-    ):  # on a busy machine its time may be over before a thread begins to enter, and then none does
+    while not began.is_set():  # on a busy machine the timeout may come before a thread begins to enter
         result = run_with(engine, slow, config=StepConfig(max_retries=0, timeout_s=timeout_s))
         assert (result.success, slow.told) == (False, [])
         timeout_s *= 2

@@ -222,9 +222,9 @@ LIMITED = decided(enqueued(pipeline_of("a", "b"), limits=LIMITS), succeeded())
 RESERVES = [Reservation("run:x", Amount(tokens=5))]
 
 
-@pytest.mark.parametrize(("needs", "claimed_by"), [(RESERVES, "w1"), ([], "w1"), (None, None)])
-def test_under_limits_an_attempt_is_claimed_ahead_where_its_reservation_is_known(engine, needs, claimed_by):
-    """The claim says if there was none: the attempt ends then without being performed."""
+@pytest.mark.parametrize(("known", "claimed_by"), [(RESERVES, "w1"), ([], "w1"), (None, None)])
+def test_under_limits_an_attempt_is_claimed_ahead_if_its_reservations_are_known(engine, known, claimed_by):
+    """The claim has the refusal of a budget; such an attempt ends without being performed."""
     asked, over = [], failed().fault
 
     async def limited(effects):
@@ -233,12 +233,13 @@ def test_under_limits_an_attempt_is_claimed_ahead_where_its_reservation_is_known
             asked.append((after.claimed_by, list(after.to_reserve)))
             return Committed("merged", claimed_at=7 if after.claimed_by else None, over=over)
 
-        effects._groups.commit, effects.needs = commit, lambda envelope: needs if envelope == following(LIMITED) else 1
+        effects._groups.commit = commit
+        effects.known_reservations = lambda envelope: known if envelope == following(LIMITED) else 1
         await effects.commit(LIMITED)
         return await effects.claim(following(LIMITED), "w1", **TERMS)
 
     claim, _, _, _ = alone(engine, step, limited)
-    assert asked == [(claimed_by, needs or [])]
+    assert asked == [(claimed_by, known or [])]
     assert claim == (Claim(1, over=over) if claimed_by else Claim(5))
 
 

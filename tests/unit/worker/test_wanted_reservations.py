@@ -63,7 +63,7 @@ def test_what_a_claim_reserves_is_known_beforehand_once_its_step_was_claimed(mon
         wanted = claims.wanted
 
         async def asked(envelope):
-            known = claims.known_needs(envelope)
+            known = claims.known_reservations(envelope)
             request = await wanted(envelope)
             told.append((known, request.to_reserve))
             return request
