@@ -266,7 +266,8 @@ class Host:
         self._lease.stop()
 
     def end(self) -> None:
-        """Undo what `begin` did."""
+        """Undo what `begin` did, without waiting for a Postgres that is away."""
+        self._stopping.set()
         release_step_output()
         self._admission.stop()
         self._sender.stop()

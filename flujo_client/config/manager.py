@@ -68,7 +68,7 @@ _OTHER_NAMES = {
     "hooks.strict": ("FLUJO_STRICT_HOOKS",),
 }
 # Variables with our prefix that others read: the benchmarks, and click for options of `flujo`.
-_FOREIGN = re.compile(r"FLUJO_BENCH_\w+|FLUJO_INPUT|FLUJO_LENS_TIMEOUT|FLUJO_DEBUG")
+_FOREIGN = re.compile(r"FLUJO_(BENCH|CHAOS)_\w+|FLUJO_INPUT|FLUJO_LENS_TIMEOUT|FLUJO_DEBUG")
 
 
 def _imports_by_mode(known: dict[str, Any]) -> tuple[str, ...]:

@@ -34,8 +34,14 @@ WARNING = (
     help="Seconds in which all must end afterwards.",
 )
 @click.option("--workers", type=click.IntRange(1, 64), default=3, show_default=True, help="Worker processes.")
-@click.option("--url", metavar="URL", help="A staging Postgres, instead of an embedded one.")
-@click.option("--broker", metavar="URL", help="Its Redis.")
+@click.option(
+    "--url",
+    metavar="URL",
+    envvar="FLUJO_CHAOS_URL",
+    show_envvar=True,
+    help="A staging Postgres, instead of an embedded one.",
+)
+@click.option("--broker", metavar="URL", envvar="FLUJO_CHAOS_BROKER", show_envvar=True, help="Its Redis.")
 @click.option("--yes", is_flag=True, help="Confirm that --url is a staging system.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.pass_context

@@ -23,10 +23,14 @@ BRISK = {"FLUJO_WORKER_LEASE_S": "2.5", "FLUJO_WORKER_RENEW_S": "0.5", "FLUJO_WO
 SECONDS = 12
 
 
-def chaos(*arguments):
-    """Run the command with a short lease, so that losses are found within the test."""
+def chaos(*arguments, url=None, broker=None):
+    """Run the command with a short lease, so that losses are found within the test.
+
+    URLs contain passwords, so they are not given as arguments, which every user of the machine can read.
+    """
     command = [sys.executable, "-m", "flujo_worker", "chaos", *arguments]
-    environment = {**os.environ, **BRISK}
+    there = {"FLUJO_CHAOS_URL": url, "FLUJO_CHAOS_BROKER": broker}
+    environment = {**os.environ, **BRISK, **{name: value for name, value in there.items() if value}}
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280, check=False)
 
 
@@ -41,14 +45,13 @@ def test_whatever_breaks_everything_ends_and_is_merged_once():
 
 
 def test_a_staging_system_has_to_be_confirmed(services):
-    there = ["--url", services.database_url, "--broker", services.broker_url]
-    refused = chaos(*there)
+    refused = chaos(url=services.database_url, broker=services.broker_url)
     assert refused.returncode == 2
     assert "Use a staging system" in refused.stderr
 
 
 def test_a_staging_system_keeps_what_is_not_the_monkeys(migrated_url, redis_url):
-    done = chaos("--url", migrated_url, "--broker", redis_url, "--yes", "--duration", "4", "--workers", "1", "--json")
+    done = chaos("--yes", "--duration", "4", "--workers", "1", "--json", url=migrated_url, broker=redis_url)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["violations"] == 0
     with psycopg.connect(migrated_url) as connection:

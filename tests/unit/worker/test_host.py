@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
+import psycopg
 import pytest
 from builders import enqueued
 from celery import Celery, signals
@@ -106,3 +109,21 @@ def test_a_worker_whose_host_does_not_start_ends(worker, capsys):
         signals.worker_ready.send(Sender())
     assert end.value.code == 2
     assert "Postgres is away" in capsys.readouterr().err
+
+
+def test_a_child_process_ends_when_postgres_is_gone(services, migrated_url, redis_url, tmp_path):
+    """A quarantine process whose worker died and whose Postgres was removed must not retry forever."""
+    server = psycopg.conninfo.conninfo_to_dict(migrated_url)
+    (socket := tmp_path / f".s.PGSQL.{server['port']}").symlink_to(Path(server["host"]) / f".s.PGSQL.{server['port']}")
+    through_link = f"postgresql://{server['user']}@/{server['dbname']}?host={tmp_path}&port={server['port']}"
+    settings = Settings(database_url=through_link, broker_url=redis_url)
+    app = Celery("shop", broker=redis_url, backend=redis_url, set_as_current=False)
+    host = Host(settings, app, is_child=True)
+    host.begin()
+    socket.unlink()
+    with psycopg.connect(services.database_url, autocommit=True) as admin:
+        admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [server["dbname"]])
+    ending = threading.Thread(target=host.end, daemon=True)
+    ending.start()
+    ending.join(timeout=30)
+    assert not ending.is_alive()
