@@ -55,6 +55,9 @@ MOST_AT_ONCE = 64
 """The maximum that is claimed, merged or sent together: all wait for the slowest."""
 
 
+PUBLISH_WITHIN_S = 0.005
+"""Seconds after which an attempt that was claimed ahead is published, if it is still running."""
+
 CLOSING_S = 5.0
 """Seconds that the loop may take for its last work, and to stop."""
 
@@ -201,6 +204,7 @@ class LoopEffects:
         self._one_by_one = asyncio.Semaphore(at_once)
         self._engine, self._store, self._groups, self._threads = engine, store, groups, threads
         self._sender, self.taker, self._ahead = sender, Taker(), ClaimAhead()
+        self._unpublished: tuple[Envelope, asyncio.TimerHandle] | None = None
         self.known_reservations: Callable[[Envelope], Sequence[Reservation] | None] = lambda _: None
         self._gatherings: dict[Callable[..., Any], Gathering[Any, Any]] = {}
 
@@ -221,6 +225,8 @@ class LoopEffects:
 
     async def commit(self, decision: Decision) -> Committed:
         asked = self._claiming_next(decision)
+        if self._unpublished is not None:
+            self._engine.loop.call_soon(self._publish_begun)  # while Postgres merges
         committed = await self._groups.commit(asked)
         if committed is None:
             async with self._one_by_one:
@@ -251,10 +257,21 @@ class LoopEffects:
         first = envelopes[0]
         if self._ahead.has(first.key):
             self.taker.take_own(first)
-            self._engine.begin_aside(self._publish_claimed(first))
+            self._publish_soon(first)
             return
         take = len(envelopes) == 1 and self._engine.carries_one() and self._wants(first)
         await self._receive(await self._sender.push(envelopes, take=take), first)
+
+    def _publish_soon(self, begun: Envelope) -> None:
+        """Publish an attempt that has begun, during its merge: publishing before that would delay the start of its agent."""
+        self._publish_begun()
+        self._unpublished = begun, self._engine.loop.call_later(PUBLISH_WITHIN_S, self._publish_begun)
+
+    def _publish_begun(self) -> None:
+        if self._unpublished is not None:
+            (begun, timer), self._unpublished = self._unpublished, None
+            timer.cancel()
+            self._engine.begin_aside(self._publish_claimed(begun))
 
     async def _publish_claimed(self, envelope: Envelope) -> None:
         """Publish an attempt that has begun, and take its message back. If an older message is taken instead, carry that out too."""

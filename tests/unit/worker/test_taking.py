@@ -173,7 +173,7 @@ def alone(engine, *acts, item=OWN):
             ended = engine.loop.create_future()
             engine.begin(attempt(act, ended))
             results.append(await asyncio.wait_for(ended, 10))
-            await asyncio.sleep(0)
+            await asyncio.wait_for(has_published(effects), 10)
             if sender.answers.is_set():
                 await asyncio.gather(*engine._aside)
         return results
@@ -183,6 +183,12 @@ def alone(engine, *acts, item=OWN):
     wait_until(lambda: not engine._aside)
     threads.shutdown()
     return last, ledger, sender, effects.taker
+
+
+async def has_published(effects):
+    await asyncio.sleep(0)
+    while effects._unpublished is not None:
+        await asyncio.sleep(0.001)
 
 
 async def step(effects):
@@ -252,6 +258,33 @@ def test_what_was_claimed_begins_before_its_message_is_taken(engine):
     begun, _, sender, taker = alone(engine, step, while_redis_is_silent)
     assert begun == taker.own == [NEXT, NEXT]
     assert (sender.taken, sender.claimed) == ([True, True], [False, True])
+
+
+def test_what_was_claimed_is_published_while_it_is_merged(engine, monkeypatch):
+    """Before that, publishing would delay its agent. Postgres is waited for anyway."""
+    monkeypatch.setattr("flujo_worker.engine.PUBLISH_WITHIN_S", 60.0)
+
+    async def step_and_merge(effects):
+        await step(effects)
+        sender, published = effects._sender, []
+
+        async def commit(_):
+            published.append(list(sender.claimed))
+            while len(sender.claimed) < 2:
+                await asyncio.sleep(0)
+            return Committed("merged")
+
+        effects._groups.commit = commit
+        await merge(effects)
+        return [*published, sender.claimed]
+
+    published, _, _, _ = alone(engine, step, step_and_merge)
+    assert published == [[False], [False, True]]
+
+
+def test_what_was_claimed_and_takes_long_is_published_soon(engine):
+    _, _, sender, _ = alone(engine, step, step)
+    assert sender.claimed == [False, True]
 
 
 def test_a_message_that_came_first_is_carried_out_as_well(engine):
