@@ -8,19 +8,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections import deque
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from flujo_worker.event_loop import Inbox
 from flujo_worker.ports import PlanName
+from flujo_worker.runtime.batcher import Batcher
 from flujo_worker.runtime.claim_ahead import ClaimAhead
 from flujo_worker.runtime.effects import claim_alone
 from flujo_worker.threads import carried
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
     from concurrent.futures import Executor, Future
     from typing import Protocol, Unpack
 
@@ -49,11 +49,6 @@ logger = logging.getLogger(__name__)
 P = ParamSpec("P")
 Q = TypeVar("Q")
 T = TypeVar("T")
-R = TypeVar("R")
-
-MOST_AT_ONCE = 64
-"""The maximum that is claimed, merged or sent together: all wait for the slowest."""
-
 
 PUBLISH_WITHIN_S = 0.005
 """Seconds after which an attempt that was claimed ahead is published, if it is still running."""
@@ -123,43 +118,6 @@ def _end(waiting: asyncio.Future[None]) -> None:
         waiting.set_result(None)
 
 
-class Gathering(Generic[T, R]):
-    """Combines single requests: while one batch is under way, further requests gather for the next. There is no timer.
-
-    Args:
-        act: handles a batch, and returns the results in order; its exception is raised for each request.
-    """
-
-    def __init__(self, act: Callable[[Sequence[T]], Awaitable[Sequence[R]]]) -> None:
-        self._act = act
-        self._waiting: deque[tuple[T, asyncio.Future[R]]] = deque()
-        self._task: asyncio.Task[None] | None = None
-
-    def __call__(self, item: T) -> Awaitable[R]:
-        """Queue the item; to be awaited until it is done."""
-        done: asyncio.Future[R] = asyncio.get_running_loop().create_future()
-        self._waiting.append((item, done))
-        if self._task is None:
-            self._task = asyncio.create_task(self._work())
-        return done
-
-    async def _work(self) -> None:
-        while self._waiting:
-            some = [self._waiting.popleft() for _ in range(min(len(self._waiting), MOST_AT_ONCE))]
-            waiting = [done for _, done in some]
-            try:
-                results = await self._act([item for item, _ in some])
-            except Exception as error:  # noqa: BLE001 - it is for those who asked
-                for done in waiting:
-                    if not done.done():
-                        done.set_exception(error)
-            else:
-                for done, result in zip(waiting, results, strict=True):
-                    if not done.done():
-                        done.set_result(result)
-        self._task = None
-
-
 class Taker:
     """Takes messages in addition to the consumer: none, unless a pool replaces it."""
 
@@ -206,7 +164,7 @@ class LoopEffects:
         self._sender, self.taker, self._ahead = sender, Taker(), ClaimAhead()
         self._unpublished: tuple[Envelope, asyncio.TimerHandle] | None = None
         self.known_reservations: Callable[[Envelope], Sequence[Reservation] | None] = lambda _: None
-        self._gatherings: dict[Callable[..., Any], Gathering[Any, Any]] = {}
+        self._batchers: dict[Callable[..., Any], Batcher[Any, Any]] = {}
 
     async def claim(self, envelope: Envelope, worker: str, **terms: Unpack[ClaimTerms]) -> Claim:
         self._ahead.worker = worker
@@ -298,10 +256,10 @@ class LoopEffects:
         return [self._store.aborted_among({place for some in asked for place in some})] * len(asked)
 
     async def together(self, act: Callable[[Sequence[Q]], Sequence[T]], item: Q) -> T:
-        gathering = self._gatherings.get(act)
-        if gathering is None:
-            gathering = self._gatherings[act] = Gathering(lambda items: self.call(act, items))
-        result: T = await gathering(item)
+        batcher = self._batchers.get(act)
+        if batcher is None:
+            batcher = self._batchers[act] = Batcher(lambda items: self.call(act, items))
+        result: T = await batcher(item)
         return result
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -187,7 +187,7 @@ def alone(engine, *acts, item=OWN):
 
 async def has_published(effects):
     await asyncio.sleep(0)
-    while effects._unpublished is not None:
+    while effects._unpublished is not None:  # noqa: ASYNC110 - a timer ends it
         await asyncio.sleep(0.001)
 
 
@@ -270,7 +270,7 @@ def test_what_was_claimed_is_published_while_it_is_merged(engine, monkeypatch):
 
         async def commit(_):
             published.append(list(sender.claimed))
-            while len(sender.claimed) < 2:
+            while len(sender.claimed) < 2:  # noqa: ASYNC110 - it is to be published first
                 await asyncio.sleep(0)
             return Committed("merged")
 

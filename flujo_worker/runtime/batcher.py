@@ -1,0 +1,53 @@
+"""Send single requests together. On an event loop: nothing here is thread-safe."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+MOST_AT_ONCE = 64
+"""The maximum that is asked together: all wait for the slowest."""
+
+
+class Batcher(Generic[T, R]):
+    """Combines single requests: while one batch is under way, further requests gather for the next. There is no timer.
+
+    Args:
+        act: handles a batch, and returns the results in order; its exception is raised for each request.
+    """
+
+    def __init__(self, act: Callable[[Sequence[T]], Awaitable[Sequence[R]]]) -> None:
+        self._act = act
+        self._waiting: deque[tuple[T, asyncio.Future[R]]] = deque()
+        self._task: asyncio.Task[None] | None = None
+
+    def __call__(self, item: T) -> Awaitable[R]:
+        """Queue the item; to be awaited until it is done."""
+        done: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        self._waiting.append((item, done))
+        if self._task is None:
+            self._task = asyncio.create_task(self._work())
+        return done
+
+    async def _work(self) -> None:
+        while self._waiting:
+            some = [self._waiting.popleft() for _ in range(min(len(self._waiting), MOST_AT_ONCE))]
+            waiting = [done for _, done in some]
+            try:
+                results = await self._act([item for item, _ in some])
+            except Exception as error:  # noqa: BLE001 - it is for those who asked
+                for done in waiting:
+                    if not done.done():
+                        done.set_exception(error)
+            else:
+                for done, result in zip(waiting, results, strict=True):
+                    if not done.done():
+                        done.set_result(result)
+        self._task = None
