@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 from flujo_client.pipeline.limited import scoped_name
 from flujo_client.serial import Resolver
 from flujo_worker.agents.factory import service_of
-from flujo_worker.attempts.claim import BreakerGate, performs_step
-from flujo_worker.attempts.permit import PermitGate
-from flujo_worker.attempts.rate import FirstCall, RateGate
+from flujo_worker.attempts.claim import performs_step
+from flujo_worker.attempts.gates import BreakerGate, FirstCall, PermitGate, RateGate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """The user's code around a step's agent: processors of prompts and outputs; plugins and validators, which judge.
 
-A rejection is terminal. It must not call the agent that a plugin redirects to: its caller does. In: the attempt's values, and a value; out:
-the value, its replacement, or the agent that a plugin redirects the input to.
+Scores become events, which `flujo lens evals` lists. A rejection is terminal. It must not call the agent that a plugin redirects to: its
+caller does. In: the attempt's values, and a value; out: the value, its replacement, or the agent that a plugin redirects the input to.
 """
 
 from __future__ import annotations
@@ -9,15 +9,21 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from flujo_client.contract.checklist import Checklist
+from flujo_client.contract.search import Score
+from flujo_client.contract.stats import JUDGED
 from flujo_client.contract.verdict import PluginOutcome, result_of
 from flujo_client.errors import PluginError, TemplateResolutionError, ValidationError
 from flujo_client.pipeline.compiled_text import Expressed
+from flujo_client.redact import preview
 from flujo_worker.agents.call import call_agent
 from flujo_worker.agents.pricing import record_usage
-from flujo_worker.attempts.verdicts import emit_verdict
+from flujo_worker.observe.log import emit
 from flujo_worker.runtime.attempt_run import AttemptRun, Work
+
+_LONGEST: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,3 +140,18 @@ async def _called(work: Work, run: AttemptRun, part: Any, data: Any) -> Any:
 
 def _name(validator: Any) -> str:
     return str(validator.__name__) if inspect.isroutine(validator) else type(validator).__name__
+
+
+def emit_verdict(judge: str, score: float, feedback: str | None, *, passed: bool | None = None) -> None:
+    """Emit a judge's score, and whether that passed, where the judge decides."""
+    shown = None if feedback is None else preview(feedback, _LONGEST)
+    emit(JUDGED, judge=judge, score=score, passed=passed, feedback=shown)
+
+
+def emit_judgement(step: str, output: Any) -> None:
+    """Emit the score of an output that is a judged checklist, or an evaluator's answer."""
+    if isinstance(output, Score):
+        emit_verdict(step, output.score, output.reason)
+    elif isinstance(output, Checklist) and any(item.passed is not None for item in output.items):
+        refused = "; ".join(f"{item.description}: {item.feedback or 'not passed'}" for item in output.failed)
+        emit_verdict(step, output.score, refused or None, passed=output.is_passed)

@@ -1,7 +1,6 @@
-"""Decide whether an attempt may begin: claim it, with what it reserves, and ask the circuit breaker of its model.
+"""Claim an attempt, with what it reserves.
 
-It must not carry anything out, or decide when a breaker turns. In: an attempt's envelope, its code and its agent. Out: a claim, or why
-there is none; whether it may call its model, or how long it has to wait.
+It must not carry anything out. In: an attempt's envelope, its code and its agent. Out: a claim, or why there is none.
 """
 
 from __future__ import annotations
@@ -13,28 +12,22 @@ from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
 
 from flujo_client.config.manager import Settings
 from flujo_client.config.models import Historical
 from flujo_client.config.run_settings import RunSettings, settings_of
 from flujo_client.contract.envelope import Envelope
-from flujo_client.contract.outcome import Event
 from flujo_client.contract.processing import resolve
 from flujo_client.pipeline.step import Step
 from flujo_client.serial import Resolver
-from flujo_worker.agents.factory import service_of
 from flujo_worker.attempts.budget import ExpectedCall, StepCalls, calls_of, reservations
 from flujo_worker.attempts.lease import ActiveAttempt, Lease
 from flujo_worker.attempts.prompt_size import is_rendered, prompt_bytes
 from flujo_worker.attempts.resume import is_for_tool
 from flujo_worker.attempts.spent_history import History
-from flujo_worker.domain.breaker import BreakerReport, Counts, Permit, spread
 from flujo_worker.domain.budget import Reservation
 from flujo_worker.errors import StoreError
-from flujo_worker.guards.breakers import BreakerRequest, Breakers
 from flujo_worker.ports import Claim, Ledger, Reply, Room
-from flujo_worker.runtime.attempt_run import ModelCall
 from flujo_worker.runtime.effects import ClaimTerms, Effects
 from flujo_worker.user_code.code_registry import CodeMismatch, CodeRegistry, LoadedPipeline, put_bounded
 from flujo_worker.user_code.question import fetched
@@ -216,68 +209,3 @@ def _key(envelope: Envelope, path: str) -> tuple[str, str, str]:
 def performs_step(envelope: Envelope, reply: Reply | None) -> bool:
     """Return whether agents may be called: at a step, or when it is performed again with a person's answer."""
     return envelope.kind == "step" or (reply is not None and is_for_tool(reply))
-
-
-class BreakerGate:
-    """One attempt and the circuit breaker of its model: queried once, before any call; notified of the result of all calls.
-
-    Breakers of other models that the attempt calls, of a plugin's redirect or a precheck's agents, are notified and not queried.
-
-    Args:
-        breakers: shared by all workers; None where the project has none.
-        ledger: where waits and a breaker's changes of state are recorded.
-        envelope: the attempt's.
-        agent: its live agent.
-        effects: how answers are waited for.
-    """
-
-    def __init__(
-        self, breakers: Breakers | None, ledger: Ledger, envelope: Envelope, agent: Any, effects: Effects
-    ) -> None:
-        self._breakers, self._ledger, self._envelope, self._effects = breakers, ledger, envelope, effects
-        self._model = None if breakers is None or agent is None else service_of(agent)
-        self._permit = Permit()
-
-    async def holds_back(self, fence: int) -> bool:
-        """Query the breaker; if it is open, release the attempt, to be published again when it may be tried."""
-        if self._breakers is None or self._model is None:
-            return False
-        self._permit = await self._ask(self._breakers, BreakerRequest(self._model))
-        if self._permit.wait_s is None:
-            return False
-        key, step = self._envelope.key, self._envelope.step
-        wait = spread(self._permit.wait_s, self._breakers.rules, f"{key} {fence}")
-        data = {"step": step, "model": self._model, "delay_seconds": round(wait, 3)}
-        await self._effects.call(self._ledger.defer, key, fence, wait, Event("flujo.breaker.waiting", data, "warning"))
-        return True
-
-    async def report(self, calls: Sequence[ModelCall]) -> None:
-        """Report the attempt's calls to the breakers; to the one that let it through even if it made no call."""
-        if self._breakers is None:
-            return
-        by_model: dict[str, list[ModelCall]] = (
-            {} if self._permit.turn is None or self._model is None else {self._model: []}
-        )
-        for call in calls:
-            by_model.setdefault(call.model, []).append(call)
-        for model, its_calls in by_model.items():
-            turn = self._permit.turn if model == self._model else None
-            report = _report(its_calls, turn, self._breakers.rules.slow_s)
-            await self._ask(self._breakers, BreakerRequest(model, report))
-
-    async def _ask(self, breakers: Breakers, request: BreakerRequest) -> Permit:
-        """Send a request or a report, and record how that has changed the breaker."""
-        permit, turned = await self._effects.together(breakers.answer, request)
-        if turned is not None:
-            logger.warning("circuit breaker of %s is now %s: %s", request.model, turned.how, turned.figures)
-            level = "warning" if turned.how == "opened" else "info"
-            event = Event(f"flujo.breaker.{turned.how}", {"model": request.model, **turned.figures}, level)
-            run, key = self._envelope.ticket.run, self._envelope.key
-            await self._effects.call(self._ledger.note, run, [event], key=key)
-        return permit
-
-
-def _report(calls: Sequence[ModelCall], turn: int | None, slow_s: float) -> BreakerReport:
-    slow = sum(call.seconds > slow_s for call in calls)
-    counts = Counts(len(calls), sum(call.failed for call in calls), slow)
-    return BreakerReport(counts, turn, max((call.asked_s for call in calls), default=0.0))

@@ -25,10 +25,10 @@ from flujo_worker.attempts.admission import Admission, Admissions
 from flujo_worker.attempts.budget import ExpectedCall, emit_reservations
 from flujo_worker.attempts.claim import ClaimRequest, Claims
 from flujo_worker.attempts.code import Preparation, Prepared
+from flujo_worker.attempts.gates import LimitRefusal
 from flujo_worker.attempts.isolation import DeliveryResult, Failure, Isolation, Processes, isolated
 from flujo_worker.attempts.lease import ActiveAttempt, Lease
 from flujo_worker.attempts.outcome import Claimed, Outcomes, failed
-from flujo_worker.attempts.permit import LimitRefusal
 from flujo_worker.coordinator.code_changes import CodeChanges
 from flujo_worker.coordinator.coordinator import ConcludeResult, Coordinator
 from flujo_worker.domain.values import AttemptReport

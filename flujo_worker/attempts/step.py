@@ -29,6 +29,7 @@ from flujo_worker.attempts.checks import (
     check_invariants,
     consult_plugins,
     consult_validators,
+    emit_judgement,
     name_of,
     processed,
 )
@@ -37,7 +38,6 @@ from flujo_worker.attempts.correction import FinalCheck, OutputCorrection, proce
 from flujo_worker.attempts.precheck import Precheck
 from flujo_worker.attempts.shape import OutputParser, shaped
 from flujo_worker.attempts.shape_events import emit_custom, emit_refusal
-from flujo_worker.attempts.verdicts import emit_judgement
 from flujo_worker.event_loop import is_cancelled, within
 from flujo_worker.observe.log import bound, emit
 from flujo_worker.runtime.attempt_run import Done
