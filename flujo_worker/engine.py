@@ -51,7 +51,7 @@ Q = TypeVar("Q")
 T = TypeVar("T")
 
 PUBLISH_WITHIN_S = 0.005
-"""Seconds after which an attempt that was claimed ahead is published, if it is still running."""
+"""Seconds after which an attempt that was claimed ahead is published, if its merge has not started."""
 
 CLOSING_S = 5.0
 """Seconds that the loop may take for its last work, and to stop."""
@@ -221,7 +221,7 @@ class LoopEffects:
         await self._receive(await self._sender.push(envelopes, take=take), first)
 
     def _publish_soon(self, begun: Envelope) -> None:
-        """Publish an attempt that has begun, during its merge: publishing before that would delay the start of its agent."""
+        """Publish an attempt that has begun during its merge, because publishing earlier would delay its agent."""
         self._publish_begun()
         self._unpublished = begun, self._engine.loop.call_later(PUBLISH_WITHIN_S, self._publish_begun)
 

@@ -1,6 +1,6 @@
 """The gates that a claimed attempt passes before it begins: its step's concurrency limit, its model's circuit breaker and rate limit.
 
-Counting is not done here: the store counts permits, the guards count calls. In: a claimed attempt, its step and agent. Out: whether it may
+The store counts permits, and the guards count calls. In: a claimed attempt, its step and agent. Out: whether it may
 begin, and what paces its calls; who is published when its place is free.
 """
 

@@ -1,4 +1,4 @@
-"""Send single requests together. On an event loop: nothing here is thread-safe."""
+"""Process single requests in batches, on one event loop. Not thread-safe."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 MOST_AT_ONCE = 64
-"""The maximum that is asked together: all wait for the slowest."""
+"""The largest batch: all requests of a batch wait for the slowest."""
 
 
 class Batcher(Generic[T, R]):
-    """Combines single requests: while one batch is under way, further requests gather for the next. There is no timer.
+    """Combines requests: those that arrive while a batch is processed form the next batch. It starts immediately, without a timer.
 
     Args:
         act: handles a batch, and returns the results in order; its exception is raised for each request.
@@ -29,7 +29,7 @@ class Batcher(Generic[T, R]):
         self._task: asyncio.Task[None] | None = None
 
     def __call__(self, item: T) -> Awaitable[R]:
-        """Queue the item; to be awaited until it is done."""
+        """Queue the item, and return an awaitable of its result."""
         done: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, done))
         if self._task is None:

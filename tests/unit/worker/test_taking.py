@@ -260,8 +260,8 @@ def test_what_was_claimed_begins_before_its_message_is_taken(engine):
     assert (sender.taken, sender.claimed) == ([True, True], [False, True])
 
 
-def test_what_was_claimed_is_published_while_it_is_merged(engine, monkeypatch):
-    """Before that, publishing would delay its agent. Postgres is waited for anyway."""
+def test_a_claimed_attempt_is_published_during_its_merge(engine, monkeypatch):
+    """Publishing earlier would delay its agent; during the merge the engine only waits for Postgres."""
     monkeypatch.setattr("flujo_worker.engine.PUBLISH_WITHIN_S", 60.0)
 
     async def step_and_merge(effects):
@@ -282,7 +282,7 @@ def test_what_was_claimed_is_published_while_it_is_merged(engine, monkeypatch):
     assert published == [[False], [False, True]]
 
 
-def test_what_was_claimed_and_takes_long_is_published_soon(engine):
+def test_a_claimed_attempt_that_takes_long_is_published_before_its_merge(engine):
     _, _, sender, _ = alone(engine, step, step)
     assert sender.claimed == [False, True]
 
