@@ -94,7 +94,7 @@ pipeline = Pipeline([Step("double", lambda number: 2 * int(number))], name="plai
 """
 
 
-@pytest.mark.parametrize("pool", ["threads", "prefork"])
+@pytest.mark.parametrize("pool", [large("threads"), "prefork"])
 def test_pipelines_are_found_in_the_folder_the_app_was_imported_from(site, pool):
     """Celery takes the working directory off the path once it has found the app; how many attempts run at once is the pool's word."""
     folder = passable_folder()

@@ -42,7 +42,7 @@ def fleet(site):
     return site.workers(2, code=LAWS)
 
 
-@pytest.mark.parametrize("seeds", [SEEDS[::3], large(SEEDS)], ids=["some", "all"])
+@pytest.mark.parametrize("seeds", [SEEDS[::5], large(SEEDS)], ids=["some", "all"])
 def test_anything_in_anything_behaves_as_the_reference_says_in_real_processes(site, law, seeds):
     """All at once, on two workers."""
     runs = {seed: site.client.enqueue(f"closure_pipelines:p_{seed}", f"input {seed % 5}") for seed in seeds}
@@ -55,10 +55,11 @@ def test_anything_in_anything_behaves_as_the_reference_says_in_real_processes(si
         assert_decided_again_as_it_was(site, run)
 
 
-def test_people_in_anything_behave_as_the_reference_says_in_real_processes(site, law):
+@pytest.mark.parametrize("seeds", [PEOPLED[::2], large(PEOPLED)], ids=["some", "all"])
+def test_people_in_anything_behave_as_the_reference_says_in_real_processes(site, law, seeds):
     """M-451, U-01…U-03: whatever is asked is answered, in branches with and without a lane."""
     parts, pipelines = importlib.import_module("closure_parts"), importlib.import_module("closure_pipelines")
-    runs = {seed: site.client.enqueue(f"closure_pipelines:q_{seed}", f"input {seed % 5}") for seed in PEOPLED}
+    runs = {seed: site.client.enqueue(f"closure_pipelines:q_{seed}", f"input {seed % 5}") for seed in seeds}
 
     def all_have_ended() -> bool:
         for asked in site.client.approvals():

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import orjson
 import pytest
+from breadth import large
 from celery import Celery
 from fleet import FOLDER, STEADY, STEPS, Site, assert_merged_once, wait_until
 from junk import JUNK, MEGABYTE, as_json, body_of, bomb, embedding, push, with_body, with_header
@@ -38,7 +39,7 @@ def site(services, tmp_path_factory):
         yield site
 
 
-@pytest.fixture(scope="module", params=["flujo worker", "celery -A shop_app worker"])
+@pytest.fixture(scope="module", params=["flujo worker", large("celery -A shop_app worker")])
 def worker(request, site):
     """One worker, so that a message that ends it would be noticed: our own app, or someone's with its stock consumer."""
     if request.param == "flujo worker":

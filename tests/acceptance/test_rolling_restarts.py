@@ -52,7 +52,7 @@ def pool(name):
     ("name", "pipeline"),
     [
         *product(["attempts"], ["patient", "in_thread", "deaf"]),
-        *[large("threads", "patient"), ("threads", "in_thread"), large("threads", "deaf")],
+        *[large("threads", each) for each in ("patient", "in_thread", "deaf")],
         *[large("prefork", "patient"), large("prefork", "in_thread"), ("prefork", "deaf")],
     ],
 )
@@ -172,7 +172,7 @@ class loaded:  # noqa: N801 - used as a function
         self._thread.join()
 
     def _enqueue(self):
-        while not self._stopping.wait(0.1):
+        while not self._stopping.wait(0.2):
             self._runs.append(enqueue(self._site, "short"))
 
 

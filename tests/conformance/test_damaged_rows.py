@@ -9,7 +9,7 @@ import random
 
 import psycopg
 import pytest
-from breadth import examples
+from breadth import examples, large
 from damage_engine import ROUNDS, Engine
 from damage_pipelines import LIMITS
 
@@ -131,7 +131,8 @@ def wrong(engine, place, draw):
     return None
 
 
-def test_whatever_is_damaged_its_run_ends_and_no_other_is_harmed(engine, places):
+@pytest.mark.parametrize("times", [10, large(60)])
+def test_whatever_is_damaged_its_run_ends_and_no_other_is_harmed(engine, places, times):
     draw = random.Random(11)
-    found = [wrong(engine, draw.choice(places), draw) for _ in range(examples(20))]
+    found = [wrong(engine, draw.choice(places), draw) for _ in range(examples(times))]
     assert [each for each in found if each] == []

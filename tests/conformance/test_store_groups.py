@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import psycopg
 import pytest
+from breadth import large
 from builders import SPENT, decided, enqueued, failed, following, packed, pipeline_of, succeeded
 from fleet import wait_until
 from grouped import grouped
@@ -432,7 +433,7 @@ READ = {
 
 
 @pytest.mark.parametrize("name", READ)
-@pytest.mark.parametrize("rows", [0, 1, 3, 20_000])
+@pytest.mark.parametrize("rows", [0, large(1), large(3), 20_000])
 def test_every_row_is_looked_up_by_its_key(world, postgres, database_url, name, rows):
     """In a generic plan, whatever the planner knows of the tables: made for nearly empty ones, it must serve large ones too."""
     fill(postgres, rows)

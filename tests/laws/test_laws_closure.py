@@ -123,6 +123,7 @@ def test_bodies_without_any_step_end(kind):
     assert behaves(Pipeline([around], context_model=Ledger)).success
 
 
+@pytest.mark.large
 def test_the_corpus_holds_everything():
     """What the law looks at is not empty: every kind of container, ended every way, and fan-outs that were stopped."""
     kinds = ("loop", "map", "parallel", "router", "conditional", "nested", "machine", "fallback")

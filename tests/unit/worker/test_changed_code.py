@@ -11,7 +11,7 @@ from changing_code import BEGIN, EDITS, END, PAGE, STATES, deploy, fate, see_thr
 from flujo_client.pipeline.compile import compile_plan
 from flujo_worker.coordinator.code_changes import CodeChanges
 
-QUICK = ("between steps", "in a fan-out", "paused")
+QUICK = ("between steps", "in a fan-out")
 CONTINUES, SAME = "continues", "same plan"
 
 
