@@ -203,6 +203,7 @@ def test_a_script_needs_nothing_running(server_folder):
     assert left == ""
 
 
+@pytest.mark.installation
 def test_workers_stop_when_whoever_started_them_was_killed(server_folder):
     """Nothing lingers after kill -9 of an owner: neither its services nor its workers."""
     hold = SCRIPT.replace(
@@ -233,6 +234,7 @@ with FlujoClient() as client:
 """
 
 
+@pytest.mark.installation
 def test_a_client_with_embedded_services_says_at_once_that_there_is_no_worker(server_folder):
     """Before the timeout and before the first look of other clients."""
     (server_folder / "first.py").write_text(SCRIPT)

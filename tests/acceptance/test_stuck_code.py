@@ -93,6 +93,7 @@ def test_a_worker_whose_loop_is_blocked_permanently_retires(site):
     assert process.wait(timeout=30) == RETIRED, site.log()
 
 
+@pytest.mark.installation
 def test_flujo_up_replaces_a_worker_that_retired(site):
     own = {
         "FLUJO_DATABASE_URL": site.settings.database(),
