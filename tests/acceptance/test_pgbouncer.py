@@ -26,7 +26,7 @@ INSTALLED = pytest.mark.skipif(BOUNCER is None, reason="pgbouncer is not install
 LARGE = pytest.mark.large
 """One pooler is enough for every run of the tests; the others are tried with the slow ones."""
 
-pytestmark = [pytest.mark.services, pytest.mark.acceptance]
+pytestmark = [pytest.mark.services, pytest.mark.acceptance, pytest.mark.installation]
 
 CONFIGURATION = """[databases]
 {name} = host={host} port={port} dbname={name} user={user}

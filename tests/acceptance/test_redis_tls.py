@@ -23,6 +23,7 @@ OPENSSL = shutil.which("openssl")
 pytestmark = [
     pytest.mark.services,
     pytest.mark.acceptance,
+    pytest.mark.installation,
     pytest.mark.skipif(OPENSSL is None, reason="openssl is not installed"),
 ]
 

@@ -21,7 +21,7 @@ from flujo_worker.app import FlujoWorker
 
 PASSWORD, SENTINELS, MASTER = "hunter2secret", 2, "mymaster"
 
-pytestmark = [pytest.mark.services, pytest.mark.acceptance]
+pytestmark = [pytest.mark.services, pytest.mark.acceptance, pytest.mark.installation]
 
 
 class Watched:
