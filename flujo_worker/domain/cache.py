@@ -9,10 +9,12 @@ the one that runs it is released or expired, or they have waited for two leases:
 
 from __future__ import annotations
 
+from dataclasses import replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.pipeline.cache import SINGLE_FLIGHT_S
+from flujo_client.pipeline.fallback import FALLBACK
 from flujo_client.pipeline.reference import bare
 from flujo_client.serial import canonical
 from flujo_worker.domain.draft import Kind
@@ -23,7 +25,7 @@ from flujo_worker.domain.waiting import FIRST_AGAIN, next_number
 
 if TYPE_CHECKING:
     from flujo_client.contract.plan import Node
-    from flujo_client.serial import Packed, Tree
+    from flujo_client.serial import Tree
     from flujo_worker.domain.draft import DecisionBuilder, ScopeState, Steps, StepsWithResult
 
 ABSENT, IN_FLIGHT = "absent", "in_flight"
@@ -100,11 +102,22 @@ def _store_result(draft: DecisionBuilder, container: ScopeState, node: Node, bod
             draft.emit("flujo.cache.not_stored", "warning", **data)
             draft.cache_entries.append(_entry(draft, container, node))
             return
-    draft.cache_entries.append(_entry(draft, container, node, body.output, patch))
+    entry = _entry(draft, container, node)
+    fallbacks = yield from _fallbacks(draft, body, node.bodies["body"][0])
+    draft.cache_entries.append(replace(entry, output=body.output, patch=patch, fallbacks=fallbacks))
 
 
-def _entry(draft: DecisionBuilder, container: ScopeState, node: Node, *result: Packed | None) -> CacheEntry:
-    return CacheEntry(node.path, container.metadata[KEY], _holder(draft, container.address), *result)
+def _fallbacks(draft: DecisionBuilder, body: ScopeState, node: Node) -> StepsWithResult:
+    """Count how often the cached step fell back: what a hit writes by the output is said by the step that gave it."""
+    count, address = 0, f"{body.address}/{node.name}"
+    while node.kind == "fallback" and (yield from draft.read_scope(address)).metadata.get("fallback_triggered"):
+        count, [node] = count + 1, node.bodies[FALLBACK]
+        address = f"{address}/{FALLBACK}/{node.name}"
+    return count
+
+
+def _entry(draft: DecisionBuilder, container: ScopeState, node: Node) -> CacheEntry:
+    return CacheEntry(node.path, container.metadata[KEY], _holder(draft, container.address))
 
 
 def _holder(draft: DecisionBuilder, address: str) -> str:

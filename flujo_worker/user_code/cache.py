@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from flujo_worker.user_code.question import UserCodeCall, UserCodeRuntime
 
 UNREACHABLE, BROKEN, UNFIT, TOO_LARGE = "unreachable", "broken", "unfit", "too_large"
-FORM = 1
+FORM = 2
 FLIGHT = ":flight"
 """Ends the key of the lease of the call that runs a step while equal calls wait."""
 
@@ -50,7 +50,7 @@ def cached(question: UserCodeCall) -> Cached:
     if kept is None or kept is _IN_FLIGHT:
         return Cached(key, ABSENT if kept is None else IN_FLIGHT)
     try:
-        output, patch = _read(kept, key, question.bench)
+        output, patch, fallbacks = _read(kept, key, question.bench)
         value = decode(output, resolve=question.bench.resolve)
     except Exception as error:  # noqa: BLE001 - the stored value may be anything
         logger.warning(
@@ -59,7 +59,7 @@ def cached(question: UserCodeCall) -> Cached:
         _forget(question, key)
         return Cached(key, BROKEN)
     try:
-        return Cached(key, None, Packed.of(output), _with_changes(question, value, patch))
+        return Cached(key, None, Packed.of(output), _with_changes(question, value, patch, fallbacks))
     except Exception as error:  # noqa: BLE001 - a context that it does not fit into is not a failure: the step can be run
         logger.info("the cached value for step '%s' does not fit here: %s", question.step.name, type(error).__name__)
         return Cached(key, UNFIT)
@@ -91,7 +91,7 @@ def _join_flight(question: UserCodeCall, backend: Any, key: str, *, holder: str,
 
 def settle(question: UserCodeCall, entry: CacheEntry) -> Event | None:
     """Store what a call gave, if it gave anything, and then end the wait of equal calls; return the result's event."""
-    stored = None if entry.output is None else store_result(question, entry.key)
+    stored = None if entry.output is None else store_result(question, entry)
     _land(question, entry.key, entry.holder)
     return stored
 
@@ -110,10 +110,10 @@ def _land(question: UserCodeCall, key: str, holder: str) -> None:
         )
 
 
-def store_result(question: UserCodeCall, key: str) -> Event:
+def store_result(question: UserCodeCall, entry: CacheEntry) -> Event:
     """Store a step's result; return the event of it. Values: its output, what it changed in the context."""
-    step = question.step
-    value = _written(question, key)
+    step, key = question.step, entry.key
+    value = _written(question, entry)
     if len(value) > question.bench.cache_most:
         return not_stored(step.name, TOO_LARGE, bytes=len(value), limit=question.bench.cache_most)
     try:
@@ -143,26 +143,29 @@ def _forget(question: UserCodeCall, key: str) -> None:
         logger.warning("the cached value could not be deleted: %s: %s", type(error).__name__, error)
 
 
-def _written(question: UserCodeCall, key: str) -> bytes:
+def _written(question: UserCodeCall, entry: CacheEntry) -> bytes:
     """Write the cached value. The key is part of it, so that a value of one key is not valid under another."""
-    packed = Packed.of({"v": FORM, "key": key, "output": question.tree(0), "patch": question.tree(1)})
+    tree = {"v": FORM, "key": entry.key, "output": question.tree(0), "patch": question.tree(1)}
+    packed = Packed.of(tree | {"fallbacks": entry.fallbacks})
     keys = question.bench.cache_keys
     return sign(bytes(packed), keys[0]) if keys else bytes(packed)
 
 
-def _read(kept: Any, key: str, bench: UserCodeRuntime) -> tuple[Tree, Tree]:
+def _read(kept: Any, key: str, bench: UserCodeRuntime) -> tuple[Tree, Tree, int]:
     entry = Packed.from_bytes(verify(bytes(kept), bench.cache_keys)).tree(max_bytes=bench.most)
     if not isinstance(entry, dict) or (entry.get("v"), entry.get("key")) != (FORM, key):
         raise SerializationError("it is not a result of this step for this input")
-    return entry["output"], entry["patch"]
+    return entry["output"], entry["patch"], entry["fallbacks"]
 
 
-def _with_changes(question: UserCodeCall, value: Any, patch: Tree) -> Packed | None:
+def _with_changes(question: UserCodeCall, value: Any, patch: Tree, fallbacks: int) -> Packed | None:
     """Apply what the step changed to the context again: by how much numbers grew, what lists got, and what it set by its output."""
     before = question.values[1]
     if before is None:
         return None
     step = question.step.wrapped_step
+    for _ in range(fallbacks):  # the one that gave the output
+        step = step.fallback_step
     if patch is None and not step.performs:
         return before
     context = decode(apply(before.tree(), patch), resolve=question.bench.resolve)

@@ -12,7 +12,7 @@ import pydantic
 from pydantic import BaseModel
 
 from flujo_client.contract.context import PipelineContext
-from flujo_client.errors import ContextMergeError, PipelineAbortSignal, PipelineError
+from flujo_client.errors import ContextFieldError, ContextMergeError, PipelineAbortSignal, PipelineError
 
 GONE: Any = ...
 """Stands where a mapping has no such key."""
@@ -35,7 +35,7 @@ def absorbed(step: Any, output: Any, context: Any) -> Any:
     if key:
         place = getattr(context, head, None)
         if not isinstance(place, dict):
-            raise Stop(ContextMergeError(""))
+            raise Stop(ContextFieldError(""))
         place[key] = output
     elif head:
         context = _assigned(context, {head: output})
@@ -51,7 +51,7 @@ def _assigned(context: Any, changes: dict[str, Any]) -> Any:
     values = dict(context) | (context.model_extra or {}) | deepcopy(changes)
     is_open = type(context).model_config.get("extra") == "allow"
     if not is_open and values.keys() - type(context).model_fields.keys():
-        raise Stop(ContextMergeError(""))
+        raise Stop(ContextFieldError(""))
     try:
         return type(context).model_validate(values)
     except pydantic.ValidationError:

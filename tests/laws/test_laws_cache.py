@@ -66,7 +66,7 @@ def test_the_law_looks_at_hits():
     assert sum(map(behaves, TELLING)) > len(TELLING) // 2
 
 
-def without_changes(question: Any, _value: Any, _patch: Any) -> Any:
+def without_changes(question: Any, *_: Any) -> Any:
     return question.values[1]
 
 

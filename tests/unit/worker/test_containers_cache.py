@@ -431,6 +431,20 @@ def test_a_fallback_outside_is_not_kept_and_one_inside_is(engine):
     assert [engine.run(inside, "x").output for _ in range(2)] == ["rescued", "rescued"]
 
 
+@pytest.mark.parametrize(("fails", "written"), [(0, ("x", "")), (1, ((), "x")), (2, ((), ""))])
+def test_a_hit_writes_what_the_step_wrote_that_gave_the_output(engine, fails, written):
+    """The step, its fallback, or the fallback of that: it sets its own field, whatever was there, and no other step's."""
+    third = step("third", lambda data: 7, sink_to="count")
+    second = step("second", Flaky(99) if fails > 1 else same, sink_to="title").fallback(third)
+    work = step("work", Flaky(99) if fails else same, sink_to="items").fallback(second)
+    pipeline = of(Step.cached(work))
+    for count in (1, 2):
+        result = engine.run(pipeline, "x", context={"count": count})
+        left = result.final_pipeline_context
+        assert (left.items, left.title, left.count) == (*written, 7 if fails == 2 else count)
+    assert result.step_history[0].metadata_ == {"cache_hit": True}
+
+
 def test_a_failed_container_hands_up_what_it_would_without_a_cache(engine):
     """C-13: what a loop's finished iterations left is kept."""
     loop = Step.loop_until("l", step("work", growing), lambda *_: 1 / 0, max_loops=2)
