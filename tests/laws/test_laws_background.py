@@ -10,10 +10,11 @@ from random import Random
 from breadth import examples
 from closure_law import LIVE, Rough, plain, reference_of
 from closure_pipelines import Maker
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from interpreter import interpret
 
+from flujo_client.pipeline.check import findings_of
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import StepConfig
 from flujo_client.serial import Resolver, decode
@@ -77,6 +78,7 @@ class Family(Rough):
 def test_each_run_behaves_as_if_it_were_alone(seed, chaos):
     """M-285, whatever comes twice, late or not at all; and each launch begins one run."""
     pipeline, value = Hurried(seed).pipeline(), f"input {seed % 5}"
+    assume(not is_too_deep(pipeline))
     with Family(pipeline, value, chaos) as engine:
         results = engine.finish_all()
         [first, *tasks] = results
@@ -87,6 +89,11 @@ def test_each_run_behaves_as_if_it_were_alone(seed, chaos):
             _same(results[task], engine.alone(task))
         assert sorted(tasks) == sorted(task for run in results for task in engine.launched(run))
         assert engine.left(results) == []
+
+
+def is_too_deep(pipeline):
+    """Each step in the background is in one container more, and there is a limit."""
+    return any("is inside more than" in str(each) for each in findings_of(pipeline, allowed=("*",)))
 
 
 def _same(result, told):
