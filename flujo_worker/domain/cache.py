@@ -110,7 +110,7 @@ def _store_result(draft: DecisionBuilder, container: ScopeState, node: Node, bod
 def _fallbacks(draft: DecisionBuilder, body: ScopeState, node: Node) -> StepsWithResult:
     """Count how often the cached step fell back: what a hit writes by the output is said by the step that gave it."""
     count, address = 0, f"{body.address}/{node.name}"
-    while node.kind == "fallback" and (yield from draft.read_scope(address)).metadata.get("fallback_triggered"):
+    while FALLBACK in node.bodies and (yield from draft.read_scope(address)).metadata.get("fallback_triggered"):
         count, [node] = count + 1, node.bodies[FALLBACK]
         address = f"{address}/{FALLBACK}/{node.name}"
     return count
