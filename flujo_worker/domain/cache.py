@@ -108,7 +108,7 @@ def _store_result(draft: DecisionBuilder, container: ScopeState, node: Node, bod
 
 
 def _fallbacks(draft: DecisionBuilder, body: ScopeState, node: Node) -> StepsWithResult:
-    """Count how often the cached step fell back: what a hit writes by the output is said by the step that gave it."""
+    """Count the fallbacks that the cached step used, because a hit has to write to the sinks of the step that gave the output."""
     count, address = 0, f"{body.address}/{node.name}"
     while FALLBACK in node.bodies and (yield from draft.read_scope(address)).metadata.get("fallback_triggered"):
         count, [node] = count + 1, node.bodies[FALLBACK]

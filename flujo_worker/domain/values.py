@@ -184,7 +184,7 @@ class CacheEntry:
         holder: names the call, which other calls may wait for.
         output: None when there is nothing to store: the calls that wait need not wait any longer.
         patch: what it changed in the context; None for nothing.
-        fallbacks: how often it fell back: 0 if the step itself gave the output, 1 if its fallback did, 2 if the fallback of that did.
+        fallbacks: the number of fallbacks that were used: 0 if the step itself gave the output, 1 if its fallback did, and so on.
     """
 
     path: str

@@ -164,7 +164,7 @@ def _with_changes(question: UserCodeCall, value: Any, patch: Tree, fallbacks: in
     if before is None:
         return None
     step = question.step.wrapped_step
-    for _ in range(fallbacks):  # the one that gave the output
+    for _ in range(fallbacks):
         step = step.fallback_step
     if patch is None and not step.performs:
         return before

@@ -58,7 +58,7 @@ def seconds_of_a_run(site):
 
 @pytest.mark.large
 def test_ten_thousand_runs_of_a_tenant_delay_another_tenants_by_a_second_at_most(services, tmp_path, capsys):
-    """SYS-19: against an idle system. One of three tries has to do it, and a machine that takes long for an idle run gets more time."""
+    """SYS-19: against an idle system. One of three tries has to do it: a machine that does other things, too, may come late."""
     with Site(services, tmp_path, worker=BRISK, admission={"tenant_window": 20}) as site:
         site.workers(2)
         idle = [seconds_of_a_run(site) for _ in range(3)]
@@ -71,7 +71,7 @@ def test_ten_thousand_runs_of_a_tenant_delay_another_tenants_by_a_second_at_most
     with capsys.disabled():
         tries = ", ".join(f"{seconds:.2f} s beside {live} live runs of another tenant" for seconds, live in beside)
         print(f"\nidle {min(idle):.2f} s; {tries}")
-    assert min(seconds for seconds, live in beside if live > 5_000) <= min(idle) + max(1, 10 * min(idle))
+    assert min(seconds for seconds, live in beside if live > 5_000) <= min(idle) + 1
 
 
 def live_runs(site):

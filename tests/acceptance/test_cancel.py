@@ -19,7 +19,7 @@ from flujo_client.contract.limits import UsageLimits
 
 pytestmark = pytest.mark.acceptance
 
-RUNS = 60
+RUNS = 100
 CLIENTS, CALLERS, NEIGHBOURS = 4, 40, 10
 HELD_S = 20.0
 """The longest that an attempt of a neighbour may take from its claim to its merge, on a machine that is busy; its step takes 0.03 s.

@@ -23,8 +23,6 @@ from flujo_client.contract.limits import UsageLimits
 BOUNCER = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin:/usr/local/sbin")
 
 INSTALLED = pytest.mark.skipif(BOUNCER is None, reason="pgbouncer is not installed")
-LARGE = pytest.mark.large
-"""One pooler is enough for every run of the tests; the others are tried with the slow ones."""
 
 pytestmark = [pytest.mark.services, pytest.mark.acceptance, pytest.mark.installation]
 
@@ -126,10 +124,8 @@ def bounced_site(pooler, services, folder, **settings):
     scope="module",
     params=[
         pytest.param((Bouncer, {}), id="PgBouncer", marks=INSTALLED),
-        pytest.param(
-            (Bouncer, {"prepare_statements": False}), id="PgBouncer, as a setting says", marks=[INSTALLED, LARGE]
-        ),
-        pytest.param((Pooler, {}), id="a pooler of our own", marks=[LARGE] if BOUNCER else []),
+        pytest.param((Bouncer, {"prepare_statements": False}), id="PgBouncer, as a setting says", marks=INSTALLED),
+        pytest.param((Pooler, {}), id="a pooler of our own"),
     ],
 )
 def site(request, services, tmp_path_factory):

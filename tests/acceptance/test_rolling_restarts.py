@@ -172,7 +172,7 @@ class loaded:  # noqa: N801 - used as a function
         self._thread.join()
 
     def _enqueue(self):
-        while not self._stopping.wait(0.2):
+        while not self._stopping.wait(0.1):
             self._runs.append(enqueue(self._site, "short"))
 
 

@@ -92,7 +92,7 @@ def test_each_run_behaves_as_if_it_were_alone(seed, chaos):
 
 
 def is_too_deep(pipeline):
-    """Each step in the background is in one container more, and there is a limit."""
+    """Return whether it exceeds the nesting limit: a step in the background adds a container."""
     return any("is inside more than" in str(each) for each in findings_of(pipeline, allowed=("*",)))
 
 

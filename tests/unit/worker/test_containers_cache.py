@@ -432,8 +432,8 @@ def test_a_fallback_outside_is_not_kept_and_one_inside_is(engine):
 
 
 @pytest.mark.parametrize(("fails", "written"), [(0, ("x", "")), (1, ((), "x")), (2, ((), ""))])
-def test_a_hit_writes_what_the_step_wrote_that_gave_the_output(engine, fails, written):
-    """The step, its fallback, or the fallback of that: it sets its own field, whatever was there, and no other step's."""
+def test_a_hit_writes_to_the_sinks_of_the_step_that_gave_the_output(engine, fails, written):
+    """The step, its fallback, or the fallback's fallback sets its own field, and no other step's."""
     third = step("third", lambda data: 7, sink_to="count")
     second = step("second", Flaky(99) if fails > 1 else same, sink_to="title").fallback(third)
     work = step("work", Flaky(99) if fails else same, sink_to="items").fallback(second)
