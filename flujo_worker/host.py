@@ -173,7 +173,7 @@ class Host:
             catalog,
             changes=changes,
             worker=lambda: self._lease.worker,
-            may_judge=self._lease.may_judge,
+            judge=self._lease.judge,
             every_s=own.sweep_s,
             max_lost=own.max_lost,
             control_queue=own.control_queue,

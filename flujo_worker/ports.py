@@ -375,7 +375,7 @@ class Backlog(Protocol):
         self,
         broker: BrokerSnapshot,
         *,
-        may_judge: bool,
+        judge: str | None,
         max_lost: int,
         limit: int,
         publish: Publish = publish_nothing,
@@ -383,6 +383,7 @@ class Backlog(Protocol):
     ) -> list[Due]:
         """Mark what is to be published again, publish it, and return it; a row passed to `damaged` is marked and not published.
 
+        Attempts are lost whose worker has no lease, if `judge`, the calling worker, still has one: both may have been suspended together.
         `publish` is called inside the transaction that marks: a worker that dies in between only doubles, and if it raises nothing is
         marked.
         """
@@ -390,8 +391,13 @@ class Backlog(Protocol):
     def expire_questions(self, limit: int) -> int:
         """Close questions whose time is over: from now on they cannot be answered, and are due as attempts without an answer."""
 
-    def poisoned(self, *, max_lost: int, limit: int, damaged: Damaged = ignore) -> list[tuple[Envelope, int]]:
-        """Take, each under a fresh fence, attempts that were lost alone more often than is allowed; `damaged` gets those that cannot be read."""
+    def poisoned(
+        self, *, judge: str, max_lost: int, limit: int, damaged: Damaged = ignore
+    ) -> list[tuple[Envelope, int]]:
+        """Take, each under a fresh fence, attempts that were lost alone more often than is allowed; `damaged` gets those that cannot be read.
+
+        Nothing is taken unless `judge`, the calling worker, has a lease.
+        """
 
     def stranded(self, limit: int) -> list[str]:
         """Return live runs that nothing can move: no attempt is live or waits, no child run is waited for, and no join can be signalled."""

@@ -59,7 +59,7 @@ class Sweeper:
         catalog: the code of this worker, for parked runs.
         changes: moves parked runs to that code if it has changed; None: they wait for the code of their plan.
         worker: returns this process's present incarnation.
-        may_judge: returns whether this process may declare others dead.
+        judge: returns this process's present incarnation if it may declare others dead, else None.
         every_s: seconds between two sweeps of the whole fleet.
         max_lost: the maximum of an attempt's losses.
         control_queue: the queue of join signals.
@@ -79,7 +79,7 @@ class Sweeper:
         *,
         changes: CodeChanges | None = None,
         worker: Callable[[], str],
-        may_judge: Callable[[], bool],
+        judge: Callable[[], str | None],
         every_s: float = 1.0,
         max_lost: int = 3,
         control_queue: str = CONTROL_QUEUE,
@@ -92,7 +92,7 @@ class Sweeper:
         self._store, self._post, self._coordinator, self._catalog = store, post, coordinator, catalog
         self._changes, self._kept_parked = changes, dict[str, None]()
         self._control_queue = control_queue
-        self._worker, self._may_judge = worker, may_judge
+        self._worker, self._judge = worker, judge
         self._every_s, self._max_lost = every_s, max_lost
         self._unparked_at = self._stranded_at = self._housekept_at = float("-inf")
         self._keep_events_days, self._find_dead_neighbours, self._may_load = (
@@ -120,9 +120,8 @@ class Sweeper:
             _safely(f"winding down {run}", partial(self._coordinator.stop, run, status, STOPPED_FOR[status]))
         for run in self._store.orphaned_children(BATCH):
             _safely(f"winding down {run}", partial(self._coordinator.stop, run, "cancelled", "parent ended"))
-        may_judge = self._may_judge()
-        if may_judge:
-            poisoned = self._store.poisoned(max_lost=self._max_lost, limit=BATCH, damaged=self._break_off)
+        if (judge := self._judge()) is not None:
+            poisoned = self._store.poisoned(judge=judge, max_lost=self._max_lost, limit=BATCH, damaged=self._break_off)
             for envelope, fence in poisoned:
                 _safely(f"failing {envelope.key}", partial(self._fail, envelope, fence))
         self._admit()
@@ -136,7 +135,7 @@ class Sweeper:
         broker = BrokerSnapshot(self._store.epoch_start(self._post.epoch()), self._post.heads(self._store.queues()))
         due = self._store.due(
             broker,
-            may_judge=may_judge,
+            judge=self._judge(),
             max_lost=self._max_lost,
             limit=BATCH,
             publish=self._publish,
@@ -282,7 +281,7 @@ class Sweeper:
 
     def _patience(self) -> float:
         """Leave the turn to those who may judge: a sweep by one who may not would find no worker lost."""
-        return TURN if self._may_judge() else NO_JUDGES_TURN
+        return TURN if self._judge() is not None else NO_JUDGES_TURN
 
     def _sweep_forever(self) -> None:
         while not self._stopping.wait(self._every_s * random.uniform(0.8, 1.2)):  # noqa: S311 - jitter

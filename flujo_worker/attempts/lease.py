@@ -122,6 +122,14 @@ class Lease:
         now = time.monotonic()
         return now - self._beat_at < 2 * self._renew_s and now - self._unbroken_since >= self._lease_s
 
+    def judge(self) -> str | None:
+        """Return the present incarnation if it may call others dead, else None.
+
+        The process may be suspended after that: a statement that calls others dead checks again that this incarnation has a lease.
+        """
+        worker = self.worker
+        return worker if self.may_judge() else None
+
     @contextmanager
     def holding(self, key: str) -> Iterator[ActiveAttempt | None]:
         """Hold a key for the time of an attempt; None if this process works on it already."""

@@ -410,7 +410,8 @@ class LocalEngine:
     def sweep(self, *, may_judge: bool = False) -> int:
         """Publish again what is due; return how many messages that were."""
         broker = BrokerSnapshot(epoch_start=0.0, heads=dict.fromkeys(self.store.queues()))
-        due = self.store.due(broker, may_judge=may_judge, max_lost=self.settings.worker.max_lost, limit=1000)
+        judge = self.lease.worker if may_judge else None
+        due = self.store.due(broker, judge=judge, max_lost=self.settings.worker.max_lost, limit=1000)
         self._send([each.envelope for each in due])
         return len(due)
 

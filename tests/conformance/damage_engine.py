@@ -97,7 +97,7 @@ class Engine:
             store, self.coordinator, lease, self.loop, self.threads, hooks, SETTINGS, breakers=None
         )
         self.sweeper = Sweeper(
-            store, self.bus, self.coordinator, catalog, worker=lambda: "w", may_judge=lambda: True, max_lost=2
+            store, self.bus, self.coordinator, catalog, worker=lambda: "w", judge=lambda: "w", max_lost=2
         )
 
     def empty(self) -> None:

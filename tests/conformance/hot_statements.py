@@ -256,7 +256,7 @@ def _lease_and_sweep(world: World) -> None:
     store.begin_sweep("w1", 0.0)
     store.runs_to_stop(200)
     store.orphaned_children(200)
-    store.poisoned(max_lost=MAX_LOST, limit=200)
+    store.poisoned(judge="w1", max_lost=MAX_LOST, limit=200)
     store.aborted(200)
     store.stranded(200)
     store.parked(200)
@@ -265,7 +265,7 @@ def _lease_and_sweep(world: World) -> None:
     store.expire_questions(200)
     store.offer_permits()
     heads = dict.fromkeys(store.queues())
-    store.due(BrokerSnapshot(store.epoch_start("e"), heads), may_judge=True, max_lost=MAX_LOST, limit=200)
+    store.due(BrokerSnapshot(store.epoch_start("e"), heads), judge="w1", max_lost=MAX_LOST, limit=200)
     assert world.commit(decided(new, succeeded(), fence=fence)) == "merged"
     assert store.begin_pruning(0.0)
     assert len(store.prune_runs([RetentionRule("succeeded", 3_600.0)], 5)) == 5

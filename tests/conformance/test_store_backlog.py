@@ -147,7 +147,7 @@ def test_what_was_lost_too_often_is_published_no_more(world, new, swept):
     lose(world, new)
 
     assert world.due() == []
-    assert len(world.store.poisoned(max_lost=MAX_LOST, limit=9)) == 1
+    assert len(world.poisoned()) == 1
 
 
 # epoch and gone
@@ -232,19 +232,19 @@ def test_nothing_to_mark_is_nothing(world):
 def test_poisoned_attempts_are_taken_under_a_fresh_fence(world, new):
     lose(world, new, MAX_LOST + 1)
 
-    [(envelope, fence)] = world.store.poisoned(max_lost=MAX_LOST, limit=9)
+    [(envelope, fence)] = world.poisoned()
 
     assert envelope == new.first
     assert fence == world.attempts(new.first.ticket.run)[0].fence == MAX_LOST + 2
     assert world.conclude(new, succeeded(), fence=fence - 1) == "stale"
     assert world.conclude(new, failed("system"), fence=fence) == "merged"
-    assert world.store.poisoned(max_lost=MAX_LOST, limit=9) == []
+    assert world.poisoned() == []
 
 
 def test_what_was_not_lost_often_enough_is_not_poisoned(world, new):
     lose(world, new, MAX_LOST)
 
-    assert world.store.poisoned(max_lost=MAX_LOST, limit=9) == []
+    assert world.poisoned() == []
 
 
 def test_what_is_held_is_not_poisoned(world, new):
@@ -252,29 +252,29 @@ def test_what_is_held_is_not_poisoned(world, new):
     world.due()
     world.claim(new, room="alone")
 
-    assert world.store.poisoned(max_lost=MAX_LOST, limit=9) == []
+    assert world.poisoned() == []
 
 
 def test_a_cancelled_run_is_not_poisoned(world, new):
     lose(world, new, MAX_LOST + 1)
     world.request_cancel(new.first.ticket.run)
 
-    assert world.store.poisoned(max_lost=MAX_LOST, limit=9) == []
+    assert world.poisoned() == []
 
 
 def test_no_more_is_poisoned_than_wanted(world):
     for _ in range(3):
         lose(world, world.record(enqueued()), MAX_LOST + 1)
 
-    assert len(world.store.poisoned(max_lost=MAX_LOST, limit=2)) == 2
+    assert len(world.poisoned(2)) == 2
 
 
 def test_a_poisoned_attempt_whose_taker_said_nothing_is_taken_again(world, new):
     """The answer was lost, or its taker stumbled over it: nothing may stay held by a worker that does not know it."""
     lose(world, new, MAX_LOST + 1)
-    [(_, fence)] = world.store.poisoned(max_lost=MAX_LOST, limit=9)
+    [(_, fence)] = world.poisoned()
 
-    [(_, again)] = world.store.poisoned(max_lost=MAX_LOST, limit=9)
+    [(_, again)] = world.poisoned()
     assert again == fence + 1
 
 

@@ -218,7 +218,7 @@ def test_a_join_whose_worker_died_is_due_again_and_in_the_end_poisoned(world):
         due = [(each.why, each.envelope) for each in world.due()]
         assert due == ([("lost", join)] if number < MAX_LOST else [])
 
-    [(envelope, fence)] = world.store.poisoned(max_lost=MAX_LOST, limit=9)
+    [(envelope, fence)] = world.poisoned()
     assert (envelope, fence) == (join, MAX_LOST + 2)
 
 

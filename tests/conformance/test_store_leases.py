@@ -8,7 +8,7 @@ import pytest
 from builders import enqueued, member, succeeded
 from worlds import LEASE_S, MAX_LOST
 
-from flujo_worker.ports import Renewal
+from flujo_worker.ports import BrokerSnapshot, Renewal
 from flujo_worker.store.shared_rules import HANDED_BACK_MOST, SUSPECT_AFTER
 
 
@@ -127,6 +127,27 @@ def test_what_no_one_works_on_is_disowned_and_counts_as_lost(world):
     assert [(each.why, each.envelope.key) for each in world.due()] == [("lost", forgotten.first.key)]
 
 
+def test_one_whose_own_lease_is_over_calls_no_one_dead(world):
+    """M-013, protocol rule 6: it may have been suspended with all the others, after it found that it may judge."""
+    suspended, poison = world.record(enqueued()), world.record(enqueued())
+    world.claim(suspended)
+    for losses in range(MAX_LOST + 1):
+        world.register_worker(f"lost{losses}", lease_s=0.5)
+        world.claim(poison, f"lost{losses}", room="alone")
+        world.pass_time(1.0)
+        assert [due.why for due in world.due()] == ["lost"] * (losses < MAX_LOST)
+    world.register_worker("w2")
+    world.pass_time(LEASE_S + 1)
+
+    assert world.store.due(BrokerSnapshot(0.0, {}), judge="w2", max_lost=MAX_LOST, limit=9) == []
+    assert world.store.poisoned(judge="w2", max_lost=MAX_LOST, limit=9) == []
+
+    world.store.register_worker(member("w2~2"), LEASE_S, old="w2")
+    assert world.store.due(BrokerSnapshot(0.0, {}), judge="w2", max_lost=MAX_LOST, limit=9) == []
+    assert [due.envelope.key for due in world.due()] == [suspended.first.key]
+    assert [envelope.key for envelope, _ in world.poisoned()] == [poison.first.key]
+
+
 def test_what_a_worker_ran_whose_process_is_gone_goes_out_at_once(world, new):
     """No one need judge its lease, which lives; the attempt keeps its number and has been lost once (M-013)."""
     fence = world.claim(new)
@@ -200,7 +221,7 @@ def test_an_attempt_that_is_handed_back_very_often_is_lost_in_the_end(world, new
     world.claim(new, room="alone")
     assert world.store.hand_back("w1", [new.first.key]) == set()
     assert world.due() == []
-    assert [envelope.key for envelope, _ in world.store.poisoned(max_lost=MAX_LOST, limit=9)] == [new.first.key]
+    assert [envelope.key for envelope, _ in world.poisoned()] == [new.first.key]
 
 
 def test_a_worker_hands_back_a_message_that_it_has_not_claimed(world, new):

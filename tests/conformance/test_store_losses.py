@@ -46,7 +46,7 @@ def claim(world, new, *, room="shared"):
 
 
 def is_poisoned(world):
-    return bool(world.store.poisoned(max_lost=MAX_LOST, limit=9))
+    return bool(world.poisoned())
 
 
 @pytest.mark.parametrize("swept", [True, False])
@@ -104,7 +104,7 @@ def test_losses_of_an_attempt_that_had_the_worker_for_itself_are_its_own(world, 
 
     assert claim(world, new, room="alone").refusal == "busy"
     assert world.due() == []
-    [(envelope, fence)] = world.store.poisoned(max_lost=MAX_LOST, limit=9)
+    [(envelope, fence)] = world.poisoned()
     assert world.conclude(new, failed("system"), fence=fence, at=envelope) == "merged"
 
 

@@ -217,7 +217,7 @@ def test_a_poisoned_attempt_is_concluded_once_however_many_take_it(world, race):
             world.store.deregister_worker(f"v{number}-{loss}")
 
         def poison(new=new):
-            taken = world.store.poisoned(max_lost=MAX_LOST, limit=9)
+            taken = world.poisoned()
             return [world.conclude(new, failed("system"), fence=fence) for _, fence in taken]
 
         verdicts = [verdict for said in race(poison, poison, poison) for verdict in said]

@@ -37,7 +37,7 @@ def sweeper(world):
         Evaluator(world.store, catalog, SimpleNamespace(template=TemplateSettings())),
         backoff=Backoff(),
     )
-    return Sweeper(world.store, Post(), coordinator, catalog, worker=lambda: "w1", may_judge=lambda: True)
+    return Sweeper(world.store, Post(), coordinator, catalog, worker=lambda: "w1", judge=lambda: "w1")
 
 
 def rung_by(world, run):

@@ -81,7 +81,7 @@ def test_one_row_that_cannot_be_read_keeps_no_other_from_being_published(engine)
     damaged = []
 
     due = engine.store.due(
-        BrokerSnapshot(0.0, {}), may_judge=True, max_lost=MAX_LOST, limit=9, damaged=lambda *row: damaged.append(row)
+        BrokerSnapshot(0.0, {}), judge="w", max_lost=MAX_LOST, limit=9, damaged=lambda *row: damaged.append(row)
     )
 
     assert [each.envelope.ticket.run for each in due] == [runs[0], runs[2]]
@@ -97,7 +97,7 @@ def test_a_lost_row_that_cannot_be_read_is_told_of_with_its_fence(engine):
     )
     damaged = []
 
-    assert engine.store.poisoned(max_lost=2, limit=9, damaged=lambda *row: damaged.append(row)) == []
+    assert engine.store.poisoned(judge="w", max_lost=2, limit=9, damaged=lambda *row: damaged.append(row)) == []
     [(told, _, fence, error)] = damaged
     assert (told, fence, type(error)) == (run, 5, Unreadable)
 

@@ -297,7 +297,17 @@ class World:
 
     def due(self, *, epoch: float = 0.0, heads: Any = None, may_judge: bool = True, limit: int = 100) -> list[Due]:
         """Ask what is to be published again."""
-        return self.store.due(BrokerSnapshot(epoch, heads or {}), may_judge=may_judge, max_lost=MAX_LOST, limit=limit)
+        judge = self.judge() if may_judge else None
+        return self.store.due(BrokerSnapshot(epoch, heads or {}), judge=judge, max_lost=MAX_LOST, limit=limit)
+
+    def poisoned(self, limit: int = 9) -> list[tuple[Envelope, int]]:
+        """Take what was lost alone too often."""
+        return self.store.poisoned(judge=self.judge(), max_lost=MAX_LOST, limit=limit)
+
+    def judge(self) -> str:
+        """Give a worker that may call others dead."""
+        self.register_worker("judge", lease_s=1e6)
+        return "judge"
 
     def status(self, at: NewRun | Envelope) -> str:
         """Give an attempt's status."""

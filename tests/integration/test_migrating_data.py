@@ -102,7 +102,7 @@ def test_a_run_that_older_code_recorded_is_carried_on(connection, database_url, 
         record_as_before(connection, new)
     store.register_worker(member("w1"), 30.0)
 
-    [due] = store.due(BrokerSnapshot(0.0, {}), may_judge=True, max_lost=2, limit=10)
+    [due] = store.due(BrokerSnapshot(0.0, {}), judge="w1", max_lost=2, limit=10)
     assert due.envelope == new.first
     assert store.commit(done(due.envelope, store.claim(new.first.key, "w1", max_lost=2).fence)).verdict == "merged"
     assert [row["run_id"] for row in ledger(connection)] == [new.first.ticket.run]
@@ -120,7 +120,7 @@ def test_an_end_without_a_time_gets_one_and_what_is_live_is_found(connection, da
     )
     migrate(database_url)
 
-    [due] = store.due(BrokerSnapshot(0.0, {}), may_judge=True, max_lost=2, limit=10)
+    [due] = store.due(BrokerSnapshot(0.0, {}), judge="w1", max_lost=2, limit=10)
     assert due.envelope == new.first
     ended = connection.execute("SELECT ended_at = created_at AS set FROM flujo_attempts WHERE status = 'failed'")
     assert ended.fetchall() == [{"set": True}]

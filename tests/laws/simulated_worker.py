@@ -95,7 +95,7 @@ class SimulatedWorker:
             self.coordinator,
             catalog,
             worker=lambda: self.lease.worker,
-            may_judge=self.lease.may_judge,
+            judge=self.lease.judge,
             max_lost=SETTINGS.worker.max_lost,
         )
 

@@ -26,6 +26,7 @@ MAX_LOST = 2
 LONG = 6
 """Ticks that an innocent step takes; a killer has killed its process before."""
 LEASE_S = 1e9
+JUDGE = "judge"
 lawful = settings(max_examples=examples(60), deadline=None, database=None)
 
 
@@ -46,6 +47,7 @@ class Fleet:
         self.draw, self.now = random.Random(seed), 1_800_000_000.0
         self.names = itertools.count()
         self.store, self.containers = MemoryStore(lambda: self.now), containers
+        self.store.register_worker(member(JUDGE), LEASE_S)
         self.orders = {each.first.key: each for each in (enqueued() for _ in range(innocents + killers))}
         for each in self.orders.values():
             self.store.record(each)
@@ -61,10 +63,10 @@ class Fleet:
 
     def tick(self):
         self.now += 10.0
-        for envelope, fence in self.store.poisoned(max_lost=MAX_LOST, limit=100):
+        for envelope, fence in self.store.poisoned(judge=JUDGE, max_lost=MAX_LOST, limit=100):
             self.store.commit(decided(self.orders[envelope.key], failed("system"), fence=fence))
             self.ended[envelope.key] = "lost"
-        due = self.store.due(BrokerSnapshot(0.0, {}), may_judge=True, max_lost=MAX_LOST, limit=100)
+        due = self.store.due(BrokerSnapshot(0.0, {}), judge=JUDGE, max_lost=MAX_LOST, limit=100)
         self.queue += [each.envelope.key for each in due]
         self.draw.shuffle(self.queue)
         for key in [self.queue.pop() for _ in range(self.draw.randint(0, len(self.queue)))]:

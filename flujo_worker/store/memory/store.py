@@ -353,13 +353,14 @@ class MemoryStore(
         self,
         broker: BrokerSnapshot,
         *,
-        may_judge: bool,
+        judge: str | None,
         max_lost: int,
         limit: int,
         publish: Publish = publish_nothing,
         damaged: Damaged = ignore,  # noqa: ARG002 - what is held as values is always readable
     ) -> list[Due]:
         with self._lock:
+            may_judge = self._is_leased(judge)
             rows = sorted(self._attempts.values(), key=lambda each: each.available_at)
             whys = [(row, self._why_due(row, broker, may_judge=may_judge, max_lost=max_lost)) for row in rows]
             found = [(row, Due(why, self._envelope(row))) for row, why in whys if why is not None][:limit]
@@ -411,12 +412,14 @@ class MemoryStore(
     def poisoned(
         self,
         *,
+        judge: str,
         max_lost: int,
         limit: int,
         damaged: Damaged = ignore,  # noqa: ARG002 - as above
     ) -> list[tuple[Envelope, int]]:
         with self._lock:
-            rows = [row for row in self._attempts.values() if self._is_lost(row) and row.is_poison(max_lost)][:limit]
+            poison = [row for row in self._attempts.values() if self._is_lost(row) and row.is_poison(max_lost)]
+            rows = poison[:limit] if self._is_leased(judge) else []
             for row in rows:
                 row.fence += 1
             return [(self._envelope(row), row.fence) for row in rows]

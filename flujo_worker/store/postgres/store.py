@@ -335,7 +335,7 @@ class PostgresStore(
         self,
         broker: BrokerSnapshot,
         *,
-        may_judge: bool,
+        judge: str | None,
         max_lost: int,
         limit: int,
         publish: Publish = publish_nothing,
@@ -345,7 +345,7 @@ class PostgresStore(
             "epoch_start": broker.epoch_start,
             "queues": list(broker.heads),
             "heads": list(broker.heads.values()),
-            "may_judge": may_judge,
+            "judge": judge,
             "max_lost": max_lost,
             "limit": limit,
         }
@@ -371,8 +371,10 @@ class PostgresStore(
     def rotate_event_partitions(self, keep_days: int | None) -> None:
         self._do("rotate_event_partitions", {"first": DAYS_AHEAD[0], "last": DAYS_AHEAD[1], "keep": keep_days})
 
-    def poisoned(self, *, max_lost: int, limit: int, damaged: Damaged = ignore) -> list[tuple[Envelope, int]]:
-        taken = self._rows("poisoned", {"max_lost": max_lost, "limit": limit})
+    def poisoned(
+        self, *, judge: str, max_lost: int, limit: int, damaged: Damaged = ignore
+    ) -> list[tuple[Envelope, int]]:
+        taken = self._rows("poisoned", {"judge": judge, "max_lost": max_lost, "limit": limit})
         fences = {row["key"]: row["fence"] for row in taken}
         rows = self._rows("envelopes", {"keys": list(fences)}) if fences else []
         found = read_envelopes(rows, lambda run, key, _, error: damaged(run, key, fences[key], error))

@@ -1,7 +1,7 @@
 -- Rows to publish, marked in the transaction that sends them: dying in between only doubles. No count can overflow, for one row
 -- that is damaged must not prevent all the others from being published.
 --   ready   due by its own clock: a tail that died, a backoff, a timer
---   lost    its worker's lease is over (only when the caller may judge); one that is poison is left to poisoned.sql
+--   lost    its worker's lease is over, and the judge's is not; one that is poison is left to poisoned.sql
 --   epoch   sent before the broker's present epoch began: Redis was wiped
 --   gone    never claimed for 5 s · 2^(sends-1), and its queue is empty or has a younger head; sends are counted from the last loss
 WITH due AS (
@@ -15,7 +15,7 @@ WITH due AS (
       AND (
         (a.status = 'ready' AND a.available_at <= now())
         OR (
-            a.status = 'running' AND %(may_judge)s::bool
+            a.status = 'running' AND (SELECT j.lease_until > now() FROM flujo_workers j WHERE j.id = %(judge)s::text)
             AND (a.losses_alone < %(max_lost)s OR (a.worker IS NOT NULL AND NOT a.alone))
             AND NOT EXISTS (SELECT 1 FROM flujo_workers w WHERE w.id = a.worker AND w.lease_until > now())
         )

@@ -6,6 +6,7 @@ WITH taken AS (
     WHERE p.ended_at IS NULL AND p.available_at >= (SELECT live_since FROM flujo_sweeps)
       AND p.status = 'running' AND p.losses_alone >= %(max_lost)s AND (p.worker IS NULL OR p.alone)
       AND r.ended_at IS NULL AND r.status <> 'queued' AND r.cancel_requested_at IS NULL
+      AND (SELECT j.lease_until > now() FROM flujo_workers j WHERE j.id = %(judge)s)
       AND NOT EXISTS (SELECT 1 FROM flujo_workers w WHERE w.id = p.worker AND w.lease_until > now())
     ORDER BY p.key LIMIT %(limit)s FOR UPDATE OF p SKIP LOCKED
 )

@@ -197,7 +197,7 @@ def sweeper(engine):
 
     return Sweeper(
         engine.store, Post(), engine.coordinator, engine._local, changes=engine.changes,
-        worker=lambda: "local", may_judge=lambda: False,
+        worker=lambda: "local", judge=lambda: None,
     )  # fmt: skip
 
 

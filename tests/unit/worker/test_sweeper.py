@@ -53,7 +53,7 @@ def test_code_that_cannot_be_loaded_is_tried_once_in_a_sweep(tmp_path, monkeypat
         Coordinator(store, lambda *_: None, Evaluator(store, catalog, NO_CODE), backoff=Backoff()),
         catalog,
         worker=lambda: "w",
-        may_judge=lambda: True,
+        judge=lambda: "w",
     )
 
     assert sweeper.sweep() == 0
@@ -78,7 +78,7 @@ def test_a_bell_that_may_wait_in_its_queue_is_given_longer():
 
     store, post, catalog = Store(lambda: 1_800_000_000.0), Backed(), CodeRegistry([], lambda _: None)
     coordinator = Coordinator(store, lambda *_: None, Evaluator(store, catalog, NO_CODE), backoff=Backoff())
-    sweeper = Sweeper(store, post, coordinator, catalog, worker=lambda: "w", may_judge=lambda: True)
+    sweeper = Sweeper(store, post, coordinator, catalog, worker=lambda: "w", judge=lambda: "w")
     sweeper.sweep()
     post.head = 0.0
     sweeper.sweep()
@@ -102,7 +102,7 @@ def test_one_who_may_not_judge_leaves_the_turn_to_those_who_may(may_judge, sweep
     now += 0.015
     coordinator = Coordinator(store, lambda *_: None, Evaluator(store, catalog, NO_CODE), backoff=Backoff())
     sweeper = Sweeper(
-        store, Post(), coordinator, catalog, worker=lambda: "w", may_judge=lambda: may_judge, every_s=0.01
+        store, Post(), coordinator, catalog, worker=lambda: "w", judge=lambda: "w" if may_judge else None, every_s=0.01
     )
     sweeper.start()
     assert asked.wait(5)
