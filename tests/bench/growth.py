@@ -108,7 +108,7 @@ def loop(_: argparse.Namespace) -> None:
 
 
 def snapshot(_: argparse.Namespace) -> None:
-    """A hundred runs of ten steps at a time, and loops of a thousand iterations, without and with a transaction that holds its snapshot."""
+    """A hundred runs of ten steps at a time, a backlog of such runs, and loops, without and with a transaction that holds its snapshot."""
     for is_held in (False, True):
         with running(2) as flujo, psycopg.connect(flujo.url) as idle:
             if is_held:
@@ -120,6 +120,8 @@ def snapshot(_: argparse.Namespace) -> None:
                 for _ in range(5):
                     flujo.run("ten", 100)
                 told(f"{what}, ten, {5_000 * (part + 1)} steps", 5_000, before, flujo.used())
+            flujo.enqueue("ten", 2_500)
+            in_parts(flujo, 5_000, f"{what}, backlog, attempts")
             flujo.enqueue("loop", 3)
             in_parts(flujo, 2_000, f"{what}, loop, attempts")
 
@@ -129,7 +131,7 @@ def in_parts(flujo: Running, every: int, what: str) -> None:
     base = done = flujo.ask(DONE)
     used, is_live = flujo.used(), True
     while is_live:
-        time.sleep(0.2)
+        time.sleep(0.5)  # both queries read more while a snapshot is held
         count, is_live = flujo.ask(DONE), flujo.ask(LIVE)
         if count >= done + (every if is_live else 1):
             now = flujo.used()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
-from ended_runs import multiply
+from ended_runs import copy, multiply
 from grouped import grouped
 from hot_statements import Asking, Explainer, act_out, ended_run
 from worlds import World
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from hot_statements import Explained
 
+PRUNED_A_ROUND, HOUR_MS = 5, 3_600_000
 Figures = dict[str, tuple[float, float]]
 """Milliseconds and pages by statement."""
 
@@ -29,6 +30,8 @@ def before_and_after(url: str, ended: int, rounds: int, work: Callable[[], None]
     setting = Asking(store, url)
     run = ended_run(World(setting))
     work()
+    with psycopg.connect(url, autocommit=True) as connection:  # old enough to be deleted
+        copy(connection, run, range(2, 2 + PRUNED_A_ROUND * rounds), apart_ms=HOUR_MS)
     few = measured(setting, url, rounds)
     with psycopg.connect(url, autocommit=True) as connection:
         multiply(connection, run, ended)
