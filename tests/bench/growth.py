@@ -170,7 +170,7 @@ def ended(options: argparse.Namespace) -> None:
             flujo.run("ten", 500)
             told("runs of ten steps", 5_000, before, flujo.used())
 
-        before_and_after(flujo.url, options.ended, ROUNDS, work)
+        before_and_after(flujo.url, options.ended, ROUNDS, work, flujo.without_workers)
 
 
 def idle(_: argparse.Namespace) -> None:

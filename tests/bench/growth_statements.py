@@ -16,6 +16,7 @@ from flujo_worker.store.postgres.store import PostgresStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from contextlib import AbstractContextManager
 
     from hot_statements import Explained
 
@@ -24,22 +25,33 @@ Figures = dict[str, tuple[float, float]]
 """Milliseconds and pages by statement."""
 
 
-def before_and_after(url: str, ended: int, rounds: int, work: Callable[[], None]) -> None:
-    """Work, and print both figures of each statement, before and after so many ended runs were added."""
+def before_and_after(
+    url: str,
+    ended: int,
+    rounds: int,
+    work: Callable[[], None],
+    without_workers: Callable[[], AbstractContextManager[None]],
+) -> None:
+    """Work, and print both figures of each statement, before and after so many ended runs were added.
+
+    Without workers, whose sweeps would take what is measured.
+    """
     store = PostgresStore(url).open()
     setting = Asking(store, url)
     run = ended_run(World(setting))
     work()
     with psycopg.connect(url, autocommit=True) as connection:  # old enough to be deleted
         copy(connection, run, range(2, 2 + PRUNED_A_ROUND * rounds), apart_ms=HOUR_MS)
-    few = measured(setting, url, rounds)
+    with without_workers():
+        few = measured(setting, url, rounds)
     with psycopg.connect(url, autocommit=True) as connection:
         multiply(connection, run, ended)
         [size] = connection.execute("SELECT pg_size_pretty(pg_database_size(current_database()))").fetchone()
     print(f"{ended} ended runs, {size}", flush=True)
     end_all(setting)
     work()
-    many = measured(setting, url, rounds)
+    with without_workers():
+        many = measured(setting, url, rounds)
     store.close()
     for name in sorted(few):
         (ms, pages), (later_ms, later_pages) = few[name], many[name]
