@@ -108,6 +108,16 @@ def remove_folder(folder: Path) -> None:
             shutil.rmtree(folder)
 
 
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Make a folder that servers run as another user can reach, and remove it at the end."""
+    folder = passable_folder()
+    try:
+        yield folder
+    finally:
+        remove_folder(folder)
+
+
 @cache
 def _roomy_folder() -> str:
     """Return a folder in memory if the machine has a roomy one, else /tmp. A database is 300 files, which a disk is slow to create."""
@@ -128,9 +138,8 @@ def free_port() -> int:
 @pytest.fixture(scope="module")
 def server_folder() -> Iterator[Path]:
     """A folder in which a test may have services started. pytest's own are closed to other users, again with each start of pytest."""
-    folder = passable_folder()
-    yield folder
-    remove_folder(folder)
+    with temporary_folder() as folder:
+        yield folder
 
 
 def fresh_database(services: Embedded, *, template: str = "template1") -> str:

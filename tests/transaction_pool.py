@@ -154,6 +154,9 @@ class TransactionPool:
                 elif asked.done():
                     awaited += _sent(asked.result(), to_server)
                     asked = asyncio.ensure_future(_message(reader))
+        except BaseException:
+            asked.cancel()
+            raise
         finally:
             answered.cancel()
 

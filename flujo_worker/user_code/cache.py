@@ -53,9 +53,7 @@ def cached(question: UserCodeCall) -> Cached:
         output, patch, fallbacks = _read(kept, key, question.bench)
         value = decode(output, resolve=question.bench.resolve)
     except Exception as error:  # noqa: BLE001 - the stored value may be anything
-        logger.warning(
-            "the cached value for step '%s' was not written by Flujo: %s", question.step.name, type(error).__name__
-        )
+        logger.warning("the cached value for step '%s' cannot be read: %s", question.step.name, type(error).__name__)
         _forget(question, key)
         return Cached(key, BROKEN)
     try:

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 from container_checks import assert_joined_once
 from fleet import PATIENCE_S, STEADY, Site, assert_merged_once, wait_until
-from services import free_port, passable_folder, remove_folder
+from services import free_port, temporary_folder
 from transaction_pool import TransactionPool
 
 from flujo_client.api.client import AsyncFlujoClient, FlujoClient
@@ -105,8 +105,7 @@ class Pooler(Place):
 @contextmanager
 def bounced_site(pooler, services, folder, **settings):
     """A site whose client and workers reach Postgres through a pooler alone."""
-    with Site(services, folder, worker=STEADY, **settings) as site:
-        ours = passable_folder()
+    with temporary_folder() as ours, Site(services, folder, worker=STEADY, **settings) as site:
         site.bouncer = pooler(site.settings.database(), ours)
         site.bouncer.start()
         site.settings = site.settings.with_services(site.bouncer.url, site.settings.broker())
@@ -117,7 +116,6 @@ def bounced_site(pooler, services, folder, **settings):
         finally:
             site.dismiss()
             site.bouncer.kill()
-            remove_folder(ours)
 
 
 @pytest.fixture(

@@ -18,7 +18,7 @@ from flujo_client.config.models import Retention
 from flujo_client.embedded import Embedded
 from flujo_client.embedded.local import Fleet, migrate
 from tests.bench.meter import Processor
-from tests.services import passable_folder
+from tests.services import temporary_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -81,7 +81,7 @@ class Running:
 @contextmanager
 def running(processes: int, **sections: object) -> Iterator[Running]:
     """Start services and workers, these with sections of their own settings, and warm them up."""
-    with Embedded(passable_folder() / "bench") as embedded:
+    with temporary_folder() as folder, Embedded(folder / "bench") as embedded:
         settings = Settings().with_services(embedded.database_url, embedded.broker_url).model_copy(update=sections)
         migrate(settings)
         with (

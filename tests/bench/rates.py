@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from pathlib import Path
 
 import pytest
 import rate_callers
@@ -21,7 +20,7 @@ from openai_server import OpenAIServer
 from flujo_client.config.manager import Settings
 from flujo_client.embedded import Embedded
 from flujo_worker.domain.rate import RateRules
-from tests.services import passable_folder
+from tests.services import temporary_folder
 
 LIMITS = {
     "requests": RateRules(requests=300, tokens=1_000_000, slow_start_s=0.0),
@@ -34,11 +33,12 @@ WORKERS = 8
 
 def run_workers(seconds: float, rules: RateRules) -> rate_callers.StrictProvider:
     """Let workers run a backlog for so many seconds; return the provider, which has counted."""
-    provider, folder = rate_callers.StrictProvider(rules), Path(passable_folder())
+    provider = rate_callers.StrictProvider(rules)
     limits = {"requests_per_minute": int(rules.requests), "tokens_per_minute": int(rules.tokens)}
     rate_limits = {"models": {"openai:limited": limits}, "slow_start_s": 0.0}
     with (
         OpenAIServer(provider) as server,
+        temporary_folder() as folder,
         Embedded(folder / "bench") as services,
         pytest.MonkeyPatch.context() as patch,
     ):
@@ -62,7 +62,7 @@ def main() -> None:
     for name, rules in LIMITS.items():
         if given.only not in (None, name):
             continue
-        with Embedded(passable_folder() / "bench") as services:
+        with temporary_folder() as folder, Embedded(folder / "bench") as services:
             settings = Settings().with_services(services.database_url, services.broker_url)
             provider = rate_callers.run(seconds, rules, settings)
         tell(name, provider)

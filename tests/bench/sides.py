@@ -24,7 +24,7 @@ from tests.bench.figures import Samples, per_step
 from tests.bench.meter import Processor, counted, rows_per_step, wait_for_counts, watched
 from tests.bench.protocol import BROKER, DATABASE
 from tests.bench.workloads import OURS, WORKLOADS
-from tests.services import passable_folder
+from tests.services import temporary_folder
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -64,7 +64,8 @@ class Services:
         self._numbers: dict[str, int] = {}
 
     def __enter__(self) -> Self:
-        self._embedded = self._stack.enter_context(Embedded(passable_folder() / "bench"))
+        folder = self._stack.enter_context(temporary_folder())
+        self._embedded = self._stack.enter_context(Embedded(folder / "bench"))
         self.pids = (self._embedded.postgres_pid, self._embedded.redis_pid)
         return self
 
