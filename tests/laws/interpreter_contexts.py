@@ -40,9 +40,11 @@ def absorbed(step: Any, output: Any, context: Any) -> Any:
     elif head:
         context = _assigned(context, {head: output})
     if step.updates_context:
-        if not isinstance(output, dict):
+        is_model = isinstance(output, pydantic.BaseModel)
+        changes = {name: getattr(output, name) for name in output.model_fields_set} if is_model else output
+        if not isinstance(changes, dict):
             raise Stop(ContextMergeError(""))
-        context = _assigned(context, {key: _deep(getattr(context, key, None), each) for key, each in output.items()})
+        context = _assigned(context, {key: _deep(getattr(context, key, None), each) for key, each in changes.items()})
     keep(context, step.name, output)
     return context
 
