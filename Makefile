@@ -49,9 +49,8 @@ test-slow: $(STAMP) ## the greatest sizes, and what sets up services, projects a
 	@$(ALONE) $(BIN)/python -m pytest -q $(SIDE_BY_SIDE) -m "(large or installation) and $(DEFAULT)"
 
 test-pools: $(STAMP) ## the acceptance tests with Celery's pools: threads, and prefork
-	@for pool in threads prefork; do \
-		$(ALONE) TEST_POOL=$$pool $(BIN)/python -m pytest -q $(SIDE_BY_SIDE) tests/acceptance || exit 1; \
-	done
+	@$(ALONE) TEST_POOL=threads $(BIN)/python -m pytest -q $(SIDE_BY_SIDE) tests/acceptance
+	@$(ALONE) TEST_POOL=prefork $(BIN)/python -m pytest -q -n 2 --dist loadfile tests/acceptance # each of its workers is five processes
 
 test-fast: $(STAMP) ## the tests that start no process, without AROS and the greatest sizes, and with few examples of each law
 	@$(BIN)/python -m compileall -q flujo_client flujo_worker

@@ -10,7 +10,10 @@ from typing import Any
 from acceptance_pipelines import ONCE, Visits, arrived, begin, visit, wait_at_gate
 from stuck_pipelines import is_open
 
-from flujo_client import Pipeline, Step
+from flujo_client import Pipeline, Step, StepConfig
+
+UNTIL_OPENED = StepConfig(max_retries=ONCE.max_retries, timeout_s=600.0)
+"""A gate is opened by its test, which may take longer than a step may by default."""
 
 
 def wait_in_thread(trail: list[str], *, context: Visits | None = None) -> list[str]:
@@ -58,7 +61,7 @@ async def linger(trail: list[str], *, context: Visits | None = None) -> list[str
 
 
 def gate(agent: Any) -> Pipeline:
-    return Pipeline([Step("gate", agent, config=ONCE), Step("after", visit)], context_model=Visits)
+    return Pipeline([Step("gate", agent, config=UNTIL_OPENED), Step("after", visit)], context_model=Visits)
 
 
 patient, in_thread, deaf = gate(wait_at_gate), gate(wait_in_thread), gate(ignore_cancellation)
