@@ -49,7 +49,7 @@ HOT: Final = frozenset(
     )
     for name in names.split()
 )
-"""What `act_out` asks, among others."""
+"""What `act_out` and `search_unused` ask, among others."""
 
 
 class Explained(NamedTuple):
@@ -270,8 +270,12 @@ def _lease_and_sweep(world: World) -> None:
     assert store.begin_pruning(0.0)
     assert len(store.prune_runs([RetentionRule("succeeded", 3_600.0)], 5)) == 5
     store.prune_summaries(3_600.0, 5)
-    store.store_blobs([packed("unused")])
-    while store.sweep_blobs(200, every_s=0.0, unused_s=0.0):
+
+
+def search_unused(world: World) -> None:
+    """Search large values that nothing refers to, as workers do once a day: every run is read, a few at a time."""
+    world.store.store_blobs([packed("unused")])
+    while world.store.sweep_blobs(200, every_s=0.0, unused_s=0.0):
         pass
 
 

@@ -7,7 +7,7 @@ import pytest
 from builders import enqueued
 from ended_runs import multiply
 from grouped import grouped
-from hot_statements import HOT, Asking, Explained, Explainer, act_out, ended_run
+from hot_statements import HOT, Asking, Explained, Explainer, act_out, ended_run, search_unused
 from services import drop_database, migrated_database
 from worlds import World
 
@@ -52,6 +52,7 @@ def test_nothing_reads_a_table_of_ended_runs_as_a_whole(grown, monkeypatch, sett
     monkeypatch.setattr(setting, "explain", explainer.ask)
     with grouped(url) as groups, explainer.watching(monkeypatch):
         act_out(World(setting), groups)
+        search_unused(World(setting))
     explainer.close()
 
     assert {each.name for each in explainer.found} >= HOT
