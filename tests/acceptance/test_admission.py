@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 from breadth import large
-from fleet import BRISK, CHILDREN, POOL, Site, wait_until
+from fleet import BRISK, Site, wait_until
 
 from flujo_client import RunLimit
 
@@ -59,8 +59,7 @@ def seconds_of_a_run(site):
 @pytest.mark.large
 def test_ten_thousand_runs_of_a_tenant_delay_another_tenants_by_a_second_at_most(services, tmp_path, capsys):
     """SYS-19: against an idle system. One of three tries has to do it: a machine that does other things, too, may come late."""
-    window = 2 * CHILDREN if POOL == "prefork" else 20  # of few slots no more than there are, as the documentation says
-    with Site(services, tmp_path, worker=BRISK, admission={"tenant_window": window}) as site:
+    with Site(services, tmp_path, worker=BRISK, admission={"tenant_window": 20}) as site:
         site.workers(2)
         idle = [seconds_of_a_run(site) for _ in range(3)]
         site.dismiss()  # so that none of the many ends before all are there

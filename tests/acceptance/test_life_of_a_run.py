@@ -131,8 +131,8 @@ def test_a_story_can_be_awaited(site):
 
 def test_a_worker_tells_of_itself(site):
     """SYS-21: outside runs, with its name."""
-    told = wait_until(lambda: [each for each in site.client.system_events() if each.name == "worker.started"])
-    assert told[-1].data["worker"] in (site.folder / "workers.log").read_text(errors="replace")
+    started = wait_until(lambda: [each for each in site.client.system_events() if each.name == "worker.started"])
+    assert started[-1].data["worker"] in (site.folder / "workers.log").read_text(errors="replace")
 
 
 @pytest.mark.parametrize("name", ["leaving", "leaving_in_thread", "leaving_in_task", "giving_up", "cancelling_itself"])

@@ -34,7 +34,7 @@ def before_and_after(
 ) -> None:
     """Work, and print both figures of each statement, before and after so many ended runs were added.
 
-    Without workers, whose sweeps would take what is measured.
+    Workers are stopped while statements are measured, because they would take the attempts.
     """
     store = PostgresStore(url).open()
     setting = Asking(store, url)

@@ -40,7 +40,7 @@ def absorbed(step: Any, output: Any, context: Any) -> Any:
     elif head:
         context = _assigned(context, {head: output})
     if step.updates_context:
-        is_model = isinstance(output, pydantic.BaseModel)
+        is_model = isinstance(output, BaseModel)
         changes = {name: getattr(output, name) for name in output.model_fields_set} if is_model else output
         if not isinstance(changes, dict):
             raise Stop(ContextMergeError(""))
