@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
+from flujo_client.blueprint.finding import nearest
 from flujo_client.blueprint.shapes import ANY, TEXT, AnyOf, DocumentLocation, Key, ListOf, MapOf, Number, Table
 from flujo_client.blueprint.value_types import JsonSchema, Named, Processing, Reference, is_function
+from flujo_client.contract.providers import PROVIDERS
 from flujo_client.contract.validation import Finding
 from flujo_client.pipeline.declared import is_made_here
 
@@ -44,7 +47,9 @@ class ModelShape:
 
     def findings(self, value: str, location: DocumentLocation) -> Iterator[Finding]:
         if is_made_here(value):
-            yield from _MAKER.findings(value, location)
+            near = nearest(value.partition(":")[0], PROVIDERS)
+            for found in _MAKER.findings(value, location):
+                yield replace(found, nearest=near and f"{near}:{value.partition(':')[2]}")
 
 
 class SettingsShape(MapOf):
@@ -75,7 +80,7 @@ AGENT: Final = Table(
     {
         "model": Key(
             ModelShape(),
-            "The model that is asked, as `provider:model`; or `package.module:attribute`, a function that makes it.",
+            "The model that is asked, as `provider:model`; or `module:attribute`, a function that makes it.",
             required=True,
         ),
         "name": Key(TEXT, "Its name in traces; its key by default."),

@@ -8,6 +8,7 @@ keys only while they stay small; all in bounded time and memory. In: a text or b
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -74,7 +75,8 @@ def read(text: str | bytes, *, file: str = "<text>") -> Source:
         BlueprintError: it is too large, no UTF-8, no YAML, or YAML that blueprints do not use.
     """
     try:
-        node = _compose(_decoded(text))
+        text = _decoded(text)
+        node = _compose(text)
         reading = _Reading(file)
         data = reading.value(node, (), 0)
     except _Refused as refused:
@@ -82,7 +84,7 @@ def read(text: str | bytes, *, file: str = "<text>") -> Source:
             file, [Finding(refused.rule, refused.message, "", file, *(refused.mark or (None, None)))]
         ) from None
     except yaml.YAMLError as error:
-        raise refuse(file, [_syntax(error, file)]) from None
+        raise refuse(file, [_odd_space_in(text, file) or _syntax(error, file)]) from None
     if reading.findings:
         raise refuse(file, reading.findings)
     return Source(data, reading.marks, file)
@@ -90,6 +92,10 @@ def read(text: str | bytes, *, file: str = "<text>") -> Source:
 
 _UNREADABLE = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that YAML does not allow. libyaml rejects them too, without their place."""
+
+
+_ODD_SPACE: Final = re.compile("^[ \\-{]*[\\w.-]+:(?P<space>[\xa0\u2000-\u200b\u202f\u3000])", re.MULTILINE)
+"""A key whose colon is followed by a character that looks like a space, as word processors and web pages write it."""
 
 
 class _Refused(Exception):
@@ -136,6 +142,19 @@ def _syntax(error: yaml.YAMLError, file: str) -> Finding:
         problem += "; a text with ': ' in it needs quotes, and keys of one mapping begin in one column"
     line, column = (None, None) if mark is None else (mark.line + 1, mark.column + 1)
     return Finding("Y-SYNTAX", f"this is not YAML: {problem}", "", file, line, column)
+
+
+def _odd_space_in(text: str | bytes, file: str) -> Finding | None:
+    """Return the finding about the first colon that YAML does not read as the end of a key, if the text has one."""
+    if not isinstance(text, str) or (odd := _ODD_SPACE.search(text)) is None:
+        return None
+    line, column = _end_of(text[: odd.start("space")])
+    return Finding("Y-SYNTAX", _odd(odd["space"]), "", file, line, column)
+
+
+def _odd(space: str) -> str:
+    name = unicodedata.name(space).lower()
+    return f"U+{ord(space):04X} ({name}) follows a colon, and YAML does not read it as a space; write an ordinary one"
 
 
 def _at(node: Any) -> Mark:
@@ -235,6 +254,9 @@ class _Reading:
         for key_node, each in zip(items[::2], items[1::2], strict=True):
             if key_node.items is not None:
                 self._find("Y-SYNTAX", key_node, path, "a key must be a text, not a list or mapping")
+                continue
+            if not key_node.event.style and (odd := _ODD_SPACE.match(key_node.event.value)):
+                self._find("Y-SYNTAX", key_node, path, _odd(odd["space"]))
                 continue
             if key_node.event.value == "<<" and key_node.event.implicit[0]:
                 merged = self._merged(each, path, depth) | merged

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pydantic
 
@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from flujo_client.contract.validation import Finding
 
 
+_TYPOGRAPHIC: Final = "“”„«»‘’‚"  # noqa: RUF001 - as word processors write them
+_PLAIN_QUOTES: Final = "YAML takes it for part of the text; write plain quotes, or none"
+
+
 @dataclass(frozen=True, slots=True)
 class Reference:
     """`package.module:attribute`, under an allowed prefix; `check` returns what is wrong with what it names."""
@@ -46,6 +50,11 @@ class Reference:
         return isinstance(value, str) and bool(value.strip())
 
     def findings(self, value: Any, location: DocumentLocation) -> Iterator[Finding]:
+        if value[0] in _TYPOGRAPHIC:
+            yield location.finding(
+                "Y-REFERENCE", f"'{shown(value)}' begins with a typographic quote", allowed=_PLAIN_QUOTES
+            )
+            return
         try:
             found = load(value, allowed=location.allowed, what=self.what)
         except FlujoError as error:

@@ -89,7 +89,7 @@ def files_in(folder: Path, suffixes: Collection[str] = SUFFIXES) -> Iterator[tup
         folders[:] = [each for each in folders if not _is_passed_over(Path(place, each))]
         for name in names:
             path = Path(place, name)
-            if path.suffix in suffixes:
+            if path.suffix.lower() in suffixes:
                 try:
                     status = path.stat()
                 except OSError:  # an editor has just put another one in its place

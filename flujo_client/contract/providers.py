@@ -41,13 +41,36 @@ PROVIDERS: Final[Mapping[str, Provider]] = {
     "xai": Provider("xai_sdk", "xai"),
     "zai": Provider("openai", "zai"),
 }
+WITHOUT_PACKAGE: Final = frozenset(
+    [
+        "local",
+        "test",
+        "elevenlabs",
+        "github-copilot",
+        "openai-chatgpt",
+        "openai-codex",
+        "sentence-transformers",
+        "system-one",
+        "voyageai",
+    ]
+)
+"""The other providers: ours, and those of pydantic-ai for which no package is looked for."""
 AGENTS: Final = "pydantic_ai"
 """The module without which no agent runs: where it is missing, nothing is known about the packages of workers."""
 
 
 def provider_of(model: str) -> Provider | None:
     """Return what a model such as `openai:gpt-5` needs; None for one whose provider is not in the table."""
-    return PROVIDERS.get(model.partition(":")[0].removeprefix("gateway/"))
+    return PROVIDERS.get(_name_in(model))
+
+
+def names_provider(model: str) -> bool:
+    """Return whether the part of a model's name before the colon is a known provider."""
+    return _name_in(model) in PROVIDERS.keys() | WITHOUT_PACKAGE
+
+
+def _name_in(model: str) -> str:
+    return model.partition(":")[0].removeprefix("gateway/")
 
 
 def missing_for(model: str) -> Provider | None:

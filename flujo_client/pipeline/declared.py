@@ -10,14 +10,20 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from flujo_client.contract.providers import names_provider
 from flujo_client.pipeline.identity import whole
 from flujo_client.serial import digest
 
 
 def is_made_here(model: str) -> bool:
-    """Return whether a model is `package.module:attribute`, a user's function that makes it, and not `provider:model`: providers have no dots."""
-    module, colon, _ = model.partition(":")
-    return bool(colon) and "." in module
+    """Return whether a model is `module:attribute`, a user's function that makes it, and not `provider:model`.
+
+    A module without a dot must not have a provider's name, and its attribute must be a name of Python: `opnai:gpt-4o` is a misspelt provider.
+    """
+    module, colon, attribute = model.partition(":")
+    if not colon or names_provider(model):
+        return False
+    return "." in module or all(each.isidentifier() for each in (module, *attribute.split(".")))
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +32,7 @@ class DeclaredAgent:
 
     Args:
         name: for traces.
-        model: as `provider:model`, or as `package.module:attribute` of a function that makes it.
+        model: as `provider:model`, or as `module:attribute` of a function that makes it.
         system_prompt: the text that the model gets before every input.
         output_schema: the JSON Schema of its answer; text when None.
         model_settings: sent with every call, such as `temperature`; a step's `config` takes precedence.

@@ -101,7 +101,7 @@ class Pipeline(BriefRepr, Generic[OutputT, ContextT]):
     def from_yaml(cls, source: str | Path, *, allowed: Sequence[str] | None = None) -> Pipeline:
         """Build a pipeline from a blueprint: a file if `source` is a name that ends with `.yaml` or `.yml`, else a text."""
         named = str(source)
-        is_named = named.endswith((".yaml", ".yml")) and "\n" not in named
+        is_named = _blueprints().is_file(named) and "\n" not in named
         return cls.from_yaml_file(named, allowed=allowed) if is_named else cls.from_yaml_text(named, allowed=allowed)
 
     @classmethod
@@ -223,6 +223,7 @@ class _Blueprints(Protocol):
     def load_text(
         self, text: str | bytes, *, name: str | None, folder: Path | None, allowed: Sequence[str]
     ) -> Pipeline: ...
+    def is_file(self, named: str) -> bool: ...
     def load_file(self, path: str | Path, *, allowed: Sequence[str]) -> Pipeline: ...
     def validate_pipeline(
         self, pipeline: Pipeline, *, allowed: Sequence[str], include_imports: bool

@@ -54,8 +54,8 @@ def is_reference(text: str) -> bool:
 
 
 def is_file(named: str) -> bool:
-    """Return whether a blueprint's file is named."""
-    return named.endswith((".yaml", ".yml"))
+    """Return whether a blueprint's file is named: `.yaml` or `.yml`, in capitals too."""
+    return named.lower().endswith((".yaml", ".yml"))
 
 
 def is_blueprint(reference: str) -> bool:

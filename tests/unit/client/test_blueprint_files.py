@@ -9,6 +9,7 @@ import pytest
 from flujo_client import Pipeline
 from flujo_client.blueprint.load import MAX_IMPORTS
 from flujo_client.blueprint.read import MAX_BYTES
+from flujo_client.blueprint.validate import validate
 from flujo_client.errors import BlueprintError
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.reference import bare, blueprint_reference, reference_to, reference_with_options
@@ -270,3 +271,12 @@ def test_what_is_composed_of_it_is_another_pipeline(folder):
     other = pipeline.steps[0]
     assert [each.blueprint for each in (pipeline >> other, other >> pipeline, pipeline >> pipeline)] == [None] * 3
     assert replace(pipeline).blueprint is not None
+
+
+@pytest.mark.parametrize("named", ["part.yml", "PART.YML", "part.Yaml"])
+def test_the_extension_of_a_blueprint_is_read_in_capitals_too(folder, named):
+    (folder / named).write_text("steps: [{name: a, uses: 'builtins:len'}]")
+    put(folder, main=IMPORT.format(file=named))
+    assert [step.name for step in Pipeline.from_yaml(named, allowed=("*",)).steps] == ["a"]
+    assert validate(named, allowed=("*",)).is_valid
+    assert load(folder).steps[0].name == "a"

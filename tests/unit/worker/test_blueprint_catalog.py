@@ -130,3 +130,12 @@ def test_the_engine_of_tests_heeds_what_a_blueprint_is_given_besides():
         run_id = engine.enqueue(pipeline, "abc")
         engine.drain()
         assert engine.store.read_run(run_id).status == "succeeded"
+
+
+def test_a_module_without_a_dot_makes_a_model(tmp_path, monkeypatch):
+    """§2.6: the reference that the how-to shows; it was taken for the provider `models`."""
+    (tmp_path / "models_of_a_blueprint.py").write_text("def gateway():\n    return 'local:mock'\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    text = "agents: {w: {model: 'models_of_a_blueprint:gateway'}}\nsteps: [{name: a, uses: agents.w}]"
+    pipeline = Pipeline.from_yaml_text(text, allowed=("models_of_a_blueprint",))
+    assert LocalEngine().run(pipeline, "Ada").output == "Ada"
