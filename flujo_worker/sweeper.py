@@ -212,7 +212,7 @@ class Sweeper:
         self._post.send([each.envelope for each in due])
         failpoints.hit("sweep_published")
         for each in due:
-            logger.info("attempt %s published again: %s", each.envelope.key, each.why)
+            logger.debug("attempt %s published again: %s", each.envelope.key, each.why)
 
     def _unpark(self) -> None:
         """Let parked runs continue whose code is here. Each process looks for itself, for no other one knows its code."""

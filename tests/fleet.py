@@ -265,7 +265,7 @@ class SiteFleet(Fleet):
                 patch.setenv(name, value)
             return super().spawn()
 
-    def launch(self, arguments: Sequence[str], environment: Mapping[str, str], out: IO[bytes] | int) -> Forked:
+    def launch(self, arguments: Sequence[str], environment: Mapping[str, str], out: IO[bytes] | None) -> Forked:
         return nursery().fork(arguments, environment, self._log)
 
     def grow(self, processes: int) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, Unpack
 
@@ -21,7 +22,7 @@ from flujo_client.contract.limits import UsageLimits
 from flujo_client.contract.parameters import ContextT, OutputT
 from flujo_client.contract.records import EventRecord
 from flujo_client.contract.results import PipelineResult, StepOutcome
-from flujo_client.embedded.local import Fleet
+from flujo_client.embedded.local import LOG, Fleet
 from flujo_client.errors import ConfigurationError
 from flujo_client.gateway import requests
 from flujo_client.pipeline.nested import ImportStep
@@ -268,7 +269,7 @@ class Flujo(Generic[OutputT, ContextT]):
         if not self.client.is_embedded or self._fleet is not None:
             return
         if not any(worker.is_live for worker in self.client.ask(requests.workers())):
-            self._fleet = Fleet(self.client.settings)
+            self._fleet = Fleet(self.client.settings, log=Path(self.client.settings.embedded_dir) / LOG)
             self._fleet.start()
 
 

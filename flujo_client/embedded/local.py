@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from flujo_client.embedded import Embedded
 
 GRACE_S = 15.0
+LOG = "workers.log"
+"""The file in the folder of embedded services that takes what their workers print."""
 
 
 def open_services(settings: Settings) -> tuple[Settings, Embedded | None]:
@@ -95,7 +97,7 @@ class Fleet:
     Args:
         settings: with database and broker set.
         processes: how many.
-        log: a file that takes what they print; dropped when None.
+        log: a file that takes what they print; this process's own streams take it when None.
         arguments: further arguments of the command.
         command: `worker`, or `beat`.
     """
@@ -128,17 +130,17 @@ class Fleet:
 
     def spawn(self) -> subprocess.Popen[bytes]:
         """Start one process."""
-        out: IO[bytes] | int = subprocess.DEVNULL if self._log is None else open_log(self._log, truncate=False)
+        out = None if self._log is None else open_log(self._log, truncate=False)
         environment = ConfigManager().child_environment(self._settings)
         environment["PYTHONPATH"] = _search_path(environment.get("PYTHONPATH"))
         try:
             return self.launch([self._command, f"--parent={os.getpid()}", *self._arguments], environment, out)
         finally:
-            if not isinstance(out, int):
+            if out is not None:
                 out.close()
 
     def launch(
-        self, arguments: Sequence[str], environment: Mapping[str, str], out: IO[bytes] | int
+        self, arguments: Sequence[str], environment: Mapping[str, str], out: IO[bytes] | None
     ) -> subprocess.Popen[bytes]:
         """Run `python -m flujo_worker` with these arguments, in a separate process."""
         return subprocess.Popen(  # noqa: S603 - our own module

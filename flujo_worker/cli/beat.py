@@ -5,6 +5,7 @@ It only saves time: workers sweep by themselves, and the health check can be mad
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from typing import Any
 
@@ -17,6 +18,9 @@ from flujo_client.transport.wire import SERIALIZER
 from flujo_worker.app import FlujoWorker
 from flujo_worker.cli.parent import follow, parent_option
 from flujo_worker.liveness.heartbeat import Heartbeat
+from flujo_worker.observe.log import configure
+
+logger = logging.getLogger(__name__)
 
 SWEEP_EVERY_S = 10.0
 
@@ -40,13 +44,16 @@ def command(*, parent: int | None) -> None:
     """Send the scheduled tasks. Two beats are harmless, and workers sweep by themselves when there is none."""
     follow(parent)
     worker = FlujoWorker()
+    configure(worker.settings.log)
     worker.app.conf.beat_schedule = schedule(worker.settings)
     heartbeat = Heartbeat(worker.settings.worker.heartbeat_file)
     heartbeat.begin()
+    logger.info("beat is up")
     try:
         worker.app.Beat(
             scheduler_cls=partial(ObservedScheduler, heartbeat=heartbeat),  # type: ignore[arg-type]  # what makes one will do
             loglevel=worker.settings.log.level,
+            quiet=True,
         ).run()
     finally:
         heartbeat.end()

@@ -19,12 +19,11 @@ from flujo_client.cli.output import OK, RUNTIME, say
 from flujo_client.cli.watching import CODE, WATCH, WatchedFiles
 from flujo_client.config.manager import ConfigManager, Settings
 from flujo_client.embedded import Embedded
-from flujo_client.embedded.local import Fleet, migrate, open_services
+from flujo_client.embedded.local import LOG, Fleet, migrate, open_services
 from flujo_client.errors import ServiceUnreachable
 from flujo_client.gateway import requests
 
 LOOK_EVERY_S = 0.5
-LOG = "workers.log"
 
 
 @click.command("up")
@@ -44,7 +43,7 @@ def command(*, workers: int, is_watching: bool) -> int:
         with Fleet(settings, processes=workers, log=log) as fleet, beat:
             say(f"postgres  {settings.database_url}")
             say(f"redis     {settings.broker_url}")
-            say(f"workers   {workers} and a beat" + (f", logging to {log}" if log else ""))
+            say(f"workers   {workers} and a beat, logging to {log or 'stdout'}")
             owner = services.owner_pid if services is not None and not services.is_owner else None
             if owner is not None:
                 say(f"the services of this folder already run under process {owner}; this adds workers and a beat")

@@ -5,17 +5,19 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import sys
 
 import click
 from celery import signals
 from celery.concurrency import get_available_pool_names
 
 from flujo_client.config.manager import ConfigManager
-from flujo_client.config.models import BUILD_NAME
+from flujo_client.config.models import BUILD_NAME, Log
 from flujo_worker.app import FlujoWorker
 from flujo_worker.cli.drain import drain
 from flujo_worker.cli.parent import follow, parent_option
 from flujo_worker.consumer.pool import POOL
+from flujo_worker.observe.log import configure
 
 COLLECT_EVERY = 10_000
 """Objects between garbage collections. With Python's 700, hundreds of attempts in flight are searched again and again."""
@@ -27,6 +29,12 @@ def _build(_ctx: click.Context, _option: click.Parameter, given: str | None) -> 
     if given is not None and not BUILD_NAME.fullmatch(given):
         raise click.BadParameter("use up to 100 letters, digits and . _ + -, the first a letter or a digit")
     return given
+
+
+def _log_only(log: Log) -> None:
+    """Let standard output have the log's lines and nothing else from now on. What Celery says about Ctrl-C is for people at a terminal."""
+    configure(log)
+    sys.__stdout__ = sys.__stderr__ if sys.stderr.isatty() else None  # type: ignore[misc]
 
 
 @click.command("worker")
@@ -82,12 +90,14 @@ def command(  # noqa: PLR0913 - one for each option
     given = {"concurrency": concurrency, "build": build}
     own = settings.worker.model_copy(update={name: each for name, each in given.items() if each is not None})
     settings = settings.model_copy(update={"worker": own})
+    _log_only(settings.log)
     flujo = FlujoWorker(settings=settings)
     worker = flujo.app.Worker(
         pool_cls=POOL if pool == "attempts" else pool,
         concurrency=settings.worker.concurrency,
         queues=queues.split(",") if queues else list(flujo.queues),
         loglevel=logging.getLevelNamesMapping()[settings.log.level],
+        quiet=True,
         without_gossip=True,
         without_mingle=True,
         without_heartbeat=True,

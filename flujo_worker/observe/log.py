@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import structlog
 
@@ -28,9 +29,15 @@ if TYPE_CHECKING:
     from flujo_client.config.models import Log, TemplateSettings
 
 
+logger = logging.getLogger(__name__)
+
 _KNOWN = frozenset({"run", "scope", "step", "attempt", "worker", "event", "level", "timestamp"})
 """Fields that an event's row has already, unless we add them."""
 _collected: ContextVar[Story | None] = ContextVar("flujo_story", default=None)
+HTTP_CLIENTS = "anthropic", "botocore", "google_genai", "httpcore", "httpx", "httpx2", "openai", "urllib3"
+"""The loggers of libraries that log a line for each request."""
+_CHATTY = "celery.app.trace", "celery.beat", "celery.worker.strategy", *HTTP_CLIENTS
+"""Loggers whose lines below WARNING are written only under the level DEBUG: the run's events show the same better."""
 _outside: list[Callable[[Event], None]] = []
 """The listeners to what is logged outside attempts: none or one."""
 
@@ -99,9 +106,19 @@ def write_line(name: str, /, level: str, **data: Any) -> None:
     aside.is_aside = True
     kept = _collected.set(aside)
     try:
-        getattr(structlog.get_logger(), level)(name, **data)
+        if structlog.is_configured():
+            getattr(structlog.get_logger(), level)(name, **data)
+        else:  # by default, structlog prints, and Celery logs what is printed as warnings
+            _log_plainly(name, level, data)
     finally:
         _collected.reset(kept)
+
+
+def _log_plainly(name: str, level: str, data: Mapping[str, Any]) -> None:
+    hidden = redact_tree(dict(data))
+    traceback = hidden.pop("exception", "")
+    line = " ".join([name, *(f"{key}={value!r}" for key, value in hidden.items())])
+    logger.log(logging.getLevelNamesMapping()[level.upper()], "%s", f"{line}\n{traceback}" if traceback else line)
 
 
 def print_line(text: str) -> bool:
@@ -127,8 +144,39 @@ def hide_secrets(_: Any, __: str, line: MutableMapping[str, Any]) -> MutableMapp
     return hidden
 
 
+class LoggedStdout:
+    """Standard output of a process whose log has it: what is printed, by imports for example, becomes lines of the log.
+
+    Args:
+        beneath: the stream that the log is written to.
+    """
+
+    def __init__(self, beneath: TextIO) -> None:
+        self.beneath = beneath
+        self._unfinished = threading.local()
+
+    def write(self, text: str) -> int:
+        *lines, self._unfinished.text = f"{getattr(self._unfinished, 'text', '')}{text}".split("\n")
+        for line in filter(None, lines):
+            logging.getLogger("stdout").info("%s", line)
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.beneath, name)
+
+
 def configure(log: Log) -> None:
-    """Configure structlog and the standard library's logging for a worker process of our own."""
+    """Configure structlog and the standard library's logging for a worker process of our own.
+
+    With `log.json`, nothing but the log's lines is written to standard output from now on.
+    """
+    stdout = sys.stdout.beneath if isinstance(sys.stdout, LoggedStdout) else sys.stdout
+    if log.as_json:
+        sys.stdout = cast("TextIO", LoggedStdout(stdout))
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
@@ -139,10 +187,10 @@ def configure(log: Log) -> None:
     structlog.configure(
         processors=[*shared, collect_event, structlog.processors.format_exc_info, hide_secrets, last],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.WriteLoggerFactory(sys.stdout),
+        logger_factory=structlog.WriteLoggerFactory(stdout),
         cache_logger_on_first_use=True,
     )
-    handler = logging.StreamHandler(sys.stdout)
+    handler = logging.StreamHandler(stdout)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
@@ -157,11 +205,9 @@ def configure(log: Log) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
-    for chatty in (
-        "celery.worker.strategy",
-        "celery.app.trace",
-    ):  # a line for each message; the run's events show it better
+    for chatty in _CHATTY:
         logging.getLogger(chatty).setLevel(max(level, logging.WARNING) if level > logging.DEBUG else level)
+    logging.captureWarnings(capture=True)
 
 
 def filling_of(section: TemplateSettings, **place: str) -> Filling:

@@ -12,12 +12,10 @@ from collections.abc import Iterable
 from typing import Any, TextIO, cast
 
 from flujo_client.tracebacks import traceback_of
-from flujo_worker.observe.log import collect_logged, print_line
+from flujo_worker.observe.log import HTTP_CLIENTS, collect_logged, print_line
 
 _OURS = ("flujo_worker", "flujo_client")
-_CHATTY = (
-    "anthropic", "asyncio", "botocore", "celery", "google_genai", "httpcore", "httpx", "httpx2", "kombu", "openai", "psycopg", "redis", "urllib3",
-)  # fmt: skip
+_CHATTY = "asyncio", "celery", "kombu", "psycopg", "redis", *HTTP_CLIENTS
 """Libraries below steps that log each of their calls: only their warnings are taken."""
 
 

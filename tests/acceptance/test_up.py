@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -130,6 +131,52 @@ def work(given):
     return "{}"
 
 pipeline = Pipeline([Step("work", work)])
+"""
+
+
+def test_workers_of_other_services_log_json_lines_on_its_stdout(tmp_path, database_url, redis_url, monkeypatch):
+    """From the first byte, with a failed run as an error, and nothing of Celery's banner, of retries, or of what an import prints."""
+    (tmp_path / "noisy_shop.py").write_text(NOISY)
+    monkeypatch.syspath_prepend(tmp_path)
+    own = {"FLUJO_DATABASE_URL": database_url, "FLUJO_BROKER_URL": redis_url}
+    command = [sys.executable, "-m", "flujo_worker", "up", "--workers", "1"]
+    log = tmp_path / "log"
+    with (
+        log.open("w") as out,
+        subprocess.Popen(
+            command, cwd=tmp_path, env=os.environ | own, stdout=out, stderr=subprocess.PIPE, text=True
+        ) as up,
+        FlujoClient(Settings(database_url=database_url, broker_url=redis_url)) as client,
+    ):
+        try:
+            told = list(takewhile(lambda line: line != "up; Ctrl-C stops everything\n", up.stderr))
+            run = client.enqueue("noisy_shop:pipeline", 1)
+            assert run.result(timeout=60).run_status == "failed"
+        finally:
+            up.send_signal(signal.SIGINT)
+            up.communicate(timeout=60)
+    assert "workers   1 and a beat, logging to stdout\n" in told
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    [failed] = [line for line in lines if line["event"] == "run failed"]
+    assert (failed["level"], failed["run"], failed["error"]) == ("error", run.id, "OutOfStock")
+    assert [line["event"] for line in lines if line.get("logger") == "stdout" or "noisy" in line["event"]] == [
+        "a noisy import"
+    ]
+    assert [line for line in lines if "published again" in line["event"]] == []
+
+
+NOISY = """
+from flujo_client import Pipeline, Step, StepConfig
+
+print("a noisy import")
+
+class OutOfStock(Exception):
+    pass
+
+def fails(given):
+    raise OutOfStock("none left")
+
+pipeline = Pipeline([Step("fails", fails, config=StepConfig(max_retries=1))])
 """
 
 

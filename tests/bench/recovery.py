@@ -89,7 +89,7 @@ def load(*, is_wanted: bool) -> Iterator[None]:
             each.kill()
 
 
-def launch_apart(_: Fleet, arguments: Sequence[str], environment: Mapping[str, str], out: IO[bytes] | int) -> object:
+def launch_apart(_: Fleet, arguments: Sequence[str], environment: Mapping[str, str], out: IO[bytes] | None) -> object:
     return subprocess.Popen([sys.executable, "-c", APART, *arguments], env=environment, stdout=out, stderr=out)
 
 

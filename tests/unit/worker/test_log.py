@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import sys
+import warnings
 
 import pytest
 import structlog
@@ -15,7 +16,7 @@ from flujo_client.pipeline.loop import LoopStep
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step
 from flujo_client.redact import redact_tree
-from flujo_worker.observe.log import configure, emit
+from flujo_worker.observe.log import configure, emit, write_line
 from flujo_worker.observe.story import MAX_EVENTS
 from flujo_worker.testing import LocalEngine
 
@@ -30,6 +31,7 @@ def lines(monkeypatch):
     monkeypatch.setattr(sys, "stdout", out)
     configure(Log())
     yield lambda: [json.loads(line) for line in out.getvalue().splitlines()]
+    logging.captureWarnings(capture=False)
     root.handlers[:], root.level = before
     structlog.reset_defaults()
 
@@ -64,6 +66,36 @@ def test_a_traceback_is_told_without_its_secrets(lines):
     (line,) = lines()
     assert SECRET not in json.dumps(line)
     assert "password=***" in line["exception"]
+
+
+@pytest.mark.usefixtures("lines")
+def test_nothing_but_lines_is_written(monkeypatch):
+    """What is printed outside steps, and what Python warns of, are lines too."""
+    monkeypatch.setattr(sys, "stdout", out := io.StringIO())
+    configure(Log())
+    configure(Log())  # as Celery asks for it again
+    print("one", end=" ")
+    print("line\nand another")
+    warnings.warn("mind the gap", stacklevel=1)
+    one, another, gap = (json.loads(line)["event"] for line in out.getvalue().splitlines())
+    assert (one, another) == ("one line", "and another")
+    assert "mind the gap" in gap
+
+
+@pytest.mark.parametrize("name", ["httpx", "httpx2", "openai", "celery.beat"])
+def test_lines_about_each_request_need_the_level_debug(lines, name):
+    logging.getLogger(name).info("HTTP Request: POST https://api.openai.com/v1/chat/completions")
+    logging.getLogger(name).warning("unusual")
+    assert [line["event"] for line in lines()] == ["unusual"]
+
+
+def test_an_app_of_yours_has_failures_in_its_own_log(caplog):
+    """structlog is not configured there, and would print lines that Celery logs as warnings."""
+    assert not structlog.is_configured()
+    write_line("run failed", "error", run="run_1", api_key=SECRET, exception="Traceback …")
+    [record] = caplog.records
+    assert record.levelname == "ERROR"
+    assert record.getMessage() == "run failed run='run_1' api_key='***'\nTraceback …"
 
 
 @pytest.mark.parametrize("name", ["tokens", "secretary", "token_count", "keyboard"])
