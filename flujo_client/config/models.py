@@ -264,16 +264,16 @@ Share = Annotated[float, Field(gt=0, le=1)]
 class BreakerSettings(Section):
     """When calls of a model are suspended, and how they resume. Times in seconds.
 
-    `failures` within `window_s`, or the share `rate` of at least `least_calls`, opens a model's breaker. After `recovery_s`
-    `half_open_calls` are let through, and if all of them succeed it closes. A call longer than `slow_s` is counted as slow;
-    the share `slow_rate` of slow calls opens it too, where that is set.
+    The share `rate` of failed calls opens a model's breaker if `window_s` has at least `least_calls`; below that, `failures` in a row do.
+    After `recovery_s` `half_open_calls` are let through, and the same share of them decides. A call longer than `slow_s` is counted as
+    slow; the share `slow_rate` of slow calls opens it too, where that is set.
     """
 
     enabled: bool = True
     failures: Count = 5
     window_s: Seconds = 60.0
     rate: Share = 0.5
-    least_calls: Count = 10
+    least_calls: Count = 20
     recovery_s: Seconds = 30.0
     half_open_calls: Count = 3
     slow_s: Seconds = 5.0

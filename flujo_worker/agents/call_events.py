@@ -19,7 +19,7 @@ from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.agents.factory import asks_by_library, service_of
 from flujo_worker.agents.previews import hidden, preview_limit, text_of
 from flujo_worker.observe.log import emit
-from flujo_worker.runtime.attempt_run import AttemptRun, ModelCall, current_run
+from flujo_worker.runtime.attempt_run import ModelCall, current_run
 from flujo_worker.runtime.call_args import unwrap
 from flujo_worker.runtime.faults import is_outage, is_rate_refusal, requested_wait
 
@@ -64,11 +64,6 @@ def _preview(value: Any, most: int) -> str:
     return preview(text_of(hidden(value)), most)
 
 
-def _is_limited(run: AttemptRun, model: str) -> bool:
-    """Return whether a model has a rate limit, which reacts to refusals in its breaker's place."""
-    return run.pace is not None and run.pace.limit_of(model) is not None
-
-
 @contextmanager
 def timed_call(agent: Any, *, most_s: float | None = None) -> Iterator[None]:
     """Record the result of an agent's call, if its model is known.
@@ -92,8 +87,10 @@ def timed_call(agent: Any, *, most_s: float | None = None) -> Iterator[None]:
         seconds = time.monotonic() - began
         is_late = isinstance(error, TimeoutError) and most_s is not None and seconds >= most_s
         is_anothers = any(each.raised is error for each in calls)
-        failed = not is_anothers and (is_late or is_outage(error, by_library=asks_by_library(agent)))
-        failed = failed and not (_is_limited(run, model) and is_rate_refusal(error))
-        calls.append(ModelCall(model, seconds, failed, (failed and requested_wait(error)) or 0.0, error))
+        by_library = asks_by_library(agent)
+        failed = not is_anothers and (is_late or is_outage(error, by_library=by_library))
+        refused = not (is_anothers or failed) and is_rate_refusal(error, by_library=by_library)
+        asked_s = requested_wait(error) if refused or failed else None
+        calls.append(ModelCall(model, seconds, failed=failed, refused=refused, asked_s=asked_s, raised=error))
         raise
     calls.append(ModelCall(model, time.monotonic() - began))

@@ -58,7 +58,7 @@ class Paced(AbstractCapability[Any]):
             with _hearing(request_context.model) as headers:
                 response = await handler(request_context)
         except Exception as error:
-            if is_rate_refusal(error):
+            if is_rate_refusal(error, by_library=True):
                 await self._pace.refused(limit, grant, _asked_wait(error))
             raise
         await self._pace.end(limit, grant, response.usage.total_tokens, left_of(headers))

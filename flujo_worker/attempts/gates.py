@@ -191,9 +191,13 @@ class BreakerGate:
 
 
 def _report(calls: Sequence[ModelCall], turn: int | None, slow_s: float) -> BreakerReport:
-    slow = sum(call.seconds > slow_s for call in calls)
-    counts = Counts(len(calls), sum(call.failed for call in calls), slow)
-    return BreakerReport(counts, turn, max((call.asked_s for call in calls), default=0.0))
+    """Return what an attempt's calls say of their model. A refused call says nothing of its health: it is as if it had not been made."""
+    answered = [call for call in calls if not call.refused]
+    slow = sum(call.seconds > slow_s for call in answered)
+    counts = Counts(len(answered), sum(call.failed for call in answered), slow)
+    return BreakerReport(
+        counts, turn, max((each.asked_s for each in answered if each.asked_s is not None), default=None)
+    )
 
 
 class FirstCall(NamedTuple):

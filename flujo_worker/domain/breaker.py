@@ -2,11 +2,14 @@
 
     closed ──too many failures──▶ open ──recovery is over──▶ half open ──enough probes passed──▶ closed
                                    ▲                            │
-                                   └─────────a probe failed─────┘
+                                   └─────too many failed────────┘
+
+With many calls the share of failures decides, with few of them a number of failures in a row. Calls are counted in ten parts of the window,
+so that the stored state stays small for any number. The share is that of the latest parts which have enough calls, two at least: an outage
+shows within seconds, however many calls succeeded before it, and a bad second of a busy service opens nothing.
 
 A `turn` begins with each opening and each closing. A call is reported under the turn in which it was let through: a call that began before
-the breaker changed is not evidence of the service's present state. Calls are counted in ten parts of the window, so that the stored state
-stays small for any number; none counts for longer than the window.
+the breaker changed is not evidence of the service's present state.
 """
 
 from __future__ import annotations
@@ -18,20 +21,27 @@ from flujo_worker.domain.retry import LONGEST_S, draw
 
 State = Literal["closed", "open", "half_open"]
 PARTS: Final = 10
+LEAST_PARTS: Final = 2
+"""The number of latest parts, the present one included, that the share is taken of at least."""
+SHORTEST_S: Final = 1.0
+"""The shortest recovery, whatever the service asks for."""
 SPREAD: Final = 0.5
-"""A share of the recovery's time, over which those who wait come back."""
+"""A share of the time they wait, over which those who wait come back."""
 ASK_AGAIN: Final = 0.1
 """A share of the recovery's time, after which who found all probes taken asks again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """When a breaker opens, and how it closes. Times in seconds; `slow_rate` of None: slow calls never open it."""
+    """When a breaker opens, and how it closes. Times in seconds; `slow_rate` of None: slow calls never open it.
+
+    The share `rate` counts where the window has at least `least_calls`, and so many `failures` in a row where it has fewer.
+    """
 
     failures: int = 5
     window_s: float = 60.0
     rate: float = 0.5
-    least_calls: int = 10
+    least_calls: int = 20
     recovery_s: float = 30.0
     half_open_calls: int = 3
     slow_s: float = 5.0
@@ -59,9 +69,10 @@ class Breaker:
         turn: how often it has opened or closed.
         until: before this the service does not want to be called, in seconds of the clock that is asked with.
         probes: half open, how many were let through; who did not come back in time is taken off again.
-        passed: how many of them came back well.
+        passed: how many of them came back well, and `failed` how many did not.
         probed_at: when the last of them was let through.
         parts: the window's calls, by the number of the part of time they ended in.
+        in_a_row: how many calls of the window have failed since the last that did not.
     """
 
     state: State = "closed"
@@ -69,12 +80,19 @@ class Breaker:
     until: float = 0.0
     probes: int = 0
     passed: int = 0
+    failed: int = 0
     probed_at: float = 0.0
     parts: tuple[tuple[int, Counts], ...] = ()
+    in_a_row: int = 0
 
     def counts(self, rules: Rules, now: float) -> Counts:
-        """Sum what the window holds."""
-        return sum((each for _, each in _within(self.parts, rules, now)), Counts())
+        """Sum the latest calls: those of the newest parts of the window that have enough, or all of it if they never do."""
+        newest, latest = _part(rules, now), Counts()
+        for number, counts in sorted(_within(self.parts, rules, now), reverse=True):
+            if newest - number >= LEAST_PARTS and latest.calls >= rules.least_calls:
+                break
+            latest += counts
+        return latest
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +105,14 @@ class Permit:
 
 @dataclass(frozen=True, slots=True)
 class BreakerReport:
-    """The results of calls: the turn they were let through in, None without a query, and the seconds that the service asked to wait."""
+    """The results of calls: the turn they were let through in, None without a query, and the seconds that the service asked to wait.
+
+    `asked_s` of None: it did not say.
+    """
 
     counts: Counts
     turn: int | None = None
-    asked_s: float = 0.0
+    asked_s: float | None = None
 
 
 def request_permit(breaker: Breaker, rules: Rules, now: float) -> tuple[Breaker, Permit]:
@@ -101,9 +122,9 @@ def request_permit(breaker: Breaker, rules: Rules, now: float) -> tuple[Breaker,
     if breaker.state == "open":
         if now < breaker.until:
             return breaker, Permit(wait_s=breaker.until - now)
-        breaker = replace(breaker, state="half_open", probes=0, passed=0)
+        breaker = replace(breaker, state="half_open", probes=0, passed=0, failed=0)
     is_forgotten = now - breaker.probed_at >= rules.recovery_s
-    probes = breaker.passed if is_forgotten else breaker.probes
+    probes = breaker.passed + breaker.failed if is_forgotten else breaker.probes
     if probes >= rules.half_open_calls:
         return breaker, Permit(wait_s=rules.recovery_s * ASK_AGAIN)
     return replace(breaker, probes=probes + 1, probed_at=now), Permit(breaker.turn)
@@ -111,52 +132,59 @@ def request_permit(breaker: Breaker, rules: Rules, now: float) -> tuple[Breaker,
 
 def report(breaker: Breaker, rules: Rules, now: float, breaker_report: BreakerReport) -> Breaker:
     """Return the breaker after these calls; calls from an earlier turn only change the wait that the service asked for."""
-    asked_until = now + min(breaker_report.asked_s, LONGEST_S) if breaker_report.asked_s else 0.0
+    asked_s, counts = breaker_report.asked_s, breaker_report.counts
+    asked_until = 0.0 if asked_s is None else now + min(max(asked_s, SHORTEST_S), LONGEST_S)
     if breaker.state == "open":
         return replace(breaker, until=max(breaker.until, asked_until))
     if breaker_report.turn not in (None, breaker.turn):
         return breaker
     if breaker.state == "closed":
-        return _counted(breaker, rules, now, breaker_report.counts, asked_until)
-    return breaker if breaker_report.turn is None else _probed(breaker, rules, now, breaker_report.counts, asked_until)
+        return _counted(breaker, rules, now, counts, asked_until)
+    return breaker if breaker_report.turn is None else _probed(breaker, rules, now, counts, asked_until)
 
 
 def spread(wait_s: float, rules: Rules, name: str) -> float:
     """Return the seconds that this one waits, so that a thousand that wait do not come back at once; the same for the same name."""
-    return wait_s + rules.recovery_s * SPREAD * draw(name)
+    return wait_s + SPREAD * min(max(wait_s, rules.recovery_s * ASK_AGAIN), rules.recovery_s) * draw(name)
 
 
 def _counted(breaker: Breaker, rules: Rules, now: float, counts: Counts, asked_until: float) -> Breaker:
     if not counts.calls:
         return breaker
     parts, part = dict(_within(breaker.parts, rules, now)), _part(rules, now)
+    before = breaker.in_a_row if parts and counts.failed == counts.calls else 0
     parts[part] = parts.get(part, Counts()) + counts
-    counted = replace(breaker, parts=tuple(parts.items()), until=max(breaker.until, asked_until))
-    return _opened(counted, rules, now) if _is_too_much(counted.counts(rules, now), rules) else counted
+    until = max(breaker.until, asked_until)
+    counted = replace(breaker, parts=tuple(parts.items()), until=until, in_a_row=before + counts.failed)
+    if not _is_too_much(counted, rules, now):
+        return counted
+    return _opened(counted, asked_until or now + rules.recovery_s)  # the service may want to be called sooner
 
 
 def _probed(breaker: Breaker, rules: Rules, now: float, counts: Counts, asked_until: float) -> Breaker:
+    """Count a probe, which may decide. One that failed shows that the time the service asked for was too short, if it was."""
     if not counts.calls:  # it was let through and never called: another one may
-        return replace(breaker, probes=max(breaker.passed, breaker.probes - 1))
-    if counts.failed or (rules.slow_rate is not None and counts.slow):
-        return _opened(replace(breaker, until=asked_until), rules, now)
-    passed = breaker.passed + 1
-    if passed >= rules.half_open_calls:
+        return replace(breaker, probes=max(breaker.passed + breaker.failed, breaker.probes - 1))
+    has_failed = bool(counts.failed or (rules.slow_rate is not None and counts.slow))
+    passed, failed = breaker.passed + (not has_failed), breaker.failed + has_failed
+    if failed >= rules.rate * rules.half_open_calls:
+        return _opened(breaker, max(asked_until, now + rules.recovery_s))
+    if passed > (1 - rules.rate) * rules.half_open_calls:
         return Breaker(turn=breaker.turn + 1)
-    return replace(breaker, passed=passed, probes=max(breaker.probes, passed))
+    until, probes = max(breaker.until, asked_until), max(breaker.probes, passed + failed)
+    return replace(breaker, until=until, passed=passed, failed=failed, probes=probes)
 
 
-def _opened(breaker: Breaker, rules: Rules, now: float) -> Breaker:
-    return Breaker("open", breaker.turn + 1, max(breaker.until, now + rules.recovery_s))
+def _opened(breaker: Breaker, until: float) -> Breaker:
+    return Breaker("open", breaker.turn + 1, max(breaker.until, until))
 
 
-def _is_too_much(counts: Counts, rules: Rules) -> bool:
-    if counts.failed >= rules.failures:
-        return True
-    if counts.calls < rules.least_calls:
-        return False
-    is_slow = rules.slow_rate is not None and counts.slow >= rules.slow_rate * counts.calls
-    return is_slow or counts.failed >= rules.rate * counts.calls
+def _is_too_much(breaker: Breaker, rules: Rules, now: float) -> bool:
+    latest = breaker.counts(rules, now)
+    if latest.calls < rules.least_calls:
+        return breaker.in_a_row >= rules.failures
+    is_slow = rules.slow_rate is not None and latest.slow >= rules.slow_rate * latest.calls
+    return is_slow or latest.failed >= rules.rate * latest.calls
 
 
 def _part(rules: Rules, now: float) -> int:

@@ -39,12 +39,22 @@ class History(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ModelCall:
-    """One call: the model, seconds it took, whether the provider failed, seconds it asked to wait, and what the call raised."""
+    """One call.
+
+    Attributes:
+        model: the model that was called.
+        seconds: how long it took.
+        failed: whether the provider failed.
+        refused: whether the provider refused it because too many calls were made.
+        asked_s: the seconds that the provider asked to wait; None if it did not say.
+        raised: what the call raised.
+    """
 
     model: str
     seconds: float
     failed: bool = False
-    asked_s: float = 0.0
+    refused: bool = False
+    asked_s: float | None = None
     raised: BaseException | None = field(default=None, compare=False, repr=False)
 
 

@@ -109,7 +109,6 @@ _EXTRA = re.compile(r"pydantic-ai-slim\[[\w-]+\]")
 _MAY_HELP = {"RunTimedOut", "ModelRateLimitError", "ModelUnavailableError", "ModelServerError", "ModelConnectionError"}
 _WILL_NOT_HELP = {"RunCancelled", "ModelQuotaExceededError", "ModelRequestRejectedError"}
 _OUTAGES = {
-    "ModelRateLimitError",
     "ModelUnavailableError",
     "ModelServerError",
     "ModelConnectionError",
@@ -120,8 +119,9 @@ _UNREACHABLE = {"APIConnectionError", "TransportError", "ModelAPIError"}
 _retaining: ContextVar[bool] = ContextVar("flujo_keeping_errors", default=False)
 _EXITS = (SystemExit, KeyboardInterrupt, GeneratorExit)
 _CLIENT_ERROR, _SERVER_ERROR = 400, 500
-_TOO_MANY = 429
-_OUTAGE_STATUS = {408, _TOO_MANY}
+_TOO_MANY = {429, 529}
+"""529 is Anthropic's status for an API that is overloaded."""
+_REQUEST_TIMEOUT = 408
 _RETRYABLE_STATUS = {408, 409, 425, 429}
 
 
@@ -213,7 +213,7 @@ def retaining_errors() -> Iterator[None]:
 def is_outage(error: BaseException, *, by_library: bool) -> bool:
     """Return whether the provider failed, and not what it was asked or what it answered.
 
-    Connections, timeouts, 408, 429 and 5xx do; refused credentials, requests and quotas do not.
+    Connections, timeouts, 408 and 5xx do; refused credentials, requests, rates and quotas do not.
 
     Args:
         error: what an agent raised.
@@ -222,12 +222,14 @@ def is_outage(error: BaseException, *, by_library: bool) -> bool:
     return any(_is_outage(link, by_library=by_library) for link in _explicit_chain(error))
 
 
-def is_rate_refusal(error: BaseException) -> bool:
-    """Return whether a provider refused a call because too many were made (HTTP 429), and not because a quota is used up."""
-    links = list(_explicit_chain(error))
-    return any(_status(link) == _TOO_MANY for link in links) and not any(
-        _foreign_names(link) & _WILL_NOT_HELP for link in links
-    )
+def is_rate_refusal(error: BaseException, *, by_library: bool) -> bool:
+    """Return whether a provider refused a call because too many were made (HTTP 429, 529), and not because a quota is used up.
+
+    Args:
+        error: what an agent raised.
+        by_library: as for `is_outage`.
+    """
+    return any(_is_rate_refusal(link, by_library=by_library) for link in _explicit_chain(error))
 
 
 def requested_wait(error: BaseException) -> float | None:
@@ -235,17 +237,24 @@ def requested_wait(error: BaseException) -> float | None:
     return next((wait for link in _explicit_chain(error) if (wait := _retry_after(link)) is not None), None)
 
 
+def _is_rate_refusal(error: BaseException, *, by_library: bool) -> bool:
+    names = _foreign_names(error)
+    if (by_library and "ModelAPIError" not in names) or names & _WILL_NOT_HELP:
+        return False
+    return _status(error) in _TOO_MANY or "ModelRateLimitError" in names
+
+
 def _is_outage(error: BaseException, *, by_library: bool) -> bool:
     names = _foreign_names(error)
     if by_library and "ModelAPIError" not in names:
         return False
-    if names & _WILL_NOT_HELP:
+    if names & _WILL_NOT_HELP or _is_rate_refusal(error, by_library=by_library):
         return False
     if names & _OUTAGES:
         return True
     status = _status(error)
     if status is not None:
-        return status in _OUTAGE_STATUS or status >= _SERVER_ERROR
+        return status == _REQUEST_TIMEOUT or status >= _SERVER_ERROR
     classes = {kind.__name__ for kind in type(error).__mro__}
     return bool(classes & _UNREACHABLE) or isinstance(error, (ConnectionError, TimeoutError))
 

@@ -29,6 +29,7 @@ from flujo_worker.runtime.faults import (
     ErrorInfo,
     describe,
     is_outage,
+    is_rate_refusal,
     root_cause,
 )
 
@@ -355,8 +356,8 @@ GROUP = ai.FallbackExceptionGroup("all failed", [http(401), http(503)])
     ("error", "by_library", "of_an_agent_of_yours"),
     [
         (http(500), True, True),
-        (http(529), True, True),
-        (http(429), True, True),
+        (http(529), False, False),
+        (http(429), False, False),
         (http(404), False, False),
         (ai.ModelOverloadedError("m", "busy"), True, True),
         (ai.ModelTimeoutError("m", "late"), True, True),
@@ -377,6 +378,25 @@ def test_an_outage_is_the_providers_failure(error, by_library, of_an_agent_of_yo
     """M-463: through pydantic-ai only its own errors tell of the provider; any other is a tool's."""
     assert is_outage(error, by_library=True) is by_library
     assert is_outage(error, by_library=False) is of_an_agent_of_yours
+
+
+@pytest.mark.parametrize(
+    ("error", "by_library", "of_an_agent_of_yours"),
+    [
+        (http(429), True, True),
+        (http(529), True, True),
+        (ai.ModelRateLimitError("m", "slow down"), True, True),
+        (ai.ModelHTTPError.for_category(ai.ModelQuotaExceededError, status_code=429, model_name="m"), False, False),
+        (http(503), False, False),
+        (Refused(429), False, True),
+        (TimeoutError(), False, False),
+    ],
+    ids=lambda given: None if isinstance(given, bool) else f"{type(given).__name__} {given}"[:30],
+)
+def test_a_rate_refusal_is_no_outage(error, by_library, of_an_agent_of_yours):
+    """C-48: the rate limiter slows down; what a tool raised is not the model's refusal."""
+    assert is_rate_refusal(error, by_library=True) is by_library
+    assert is_rate_refusal(error, by_library=False) is of_an_agent_of_yours
 
 
 def test_an_outage_may_be_wrapped():
