@@ -10,9 +10,9 @@ from __future__ import annotations
 import sys
 import textwrap
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import groupby, islice
-from types import CodeType, TracebackType
+from types import CodeType, FrameType, TracebackType
 from typing import Final, NamedTuple
 
 from flujo_client.redact import redact
@@ -150,16 +150,27 @@ def _members(error: BaseException, left: list[int]) -> str:
 
 def _places(error: BaseException) -> list[_Place]:
     """List the places that an error went through, outermost first."""
-    places, at, in_a_client, is_users = list[_Place](), error.__traceback__, False, False
+    places, at = list[TracebackType](), error.__traceback__
     while at is not None:
-        module = str(at.tb_frame.f_globals.get("__name__"))
+        places.append(at)
+        at = at.tb_next
+    flags = are_users(each.tb_frame for each in places)
+    return [
+        _Place(each.tb_frame.f_code, _line(each), each.tb_lasti, is_users)
+        for each, is_users in zip(places, flags, strict=True)
+    ]
+
+
+def are_users(frames: Iterable[FrameType]) -> Iterator[bool]:
+    """Yield for each frame of a stack, outermost first, whether it is the user's code, or what that calls."""
+    in_a_client = is_users = False
+    for frame in frames:
+        module = str(frame.f_globals.get("__name__"))
         in_a_client = in_a_client or (module.startswith(_MODELS) and module not in _CALL_USERS)
         package = module.partition(".")[0]
         is_foreign = in_a_client or package in _MACHINERY or (package in sys.stdlib_module_names and not is_users)
         is_users = not is_foreign
-        places.append(_Place(at.tb_frame.f_code, _line(at), at.tb_lasti, is_users))
-        at = at.tb_next
-    return places
+        yield is_users
 
 
 def _line(at: TracebackType) -> int:

@@ -248,10 +248,13 @@ class Loop:
         return left
 
     def blame(self) -> tuple[str, Place]:
-        """Find the call that blocks the loop, and notify its caller; return its name and the place that it is at."""
+        """Find the call whose code blocks the loop, and notify its caller; return its name and the place that the loop is at.
+
+        The name is empty where no call's code is running: a library that is imported is no call's fault.
+        """
         task, place = asyncio.current_task(self._loop), self._place()
         call = next((each for each in tuple(self._calls) if task is not None and each.task is task), None)
-        if call is None:
+        if call is None or not place.is_users:
             return "", place
         call.future.blocked_at = place
         return call.name, place

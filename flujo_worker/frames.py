@@ -1,26 +1,24 @@
 """Find the present place of user code: the function that was called, and the line that it has reached.
 
 Values of variables are not read. Pure except for reading frames that may continue meanwhile. In: a coroutine, or a thread's innermost
-frame. Out: a `Place`.
+frame. Out: a `Place`, which says whether it is the user's: libraries that Flujo itself calls are not.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
-from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
-_OURS = str(Path(__file__).parent)
-_LIBRARY = str(Path(asyncio.__file__).parent)
+from flujo_client.tracebacks import are_users
 
 
 class Place(NamedTuple):
-    """The user's function, and where it is now, such as `fetch (/srv/shop/agents.py, line 12)`."""
+    """The function that was called, and where it is now, such as `fetch (/srv/shop/agents.py, line 12)`; and whether it is the user's."""
 
     function: str
     at: str
+    is_users: bool = False
 
 
 UNKNOWN = Place("unknown", "unknown")
@@ -29,13 +27,13 @@ UNKNOWN = Place("unknown", "unknown")
 def place_of(running: Any) -> Place:
     """Return the place that a coroutine waits at, or that a thread runs at."""
     frames = list(_of_thread(running) if isinstance(running, FrameType) else _of_coroutine(running))
-    own = max((number for number, each in enumerate(frames) if _is_in(each, _OURS)), default=-1)
-    theirs = [each for each in frames[own + 1 :] if not _is_in(each, _LIBRARY)] or frames
-    if not theirs:
+    theirs = [each for each, is_users in zip(frames, are_users(frames), strict=True) if is_users]
+    shown = theirs or frames[-1:]
+    if not shown:
         return UNKNOWN
-    code, innermost = theirs[0].f_code, theirs[-1]
+    innermost = shown[-1]
     at = f"{innermost.f_code.co_qualname} ({innermost.f_code.co_filename}, line {innermost.f_lineno})"
-    return Place(code.co_qualname, at)
+    return Place(shown[0].f_code.co_qualname, at, bool(theirs))
 
 
 def _of_thread(innermost: FrameType) -> Iterator[FrameType]:
@@ -57,7 +55,3 @@ def _of_coroutine(awaited: Any) -> Iterator[FrameType]:
         if frame is not None:
             yield frame
         awaited = getattr(awaited, "gi_yieldfrom" if kind == "gi" else f"{kind}_await")
-
-
-def _is_in(frame: FrameType, folder: str) -> bool:
-    return frame.f_code.co_filename.startswith(folder)

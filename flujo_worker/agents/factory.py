@@ -84,12 +84,12 @@ def make_agent_async(  # noqa: PLR0913 - the parameters are promised
             f"agent {name or model!r}: model_settings.max_retries would try again inside an attempt",
             suggestion="give the step `max_retries`: its attempts are counted, budgeted and traced",
         )
-    defaults: dict[str, Any] = {
-        "max_retries": max_retries,
-        "timeout_s": timeout,
-        "processing": {} if auto_repair else None,
-    }
-    known = {key: value for key, value in defaults.items() if value is not None}
+    defaults = (
+        ("max_retries", max_retries),
+        ("timeout_s", timeout),
+        ("processing", dict[str, Any]() if auto_repair else None),
+    )
+    known = {key: value for key, value in defaults if value is not None}
     return FlujoAgent(
         model, system_prompt, output_type, name=name, options=options, defaults=known, processors=processors
     )
@@ -130,6 +130,10 @@ class FlujoAgent:
             defer_model_check=True,
             **{"retries": 0, **self._options, **self._tools},
         )
+
+    async def made(self) -> Agent[Any, Any]:
+        """Return `agent`, made in a thread: that imports the library, and may call a function of the user's."""
+        return self.agent if "agent" in vars(self) else await in_thread(lambda: self.agent)
 
     @property
     def model_options(self) -> Mapping[str, Any]:
@@ -201,7 +205,7 @@ class FlujoAgent:
         options = self._model_options | {key: value for key, value in given.items() if value is not None}
         call = functools.partial(
             ask_model,
-            self.agent,
+            await self.made(),
             guidance=guidance,
             history=history,
             options=options,

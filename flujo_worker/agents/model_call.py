@@ -51,7 +51,7 @@ async def ask_model(  # noqa: PLR0913 - what one call of a model takes
 
     from flujo_worker.agents.models import effective_model
 
-    model = effective_model(agent)
+    model = await effective_model(agent)
     require_price(model)
     spent, settings = RunUsage(), _settings(agent, model, options)
     prompt = await in_thread(functools.partial(prompt_of, data, guidance, history))

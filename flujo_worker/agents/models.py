@@ -1,16 +1,18 @@
 """Find models by their names, and the settings that they would not send.
 
 A provider's client is made once per event loop, of which a worker process has one, when it is first asked, and shared by all agents that
-name its models: it owns the connections. It must not call a model. In: a model, or its name. Out: the model; the names of settings that it
-would not send.
+name its models: it owns the connections. It is made in a thread, because importing a provider's SDK takes a second or more. It must not call
+a model. In: a model, or its name. Out: the model; the names of settings that it would not send.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
@@ -18,6 +20,7 @@ from pydantic_ai.models import Model, infer_model
 from pydantic_ai.providers import infer_provider
 
 from flujo_client.errors import ConfigurationError
+from flujo_worker.runtime.attempt_run import in_thread
 
 if TYPE_CHECKING:
     from pydantic_ai.messages import ModelMessage, ModelResponse
@@ -38,6 +41,14 @@ class _Known:
 
     models: dict[str, Model[Any]] = field(default_factory=dict)
     providers: dict[str, Any] = field(default_factory=dict)
+    making: threading.Lock = field(default_factory=threading.Lock)
+
+    def model(self, name: str) -> Model[Any]:
+        """Return the model of that name, made when it is first asked for. Called in a thread."""
+        with self.making:
+            if name not in self.models:
+                self.models[name] = _made(name, self)
+            return self.models[name]
 
     def provider(self, name: str) -> Any:
         """Return the provider of that name, made from the environment when it is first asked for."""
@@ -49,8 +60,8 @@ class _Known:
 _known: WeakKeyDictionary[asyncio.AbstractEventLoop, _Known] = WeakKeyDictionary()
 
 
-def model_for(model: Model[Any] | str) -> Model[Any]:
-    """Return the model with this name; to be called on the event loop that asks it.
+async def model_for(model: Model[Any] | str) -> Model[Any]:
+    """Return the model with this name; to be awaited on the event loop that asks it.
 
     Raises:
         ConfigurationError: no provider has such a model.
@@ -58,12 +69,11 @@ def model_for(model: Model[Any] | str) -> Model[Any]:
     if not isinstance(model, str):
         return model
     known = _known.setdefault(asyncio.get_running_loop(), _Known())
-    if model not in known.models:
-        known.models[model] = _made(model, known)
-    return known.models[model]
+    found = known.models.get(model)
+    return await in_thread(partial(known.model, model)) if found is None else found
 
 
-def effective_model(agent: Any) -> Model[Any] | None:
+async def effective_model(agent: Any) -> Model[Any] | None:
     """Return the model that an agent's next run asks: what `agent.override(model=…)` says, else its own; None if it has none.
 
     Raises:
@@ -72,7 +82,7 @@ def effective_model(agent: Any) -> Model[Any] | None:
     override = getattr(agent, "_override_model", None)  # the library has no public API for it
     chosen = None if override is None else override.get()
     model = agent.model if chosen is None else chosen.value
-    return None if model is None else model_for(model)
+    return None if model is None else await model_for(model)
 
 
 def _made(name: str, known: _Known) -> Model[Any]:

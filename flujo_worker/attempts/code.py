@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from flujo_client.contract.code import AwaitedCode
+from flujo_worker.attempts.readiness import Readiness
 from flujo_worker.domain.values import AttemptReport
 from flujo_worker.observe.log import emit
 from flujo_worker.user_code.code_registry import CodeMismatch, put_bounded
@@ -74,6 +75,13 @@ class Preparation:
         self._catalog = hooks.catalog
         self.migrations = ContextMigrations(ledger, hooks.bench)
         self._effects, self._refused = effects, dict[str, None]()
+        self._readiness = Readiness(
+            hooks.bench.loop,
+            hooks.bench.threads,
+            hooks.catalog.agent,
+            effects,
+            most_s=settings.agents.agent_timeout_s,
+        )
 
     async def of(self, envelope: Envelope, entry: LoadedPipeline) -> Prepared:
         """Prepare one.
@@ -85,6 +93,8 @@ class Preparation:
         if not self.migrations.are_needless(entry):
             migrated = await self._effects.call(fitting, self.migrations, entry, envelope)
         code = await self._code_of(envelope, entry)
+        if envelope.kind in _PERFORMED and (step := entry.steps.get(entry.node_of(envelope).path)) is not None:
+            await self._readiness.of(step)
         fits = envelope if migrated is None else replace(envelope, context=migrated.context)
         return Prepared(envelope, fits, entry, code, migrated)
 

@@ -112,12 +112,9 @@ class Watchdog:
             return
         self._loop.answers.clear()
         name, place = self._loop.blame()
-        logger.warning(
-            "%s blocks the event loop: %s at %s; no more messages are taken until it ends",
-            name,
-            place.function,
-            place.at,
-        )
+        culprit = f"{name or 'a task'} blocks the event loop: {place.function}"
+        told = culprit if place.is_users else "the event loop does not answer"
+        logger.warning("%s at %s; no more messages are taken until it answers", told, place.at)
         self._steps.pause()
 
     def _retire(self, reason: str) -> None:

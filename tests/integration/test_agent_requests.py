@@ -167,7 +167,7 @@ def test_one_client_serves_all_models_of_a_provider(server):
     """One HTTP client, with its connections, for each provider."""
 
     async def made():
-        return [model_for(name) for name in (CHAT, CHAT, "openai-chat:gpt-4o-mini")]
+        return [await model_for(name) for name in (CHAT, CHAT, "openai-chat:gpt-4o-mini")]
 
     first, again, other = asyncio.run(made())
     assert first is again
