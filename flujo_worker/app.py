@@ -21,7 +21,7 @@ from celery import Celery, signals
 from flujo_client.config.manager import ConfigManager, Settings
 from flujo_client.config.models import SENTINEL
 from flujo_client.embedded.local import join_services
-from flujo_client.errors import ConfigurationError
+from flujo_client.errors import ConfigurationError, ServiceUnreachable
 from flujo_client.redact import mask_url
 from flujo_client.transport.wire import CONTENT_TYPE, SERIALIZER, register
 from flujo_worker import failpoints, tasks
@@ -34,8 +34,8 @@ from flujo_worker.consumer.stopping import STOPPING, after, on_stop, on_stop_sig
 if TYPE_CHECKING:
     from flujo_worker.host import Host
 
-CONFIGURATION = 2
-"""The exit code of a worker that is set up wrongly: that of every command."""
+CONFIGURATION, UNREACHABLE = 2, os.EX_UNAVAILABLE
+"""The exit codes of a worker that is set up wrongly, and of one that a service does not answer: those of every command."""
 
 _LOCAL_BACKENDS = ("redis://", "rediss://", SENTINEL, "unix://")
 _BRIEFLY = {"max_retries": 3, "interval_start": 0.1, "interval_step": 0.3, "interval_max": 1.0}
@@ -176,6 +176,8 @@ def _ending_the_worker() -> Iterator[None]:
         yield
     except Exception as error:
         sys.stderr.write(f"flujo: {error}\n")
+        if isinstance(error, ServiceUnreachable):
+            raise SystemExit(UNREACHABLE) from error
         raise SystemExit(CONFIGURATION if isinstance(error, ConfigurationError) else 1) from error
 
 

@@ -1,6 +1,7 @@
 """The only place that prints. Data on stdout, messages on stderr; `--json` gives data as JSON, always.
 
-Also the one place that turns errors into exit codes: 0 ok, 1 runtime, 2 configuration, 3 import, 4 validation, 130 interrupt.
+Also the one place that turns errors into exit codes: 0 ok, 1 runtime, 2 configuration, 3 import, 4 validation, 69 a service does
+not answer, 130 interrupt.
 """
 
 from __future__ import annotations
@@ -27,11 +28,13 @@ from flujo_client.errors import (
     PipelineError,
     RunEnded,
     SerializationError,
+    ServiceUnreachable,
 )
 from flujo_client.redact import redact
 from flujo_client.tracebacks import shortened
 
 OK, RUNTIME, CONFIGURATION, IMPORT, VALIDATION = 0, 1, 2, 3, 4
+UNREACHABLE = os.EX_UNAVAILABLE
 IMPORT_CODES = ("UNKNOWN_REFERENCE", "IMPORT_FAILED")
 LAST_FRAMES = 5
 """The number of traceback frames that are shown with an error."""
@@ -107,6 +110,8 @@ def exit_code(error: BaseException) -> int:
         return IMPORT
     if isinstance(error, _REFUSED):
         return VALIDATION
+    if isinstance(error, ServiceUnreachable):
+        return UNREACHABLE
     return CONFIGURATION if isinstance(error, ConfigurationError) else RUNTIME
 
 

@@ -24,7 +24,7 @@ import click
 from flujo_client.api.client import FlujoClient
 from flujo_client.cli.json_output import budget_shape
 from flujo_client.cli.numbers import Real
-from flujo_client.cli.output import RUNTIME, show, show_json
+from flujo_client.cli.output import UNREACHABLE, show, show_json
 from flujo_client.cli.tables import services_table
 from flujo_client.cli.timeouts import LONGEST_S, within
 from flujo_client.config.manager import ConfigManager, Settings
@@ -43,13 +43,13 @@ WORKER_FIELDS = ("id", "host", "pid", "slots", "build", "started_at", "queues", 
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 @click.pass_context
 def command(ctx: click.Context, *, timeout: float, as_json: bool) -> None:
-    """Are the services there, who works, and what waits? Exits with 1 when a service is down."""
+    """Are the services there, who works, and what waits? Exits with 69 when a service is down."""
     state = _state(ConfigManager().settings(), timeout)
     if as_json:
         show_json(state)
     else:
         show(services_table(state))
-    ctx.exit(0 if state["ok"] else RUNTIME)
+    ctx.exit(0 if state["ok"] else UNREACHABLE)
 
 
 def _state(settings: Settings, timeout: float) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import tomllib
 
 import click
@@ -107,17 +108,52 @@ def test_a_service_that_stays_has_a_health_check(name):
 
 
 @pytest.mark.parametrize("name", ["worker", "coordinator", "beat"])
-def test_a_health_check_is_about_that_very_process(name):
+def test_a_health_check_is_about_that_very_process(name, generated):
     """Issue 8: the file that it looks at is the one that the process touches, in its own folder that it may write to."""
     service = SERVICES[name]
     file = read_command(service["healthcheck"]["test"][1:])["file"]
-    assert file == read_environment(service["environment"]).worker.heartbeat_file
+    assert file == settings_of(name, generated).worker.heartbeat_file
     assert f"{file.parent}:uid=10001,gid=10001,mode=0700" in service["tmpfs"]
     assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
 
 
-def test_the_environment_is_one_that_is_read():
-    settings = read_environment(SERVICES["worker"]["environment"])
+@pytest.fixture(scope="module")
+def generated(tmp_path_factory):
+    """The secrets that the command at the head of the file generates, as compose reads them."""
+    folder = tmp_path_factory.mktemp("compose")
+    [command] = re.findall(
+        r"^#   (printf .*)$", (ROOT / "docker-compose.yml").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    subprocess.run(["sh", "-c", command], cwd=folder, check=True, timeout=60)
+    return dict(line.split("=", 1) for line in (folder / ".env").read_text().splitlines())
+
+
+def filled_in(text, variables):
+    """Fill in variables as compose does; raises KeyError for one that is required and not set."""
+    return re.sub(r"\$\{(\w+)(?::([-?])([^}]*))?\}", lambda at: variables.get(at[1]) or {"-": at[3]}[at[2]], text)
+
+
+def settings_of(service, variables):
+    given = SERVICES[service]["environment"].items()
+    return read_environment({name: filled_in(text, variables) for name, text in given})
+
+
+def test_it_starts_in_production_mode_with_secrets_that_are_generated(generated):
+    """No default password and no key that everyone knows: without the secrets, compose refuses to start."""
+    settings = settings_of("worker", generated)
+    assert settings.mode == "production"
+    assert generated["POSTGRES_PASSWORD"] in settings.database()
+    assert [len(secret) for _, secret in settings.keys()] == [64]
+    with pytest.raises(KeyError):
+        filled_in(environment["FLUJO_SIGNING_KEYS"], {})
+    for service in ("postgres", "migrate"):
+        assert ":-" not in str(
+            {name: text for name, text in SERVICES[service]["environment"].items() if "API_KEY" not in name}
+        )
+
+
+def test_the_environment_is_one_that_is_read(generated):
+    settings = settings_of("worker", generated)
     assert settings.allowed_imports == ("examples", "flujo_worker.demo")
     assert settings.broker() == "redis://redis:6379/0"
 

@@ -69,7 +69,7 @@ def test_a_command_ends_with_a_message_and_the_code_for_services(site, services,
     env = site.settings.as_environment()
     with read_only(services):
         ended = CliRunner().invoke(cli, arguments, env=env)
-    assert (ended.exit_code, "does not accept writes" in ended.stderr, "Traceback" in ended.stderr) == (2, True, False)
+    assert (ended.exit_code, "does not accept writes" in ended.stderr, "Traceback" in ended.stderr) == (69, True, False)
 
 
 @pytest.mark.parametrize("mode", ["fast", "immediate"])

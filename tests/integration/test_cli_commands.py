@@ -605,7 +605,7 @@ def test_lens_gives_up_on_a_statement_that_does_not_end(site, flujo, failed):
     """U-22: someone holds a lock; `show` tells it after `--timeout` seconds instead of hanging."""
     with site.connection() as connection:
         connection.execute("LOCK TABLE flujo_attempts IN ACCESS EXCLUSIVE MODE")
-        told = flujo("lens", "show", failed, "--timeout", "0.5", code=2)
+        told = flujo("lens", "show", failed, "--timeout", "0.5", code=69)
     assert told.stderr.startswith("SERVICE_UNREACHABLE Postgres gave no answer within 0.5 s")
 
 

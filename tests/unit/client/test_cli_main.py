@@ -127,7 +127,7 @@ def test_runs_list_is_lens_list():
         (ValueError("x"), 1),
         (ConfigurationError("x"), 2),
         (SettingsError("x"), 2),
-        (ServiceUnreachable("x"), 2),
+        (ServiceUnreachable("x"), 69),
         (PipelineError("x", code="UNKNOWN_REFERENCE"), 3),
         (PipelineError("x"), 4),
         (MissingAgentError("x"), 4),
@@ -139,7 +139,7 @@ def test_runs_list_is_lens_list():
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else str(value),
 )
 def test_exit_codes(error, code):
-    """0 ok, 1 runtime, 2 configuration, 3 import, 4 validation, 130 interrupt (§2.8)."""
+    """0 ok, 1 runtime, 2 configuration, 3 import, 4 validation, 69 a service is away, 130 interrupt (§2.8)."""
     assert exit_code(error) == code
 
 
@@ -177,9 +177,9 @@ def test_wrong_usage_ends_with_2(arguments, said):
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["lens", "list"], 2, "SERVICE_UNREACHABLE Postgres does not answer at postgresql://me:***@127.0.0.1:1/none"),
-        (["lens", "show", "run_1"], 2, "SERVICE_UNREACHABLE"),
-        (["runs", "cancel", "run_1"], 2, "SERVICE_UNREACHABLE"),
+        (["lens", "list"], 69, "SERVICE_UNREACHABLE Postgres does not answer at postgresql://me:***@127.0.0.1:1/none"),
+        (["lens", "show", "run_1"], 69, "SERVICE_UNREACHABLE"),
+        (["runs", "cancel", "run_1"], 69, "SERVICE_UNREACHABLE"),
         (["enqueue", "no colon"], 4, "PIPELINE 'no colon' is not a reference to a pipeline"),
         (["run", "json:loads"], 3, "IMPORT_FAILED calling the function 'json:loads' raised TypeError"),
     ],
@@ -238,12 +238,12 @@ def test_settings_that_cannot_be_are_configuration_errors():
     assert (told.exit_code, "did you mean FLUJO_BROKER_URL?" in told.stderr) == (2, True)
 
 
-def test_status_ends_with_1_when_something_is_down():
+def test_status_ends_with_69_when_something_is_down():
     """What could not be asked is null, problems is said, and no password is shown (SYS-29)."""
     told = flujo("status", "--json", "--timeout", "5")
     state = json.loads(told.stdout)
     assert (told.exit_code, state["ok"], state["schema"], state["workers"], state["backlog"]) == (
-        1,
+        69,
         False,
         None,
         None,
@@ -260,7 +260,7 @@ def test_status_starts_no_embedded_services(tmp_path):
     """Asking whether services run must not start them (SYS-29)."""
     folder = tmp_path / "none"
     told = flujo("status", env={**dict.fromkeys(NOWHERE, ""), "FLUJO_EMBEDDED_DIR": str(folder)})
-    assert (told.exit_code, folder.exists()) == (1, False)
+    assert (told.exit_code, folder.exists()) == (69, False)
     assert "no embedded services run in" in told.stdout
 
 
@@ -297,7 +297,7 @@ def test_status_waits_no_longer_than_it_is_told():
         began = time.monotonic()
         told = flujo("status", "--json", "--timeout", "0.2", env=urls)
     state = json.loads(told.stdout)
-    assert (told.exit_code, state["postgres"]["error"]) == (1, "no answer within 0.2 s")
+    assert (told.exit_code, state["postgres"]["error"]) == (69, "no answer within 0.2 s")
     assert state["redis"]["error"] == "no answer within 0.2 s"
     assert time.monotonic() - began < 20
 
@@ -313,7 +313,7 @@ def test_lens_waits_no_longer_than_it_is_told(command):
         url = f"postgresql://me:secret@127.0.0.1:{mute.getsockname()[1]}/x"
         began = time.monotonic()
         told = flujo("lens", *command, "--timeout", "0.2", env={"FLUJO_DATABASE_URL": url})
-    assert (told.exit_code, told.stdout) == (2, "")
+    assert (told.exit_code, told.stdout) == (69, "")
     assert told.stderr.startswith("SERVICE_UNREACHABLE Postgres gave no answer within 0.2 s\n  → ")
     assert time.monotonic() - began < 20
 

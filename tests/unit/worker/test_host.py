@@ -107,7 +107,7 @@ def test_a_worker_whose_host_does_not_start_ends(worker, capsys):
 
     with pytest.raises(SystemExit) as end:
         signals.worker_ready.send(Sender())
-    assert end.value.code == 2
+    assert end.value.code == 69
     assert "Postgres is away" in capsys.readouterr().err
 
 
