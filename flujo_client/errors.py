@@ -32,6 +32,7 @@ FlujoError                      message, code, suggestion; can be sent as plain 
 │   └── ContextMergeError       an output that cannot be merged into the context
 │       └── ContextFieldError   a field that the context's model does not have
 ├── ValidationError             a validator rejected the output
+│   ├── TypeMismatchError           an input that does not fit the type that its step's function declares; names the parameter
 │   └── TemplateResolutionError     an expression or a template that does not fit its values; names the place in it
 ├── SerializationError          a value that cannot be serialised; names the path inside it
 │   └── SnapshotTooLarge
@@ -282,6 +283,10 @@ class ContextFieldError(ContextMergeError):
 
 class ValidationError(FlujoError):
     code = "VALIDATION"
+
+
+class TypeMismatchError(ValidationError):
+    code = "TYPE_MISMATCH"
 
 
 class TemplateResolutionError(ValidationError):

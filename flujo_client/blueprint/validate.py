@@ -23,7 +23,7 @@ from flujo_client.contract import kinds
 from flujo_client.contract.validation import Finding, ValidationReport
 from flujo_client.errors import BlueprintError, PipelineError
 from flujo_client.pipeline.check import findings_of
-from flujo_client.pipeline.deps import asks_a_model
+from flujo_client.pipeline.identity import asks_a_model
 from flujo_client.pipeline.pipeline import Pipeline, walk
 from flujo_client.pipeline.reference import is_file, load, load_pipeline
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.errors import MissingAgentError
+from flujo_client.pipeline.annotations import typed_input
 from flujo_client.serial import Resolver
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ async def call_alone(step: Step, value: Any, named: Mapping[str, Any]) -> Any:
     if not callable(function):
         suggestion = "call `arun` on a step with a function or an agent; run others with flujo_worker.LocalEngine"
         raise MissingAgentError(f"step '{step.name}' has no agent that can be called here", suggestion=suggestion)
-    given = function(value, **_taken(function, named))
+    given = function(typed_input(agent, value, step=step.name), **_taken(function, named))
     return await given if inspect.isawaitable(given) else given
 
 

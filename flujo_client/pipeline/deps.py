@@ -6,12 +6,8 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
+from flujo_client.pipeline.identity import asks_a_model
 from flujo_client.pipeline.resources import is_async_manager, is_factory, is_manager
-
-
-def asks_a_model(agent: Any) -> bool:
-    """Return whether an agent is pydantic-ai's or of a class of ours, so that its `model` is pydantic-ai's too."""
-    return any(base.__module__.partition(".")[0] in {"pydantic_ai", "flujo_worker"} for base in type(agent).__mro__)
 
 
 def deps_type_of(agent: Any) -> Any:

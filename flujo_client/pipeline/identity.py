@@ -81,6 +81,11 @@ def agent_name(agent: Any) -> str:
     return name if isinstance(name, str) and name else str(getattr(agent, "__name__", type(agent).__name__))
 
 
+def asks_a_model(agent: Any) -> bool:
+    """Return whether an agent is pydantic-ai's or of a class of ours, so that its `model` is pydantic-ai's too."""
+    return any(base.__module__.partition(".")[0] in {"pydantic_ai", "flujo_worker"} for base in type(agent).__mro__)
+
+
 def model_name(agent: Any) -> str | None:
     """Return which model an agent asks, as far as it says."""
     model = getattr(agent, "model", None)

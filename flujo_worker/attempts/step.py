@@ -13,6 +13,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from flujo_client.errors import AgentIOValidationError, InfiniteRedirectError, PluginError
+from flujo_client.pipeline.annotations import typed_input
 from flujo_client.pipeline.answer_readers import is_answer_reader
 from flujo_client.pipeline.compiled_text import Templated
 from flujo_client.pipeline.context_use import appended_field
@@ -177,7 +178,8 @@ class StepAttempt:
         prompt_options = {"guidance": self.guidance, "history": run.history and run.history.text}
         options = {**run.at_hand(self.agent), **prompt_options, **work.step.config.options()}
         with timed_call(self.agent, most_s=left_s), recording_call(self.agent, work.data):
-            call = call_agent(self.agent, self.question, options, threads=work.threads, shaping=self._shaping())
+            question = typed_input(self.agent, self.question, step=work.step.name)
+            call = call_agent(self.agent, question, options, threads=work.threads, shaping=self._shaping())
             self.answer = await self._in_time(left_s, call)
         run.spent += self.answer.usage
         record_answer(self.agent, self.answer)

@@ -33,6 +33,7 @@ from flujo_client.errors import (
     PluginError,
     PricingNotConfiguredError,
     TemplateResolutionError,
+    TypeMismatchError,
     ValidationError,
 )
 from flujo_client.tracebacks import traceback_of
@@ -100,7 +101,7 @@ _ANYWHERE = (ErrorCategory.CONTROL_FLOW, ErrorCategory.LIMIT, ErrorCategory.CONF
 
 _LIMIT_NAMES = {"UsageLimitExceeded", "UsageLimitExceededError"}
 _AGENT_NAMES = {"AgentRunError", "ModelRetry", "FallbackExceptionGroup"}
-_SAME_AGAIN = (NonRetryableError, TemplateResolutionError)
+_SAME_AGAIN = (NonRetryableError, TemplateResolutionError, TypeMismatchError)
 """Our errors that the same values always cause."""
 _BUGS = (ImportError, NameError, SyntaxError)
 _BUGS_UNLESS_ASKED = (AttributeError, TypeError)

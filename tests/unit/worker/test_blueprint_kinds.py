@@ -473,15 +473,15 @@ def test_an_imported_blueprint_runs_as_a_step(run):
 imports:
   child:
     agents: {}
-    steps: [{name: inner, uses: "blueprint_parts:shout", sink_to: said}]
+    steps: [{name: inner, uses: "blueprint_parts:double", sink_to: said}]
   python: blueprint_parts:nested
 steps:
   - {name: first, uses: imports.child, config: {outputs: [{child: said, parent: heard}]}}
   - {name: second, uses: imports.python, input_to: both}
 """.replace(", input_to: both", "")
     result = run(text, 2)
-    assert result.output == "2!2!"
-    assert result.final_pipeline_context.heard == "2!"
+    assert result.output == 8
+    assert result.final_pipeline_context.heard == 4
 
 
 def test_an_imports_failure_may_be_passed_over(run):

@@ -1,0 +1,176 @@
+"""The types that a step's function declares, and its input converted to the declared type, by pydantic's rules.
+
+Reading annotations and building validators is slow, so each function is read once. Annotations that cannot be resolved, and types that
+pydantic cannot check, are `Any`: they are neither checked nor converted.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
+from contextlib import suppress
+from functools import lru_cache, partial
+from types import FunctionType, MethodType
+from typing import Any, Final, NamedTuple, Optional, get_args, get_origin, get_type_hints
+
+import pydantic
+
+from flujo_client.contract.fail_fast import fail_fast
+from flujo_client.errors import TypeMismatchError
+from flujo_client.pipeline.identity import asks_a_model
+
+_FUNCTIONS: Final = 1024
+"""How many functions are remembered."""
+_LAZY: Final = frozenset({Iterable, Iterator, Generator, AsyncIterable, AsyncIterator})
+"""Pydantic replaces a value of such a type with an iterator that can be read once."""
+_SHOWN: Final = 5
+"""How many of a value's faults are named in an error."""
+_Parameter: Final = inspect.Parameter
+
+
+class DeclaredTypes(NamedTuple):
+    """The types that a function declares, `Any` where none is known: `takes` of its first parameter, `gives` of what it returns."""
+
+    parameter: str = ""
+    takes: Any = Any
+    gives: Any = Any
+
+
+def declared_types(agent: Any) -> DeclaredTypes:
+    """Return the types that a step's function, or its agent's `run`, declares; nothing for agents that ask a model."""
+    function = _function_of(agent)
+    return DeclaredTypes() if function is None else _declared(function)
+
+
+def typed_input(agent: Any, value: Any, *, step: str) -> Any:
+    """Return a step's input as the type that its function declares: unchanged if it already is of that type.
+
+    Raises:
+        TypeMismatchError: it does not fit; names the step, the parameter and each place, without the values.
+    """
+    function = _function_of(agent)
+    if function is None or (checked := _checked(function)) is None:
+        return value
+    own_class, validator = checked
+    if own_class is not None and isinstance(value, own_class):
+        return value
+    try:
+        return _validated(validator, value)
+    except pydantic.ValidationError as error:
+        problems = _problems(error)
+    types = _declared(function)
+    raise TypeMismatchError(  # without its cause, which shows the values
+        f"step '{step}': its input does not fit parameter `{types.parameter}: {type_text(types.takes)}`: {problems}",
+        suggestion="give it a value of that type, or annotate the parameter with the type that it gets",
+    )
+
+
+def _validated(validator: Any, value: Any) -> Any:
+    """Validate a value as Python, and plain data also as JSON, from which strict types take more."""
+    try:
+        fail_fast(validator, value)
+        return validator.validate_python(value)
+    except pydantic.ValidationError:
+        with suppress(pydantic.ValidationError, TypeError, ValueError, RecursionError):
+            return validator.validate_json(json.dumps(value, allow_nan=False))
+        raise
+
+
+def type_text(annotation: Any) -> str:
+    """Write a type as its author would."""
+    return (
+        annotation.__name__
+        if isinstance(annotation, type) and not get_args(annotation)
+        else repr(annotation).replace("typing.", "")
+    )
+
+
+def _problems(error: pydantic.ValidationError) -> str:
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    texts = [
+        f"{place}: {each['msg']}" if (place := ".".join(map(str, each["loc"]))) else each["msg"]
+        for each in found[:_SHOWN]
+    ]
+    return "; ".join(texts) + (f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else "")
+
+
+class _Function(NamedTuple):
+    """What a call of an agent runs, and how many of its first parameters are taken: `self` of a method."""
+
+    call: Callable[..., Any]
+    taken: int
+
+
+def _function_of(agent: Any) -> _Function | None:
+    """Return what a call of an agent runs, of a bound method the function, for the method is another object each time; None if it asks a model."""
+    if type(agent) is FunctionType:
+        return _Function(agent, 0)
+    if asks_a_model(agent):
+        return None
+    call = getattr(agent, "run", agent)
+    if not isinstance(call, FunctionType | MethodType | partial | type) and not hasattr(call, "__wrapped__"):
+        call = getattr(call, "__call__", call)  # noqa: B004 - the function is wanted, not whether there is one
+    return _Function(call.__func__, 1) if isinstance(call, MethodType) else _Function(call, 0)
+
+
+@lru_cache(maxsize=_FUNCTIONS)
+def _declared(function: _Function) -> DeclaredTypes:
+    call = function.call
+    try:
+        signature = inspect.signature(call)
+    except (TypeError, ValueError):  # compiled functions hide their parameters
+        return DeclaredTypes()
+    place = inspect.unwrap(call.func if isinstance(call, partial) else call)
+    names = getattr(place, "__globals__", {})
+    gives = _resolved(signature.return_annotation, names)
+    if get_origin(gives) in (Coroutine, Awaitable):
+        gives = get_args(gives)[-1]
+    parameters = list(signature.parameters.values())[function.taken :]
+    if not parameters or parameters[0].kind not in (_Parameter.POSITIONAL_ONLY, _Parameter.POSITIONAL_OR_KEYWORD):
+        return DeclaredTypes(gives=gives)
+    takes = _resolved(parameters[0].annotation, names)
+    if parameters[0].default is None and takes is not Any:
+        takes = Optional[takes]  # noqa: UP045 - `takes | None` fails for some types
+    return DeclaredTypes(parameters[0].name, takes, gives)
+
+
+def _resolved(annotation: Any, names: dict[str, Any]) -> Any:
+    """Return the type that an annotation names; `Any` where it names nothing at run time, such as a class imported for type checkers only."""
+    if annotation is _Parameter.empty:
+        return Any
+
+    def holder() -> None: ...
+
+    holder.__annotations__ = {"it": annotation}
+    try:
+        return get_type_hints(holder, names, include_extras=True)["it"]
+    except Exception:  # noqa: BLE001 - an annotation may be any expression
+        return Any
+
+
+@lru_cache(maxsize=_FUNCTIONS)
+def _checked(function: _Function) -> tuple[type | None, Any] | None:
+    """Return the class whose instances stay as they are, if there is one, and what validates anything else; None if any value is accepted."""
+    takes = _declared(function).takes
+    if takes in (Any, object) or _is_lazy(takes):
+        return None
+    for config in (None, pydantic.ConfigDict(arbitrary_types_allowed=True)):
+        try:
+            return _own_class(takes), pydantic.TypeAdapter(takes, config=config).validator
+        except (pydantic.errors.PydanticUserError, NameError, TypeError):
+            continue
+    return None
+
+
+def _is_lazy(annotation: Any) -> bool:
+    return annotation in _LAZY or get_origin(annotation) in _LAZY or any(map(_is_lazy, get_args(annotation)))
+
+
+def _own_class(takes: Any) -> type | None:
+    """Return the type itself if it is a class with instances, as opposed to a `TypedDict`, a protocol or `list[int]`."""
+    try:
+        isinstance(None, takes)
+    except TypeError:
+        return None
+    return takes if isinstance(takes, type) else None
