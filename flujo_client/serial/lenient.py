@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import base64
 import datetime as dt
+import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence, ValuesView
 from collections.abc import Set as AbstractSet
 from dataclasses import fields, is_dataclass
 from decimal import Decimal
 from enum import Enum
+from fractions import Fraction
 from functools import partial
 from math import isfinite
 from pathlib import PurePath
@@ -22,9 +24,10 @@ from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import orjson
-from pydantic import BaseModel
+from pydantic import BaseModel, NameEmail
 
 from flujo_client.serial.custom import serializer_for
+from flujo_client.serial.library_types import ADDRESSES, URLS
 from flujo_client.serial.text import storable_text
 from flujo_client.serial.tree import is_mock, type_name
 
@@ -177,7 +180,8 @@ _SCALARS: Final[tuple[tuple[Any, Callable[[Any], Any]], ...]] = (
     (float, _float),
     ((bytes, bytearray, memoryview), lambda data: base64.b64encode(data).decode("ascii")),
     ((dt.date, dt.time), lambda moment: moment.isoformat()),
-    ((Decimal, uuid.UUID, PurePath, complex, dt.timedelta), str),
+    ((Decimal, uuid.UUID, PurePath, complex, dt.timedelta, dt.tzinfo, Fraction, *ADDRESSES, *URLS, NameEmail), str),
+    (re.Pattern, lambda pattern: str(pattern.pattern)),
     (type, lambda cls: f"<class {_name(cls)}>"),
     ((FunctionType, BuiltinFunctionType, MethodType), _function),
     (partial, lambda part: f"<partial of {getattr(part.func, '__qualname__', _name(type(part.func)))}>"),

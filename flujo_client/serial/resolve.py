@@ -1,4 +1,4 @@
-"""References to importable things: `package.module:Qualified.Name`, written by `reference`, read by `Resolver`.
+"""References to importable things: `package.module:Qualified.Name`, written by `reference`, read by `Resolver`; `names` has the other forms.
 
 A reference is the only way code is named on the wire, and reading one imports a module: so only modules under the
 allowed prefixes are ever imported, and only names their module owns are followed.
@@ -13,14 +13,19 @@ from types import ModuleType
 from typing import Any
 
 from flujo_client.errors import SerializationError
+from flujo_client.serial import names
 
 _IMPORTABLE = "define it at the top level of a module that the workers can import"
+
+_ALIAS = "write its parameters as classes that the workers can import, or give it a name in its module: Alias = {name}"
 
 _OWN = "flujo_client"
 
 
 def reference(thing: Any) -> str:
     """Write how to find a class or function again. Raises SerializationError if a worker could not find it."""
+    if names.parameters_of(thing) and (generic := names.written(thing, reference)) is not None:
+        return generic
     module, name = getattr(thing, "__module__", None), getattr(thing, "__qualname__", None)
     if not isinstance(module, str) or not isinstance(name, str):
         raise SerializationError(f"an object of type {type(thing).__qualname__} has no importable name")
@@ -30,9 +35,8 @@ def reference(thing: Any) -> str:
     if "<locals>" in name:
         raise SerializationError(f"{ref} is defined inside a function", suggestion=_IMPORTABLE)
     if _follow(sys.modules.get(module), name) is not thing:
-        raise SerializationError(
-            f"{ref} is not the object that its module holds under that name", suggestion=_IMPORTABLE
-        )
+        way_out = _ALIAS.format(name=name) if names.parameters_of(thing) else _IMPORTABLE
+        raise SerializationError(f"{ref} is not the object that its module holds under that name", suggestion=way_out)
     return ref
 
 
@@ -54,7 +58,7 @@ class Resolver:
         self._found: dict[str, Any] = {}
 
     def __call__(self, ref: str) -> Any:
-        """Return the class or function. Raises SerializationError if it is not allowed or not there."""
+        """Return the class or function. Raises SerializationError if it, or a parameter of it, is not allowed or not there."""
         if ref not in self._found:
             self._found[ref] = self._find(ref)
         return self._found[ref]
@@ -66,6 +70,8 @@ class Resolver:
         )
 
     def _find(self, ref: str) -> Any:
+        if names.has_parameters(ref):
+            return names.made(ref, self)
         module, _, name = ref.partition(":")
         if not module or not name or "<locals>" in name:
             raise SerializationError(f"{ref!r} is not a reference of the form package.module:Name")

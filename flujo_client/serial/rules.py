@@ -11,34 +11,20 @@ import dataclasses
 import datetime as dt
 import pathlib
 import uuid
-from collections.abc import Callable
 from decimal import Decimal
 from enum import Enum
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
-from zoneinfo import ZoneInfo
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
-from pydantic_core import PydanticUndefined, TzInfo
+from pydantic_core import PydanticUndefined
+
+from flujo_client.serial import library_types
+from flujo_client.serial.library_types import zone_apart, zone_together
+from flujo_client.serial.rule import EncodingRule, Entries, simple
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
-
-Entries = dict[str, Any]
-
-
-class EncodingRule(NamedTuple):
-    """`owns` is set for kinds that need their class on the wire: it returns whether a class is of this kind."""
-
-    tag: str
-    apart: Callable[[Any], Entries]
-    together: Callable[[Any, Entries], Any]
-    owns: Callable[[type], bool] | None = None
-
-
-def _simple(tag: str, apart: Callable[[Any], Any], together: Callable[[Any], Any]) -> EncodingRule:
-    return EncodingRule(tag, lambda value: {"v": apart(value)}, lambda _, entries: together(entries["v"]))
-
 
 # --- bytes, numbers, text --------------------------------------------------------------------------------------------
 
@@ -62,37 +48,18 @@ def _odd_untext(text: str) -> str:
 # --- clocks ----------------------------------------------------------------------------------------------------------
 
 
-def _zone(zone: dt.tzinfo | None) -> Any:
-    """Write a time zone: a name of the zone database, or [offset] or [offset, name]."""
-    if zone is None:
-        return None
-    if type(zone) is dt.timezone:
-        return list(zone.__getinitargs__())  # type: ignore[attr-defined]  # pickle's own way in; typeshed omits it
-    if type(zone) is TzInfo:
-        return [zone.utcoffset(None)]
-    if type(zone) is ZoneInfo and zone.key:
-        return zone.key
-    raise ValueError(f"time zone of type {type(zone).__qualname__}; use datetime.timezone or zoneinfo.ZoneInfo")
-
-
-def _unzone(written: Any) -> dt.tzinfo | None:
-    if written is None:
-        return None
-    return ZoneInfo(written) if isinstance(written, str) else dt.timezone(*written)
-
-
 def _clock_apart(value: dt.datetime | dt.time) -> Entries:
     if value.tzinfo is None or value.tzinfo is dt.UTC:
         entries: Entries = {"v": value.isoformat()}
     else:
-        entries = {"v": value.replace(tzinfo=None).isoformat(), "z": _zone(value.tzinfo)}
+        entries = {"v": value.replace(tzinfo=None).isoformat(), "z": zone_apart(value.tzinfo)}
     return {**entries, "f": 1} if value.fold else entries
 
 
 def _clock(cls: type[dt.datetime | dt.time]) -> EncodingRule:
     def together(_: Any, entries: Entries) -> dt.datetime | dt.time:
         value = cls.fromisoformat(entries["v"])
-        zone = _unzone(entries.get("z")) or value.tzinfo
+        zone = zone_together(entries.get("z")) or value.tzinfo
         return value.replace(tzinfo=zone, fold=entries.get("f", 0))
 
     return EncodingRule(cls.__name__, _clock_apart, together)
@@ -216,31 +183,33 @@ _CLASS_RULES = (
         "namedtuple", lambda value: {"v": dict(zip(value._fields, value, strict=True))}, _namedtuple, _is_namedtuple
     ),
     EncodingRule("dataclass", _dataclass_apart, _dataclass, _is_dataclass),
+    *library_types.FAMILIES,
 )
 
 _EXACT: dict[type, EncodingRule] = {
-    str: _simple("text", _odd_text, _odd_untext),
-    int: _simple("int", hex, lambda text: int(text, 16)),
-    float: _simple("float", str, float),
-    complex: _simple("complex", lambda value: [value.real, value.imag], lambda parts: complex(*parts)),
-    Decimal: _simple("decimal", str, Decimal),
-    bytes: _simple("bytes", _base64, _unbase64),
-    bytearray: _simple("bytearray", _base64, lambda text: bytearray(_unbase64(text))),
-    uuid.UUID: _simple("uuid", str, uuid.UUID),
+    str: simple("text", _odd_text, _odd_untext),
+    int: simple("int", hex, lambda text: int(text, 16)),
+    float: simple("float", str, float),
+    complex: simple("complex", lambda value: [value.real, value.imag], lambda parts: complex(*parts)),
+    Decimal: simple("decimal", str, Decimal),
+    bytes: simple("bytes", _base64, _unbase64),
+    bytearray: simple("bytearray", _base64, lambda text: bytearray(_unbase64(text))),
+    uuid.UUID: simple("uuid", str, uuid.UUID),
     dt.datetime: _clock(dt.datetime),
     dt.time: _clock(dt.time),
-    dt.date: _simple("date", dt.date.isoformat, dt.date.fromisoformat),
-    dt.timedelta: _simple("timedelta", lambda v: [v.days, v.seconds, v.microseconds], lambda v: dt.timedelta(*v)),
-    tuple: _simple("tuple", list, tuple),
-    set: _simple("set", list, set),
-    frozenset: _simple("frozenset", list, frozenset),
-    type(pathlib.Path()): _simple("path", str, pathlib.Path),
-    pathlib.PurePosixPath: _simple("posixpath", str, pathlib.PurePosixPath),
-    pathlib.PureWindowsPath: _simple("windowspath", str, pathlib.PureWindowsPath),
+    dt.date: simple("date", dt.date.isoformat, dt.date.fromisoformat),
+    dt.timedelta: simple("timedelta", lambda v: [v.days, v.seconds, v.microseconds], lambda v: dt.timedelta(*v)),
+    tuple: simple("tuple", list, tuple),
+    set: simple("set", list, set),
+    frozenset: simple("frozenset", list, frozenset),
+    type(pathlib.Path()): simple("path", str, pathlib.Path),
+    pathlib.PurePosixPath: simple("posixpath", str, pathlib.PurePosixPath),
+    pathlib.PureWindowsPath: simple("windowspath", str, pathlib.PureWindowsPath),
+    **library_types.EXACT,
 }
 
 BY_TAG = {rule.tag: rule for rule in (*_EXACT.values(), *_CLASS_RULES)} | {
-    MAP: _simple(MAP, dict.items, dict),
+    MAP: simple(MAP, dict.items, dict),
 }
 
 

@@ -16,10 +16,13 @@ from typing import Any, Final
 import orjson
 
 from flujo_client.errors import SerializationError
+from flujo_client.serial import names
 from flujo_client.serial.custom import deserializer_for, serializer_for
+from flujo_client.serial.library_types import refuse_secret
 from flujo_client.serial.refusal import EncodingRefused, step_to
 from flujo_client.serial.resolve import reference
-from flujo_client.serial.rules import BY_TAG, MAP, SETS, EncodingRule, rule_for
+from flujo_client.serial.rule import EncodingRule
+from flujo_client.serial.rules import BY_TAG, MAP, SETS, rule_for
 from flujo_client.serial.text import is_storable_text
 from flujo_client.serial.tree import Tree, is_mock, type_name
 
@@ -159,7 +162,7 @@ def _encode_other(value: Any, kind: type, depth: int) -> Tree:
         rule = rule_for(kind) or _refuse_kind(kind)
         node: dict[str, Tree] = {_TAG: rule.tag}
         if rule.owns:
-            node["c"] = _reference(kind)
+            node["c"] = rule.named(value) if rule.named else _reference(kind)
         for name, part in _apart(rule.apart, value).items():
             node[name] = _encode(part, depth)
         if kind in SETS:
@@ -173,6 +176,8 @@ def _encode_other(value: Any, kind: type, depth: int) -> Tree:
 def _apart(take: Callable[[Any], Any], value: Any) -> Any:
     try:
         return take(value)
+    except EncodingRefused:
+        raise
     except Exception as error:  # users' serializers and properties run here
         raise EncodingRefused(f"cannot be serialized: {error}") from error
 
@@ -188,6 +193,7 @@ def _reference(kind: type) -> str:
 def _refuse_kind(kind: type) -> EncodingRule:
     if is_mock(kind):
         raise EncodingRefused("a mock object cannot be serialized", "use a real value, or a scripted agent in tests")
+    refuse_secret(kind)
     raise EncodingRefused(
         f"object of type {type_name(kind)} cannot be serialized",
         "use plain data, a pydantic model or a dataclass, or register_custom_serializer()",
@@ -269,17 +275,17 @@ def _rule(tag: Any) -> EncodingRule:
     raise EncodingRefused(f"unknown tag {tag!r:.80}", "deploy the same version here")
 
 
-def _class(rule: EncodingRule, ref: Any, resolve: Resolve) -> type | None:
+def _class(rule: EncodingRule, ref: Any, resolve: Resolve) -> Any:
     """Resolve the class, and see that it is of the kind the tag says: a reference must not name any callable."""
     if rule.owns is None:
         return None
     if not isinstance(ref, str):
         raise EncodingRefused(f"a {rule.tag} without the reference of its class")
     try:
-        cls = resolve(ref)
+        cls = names.find(ref, resolve) if rule.named else resolve(ref)
     except SerializationError as error:
         raise EncodingRefused(error.message, error.suggestion) from error
-    if not isinstance(cls, type) or not rule.owns(cls):
+    if not (isinstance(cls, type) or rule.named) or not rule.owns(cls):
         raise EncodingRefused(f"{ref!r} does not name the class of a {rule.tag}")
     return cls
 

@@ -11,7 +11,7 @@ A patch holds the changed places alone, as `[act, change]`, so it can be stored 
     append   what a list has more at its end     members  what a set has more, what it has no more
     fields   per section, the patch of each name that changed
 
-A record is a value with names inside: a mapping, a model, a dataclass. Its names are in sections: `v` the keys or fields; for a model
+A record is a value with names inside: a mapping, a counter, a model, a dataclass. Its names are in sections: `v` the keys or fields; for a model
 also `x` its extra fields and `s` those that were set. A key that is not plain text is named by `$` and its JSON.
 """
 
@@ -31,6 +31,7 @@ Sections: TypeAlias = dict[str, dict[str, Tree]]
 _TAG: Final = "$"
 _MAP: Final = "map"
 _CLASSES: Final = frozenset({"model", "dataclass"})
+_COUNTS: Final = frozenset({"counter", "defaultdict"})
 _SETS: Final = frozenset({"set", "frozenset"})
 _SMALLEST: Final = -(2**63)
 _LARGEST: Final = 2**64 - 1
@@ -107,8 +108,8 @@ def _shape(tree: Tree) -> str | None:
     if type(tree) is not dict:
         return None
     tag = tree.get(_TAG, _MAP)
-    if tag in _CLASSES:
-        return f"{tag} {tree['c']}"
+    if tag in _CLASSES or tag in _COUNTS:
+        return f"{tag} {tree.get('c')}"
     return _MAP if tag == _MAP else None
 
 
@@ -129,7 +130,7 @@ def closed(record: Tree, sections: Sections) -> Tree:
     tag = record.get(_TAG, _MAP)
     if tag == _MAP:
         return _mapping(sections["v"])
-    out = {_TAG: tag, "c": record["c"], "v": _mapping(sections["v"])}
+    out = {**{name: record[name] for name in (_TAG, "c") if name in record}, "v": _mapping(sections["v"])}
     if "s" in sections and sections["s"].keys() != sections["v"].keys():
         out["s"] = [_key_of(name) for name in sorted(sections["s"])]
     if sections.get("x"):
@@ -224,6 +225,8 @@ def empty_like(tree: Tree) -> Tree | None:
         return []
     if tag := _set_tag(tree):
         return {_TAG: tag, "v": []}
+    if type(tree) is dict and tree.get(_TAG) in _COUNTS:
+        return {**tree, "v": {}}
     return {} if _shape(tree) == _MAP else None
 
 

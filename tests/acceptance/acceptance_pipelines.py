@@ -12,17 +12,32 @@ import random
 import signal
 import sys
 import time
+from collections import Counter, defaultdict
+from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import structlog
-from pydantic import BaseModel
+from pydantic import BaseModel, HttpUrl
 
 from flujo_client import LoopStep, ParallelStep, Pipeline, Step, StepConfig
 
 LARGE = 2_000_000
 UGLY = "nul \x00 surrogate \ud800"
 ONCE = StepConfig(max_retries=0)
+
+
+T = TypeVar("T")
+
+
+class Listing(BaseModel, Generic[T]):
+    """A generic model with types of libraries in it."""
+
+    items: list[T]
+    url: HttpUrl
+    seen: Counter[str]
+    by: defaultdict[str, list[int]]
+    share: Fraction
 
 
 class Visits(BaseModel):
@@ -223,3 +238,17 @@ deadly = Pipeline([Step("deadly", die)])
 aborting = Pipeline([Step("abort", abort)])
 enduring = _row(Step("endure", endure, config=ONCE), Step("after", visit))
 large = _row(Step("enlarge", enlarge), Step("measure", measure))
+
+
+def gather(_: Any) -> Listing[Fraction]:
+    by = defaultdict(list, a=[1])
+    return Listing[Fraction](
+        items=[Fraction(1, 2)], url="https://example.com/a", seen=Counter("aab"), by=by, share=Fraction(1, 3)
+    )
+
+
+def inspect(listing: Listing[Fraction]) -> list[Any]:
+    return [type(listing).__name__, listing]
+
+
+listing = Pipeline([Step("gather", gather), Step("inspect", inspect)])

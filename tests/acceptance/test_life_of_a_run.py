@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter, defaultdict
+from fractions import Fraction
 
 import pytest
-from acceptance_pipelines import LARGE, UGLY, Visits
+from acceptance_pipelines import LARGE, UGLY, Listing, Visits, gather
 from fleet import assert_merged_once, one_process, wait_until
+from pydantic import HttpUrl
 
 from flujo_client import AsyncFlujoClient
 
@@ -56,6 +59,19 @@ def test_large_values_travel_by_reference_and_come_back_whole(site):
     assert result.output == [LARGE, len(luggage) + LARGE]
     assert result.final_pipeline_context.luggage == luggage + enlarged[::-1]
     assert bytes(site.attempts(run.id)[0]["output"]).startswith(b"#")
+
+
+def test_values_arrive_with_the_types_of_libraries_and_generic_models(site):
+    """In the next step, in another process, and on the client."""
+    run = site.enqueue("listing")
+    result = run.result(timeout=60)
+    name, seen = result.output
+    gathered = result.step_history[0].output
+    assert name == "Listing[Fraction]"
+    assert type(seen) is type(gathered) is Listing[Fraction]
+    assert seen == gathered == gather(None)
+    assert [type(each) for each in vars(gathered).values()] == [list, HttpUrl, Counter, defaultdict, Fraction]
+    assert gathered.by["new"] == []
 
 
 def test_a_run_is_begun_again_at_a_step(site):

@@ -8,10 +8,9 @@ import enum
 import math
 import pathlib
 import threading
-from collections import Counter
 from dataclasses import InitVar, dataclass, field
 from decimal import Decimal
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 from unittest.mock import AsyncMock, MagicMock, Mock
 from zoneinfo import ZoneInfo
 
@@ -34,7 +33,6 @@ from flujo_client.serial import (
 )
 
 HERE = Resolver([__name__])
-T = TypeVar("T")
 
 
 class Colour(enum.Enum):
@@ -118,10 +116,6 @@ class Shouting(BaseModel):
 
 class Numbers(RootModel[list[int]]):
     pass
-
-
-class Box(BaseModel, Generic[T]):
-    content: T
 
 
 class Opaque:
@@ -357,9 +351,7 @@ def test_a_refusal_names_the_place_and_the_type(value, path):
         int,
         iter([]),
         threading.Lock(),
-        Counter("a"),
         object(),
-        range(3),
         type("S", (str,), {})("s"),
     ],
 )
@@ -382,7 +374,6 @@ def test_classes_no_one_else_could_import_are_refused():
     assert "inside a function" in refusal({"a": Local()}).message
     assert "__main__" in refusal(Script()).message
     assert "not the object that its module holds" in refusal(Lost()).message
-    assert "not the object that its module holds" in refusal(Box[int](content=1)).message
 
 
 def test_an_unknown_time_zone_is_refused():
