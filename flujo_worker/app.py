@@ -23,7 +23,8 @@ from flujo_client.config.models import SENTINEL
 from flujo_client.embedded.local import join_services
 from flujo_client.errors import ConfigurationError, ServiceUnreachable
 from flujo_client.redact import mask_url
-from flujo_client.transport.wire import CONTENT_TYPE, SERIALIZER, register
+from flujo_client.transport.entry import CONTENT_TYPE
+from flujo_client.transport.wire import SERIALIZER, register
 from flujo_worker import failpoints, tasks
 from flujo_worker.consumer.gate import Gate, guarding
 from flujo_worker.consumer.intake import Intake, retire, stop, stop_parent

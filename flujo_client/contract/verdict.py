@@ -72,8 +72,8 @@ class FunctionValidator:
         self.__flujo_target__ = judge
 
         @wraps(judge)
-        def validate(output: Any, **options: Any) -> Any:
-            answer = judge(output, **options)
+        def validate(*given: Any, **options: Any) -> Any:
+            answer = judge(*given, **options)
             return self._awaited(answer) if inspect.isawaitable(answer) else self._named(answer)
 
         self.validate = validate
@@ -89,7 +89,7 @@ class FunctionValidator:
 def validator(judge: Callable[..., Any]) -> FunctionValidator:
     """Make a validator of a function that answers with a bool, or with (bool, feedback); sync or async.
 
-    It gets the output, and by keyword what it takes by name of `context` and `resources`.
+    It gets the output; the context as a parameter named `context`, or as the second one; and `resources` by name.
     """
     return FunctionValidator(judge)
 

@@ -104,14 +104,27 @@ def _call_findings(name: str, given: Callable[..., Any], called_with: str) -> It
     except (TypeError, ValueError):  # compiled functions hide their parameters
         return
     beside = {_OWN_INPUT: None} if _OWN_INPUT in signature.parameters else {}
-    try:
-        signature.bind(*called_with.split(", "), **beside)
-    except TypeError:
+    given_by_place = called_with.split(", ")
+    others = [each for each in given_by_place if each != _CONTEXT]
+    if not (
+        _can_bind(signature, given_by_place, beside)
+        or _can_bind(signature, others, {_CONTEXT: None, **beside})
+        or _can_bind(signature, others, beside)
+    ):
         yield f"{name} is called with ({called_with}), but takes {str(signature)[:80]}"
 
 
+def _can_bind(signature: inspect.Signature, by_place: Sequence[str], by_name: Mapping[str, None]) -> bool:
+    try:
+        signature.bind(*by_place, **by_name)
+    except TypeError:
+        return False
+    return True
+
+
 _OWN_INPUT = "original_input"
-"""The additional arguments of functions that have a parameter of that name."""
+"""The additional argument of functions that have a parameter of that name."""
+_CONTEXT = "context"
 
 
 def count_findings(name: str, given: Any) -> Iterator[str]:

@@ -25,8 +25,9 @@ from flujo_client.errors import ServiceUnreachable
 from flujo_client.redact import mask_url
 from flujo_client.transport.chords import membership
 from flujo_client.transport.dead_letters import DeadLetters, Refused
+from flujo_client.transport.entry import CONTENT_TYPE
 from flujo_client.transport.redis import RedisError, connect
-from flujo_client.transport.wire import CONTENT_TYPE, MAX_BYTES, dump
+from flujo_client.transport.wire import MAX_BYTES, dump
 
 if TYPE_CHECKING:
     from flujo_client.config.manager import Settings

@@ -21,9 +21,9 @@ from kombu import serialization
 
 from flujo_client.errors import SerializationError, SettingsError
 from flujo_client.serial.tree import type_name
+from flujo_client.transport.entry import CONTENT_ENCODING, CONTENT_TYPE
 
 SERIALIZER: Final = "flujo"
-CONTENT_TYPE: Final = "application/x-flujo+json"
 MAX_BYTES: Final = 16 * 1024 * 1024
 
 Keys = Sequence[tuple[str, bytes]]
@@ -53,8 +53,7 @@ def register(keys: Keys = (), *, max_bytes: int = MAX_BYTES) -> None:
         partial(dump, keys=tuple(keys), max_bytes=max_bytes),  # type: ignore[arg-type]  # kombu carries bytes as well
         partial(load, keys=tuple(keys), max_bytes=max_bytes),
         content_type=CONTENT_TYPE,
-        # Every transport base64s bytes alike; `binary` prevents that the body is taken for text.
-        content_encoding="binary",
+        content_encoding=CONTENT_ENCODING,
     )
 
 

@@ -52,7 +52,12 @@ async def call_agent(
     if dropped := [name for name in MODEL_OPTIONS if options.get(name) is not None and name not in keywords]:
         emit_dropped_options(dropped, agent=agent_name(agent))
     keywords |= _shaped(agent, keywords, shaping)
-    given = await _await(run, partial(run, data, **keywords), threads)
+    return await answered(run, partial(run, data, **keywords), threads=threads)
+
+
+async def answered(function: Any, call: Callable[[], Any], *, threads: Executor | None) -> AgentAnswer:
+    """Make a call of a function that is ready; see `call_agent`."""
+    given = await _await(function, call, threads)
     if isinstance(given, AgentResult) and not given.success:
         raise _refused(given)
     return given if isinstance(given, AgentAnswer) else AgentAnswer(*_unwrap(given))

@@ -20,7 +20,7 @@ from flujo_client.pipeline.identity import agent_traits, identify, model_name
 from flujo_worker.agents.model_call import ask_model
 from flujo_worker.event_loop import is_async
 from flujo_worker.runtime.attempt_run import charge, in_thread
-from flujo_worker.runtime.call_args import accepts_param
+from flujo_worker.runtime.call_args import CONTEXT, arranged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -248,7 +248,7 @@ async def through(processors: Sequence[Any], data: Any) -> Any:
     """Pass data through an agent's own processors, in order; they are given no context, as the agent has none."""
     for processor in processors:
         process = getattr(processor, "process", processor)
-        call = functools.partial(process, data, **({"context": None} if accepts_param(process, "context") else {}))
+        call = arranged(process, (data, CONTEXT), context=lambda: None, options={})
         data = await call() if is_async(process) else await in_thread(call)
     return data
 

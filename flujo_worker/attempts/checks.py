@@ -18,10 +18,11 @@ from flujo_client.contract.verdict import PluginOutcome, result_of
 from flujo_client.errors import PluginError, TemplateResolutionError, ValidationError
 from flujo_client.pipeline.compiled_text import Expressed
 from flujo_client.redact import preview
-from flujo_worker.agents.call import call_agent
+from flujo_worker.agents.call import answered, call_agent
 from flujo_worker.agents.pricing import record_usage
 from flujo_worker.observe.log import emit
 from flujo_worker.runtime.attempt_run import AttemptRun, Work
+from flujo_worker.runtime.call_args import CONTEXT, arranged
 
 _LONGEST: Final = 500
 
@@ -135,7 +136,13 @@ async def check_invariants(work: Work, run: AttemptRun, output: Any) -> None:
 
 async def _called(work: Work, run: AttemptRun, part: Any, data: Any) -> Any:
     by = name_of(getattr(part, "__self__", part))
-    return await record_usage(call_agent(part, data, run.at_hand(part), threads=work.threads), run, by=by)
+    if callable(getattr(part, "run", None)):
+        answer = call_agent(part, data, run.at_hand(part), threads=work.threads)
+    else:
+        resources = {} if run.resources is None else {"resources": run.resources}
+        call = arranged(part, (data, CONTEXT), context=lambda: run.context, options=resources)
+        answer = answered(part, call, threads=work.threads)
+    return await record_usage(answer, run, by=by)
 
 
 def _name(validator: Any) -> str:

@@ -21,7 +21,7 @@ from flujo_client.address import AttemptKey
 from flujo_client.contract.envelope import TASK_HEALTH_CHECK, TASK_JOIN, TASK_SWEEP, TASKS
 from flujo_client.transport.broker import task_headers
 from flujo_client.transport.chords import is_membership
-from flujo_client.transport.wire import CONTENT_TYPE
+from flujo_client.transport.entry import CONTENT_TYPE
 from flujo_worker.consumer.pool import AttemptPool, Held, Shortcut
 from flujo_worker.errors import WireError
 

@@ -1,7 +1,7 @@
-"""Select the options to pass to an agent: one without a parameter is left out instead of breaking the call (FSD-11).
+"""Decide how user code is called: an option without a parameter is left out instead of breaking the call (FSD-11).
 
-It must not call the agent, import an agent library or change an option. In: an agent and the available options. Out: the options to pass as
-keywords. The rule that must hold: the result can be passed without a TypeError.
+It must not call anything, import an agent library or change an option. In: an agent and the available options, or a function and the
+arguments it may take. Out: the options to pass as keywords, or the call, ready to be made.
 
 Signatures are slow to read, so each is read once and cached as long as its function lives. The key is the function behind a bound method,
 because a bound method is a new object on every access; the class that owns it does not change its parameters and is not part of the key.
@@ -13,13 +13,13 @@ from __future__ import annotations
 import inspect
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial, reduce
 from itertools import zip_longest
 from threading import Lock
 from types import FunctionType, MethodType
-from typing import Any
+from typing import Any, Final, Literal
 
 from flujo_client.errors import ConfigurationError
 from flujo_client.pipeline.deps import deps_type_of
@@ -35,15 +35,24 @@ _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_O
 _PASSES_ON = (staticmethod, type(lru_cache(abs)))
 _NONE: frozenset[str] = frozenset()
 
+CONTEXT: Final = object()
+"""Stands for the context among the arguments of `arranged`, at its place in the documented order."""
+_CONTEXT_NAME: Final = "context"
+_OTHER_NAMES: Final = frozenset({"resources", "deps", "original_input", "resume_input"})
+"""Parameters with these names receive their own value, never the context by its place."""
+
 
 @dataclass(frozen=True)
 class _Keywords:
     """The keyword arguments of a callable: `named`, any other name if `others`, never those already `taken`.
 
-    `positional` has, for each positional argument, the names that it fills.
+    `positional` has, for each positional argument, the names that it fills, and `expects`, whether it can be meant for the context; `more`
+    says whether further ones are accepted.
     """
 
     positional: tuple[frozenset[str], ...] = ()
+    expects: tuple[bool, ...] = ()
+    more: bool = False
     named: frozenset[str] = _NONE
     others: bool = False
     taken: frozenset[str] = _NONE
@@ -54,7 +63,26 @@ class _Keywords:
     def after(self, count: int, keywords: frozenset[str] = _NONE) -> _Keywords:
         """Return what is left once `count` positional arguments and these keywords are given."""
         filled = _NONE.union(*self.positional[:count])
-        return replace(self, positional=self.positional[count:], taken=self.taken | filled | keywords)
+        return replace(
+            self,
+            positional=self.positional[count:],
+            expects=self.expects[count:],
+            taken=self.taken | filled | keywords,
+        )
+
+    def style_of_context(self) -> Literal["place", "name"] | None:
+        """Return how the context is passed as the next argument: its name counts most, then its place; None where it is not taken."""
+        names = self.positional[0] if self.positional else _NONE
+        if _CONTEXT_NAME in self.named and self.accept(_CONTEXT_NAME):
+            return "place" if _CONTEXT_NAME in names else "name"
+        if self.expects and self.expects[0] and not names & (self.taken | _OTHER_NAMES):
+            return "place"
+        if self.accept(_CONTEXT_NAME):
+            return "name"
+        return "place" if self.more and not self.positional else None
+
+    def _expects(self, place: int) -> bool:
+        return self.expects[place] if place < len(self.expects) else self.more
 
     @cached_property
     def after_one(self) -> _Keywords:
@@ -65,6 +93,11 @@ class _Keywords:
         """Return what passes through this layer and the one it wraps."""
         return _Keywords(
             positional=tuple(a | b for a, b in zip_longest(self.positional, inner.positional, fillvalue=_NONE)),
+            expects=tuple(
+                self._expects(place) and inner._expects(place)
+                for place in range(max(len(self.expects), len(inner.expects)))
+            ),
+            more=self.more and inner.more,
             named=frozenset(name for name in self.named | inner.named if self.accept(name) and inner.accept(name)),
             others=self.others and inner.others,
             taken=self.taken | inner.taken,
@@ -92,8 +125,34 @@ def accepted_kwargs(agent: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ConfigurationError: wrappers that declare each other as `__flujo_target__`.
     """
-    accepted = _entrance(unwrap(agent))
+    accepted = _parameters(unwrap(agent)).after_one
     return {name: value for name, value in options.items() if value is not None and accepted.accept(name)}
+
+
+def arranged(
+    function: Any, given: Sequence[Any], *, context: Callable[[], Any], options: Mapping[str, Any]
+) -> partial[Any]:
+    """Return the call of a user's function, ready to be made: processors, validators, plugins, conditions and mappers are all called so.
+
+    The context goes to the parameter named `context`, else to the parameter at its place if that has no default, or None as default; a
+    function with neither is called without it.
+
+    Args:
+        function: the function.
+        given: its arguments by place; `CONTEXT` stands for the context.
+        context: returns the context, or None where there is none; called only for a function that takes it.
+        options: values by name, for functions that have such a parameter.
+    """
+    parameters = _parameters(function)
+    arguments, named = list(given), {}
+    place = next((index for index, each in enumerate(given) if each is CONTEXT), None)
+    if place is not None:
+        style = parameters.after(place).style_of_context()
+        value = None if style is None else context()
+        arguments[place : place + 1] = [value] if style == "place" else []
+        named = {_CONTEXT_NAME: value} if style == "name" else {}
+    left = parameters.after(len(arguments))
+    return partial(function, *arguments, **named, **{key: each for key, each in options.items() if left.accept(key)})
 
 
 def takes_context(agent: Any) -> bool:
@@ -119,9 +178,9 @@ def unwrap(agent: Any) -> Any:
     )
 
 
-def _entrance(target: Any) -> _Keywords:
+def _parameters(target: Any) -> _Keywords:
     run = getattr(target, "run", None)
-    return _keywords(run if callable(run) else target).after_one
+    return _keywords(run if callable(run) else target)
 
 
 def _keywords(func: Any) -> _Keywords:
@@ -218,10 +277,15 @@ def _layers(func: Any) -> Iterator[Any]:
 
 def _read_signature(func: Any) -> _Keywords:
     parameters = inspect.signature(func, follow_wrapped=False).parameters.values()
+    positional = [p for p in parameters if p.kind in _POSITIONAL]
     return _Keywords(
-        positional=tuple(
-            frozenset({p.name}) if p.kind in _BY_NAME else _NONE for p in parameters if p.kind in _POSITIONAL
+        positional=tuple(frozenset({p.name}) if p.kind in _BY_NAME else _NONE for p in positional),
+        # An optional argument of a function in C, such as that of `str.strip`, is never the context.
+        expects=tuple(
+            p.default is p.empty or (p.default is None and isinstance(func, (FunctionType, MethodType)))
+            for p in positional
         ),
+        more=any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters),
         named=frozenset(p.name for p in parameters if p.kind in _BY_NAME),
         others=any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters),
     )

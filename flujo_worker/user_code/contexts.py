@@ -19,6 +19,7 @@ from flujo_client.serial import Packed, decode
 from flujo_worker.domain.conversation import settled
 from flujo_worker.domain.merge import MergeConflict, merge
 from flujo_worker.domain.patch import apply, diff
+from flujo_worker.runtime.call_args import CONTEXT
 from flujo_worker.user_code.question import UserCodeCall, checked, field_at, put
 
 _KEPT = ("step_outputs",)
@@ -288,6 +289,10 @@ def next_state(question: UserCodeCall) -> tuple[str | None, Packed | None]:
     return following, question.pack(context, "context")
 
 
+def _is_met(question: UserCodeCall, condition: Callable[..., Any], context: Any) -> bool:
+    return bool(question.call_function(condition, question.value(0), CONTEXT, context=lambda: context))
+
+
 def _transition(question: UserCodeCall, context: Any) -> str | None:
     step, before, event = question.step, question.data["from"], question.data["event"]
     if before is None:
@@ -295,7 +300,7 @@ def _transition(question: UserCodeCall, context: Any) -> str | None:
     for place, transition in enumerate(step.rules()["transitions"]):
         if transition["from"] not in (before, "*") or transition["on"] != event:
             continue
-        if not transition["when"] or question.call_function(step.when(place), question.value(0), question.value(1)):
+        if not transition["when"] or _is_met(question, step.when(place), context):
             return str(transition["to"])
     wanted = getattr(context, "next_state", None) if event == "success" else None
     if wanted is None or wanted in step.rules()["ends"] or wanted in step.states:

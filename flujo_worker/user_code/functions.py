@@ -13,17 +13,18 @@ from flujo_client.errors import PipelineError
 from flujo_client.pipeline.conditional import plain_key, resolve_key
 from flujo_client.serial import Packed
 from flujo_client.sizes import MAX_BRANCHES
+from flujo_worker.runtime.call_args import CONTEXT
 from flujo_worker.user_code.question import UserCodeCall, field_at
 
 
 def exit_condition(question: UserCodeCall) -> bool:
     """Return whether a loop is done. Values: the last output, the accumulated context."""
-    return bool(question.call("exit_condition", question.value(0), question.context("exit_condition", 1)))
+    return bool(question.call("exit_condition", question.value(0), CONTEXT))
 
 
 def initial_input(question: UserCodeCall) -> Packed:
     """Make a loop's first input. Values: the loop's input, the context."""
-    given = question.call("initial_input", question.value(0), question.context("initial_input", 1))
+    given = question.call("initial_input", question.value(0), CONTEXT)
     return question.pack(given, "the result of initial_input_to_loop_body_mapper")
 
 
@@ -33,7 +34,7 @@ def iteration_input(question: UserCodeCall) -> Packed:
     given = question.call(
         "iteration_input",
         question.value(0),
-        question.context("iteration_input", 1),
+        CONTEXT,
         index,
         original_input=question.value(2),
     )
@@ -42,7 +43,7 @@ def iteration_input(question: UserCodeCall) -> Packed:
 
 def output(question: UserCodeCall) -> Packed:
     """Make a loop's or a map's output. Values: the last output, or all of them; the context, its input."""
-    given = question.call("output", question.value(0), question.context("output", 1), original_input=question.value(2))
+    given = question.call("output", question.value(0), CONTEXT, original_input=question.value(2))
     return question.pack(given, f"the result of {question.step.roles['output']}")
 
 
@@ -72,21 +73,21 @@ def collect(question: UserCodeCall) -> Packed:
 
 def condition(question: UserCodeCall) -> tuple[Any, str | None]:
     """Return which path a conditional takes: the condition's answer, and the body's key or None. Values: the last output, the context."""
-    answer = plain_key(question.call("condition", question.value(0), question.context("condition", 1)))
+    answer = plain_key(question.call("condition", question.value(0), CONTEXT))
     key = resolve_key(question.step.rules(), answer)
     return (answer if isinstance(answer, (str, bool, int)) else f"a {type(answer).__name__}"), key
 
 
 def branch_input(question: UserCodeCall) -> Packed:
     """Make the chosen path's input. Values: the conditional's input, the context."""
-    given = question.call("branch_input", question.value(0), question.context("branch_input", 1))
+    given = question.call("branch_input", question.value(0), CONTEXT)
     return question.pack(given, "the result of branch_input_mapper")
 
 
 def branch_output(question: UserCodeCall) -> Packed:
     """Make a conditional's output. Values: the path's output, the context, the conditional's input."""
-    key, own, context = question.data["key"], question.value(2), question.context("branch_output", 1)
-    given = question.call("branch_output", question.value(0), key, context, original_input=own)
+    key, own = question.data["key"], question.value(2)
+    given = question.call("branch_output", question.value(0), key, CONTEXT, original_input=own)
     return question.pack(given, "the result of branch_output_mapper")
 
 

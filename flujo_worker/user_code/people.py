@@ -8,6 +8,7 @@ from flujo_client.contract.context import ContextState, PipelineContext
 from flujo_client.errors import HumanInputError
 from flujo_client.serial import Packed, stored
 from flujo_client.sizes import MAX_QUESTION
+from flujo_worker.runtime.call_args import CONTEXT
 from flujo_worker.runtime.write_context import mark
 
 if TYPE_CHECKING:
@@ -17,9 +18,7 @@ if TYPE_CHECKING:
 def question(question: UserCodeCall) -> tuple[str, dict[str, Any] | None, Packed | None]:
     """Return the question as text and JSON Schema, and the context with the status `paused`. Values: the input, the context."""
     step = question.step
-    message = (
-        question.call("message", question.value(0), question.context("message", 1)) if step.functions() else step.text()
-    )
+    message = question.call("message", question.value(0), CONTEXT) if step.functions() else step.text()
     if not isinstance(message, str) or not message.strip():
         raise HumanInputError(f"the message of step '{step.name}' is empty", code="EMPTY_MESSAGE")
     if len(message) > MAX_QUESTION:

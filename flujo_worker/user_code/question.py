@@ -21,7 +21,7 @@ from flujo_client.serial import Packed, decode, encode
 from flujo_worker.errors import StoreError
 from flujo_worker.event_loop import Loop, is_async, within
 from flujo_worker.ports import Ledger
-from flujo_worker.runtime.call_args import accepted_kwargs
+from flujo_worker.runtime.call_args import accepts_param, arranged
 from flujo_worker.threads import carried
 
 if TYPE_CHECKING:
@@ -111,12 +111,12 @@ class UserCodeCall:
         """Return an argument as the live value; each time a new one, so that nothing is shared that user code may change."""
         return self.live(self.values[place])
 
-    def context(self, role: str, place: int) -> Any:
-        """Return the context among the arguments in the form that the function of a role needs: live, stored, or None."""
-        use = context_use(self.step.functions().get(role))
+    def _context_for(self, function: Callable[..., Any]) -> Any:
+        """Return the context, which is the second argument, in the form that a function needs: live, stored, or None."""
+        use = context_use(function)
         if use == "live":
-            return self.value(place)
-        return None if use == "none" else self.stored(place)
+            return self.value(1)
+        return None if use == "none" else self.stored(1)
 
     def stored(self, place: int) -> StoredContext | None:
         """Return the context among the arguments as it is stored."""
@@ -145,20 +145,19 @@ class UserCodeCall:
     def call(self, role: str, *given: Any, **optional: Any) -> Any:
         """Call the user function of a role: sync in a thread, async on the loop, either within the timeout.
 
-        `optional` keywords are passed to functions that take them.
+        `CONTEXT` among the arguments stands for the context; `optional` keywords are passed to functions that take them.
         """
         function = self.step.functions()[role]
         return self.call_function(function, *given, **optional)
 
-    def call_function(self, function: Callable[..., Any], *given: Any, **optional: Any) -> Any:
-        """Call a user function; raises TimeoutError when it takes too long."""
-        taken = accepted_kwargs(
-            function, dict.fromkeys((*optional, RESUME_INPUT), True)
-        )  # by name alone: a loop's own input may be None
-        if RESUME_INPUT in taken:
-            reply = self.reply()
-            taken.pop(RESUME_INPUT) if reply is None else optional.update({RESUME_INPUT: self.live(reply)})
-        return self.bench.call(function, partial(function, *given, **{name: optional[name] for name in taken}))
+    def call_function(
+        self, function: Callable[..., Any], *given: Any, context: Callable[[], Any] | None = None, **optional: Any
+    ) -> Any:
+        """Call a user function, with the question's context unless another is given; raises TimeoutError when it takes too long."""
+        if accepts_param(function, RESUME_INPUT) and (reply := self.reply()) is not None:
+            optional[RESUME_INPUT] = self.live(reply)
+        found = context or partial(self._context_for, function)
+        return self.bench.call(function, arranged(function, given, context=found, options=optional))
 
 
 def _contained(ready: Callable[[], Any]) -> Any:

@@ -15,7 +15,8 @@ from kombu import serialization
 from kombu.exceptions import ContentDisallowed, DecodeError, EncodeError
 
 from flujo_client.errors import SettingsError
-from flujo_client.transport.wire import CONTENT_TYPE, SERIALIZER, dump, load, register
+from flujo_client.transport.entry import CONTENT_TYPE
+from flujo_client.transport.wire import SERIALIZER, dump, load, register
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

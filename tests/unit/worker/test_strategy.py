@@ -21,7 +21,8 @@ from flujo_client.contract.envelope import (
     TASK_SWEEP,
 )
 from flujo_client.transport.broker import Broker, task_headers
-from flujo_client.transport.wire import CONTENT_TYPE, dump, register
+from flujo_client.transport.entry import CONTENT_TYPE
+from flujo_client.transport.wire import dump, register
 from flujo_worker.consumer.strategy import checked_headers
 from flujo_worker.errors import WireError
 
