@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from flujo_client.contract.context import PipelineContext
+from flujo_client.contract.context import ContextState, PipelineContext
 from flujo_client.contract.kinds import CACHE, FALLBACK, LOOP
 from flujo_client.contract.outcome import Fault
 from flujo_client.contract.records import AttemptRecord, RunRecord, ScopeRecord, without_code
@@ -58,7 +58,7 @@ def read_result(
         step_history=reading.nodes(arrange(attempts, scopes)),
         total_cost_usd=run.cost_usd,
         total_tokens=run.tokens,
-        final_pipeline_context=_with_error(reading.value(run.context), run),
+        final_pipeline_context=_as_ended(reading.value(run.context), run),
         output=reading.value(run.output),
         error=_failed(run.error, run.reason),
         pauses=[
@@ -195,12 +195,21 @@ class _Reading:
             return plain(tree)
 
 
-def _with_error(context: Any, run: RunRecord) -> Any:
-    """Return the context of a background run, with the reason why it failed in the fields it has for that."""
-    if run.is_background and run.status == "failed" and isinstance(context, PipelineContext):
-        context.background_error = run.error.feedback if run.error else run.reason
-        context.background_error_category = run.error.category if run.error else run.status
-    return context
+def _as_ended(context: Any, run: RunRecord) -> Any:
+    """Return the context of a run with how it ended: its status, and the reason why a background run failed.
+
+    The stored context goes on with a retried run, so that it says neither. A model's own field `status` is left as it is.
+    """
+    if run.is_live or not isinstance(context, PipelineContext):
+        return context
+    ending: dict[str, Any] = {}
+    if isinstance(context.status, ContextState):
+        status = ContextState.COMPLETED if run.status == "succeeded" else ContextState.FAILED
+        ending = {"status": status, "pause_message": None}
+    if run.is_background and run.status == "failed":
+        ending["background_error"] = run.error.feedback if run.error else run.reason
+        ending["background_error_category"] = run.error.category if run.error else run.status
+    return context.model_copy(update=ending)
 
 
 def _without_failed(result: StepResult, own: StepResult) -> StepResult:

@@ -105,7 +105,7 @@ def _call_findings(name: str, given: Callable[..., Any], called_with: str) -> It
         return
     beside = {_OWN_INPUT: None} if _OWN_INPUT in signature.parameters else {}
     given_by_place = called_with.split(", ")
-    others = [each for each in given_by_place if each != _CONTEXT]
+    others = [given_by_place[0], *(each for each in given_by_place[1:] if each != _CONTEXT)]
     if not (
         _can_bind(signature, given_by_place, beside)
         or _can_bind(signature, others, {_CONTEXT: None, **beside})

@@ -295,8 +295,8 @@ def with_own_input(output, context, original_input):
 
 def test_a_function_takes_what_it_is_called_with():
     wrong = {
-        "exit_condition_callable is called with (last_output, context), but takes (output)": loop(
-            exit_condition_callable=of_one
+        "exit_condition_callable is called with (last_output, context), but takes ()": loop(
+            exit_condition_callable=of_none
         ),
         "loop_output_mapper is called with (last_output, context), but takes (output, context, third)": loop(
             loop_output_mapper=of_three

@@ -33,13 +33,13 @@ def test_a_run_pauses_and_continues_with_the_answer(engine):
 
 
 def test_the_status_in_the_context_is_paused_with_the_question(engine):
-    """M-449: it is written in the commit that asks, and is running again with the answer."""
+    """M-449: it is written in the commit that asks, and no longer there after the answer."""
     run = asked(engine, sequence(ask()))
     context = engine.result(run).final_pipeline_context
     assert (context.status.value, context.pause_message) == ("paused", "go?")
     assert context.scratchpad == {"status": "paused"}
     context = engine.answer(run, "yes").final_pipeline_context
-    assert (context.status.value, context.pause_message, context.scratchpad) == ("running", None, {})
+    assert (context.status.value, context.pause_message, context.scratchpad) == ("completed", None, {})
 
 
 def test_a_status_of_the_users_own_stays_in_the_scratchpad(engine):

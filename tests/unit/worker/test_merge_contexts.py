@@ -278,5 +278,4 @@ def test_other_strategies_are_refused_by_name(other):
 
 
 def test_the_states_of_a_context():
-    """M-415: its values; the transitions are the run's (`flujo_worker.domain.transitions`)."""
     assert [state.value for state in ContextState] == ["running", "paused", "completed", "failed"]
