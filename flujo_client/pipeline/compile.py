@@ -91,7 +91,7 @@ def _node(step: Step, *, once: bool = False) -> Node:
     )
 
 
-_NO_TRAITS = {"backoff", "max_retries", "preserve_fallback_diagnostics", "execution_mode"}
+_NO_TRAITS = {"backoff", "max_retries", "retry_bugs", "preserve_fallback_diagnostics", "execution_mode"}
 """Fields of a `StepConfig` that are in the node itself, in a fallback's rules, or a separate container."""
 
 

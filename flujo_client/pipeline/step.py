@@ -37,6 +37,8 @@ class StepConfig(BaseModel):
 
     Attributes:
         max_retries: attempts after the first; only agent failures are retried.
+        retry_bugs: whether programming errors (TypeError, AttributeError, NameError, ImportError, SyntaxError) are retried. When None, the
+            first two are if an agent, or code after an agent's answer, raised them; a plain function's are not, and the others never.
         timeout_s: timeout of the agent in seconds; the agents' default when None.
         backoff: waits between attempts; the `[retry]` settings when None.
         temperature, top_k, top_p, max_tokens: model options for agents that take them.
@@ -49,6 +51,7 @@ class StepConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     max_retries: int = Field(default=1, ge=0, le=1000)
+    retry_bugs: bool | None = None
     timeout_s: float | None = Field(default=None, gt=0)
     backoff: Backoff | None = None
     temperature: float | None = None

@@ -302,7 +302,13 @@ def failed(fault: Fault, usage: Usage, started: float) -> Outcome:
 
 def _stage_fault(failure: StageError, run: AttemptRun) -> Fault:
     """Return the fault of a stage that failed."""
-    fault = fault_of(failure.error, failure.during, failure.timeout_s, has_asked=failure.usage.requests > 0)
+    fault = fault_of(
+        failure.error,
+        failure.during,
+        failure.timeout_s,
+        has_asked=run.has_called_agent or failure.usage.requests > 0,
+        retry_bugs=None if run.work is None else run.work.step.config.retry_bugs,
+    )
     is_left = run.left_in_thread and isinstance(failure.error, TimeoutError)
     return replace(fault, suggestion=_IN_A_THREAD) if is_left else fault
 

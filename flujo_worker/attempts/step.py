@@ -177,6 +177,7 @@ class StepAttempt:
         left_s = work.timeout_s if since is None else max(0.0, work.timeout_s - (time.monotonic() - since))
         prompt_options = {"guidance": self.guidance, "history": run.history and run.history.text}
         options = {**run.at_hand(self.agent), **prompt_options, **work.step.config.options()}
+        run.has_called_agent = run.has_called_agent or callable(getattr(self.agent, "run", None))
         with timed_call(self.agent, most_s=left_s), recording_call(self.agent, work.data):
             question = typed_input(self.agent, self.question, step=work.step.name)
             call = call_agent(self.agent, question, options, threads=work.threads, shaping=self._shaping())

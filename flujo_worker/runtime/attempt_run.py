@@ -142,6 +142,7 @@ class AttemptRun:
         questions: how often a tool's agent has asked a person the same.
         replies: the answers to a tool's agent, each with its value.
         pause: the unanswered question, and `paused_in` its tool.
+        has_called_agent: an agent was called, which may act otherwise next time; a plain function does not count.
         left_in_thread: sync code was cancelled while it ran in a thread, where it continues.
         pace: paces its calls of models with a rate limit; None without limits.
         notes: further metadata of the step, in addition to the counts of its events.
@@ -165,6 +166,7 @@ class AttemptRun:
     replies: list[tuple[Reply, Any]] = field(default_factory=list)
     pause: BaseException | None = None
     paused_in: str | None = None
+    has_called_agent: bool = False
     left_in_thread: bool = False
     pace: ModelPace | None = None
     notes: dict[str, Any] = field(default_factory=dict)

@@ -105,7 +105,7 @@ _SAME_AGAIN = (NonRetryableError, TemplateResolutionError, TypeMismatchError)
 """Our errors that the same values always cause."""
 _BUGS = (ImportError, NameError, SyntaxError)
 _BUGS_UNLESS_ASKED = (AttributeError, TypeError)
-"""Bugs too, unless the code has met a model's answer."""
+"""Bugs too, unless the code has met an agent's answer (C-47)."""
 _EXTRA = re.compile(r"pydantic-ai-slim\[[\w-]+\]")
 _MAY_HELP = {"RunTimedOut", "ModelRateLimitError", "ModelUnavailableError", "ModelServerError", "ModelConnectionError"}
 _WILL_NOT_HELP = {"RunCancelled", "ModelQuotaExceededError", "ModelRequestRejectedError"}
@@ -158,7 +158,12 @@ def _action(info: ErrorInfo) -> Action:
 
 
 def describe(
-    error: BaseException, *, during: During, timeout_s: float | None = None, has_asked: bool = False
+    error: BaseException,
+    *,
+    during: During,
+    timeout_s: float | None = None,
+    has_asked: bool = False,
+    retry_bugs: bool | None = None,
 ) -> ErrorInfo:
     """Turn an exception into data.
 
@@ -168,7 +173,8 @@ def describe(
         error: the exception.
         during: the stage: a call of an agent, a plugin or a validator, or the system around them.
         timeout_s: the limit in force, in seconds, named in the message of a bare timeout.
-        has_asked: whether a model has answered before: the code may accept its next answer.
+        has_asked: whether an agent was called, or a model has answered: the code may accept the next answer.
+        retry_bugs: what the step says about retrying bugs, if anything.
     """
     category, subject = _classified(error)
     by_place, sentence = _BY_PLACE[during]
@@ -187,15 +193,22 @@ def describe(
         feedback=bounded(f"{sentence} with {named(subject, message)}{outer(error, subject, timeout_s)}"),
         retryable=category in (ErrorCategory.AGENT, ErrorCategory.SYSTEM)
         and _may_help(error)
-        and not _is_bug(error, has_asked=has_asked),
+        and (retry_bugs is True or not _is_bug(error, has_asked=has_asked and retry_bugs is None)),
         retry_after_s=requested_wait(error),
         traceback_digest=digest_of(subject),
     )
 
 
-def fault_of(error: BaseException, during: During, timeout_s: float | None = None, *, has_asked: bool = False) -> Fault:
+def fault_of(
+    error: BaseException,
+    during: During,
+    timeout_s: float | None = None,
+    *,
+    has_asked: bool = False,
+    retry_bugs: bool | None = None,
+) -> Fault:
     """Describe an exception as an outcome carries it, with the user's part of its traceback; control flow has none."""
-    info = describe(error, during=during, timeout_s=timeout_s, has_asked=has_asked)
+    info = describe(error, during=during, timeout_s=timeout_s, has_asked=has_asked, retry_bugs=retry_bugs)
     traceback = "" if info.category is ErrorCategory.CONTROL_FLOW else traceback_of(error)
     fault = Fault.from_tree({**info.model_dump(mode="json"), "code": info.code or "", "traceback": traceback})
     return replace(fault, raised=error) if _retaining.get() else fault

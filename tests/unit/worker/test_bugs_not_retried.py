@@ -9,6 +9,7 @@ from pydantic_ai.models.test import TestModel
 
 from flujo_client import Pipeline, Step, StepConfig
 from flujo_client.errors import AgentError
+from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.step import AgentProcessors
 from flujo_worker.agents import make_agent_async
 from flujo_worker.testing import LocalEngine
@@ -22,9 +23,9 @@ def engine():
         yield engine
 
 
-def attempts(engine, agent, **rest):
+def attempts(engine, agent, config=THRICE, **rest):
     """How often a step was tried that fails, and its error."""
-    result = engine.run(Pipeline([Step("s", agent, config=THRICE, **rest)]), "in")
+    result = engine.run(Pipeline([Step("s", agent, config=config, **rest)]), "in")
     assert not result.success
     return result.step_history[0].attempts, result.error
 
@@ -39,9 +40,54 @@ def raising(error):
 BUGS = [ImportError, ModuleNotFoundError, NameError, UnboundLocalError, SyntaxError, AttributeError, TypeError]
 
 
+HEALED_BY_AN_ANSWER = {AttributeError, TypeError}
+
+
+class Remote:
+    """An agent: an object with `run`, whose next answer may be another."""
+
+    def __init__(self, error):
+        self.run = raising(error)
+
+
 @pytest.mark.parametrize("kind", BUGS)
-def test_a_bug_in_an_agent_is_not_tried_again(engine, kind):
+def test_a_bug_in_a_plain_function_is_not_tried_again(engine, kind):
     assert attempts(engine, raising(kind("bug")))[0] == 1
+
+
+@pytest.mark.parametrize("kind", BUGS)
+def test_a_bug_in_an_agent_is_tried_again_if_another_answer_may_heal_it(engine, kind):
+    """C-47."""
+    assert attempts(engine, Remote(kind("bug")))[0] == (3 if kind in HEALED_BY_AN_ANSWER else 1)
+
+
+@pytest.mark.parametrize("kind", BUGS)
+@pytest.mark.parametrize("retries", [True, False])
+@pytest.mark.parametrize("agent", [raising, Remote])
+def test_a_step_says_whether_bugs_are_tried_again(engine, agent, retries, kind):
+    """C-47: `retry_bugs` overrides both ways."""
+    config = THRICE.model_copy(update={"retry_bugs": retries})
+    assert attempts(engine, agent(kind("bug")), config)[0] == (3 if retries else 1)
+
+
+def test_a_blueprint_says_so_too(engine):
+    text = "steps: [{name: s, uses: 'operator:neg', config: {retry_bugs: true, max_retries: 2, backoff: {base_s: 0}}}]"
+    result = engine.run(Pipeline.from_yaml_text(text, allowed=("operator",)), "in")
+    assert (result.error.type_name, result.step_history[0].attempts) == ("TypeError", 3)
+
+
+def test_the_option_changes_no_plan(engine):
+    """A run in progress goes on: how often a step is tried is no part of what it does."""
+    plans = [
+        compile_plan(Pipeline([Step("s", raising(KeyError()), config=StepConfig(retry_bugs=each))], name="p"))
+        for each in (None, True)
+    ]
+    assert plans[0].fingerprint == plans[1].fingerprint
+
+
+def test_a_prompt_processor_before_an_agent_is_a_plain_function(engine):
+    parts = AgentProcessors(prompt_processors=[raising(TypeError("bug"))])
+    assert attempts(engine, Remote(KeyError()), processors=parts)[0] == 1
 
 
 @pytest.mark.parametrize("kind", [ValueError, KeyError, ConnectionError, RuntimeError])
