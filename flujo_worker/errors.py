@@ -11,8 +11,13 @@ WorkerError
 
 from __future__ import annotations
 
+from typing import Final
+
 from flujo_client.errors import FlujoError
 from flujo_client.transport.dead_letters import Reason
+
+RETIRED: Final = 75
+"""The exit code of a worker that retired: EX_TEMPFAIL, for its parent, or the supervisor of one that has none."""
 
 
 class WorkerError(FlujoError):

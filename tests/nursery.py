@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 IMPORTS = (
+    "flujo_worker.cli.serving",
     "flujo_worker.cli.worker",
     "flujo_worker.host",
     "billiard.pool",

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING
 
 from celery.worker import state
 
+from flujo_worker.errors import RETIRED
+
 if TYPE_CHECKING:
     from celery.worker.consumer import Consumer
 
 logger = logging.getLogger(__name__)
-
-RETIRED = 75
-"""The exit code of a worker that retired: EX_TEMPFAIL, for the supervisor that starts it again."""
 
 
 class Intake:

@@ -116,6 +116,30 @@ def test_flujo_up_replaces_a_worker_that_retired(site):
     assert "1 worker process ended and was replaced" in talk
 
 
+def test_flujo_worker_replaces_itself_when_it_retires(site):
+    """The process that was started stays, and its new worker takes the next step; then SIGTERM stops both."""
+    own = {
+        "FLUJO_DATABASE_URL": site.settings.database(),
+        "FLUJO_BROKER_URL": site.settings.broker(),
+        "FLUJO_WORKER_MAX_LEFT_BEHIND": "1",
+        "FLUJO_AGENTS_CANCEL_GRACE_S": "0.3",
+        "ACCEPTANCE_FOLDER": str(site.folder),
+        "PYTHONPATH": str(STEPS),
+    }
+    command = [sys.executable, "-m", "flujo_worker", "worker"]
+    with subprocess.Popen(command, cwd=site.folder, env=os.environ | own) as worker:
+        try:
+            enqueue(site, "deaf").result(timeout=60)
+            pids = "SELECT DISTINCT pid FROM flujo_workers"
+            wait_until(lambda: len(site.rows(pids)) == 2, what="a new worker")
+            assert enqueue(site, "plain").result(timeout=60).success
+            assert worker.poll() is None
+            assert worker.pid not in [row["pid"] for row in site.rows(pids)]
+        finally:
+            worker.terminate()
+            assert worker.wait(timeout=60) == 0
+
+
 def test_a_process_that_stood_still_does_not_blame_its_code(site):
     """A freeze for longer than the step's timeout and grace: the step is late, and nothing of it is left behind."""
     fleet, run = site.workers(), enqueue(site, "patient")
