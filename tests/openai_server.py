@@ -23,6 +23,9 @@ class Said:
         usage: tokens in and out.
         status: an HTTP error instead of an answer.
         headers: what it is sent with.
+        body: what is sent in place of all that, as it is, and its type in `content_type`.
+        delay_s: seconds until it is sent.
+        drops: the connection is closed in the middle of it.
     """
 
     text: str = ""
@@ -31,6 +34,10 @@ class Said:
     usage: tuple[int, int] = (10, 5)
     status: int = 200
     headers: tuple[tuple[str, str], ...] = ()
+    body: bytes | None = None
+    content_type: str = "application/json"
+    delay_s: float = 0.0
+    drops: bool = False
 
 
 @dataclass(frozen=True)
@@ -62,6 +69,7 @@ class OpenAIServer:
     def __init__(self, answers=("{}",)):
         self.answers = answers if callable(answers) else list(answers)
         self.requests = []
+        self.is_over = threading.Event()
 
     def __enter__(self):
         handler = type("Handler", (_Handler,), {"server_of": self})
@@ -72,6 +80,7 @@ class OpenAIServer:
         return self
 
     def __exit__(self, *_):
+        self.is_over.set()
         self._http.shutdown()
         self._http.server_close()
         self._thread.join()
@@ -100,18 +109,22 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self):
         request = Request(self.path, self.rfile.read(int(self.headers["content-length"])))
         said = self.server_of.answer(request)
-        tree = _error(said) if said.status >= 400 else _ANSWERS[self.path](request, said)
-        self._send(said.status, tree, said.headers)
+        self.server_of.is_over.wait(said.delay_s)
+        data = said.body
+        if data is None:
+            tree = _error(said) if said.status >= 400 else _ANSWERS[self.path](request, said)
+            data = json.dumps(tree).encode()
+        self._send(said, data)
 
-    def _send(self, status, tree, headers):
-        data = json.dumps(tree).encode()
-        self.send_response(status)
-        self.send_header("content-type", "application/json")
-        for name, value in headers:
+    def _send(self, said, data):
+        self.send_response(said.status)
+        self.send_header("content-type", said.content_type)
+        for name, value in said.headers:
             self.send_header(name, value)
         self.send_header("content-length", str(len(data)))
         self.end_headers()
-        self.wfile.write(data)
+        self.wfile.write(data[: len(data) // 2] if said.drops else data)
+        self.close_connection = said.drops
 
     def log_message(self, *_):
         """Say nothing: the requests are kept."""

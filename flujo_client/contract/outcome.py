@@ -21,7 +21,7 @@ OutcomeKind = Literal["success", "failure", "aborted", "lost", "cancelled", "lim
 
 _TEXTS = {
     **dict.fromkeys(("category", "type_name", "module", "code", "traceback_digest", "tool"), MAX_ERROR_WORD),
-    **dict.fromkeys(("message", "feedback", "suggestion"), MAX_ERROR_TEXT),
+    **dict.fromkeys(("message", "feedback", "guidance", "suggestion"), MAX_ERROR_TEXT),
     "traceback": MAX_TRACEBACK_BYTES,
 }
 """Each text of a fault, with the characters that it may have."""
@@ -32,6 +32,8 @@ class Fault:
     """The error of an attempt, as data with the original class, message and code.
 
     Attributes:
+        feedback: what the step's result says of it.
+        guidance: what the next attempt's prompt says of the answer; None where the error does not judge one, such as an outage.
         tool: of a pause, the tool whose agent asked: the answer is that agent's.
         traceback: the user's part of the traceback; empty if no user code took part, and in rows of older versions.
         raised: the exception itself, if it was raised in this process and is still referenced. It is never sent.
@@ -44,6 +46,7 @@ class Fault:
     module: str = ""
     code: str = ""
     suggestion: str | None = None
+    guidance: str | None = None
     retryable: bool = False
     retry_after_s: float | None = None
     traceback_digest: str = ""

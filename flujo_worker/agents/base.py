@@ -85,7 +85,7 @@ class BaseAgent(Front):
         Args:
             task: what to do; anything but text becomes JSON.
             context: what to know for it: a mapping or a model; it is not changed.
-            guidance: why the attempt before this one failed, added after the user's message.
+            guidance: what was wrong with the previous attempt's answer, added after the user's message.
             history: the loop's conversation so far, added before it.
             temperature: as for `FlujoAgent.run`, as all below.
             top_p: likewise.

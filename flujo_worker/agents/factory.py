@@ -19,7 +19,7 @@ from flujo_client.errors import ConfigurationError
 from flujo_client.pipeline.identity import agent_traits, identify, model_name
 from flujo_worker.agents.model_call import ask_model
 from flujo_worker.event_loop import is_async
-from flujo_worker.runtime.attempt_run import charge, in_thread
+from flujo_worker.runtime.attempt_run import charge, in_thread, judging
 from flujo_worker.runtime.call_args import CONTEXT, arranged
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ class FlujoAgent:
 
         Args:
             data: the step's input; anything but text is sent as JSON.
-            guidance: why the previous attempt failed, sent to the model after the input.
+            guidance: what was wrong with the previous attempt's answer, sent to the model after the input.
             history: the loop's conversation so far, sent to the model before the input.
             temperature: sent, like the three below, as the library's model settings; the agent's own when None.
             top_p: likewise.
@@ -218,7 +218,8 @@ class FlujoAgent:
                 return await call(data)
             answer: AgentAnswer = await call(await through(self.processors.prompt_processors, data))
             try:
-                return replace(answer, output=await through(self.processors.output_processors, answer.output))
+                with judging():
+                    return replace(answer, output=await through(self.processors.output_processors, answer.output))
             except Exception as error:
                 charge(error, answer.usage)
                 raise

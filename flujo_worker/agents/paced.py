@@ -10,26 +10,21 @@ import math
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from pydantic_ai.capabilities import AbstractCapability
 
 from flujo_worker.agents.models import each_of
 from flujo_worker.agents.previews import text_of
-from flujo_worker.agents.rate_headers import left_of, reset_wait
 from flujo_worker.domain.budget import BYTES_PER_TOKEN
 from flujo_worker.runtime.attempt_run import ModelPace, current_settings
 from flujo_worker.runtime.faults import is_rate_refusal, requested_wait
+from flujo_worker.runtime.http_errors import left_of
 
 if TYPE_CHECKING:
     from pydantic_ai import RunContext
     from pydantic_ai.messages import ModelResponse
     from pydantic_ai.models import Model, ModelRequestContext
-
-
-LONGEST_RESET_S: Final = 60.0
-"""Seconds that a reset counts for at most: it is the time when the whole limit is free again, and calls may be made before."""
 
 
 class Paced(AbstractCapability[Any]):
@@ -59,7 +54,7 @@ class Paced(AbstractCapability[Any]):
                 response = await handler(request_context)
         except Exception as error:
             if is_rate_refusal(error, by_library=True):
-                await self._pace.refused(limit, grant, _asked_wait(error))
+                await self._pace.refused(limit, grant, requested_wait(error) or 0.0)
             raise
         await self._pace.end(limit, grant, response.usage.total_tokens, left_of(headers))
         return response
@@ -87,15 +82,6 @@ async def _collect(response: Any) -> None:
     heard = _headers.get()
     if heard is not None:
         heard.update({name.lower(): value for name, value in response.headers.items()})
-
-
-def _asked_wait(error: Exception) -> float:
-    """Return how many seconds a provider asks to wait that has refused a call: by `Retry-After`, else until its limit is whole again."""
-    asked = requested_wait(error)
-    headers = getattr(error, "headers", None)
-    if asked is not None or not isinstance(headers, Mapping):
-        return asked or 0.0
-    return min(reset_wait(headers, datetime.now(UTC)), LONGEST_RESET_S)
 
 
 def _name_of(model: Model[Any]) -> str:

@@ -170,7 +170,7 @@ class AgentTool:
 
         Args:
             data: the step's input: a mapping or a model with the arguments of `execute`, or only the task as a text.
-            guidance: why the previous attempt failed, for agents that take it, as all below.
+            guidance: what was wrong with the previous attempt's answer, for agents that take it, as all below.
             history: the loop's conversation so far.
             temperature: as for `FlujoAgent.run`, as all below.
             top_p: likewise.

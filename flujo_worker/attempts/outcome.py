@@ -42,7 +42,7 @@ from flujo_worker.observe.story import Story
 from flujo_worker.ports import Ledger, Reply
 from flujo_worker.runtime.attempt_run import AttemptRun, Done, StageError, Work
 from flujo_worker.runtime.effects import Effects
-from flujo_worker.runtime.faults import ErrorCategory, fault_of
+from flujo_worker.runtime.faults import ErrorCategory, fault_of, guidance_of
 from flujo_worker.runtime.write_context import written
 from flujo_worker.user_code.code_registry import CodeMismatch
 from flujo_worker.user_code.context_migrations import ContextMigrations, may_be_other
@@ -173,7 +173,9 @@ class Outcomes:
         if run.paused_in and fault.code == PausedException.code:
             fault = replace(fault, tool=run.paused_in)
         if run.guidance:
-            fault = replace(fault, feedback=f"{fault.feedback}\n{redact(run.guidance)}")
+            said = redact(run.guidance)
+            guidance = said if fault.guidance is None else f"{fault.guidance}\n{said}"
+            fault = replace(fault, feedback=f"{fault.feedback}\n{said}", guidance=guidance)
         return _with_events(failed(fault, usage, started), story, run)
 
     async def _record_interrupted(self, claimed: Claimed, usage: Usage, run: AttemptRun) -> None:
@@ -309,6 +311,8 @@ def _stage_fault(failure: StageError, run: AttemptRun) -> Fault:
         has_asked=run.has_called_agent or failure.usage.requests > 0,
         retry_bugs=None if run.work is None else run.work.step.config.retry_bugs,
     )
+    if failure.error is run.verdict:
+        fault = replace(fault, guidance=guidance_of(failure.error, judges=True))
     is_left = run.left_in_thread and isinstance(failure.error, TimeoutError)
     return replace(fault, suggestion=_IN_A_THREAD) if is_left else fault
 

@@ -41,7 +41,7 @@ from flujo_worker.attempts.shape import OutputParser, shaped
 from flujo_worker.attempts.shape_events import emit_custom, emit_refusal
 from flujo_worker.event_loop import is_cancelled, within
 from flujo_worker.observe.log import bound, emit
-from flujo_worker.runtime.attempt_run import Done
+from flujo_worker.runtime.attempt_run import Done, judging
 from flujo_worker.runtime.call_args import takes_context
 from flujo_worker.runtime.write_context import written
 
@@ -203,9 +203,10 @@ class StepAttempt:
     async def process_output(self) -> None:
         """Pass the output through the user's own processors, unless they have made it fit already; then through the container's reader."""
         own, readers = _own(self.work.step), _readers(self.work.step)
-        if own and not (self.shape is not None and self.shape.was_corrected):
-            await self._process(own)
-        self.output = (await processed(readers, self.output, self.work, self.run)).data
+        with judging():
+            if own and not (self.shape is not None and self.shape.was_corrected):
+                await self._process(own)
+            self.output = (await processed(readers, self.output, self.work, self.run)).data
 
     async def _process(self, own: Sequence[Any]) -> None:
         check = self._final_check()

@@ -110,7 +110,7 @@ def _try_again(draft: DecisionBuilder, own: ScopeState, node: Node, fault: Fault
     envelope = draft.notice.envelope
     wait = delay_s(node.backoff or backoff, envelope.number, envelope.key, fault.retry_after_s)
     draft.close = CloseAttempt("failed", "error")
-    draft.work(own, node, number=envelope.number + 1, delay_s=wait, guidance=fault.feedback)
+    draft.work(own, node, number=envelope.number + 1, delay_s=wait, guidance=fault.guidance or envelope.guidance)
     draft.emit("flujo.retry", "warning", step=node.name, reason=fault.feedback, delay_seconds=round(wait, 3))
 
 

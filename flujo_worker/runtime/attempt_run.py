@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
@@ -71,7 +72,7 @@ class Work:
         processing: the settings of AROS; None if it is off.
         agent_of: finds the live agent of a reference; returns any other object unchanged.
         resolve: finds the classes of values.
-        guidance: why the previous attempt failed.
+        guidance: what was wrong with the previous attempt's answer.
         resources: the pipeline's resources, not open yet.
         reply: the question this attempt waited with, and its answer; None for work without a question.
         replies: reads the questions and answers at this step so far.
@@ -136,6 +137,7 @@ class AttemptRun:
         during: the present stage, for a possible error, and `limit_s` the limit in force there.
         spent: the usage of all calls so far.
         guidance: additional guidance for the next attempt.
+        verdict: an output processor's error, which judges the answer whatever its class.
         corrections: for the correction ledger.
         calls: the results of model calls, for their circuit breakers.
         tool_calls: the number of calls of agents as tools.
@@ -159,6 +161,7 @@ class AttemptRun:
     limit_s: float | None = None
     spent: Usage = NO_USAGE
     guidance: str | None = None
+    verdict: BaseException | None = None
     corrections: list[Correction] = field(default_factory=list)
     calls: list[ModelCall] = field(default_factory=list)
     tool_calls: int = 0
@@ -256,6 +259,18 @@ def charge(error: BaseException, usage: Usage) -> None:
     run = current_run()
     if run is not None:
         run.charge(error, usage)
+
+
+@contextmanager
+def judging() -> Iterator[None]:
+    """Take a ValueError raised inside, such as that of a failed parse, for a verdict on the model's answer."""
+    try:
+        yield
+    except ValueError as error:
+        run = current_run()
+        if run is not None and not isinstance(error, OSError):  # as some HTTP clients say that a body is not JSON
+            run.verdict = error
+        raise
 
 
 def take_charge(error: BaseException) -> Usage:

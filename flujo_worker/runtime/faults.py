@@ -11,14 +11,14 @@ error that was handled is not evidence about a later one.
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
+from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -37,7 +37,9 @@ from flujo_client.errors import (
     ValidationError,
 )
 from flujo_client.tracebacks import traceback_of
+from flujo_worker.domain.guidance import is_verdict
 from flujo_worker.runtime.fault_text import bounded, clean, digest_of, message_of, named, outer
+from flujo_worker.runtime.http_errors import asked_wait, status_of
 
 During = Literal["agent", "plugin", "validator", "system"]
 Action = Literal["retry", "fail", "raise", "wait"]
@@ -61,7 +63,13 @@ class _Value(BaseModel):
 
 
 class ErrorInfo(_Value):
-    """An error as data. Messages are redacted and at most 4 KB; `retry_after_s` is what the provider asked."""
+    """An error as data. Messages are redacted and at most 4 KB.
+
+    Attributes:
+        feedback: what is recorded of the attempt.
+        guidance: what the next attempt's prompt says was wrong with the answer; None where the error does not judge an answer.
+        retry_after_s: seconds that the provider asked to wait.
+    """
 
     category: ErrorCategory
     type_name: str
@@ -70,6 +78,7 @@ class ErrorInfo(_Value):
     code: str | None
     suggestion: str | None
     feedback: str
+    guidance: str | None
     retryable: bool
     retry_after_s: float | None
     traceback_digest: str
@@ -115,11 +124,18 @@ _OUTAGES = {
     "ModelConnectionError",
     "ModelRequestTimeout",
 }
-_UNREACHABLE = {"APIConnectionError", "TransportError", "ModelAPIError"}
-"""The exceptions of common clients when a service does not answer, by class name: those of OpenAI and Anthropic, httpx, and pydantic-ai."""
+_UNREACHABLE = {
+    "APIConnectionError",  # openai and anthropic
+    "TransportError",  # httpx
+    "ModelAPIError",  # pydantic-ai
+    "ConnectionError",  # requests, as the next
+    "Timeout",
+    "ClientConnectionError",  # aiohttp
+}
+"""The exceptions of common clients when a service does not answer, by class name."""
 _retaining: ContextVar[bool] = ContextVar("flujo_keeping_errors", default=False)
 _EXITS = (SystemExit, KeyboardInterrupt, GeneratorExit)
-_CLIENT_ERROR, _SERVER_ERROR = 400, 500
+_SERVER_ERROR = 500
 _TOO_MANY = {429, 529}
 """529 is Anthropic's status for an API that is overloaded."""
 _REQUEST_TIMEOUT = 408
@@ -191,6 +207,7 @@ def describe(
         code=ours.error_code if ours else None,
         suggestion=clean(ours.suggestion) if ours and ours.suggestion else _missing_package(error),
         feedback=bounded(f"{sentence} with {named(subject, message)}{outer(error, subject, timeout_s)}"),
+        guidance=guidance_of(error),
         retryable=category in (ErrorCategory.AGENT, ErrorCategory.SYSTEM)
         and _may_help(error)
         and (retry_bugs is True or not _is_bug(error, has_asked=has_asked and retry_bugs is None)),
@@ -247,15 +264,30 @@ def is_rate_refusal(error: BaseException, *, by_library: bool) -> bool:
 
 
 def requested_wait(error: BaseException) -> float | None:
-    """Read how many seconds the provider asks to wait."""
-    return next((wait for link in _explicit_chain(error) if (wait := _retry_after(link)) is not None), None)
+    """Return how many seconds the server behind an error asks to wait; None if it does not say."""
+    now = datetime.now(UTC)
+    return next((wait for link in _explicit_chain(error) if (wait := asked_wait(link, now)) is not None), None)
+
+
+def guidance_of(error: BaseException, *, judges: bool = False) -> str | None:
+    """Return what the next attempt's model is told; nothing of a service that failed, here or behind the verdict.
+
+    Args:
+        error: what an attempt raised.
+        judges: it is a verdict on the answer, whatever its class.
+    """
+    links = list(_explicit_chain(error))
+    if any(status_of(link) is not None or _is_outage(link, by_library=False) for link in links):
+        return None
+    verdicts = ((link, judges or is_verdict(type(link))) for link in links)
+    return next((message_of(link, None) if guides else None for link, guides in verdicts if guides is not None), None)
 
 
 def _is_rate_refusal(error: BaseException, *, by_library: bool) -> bool:
     names = _foreign_names(error)
     if (by_library and "ModelAPIError" not in names) or names & _WILL_NOT_HELP:
         return False
-    return _status(error) in _TOO_MANY or "ModelRateLimitError" in names
+    return status_of(error) in _TOO_MANY or "ModelRateLimitError" in names
 
 
 def _is_outage(error: BaseException, *, by_library: bool) -> bool:
@@ -266,7 +298,7 @@ def _is_outage(error: BaseException, *, by_library: bool) -> bool:
         return False
     if names & _OUTAGES:
         return True
-    status = _status(error)
+    status = status_of(error)
     if status is not None:
         return status == _REQUEST_TIMEOUT or status >= _SERVER_ERROR
     classes = {kind.__name__ for kind in type(error).__mro__}
@@ -370,34 +402,5 @@ def _own_verdict(error: BaseException) -> bool | None:
         return True
     if names & _WILL_NOT_HELP:
         return False
-    status = _status(error)
+    status = status_of(error)
     return None if status is None else status in _RETRYABLE_STATUS or status >= _SERVER_ERROR
-
-
-def _status(error: BaseException) -> int | None:
-    """Read the HTTP status an error carries, itself or in its `response`, as the usual clients do."""
-    for holder in (error, _carried(error, "response")):
-        status = _carried(holder, "status_code")
-        if isinstance(status, int) and status >= _CLIENT_ERROR:
-            return status
-    return None
-
-
-def _carried(holder: object, name: str) -> Any:
-    try:
-        return getattr(holder, name, None)
-    except Exception:  # noqa: BLE001 - libraries raise from properties when there was no response
-        return None
-
-
-def _retry_after(error: BaseException) -> float | None:
-    """Read how many seconds the provider asks to wait; a date instead of a number is not understood."""
-    headers = _carried(_carried(error, "response"), "headers")
-    requested = _carried(error, "retry_after")
-    if requested is None and isinstance(headers, Mapping):
-        requested = headers.get("retry-after", headers.get("Retry-After"))
-    try:
-        seconds = float(requested)
-    except (TypeError, ValueError):
-        return None
-    return seconds if 0 <= seconds < math.inf else None

@@ -143,7 +143,7 @@ def test_a_group_ends_runs(world, groups):
 
 
 def test_failures_are_merged_with_their_waits(world, groups):
-    news, decisions = running(world, 2, failed(feedback="wrong tone"))
+    news, decisions = running(world, 2, failed(guidance="wrong tone"))
 
     assert commits(groups, *decisions) == [MERGED] * 2
     assert {world.attempts(run_of(new))[1].number for new in news} == {2}

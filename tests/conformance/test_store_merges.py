@@ -94,7 +94,7 @@ def test_a_failure_leaves_context_and_version_byte_identical(world, new):
 
 def test_a_failures_next_attempt_waits_and_knows_why(world, new):
     """The backoff is a row with a time, not a sleeping worker (M-405)."""
-    world.conclude(new, failed(feedback="wrong tone"), fence=world.claim(new))
+    world.conclude(new, failed(guidance="wrong tone"), fence=world.claim(new))
 
     world.pass_time(BACKOFF.base_s - 1)
     assert world.due() == []
@@ -223,7 +223,7 @@ def test_a_note_belongs_to_no_merge(world, new):
 
 def test_no_text_is_too_hostile_to_be_recorded(world, new):
     """NUL characters and lone surrogates are made safe, not refused (M-428)."""
-    fault = Fault("agent", "E", HOSTILE, HOSTILE, suggestion=HOSTILE, retryable=True)
+    fault = Fault("agent", "E", HOSTILE, HOSTILE, suggestion=HOSTILE, guidance=HOSTILE, retryable=True)
     outcome = Outcome("failure", fault=fault, metadata={HOSTILE: HOSTILE}, events=(Event("said", {"text": HOSTILE}),))
     fence = world.claim(new)
 

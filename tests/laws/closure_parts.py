@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel
 
 from flujo_client.contract.results import RefinementCheck, StepResult
-from flujo_client.errors import PipelineAbortSignal
+from flujo_client.errors import AgentIOValidationError, PipelineAbortSignal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -105,7 +105,7 @@ class Worker(Part):
             ACTS[act](context, number)
         tried = int(re.findall(r"try (\d+)", guidance or "try 0")[-1])
         if tried < self.stumbles or (self.breaks and toss(self.breaks, self.salt, data, "breaks") == 0):
-            raise ValueError(f"try {tried + 1}")
+            raise AgentIOValidationError(f"try {tried + 1}")
         if self.aborts and toss(self.aborts, self.salt, data, "aborts") == 0:
             raise PipelineAbortSignal("enough")
         return GIFTS[self.gives](data, number)

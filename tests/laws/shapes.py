@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from flujo_client.config.manager import Settings
 from flujo_client.contract.commands import ExecutedCommandLog
 from flujo_client.contract.outcome import Outcome
-from flujo_client.errors import PipelineAbortSignal
+from flujo_client.errors import AgentIOValidationError, PipelineAbortSignal
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step, StepConfig
 from flujo_worker.domain.values import AttemptReport
@@ -59,7 +59,7 @@ class Stubborn:
         tried = int(re.findall(r"try (\d+)", guidance or "try 0")[-1])
         if tried < self.times:
             context.total, context.notes = -1, ["never merged"]
-            raise ValueError(f"try {tried + 1}")
+            raise AgentIOValidationError(f"try {tried + 1}")
         return f"{data} after {tried}"
 
 

@@ -7,6 +7,7 @@ import json
 
 import pytest
 from pydantic import BaseModel
+from pydantic_ai import ModelRetry
 from pydantic_ai.messages import ModelResponse, TextPart
 from pydantic_ai.models.function import FunctionModel
 
@@ -185,7 +186,7 @@ def test_guidance_comes_after_the_rendered_prompt(engine):
     def answer(messages, _):
         said.append(messages[-1].parts[-1].content)
         if len(said) == 1:
-            raise ValueError("no bees")
+            raise ModelRetry("no bees")
         return ModelResponse([TextPart("done")])
 
     step = Step("ask", BaseAgent(FunctionModel(answer)), config=StepConfig(max_retries=1))

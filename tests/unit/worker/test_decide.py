@@ -63,7 +63,7 @@ def test_a_success_continues_with_the_next_step():
 
 
 def test_a_failure_is_tried_again_with_what_was_wrong():
-    decision = decided(THREE, failed(feedback="wrong tone"))
+    decision = decided(THREE, failed(feedback="it broke: wrong tone", guidance="wrong tone"))
 
     assert decision.close == CloseAttempt("failed", "error")
     assert [after.delay_s for after in decision.next] == [4.0]
@@ -79,6 +79,14 @@ def test_the_last_attempts_failure_ends_the_run():
     assert (decision.end.status, decision.end.reason) == ("failed", "step 'b' failed")
     assert decision.end.fault == failed().fault
     assert [event.name for event in decision.events] == ["step.failed", "run.failed"]
+
+
+def test_a_failure_that_judges_no_answer_changes_nothing_that_is_asked():
+    again = following(decided(THREE, failed(feedback="HTTP 503")))
+    told = following(decided(THREE, failed(guidance="wrong tone")))
+
+    assert (again.number, again.guidance) == (2, None)
+    assert following(decided(THREE, failed(feedback="HTTP 503"), at=told)).guidance == "wrong tone"
 
 
 @pytest.mark.parametrize(("kind", "reason"), [("failure", "error"), ("aborted", "aborted"), ("lost", "lost")])

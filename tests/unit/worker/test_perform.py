@@ -20,7 +20,7 @@ from flujo_client import PluginOutcome, ValidationResult
 from flujo_client.config.manager import Settings
 from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.outcome import Usage
-from flujo_client.errors import NonRetryableError, PipelineAbortSignal, RunFailed
+from flujo_client.errors import AgentIOValidationError, NonRetryableError, PipelineAbortSignal, RunFailed
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step, StepConfig
@@ -220,11 +220,10 @@ def test_the_next_step_does_not_run_after_a_failure(engine):
 
 
 def test_every_attempt_but_the_first_is_told_what_was_wrong(engine):
-    agent = Agent(ValueError("no"), times=2)
+    agent = Agent(AgentIOValidationError("no"), times=2)
     run_one(engine, agent)
 
-    said = "Agent execution failed with ValueError: no"
-    assert agent.seen == [None, said, said]
+    assert agent.seen == [None, "no", "no"]
 
 
 def plain(data):

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from flujo_client import AgentProcessors, Pipeline, PluginOutcome, Step, StepConfig
 from flujo_client.config.manager import Settings
 from flujo_client.contract.outcome import Usage
-from flujo_client.errors import InfiniteRedirectError
+from flujo_client.errors import AgentIOValidationError, InfiniteRedirectError
 from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.runtime.attempt_run import charge
 from flujo_worker.testing import LocalEngine
@@ -97,10 +97,10 @@ def test_it_is_asked_what_the_first_was_asked_with_the_plugins_feedback(engine):
 
 def test_without_feedback_it_is_told_what_the_attempt_was_told(engine):
     """Guidance from the attempt before is not lost."""
-    senior = Senior(error=ValueError("no"))
+    senior = Senior(error=AgentIOValidationError("no"))
     run_one(engine, Agent(), Sends(senior, feedback=None), config=StepConfig(max_retries=1))
 
-    assert [guidance for _, guidance, _ in senior.asked] == [None, "Agent execution failed with ValueError: no"]
+    assert [guidance for _, guidance, _ in senior.asked] == [None, "no"]
 
 
 def test_its_answer_passes_output_processors_and_all_plugins_again(engine):

@@ -6,7 +6,7 @@ import json
 
 import pytest
 from pydantic import BaseModel
-from pydantic_ai import Agent
+from pydantic_ai import Agent, ModelRetry
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.models.test import TestModel
@@ -67,7 +67,7 @@ def test_a_plain_function_has_no_such_events():
 
 def test_a_prompt_has_the_guidance_that_the_input_has_not():
     """M-051: the second attempt is told why the first one failed."""
-    answers = iter([ValueError("no bees"), None])
+    answers = iter([ModelRetry("no bees"), None])
 
     def model(messages, info):
         if error := next(answers):

@@ -1,0 +1,146 @@
+"""Read what an HTTP error says: its status, how long its server asks to wait, and what is left of the server's rate limits. Pure.
+
+It recognises the exceptions of pydantic-ai, openai, anthropic, httpx, requests, aiohttp and urllib by their attributes and imports none of
+them. In: an exception, or headers with names in lower case, and the time. Out: numbers; None or 0.0 where nothing can be read.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from flujo_worker.domain.rate import Left
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+LONGEST_RESET_S: Final = 60.0
+"""Seconds that a reset counts for at most: the whole limit is free again then, and calls may be made before."""
+
+_CLIENT_ERROR, _NO_STATUS = 400, 600
+_STATUS: Final = ("status_code", "status", "code")
+"""The attribute that holds the status: of most clients, of aiohttp, of urllib."""
+_LEFT: Final = {
+    "requests": ("x-ratelimit-remaining-requests", "anthropic-ratelimit-requests-remaining"),
+    "tokens": ("x-ratelimit-remaining-tokens", "anthropic-ratelimit-tokens-remaining"),
+}
+_MOST_DIGITS: Final = 15
+_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_IN_ONE: Final = re.compile(r"\b(?:r|remaining)=0\b.*?\b(?:t|reset)=(\d{1,15})")
+"""What the one header `RateLimit` says that is used up, in the drafts of the IETF: `"default";r=0;t=30`, `limit=9, remaining=0, reset=30`."""
+_TIMESTAMP: Final = 1e9
+"""A reset of at least this many seconds is a time since 1970, and of a thousand times as many one in milliseconds."""
+
+
+def status_of(error: BaseException) -> int | None:
+    """Return the HTTP status that an error carries, itself or in its `response`; only of an error: 400 to 599."""
+    for holder in (error, _carried(error, "response")):
+        for name in _STATUS:
+            status = _carried(holder, name)
+            if isinstance(status, int) and _CLIENT_ERROR <= status < _NO_STATUS:
+                return int(status)
+    return None
+
+
+def headers_of(error: BaseException) -> dict[str, str]:
+    """Return the headers of the response that an error carries, with names in lower case; none if it carries no response."""
+    for holder in (error, _carried(error, "response")):
+        items = _carried(_carried(holder, "headers"), "items")
+        if callable(items):
+            return {name.lower(): value for name, value in items() if isinstance(name, str) and isinstance(value, str)}
+    return {}
+
+
+def asked_wait(error: BaseException, now: datetime) -> float | None:
+    """Return how many seconds the server that refused a call asks to wait; None if it does not say.
+
+    That is its `Retry-After`, as seconds or as a date, else the time until a rate limit is restored that is used up, a minute at most.
+    A date counts from the response's own `Date`, so that clocks may differ.
+
+    Args:
+        error: what an HTTP client raised.
+        now: the time, for responses without a `Date`.
+    """
+    headers = headers_of(error)
+    now = _date(headers.get("date", "")) or now
+    milliseconds = _number(headers.get("retry-after-ms"))
+    if milliseconds is not None:
+        return milliseconds / 1000
+    for said in (headers.get("retry-after"), _carried(error, "retry_after")):
+        wait = _number(said) if not isinstance(said, str) else _until(said, now)
+        if wait is not None:
+            return wait
+    return reset_wait(headers, now) or None
+
+
+def left_of(headers: Mapping[str, str]) -> Left:
+    """Return how many requests and tokens are left."""
+    return Left(*(_count(next((headers[name] for name in names if name in headers), "")) for names in _LEFT.values()))
+
+
+def reset_wait(headers: Mapping[str, str], now: datetime) -> float:
+    """Return the seconds until each used up limit is restored, a minute at most; 0.0 where no limit is used up."""
+    return min(LONGEST_RESET_S, max(_resets(headers, now), default=0.0))
+
+
+def _resets(headers: Mapping[str, str], now: datetime) -> Iterator[float]:
+    for name, value in headers.items():
+        if "ratelimit" not in name:
+            continue
+        if "remaining" in name and _count(value) == 0:
+            yield _until(headers.get(name.replace("remaining", "reset"), ""), now) or 0.0
+        elif used_up := _IN_ONE.search(value):
+            yield float(used_up[1])
+
+
+def _until(text: str, now: datetime) -> float | None:
+    """Return the seconds that a text means: `7`, `6m0s`, `120ms`, seconds since 1970, or a date of HTTP or of RFC 3339."""
+    text = text.strip()
+    number = _number(text)
+    if number is not None:
+        since = number / 1000 if number >= 1000 * _TIMESTAMP else number
+        return max(0.0, since - now.timestamp()) if since >= _TIMESTAMP else number
+    parts = _DURATION.findall(text)
+    if parts and "".join(count + unit for count, unit in parts) == text:
+        return sum(float(count) * _SECONDS[unit] for count, unit in parts)
+    at = _date(text)
+    return None if at is None else max(0.0, (at - now).total_seconds())
+
+
+def _date(text: str) -> datetime | None:
+    """Read a date in one of HTTP's three forms, or in that of RFC 3339 with its time zone."""
+    try:
+        at = parsedate_to_datetime(text)
+    except (ValueError, OverflowError):
+        try:
+            at = datetime.fromisoformat(text)
+        except ValueError:
+            return None
+        return at if at.tzinfo is not None else None
+    return (
+        at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+    )  # HTTP's dates are in UTC, and one form does not say so
+
+
+def _count(text: str) -> int | None:
+    text = text.strip()
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else None
+
+
+def _number(value: Any) -> float | None:
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if 0 <= number < math.inf else None
+
+
+def _carried(holder: object, name: str) -> Any:
+    try:
+        return getattr(holder, name, None)
+    except Exception:  # noqa: BLE001 - libraries raise from properties when there was no response
+        return None

@@ -1,0 +1,173 @@
+"""What the next attempt's model is told: verdicts on its answer, and nothing of a service that failed."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
+import pytest
+from pydantic import BaseModel, TypeAdapter
+from pydantic import ValidationError as Misfit
+from pydantic_ai.exceptions import ModelHTTPError, ModelRetry
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.providers.openai import OpenAIProvider
+
+import flujo_client
+import flujo_worker
+from flujo_client import Pipeline, Step, StepConfig
+from flujo_client.errors import AgentError, AgentIOValidationError, FlujoError, PluginError, ValidationError
+from flujo_client.pipeline.step import AgentProcessors
+from flujo_worker import LocalEngine, make_agent_async
+from flujo_worker.domain.guidance import VERDICTS, is_verdict
+from flujo_worker.runtime.faults import describe
+from tests.openai_server import OpenAIServer, Said
+
+ONCE_MORE = StepConfig(max_retries=1)
+
+
+class City(BaseModel):
+    name: str
+
+
+def every_error():
+    """All error classes of the tree, of modules that no test imports too."""
+    for package in (flujo_client, flujo_worker):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not module.name.endswith("__main__"):
+                importlib.import_module(module.name)
+    found, waiting = set(), [FlujoError]
+    while waiting:
+        kind = waiting.pop()
+        if kind.__module__.partition(".")[0] in ("flujo_client", "flujo_worker"):
+            found.add(kind)
+        waiting += kind.__subclasses__()
+    return found
+
+
+def test_the_table_says_of_every_error_class_whether_it_judges_an_answer():
+    classes = {kind.__name__ for kind in every_error()}
+
+    assert classes - VERDICTS.keys() == set(), "say in flujo_worker/domain/guidance.py whether it judges an answer"
+    assert VERDICTS.keys() - classes == {"ModelRetry", "ToolRetryError"}
+
+
+def test_a_class_of_the_users_is_what_it_derives_from():
+    mine = type("Mine", (PluginError,), {"__module__": "my_code"})
+    other = type("AgentIOValidationError", (Exception,), {"__module__": "my_code"})
+
+    assert (is_verdict(mine), is_verdict(other), is_verdict(ValueError)) == (True, None, None)
+
+
+def behind(error, cause):
+    error.__cause__ = cause
+    return error
+
+
+REFUSED = ModelHTTPError(429, "m")
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (AgentIOValidationError("at /name: missing"), "at /name: missing"),
+        (ValidationError("too short"), "too short"),
+        (ModelRetry("name a city"), "name a city"),
+        (behind(AgentIOValidationError("not JSON"), ValueError("line 1")), "not JSON"),
+        (behind(AgentIOValidationError("the judge gave no answer"), REFUSED), None),
+        (behind(AgentError("the helper failed"), AgentIOValidationError("its answer is wrong")), None),
+        (ValueError("Internal error"), None),
+        (REFUSED, None),
+        (TimeoutError(), None),
+        (ConnectionResetError("gone"), None),
+    ],
+    ids=lambda given: None if given is None or isinstance(given, str) else f"{type(given).__name__}: {given}"[:40],
+)
+def test_only_a_verdict_guides(error, told):
+    info = describe(error, during="agent")
+
+    assert info.guidance == told
+    assert type(error).__name__ in info.feedback, "what is recorded names every error (M-025)"
+
+
+@pytest.mark.parametrize(
+    "outage",
+    [Said(status=429), Said(status=500), Said(status=503), Said(status=529), Said(delay_s=2.0), Said(drops=True)],
+    ids=["429", "500", "503", "529", "timeout", "dropped"],
+)
+def test_the_request_after_an_outage_is_byte_for_byte_the_same(outage):
+    asked = asked_after(outage, "fine")
+
+    assert len(asked) == 2
+    assert asked[0] == asked[1]
+
+
+def test_the_request_after_a_wrong_answer_says_what_was_wrong():
+    first, second = asked_after(Said('{"nme": "Oslo"}'), '{"name": "Oslo"}', output_type=City, processing={})
+
+    assert b"not accepted" not in first
+    assert b"Your previous answer was not accepted: at " in second
+    assert b"Agent execution failed" not in second
+
+
+def test_an_outage_after_a_wrong_answer_keeps_the_verdict():
+    """No answer has come since the one that it judges."""
+    first, second, third = asked_after(
+        Said('{"nme": "Oslo"}'), Said(status=503), '{"name": "Oslo"}', output_type=City, processing={}, retries=2
+    )
+
+    assert (second == third, first == second) == (True, False)
+
+
+def asked_after(*answers, processing=None, retries=1, **agent):
+    """The bodies of the requests that a step makes until it succeeds."""
+    with OpenAIServer(answers) as server, LocalEngine() as engine:
+        provider = OpenAIProvider(base_url=server.url, api_key="none")
+        asks = make_agent_async(OpenAIChatModel("gpt-4o-mini", provider=provider), "Answer.", timeout=1.0, **agent)
+        step = Step("ask", asks, config=StepConfig(max_retries=retries), processing=processing)
+        engine.run(Pipeline([step]), "Which city?").raise_for_status()
+        return [request.raw for request in server.requests]
+
+
+class Says:
+    """A step's agent that keeps what it was told."""
+
+    def __init__(self, *answers):
+        self.answers, self.told = list(answers), []
+
+    async def run(self, data, *, guidance=None):
+        self.told.append(guidance)
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def told_by(step_agent, **step):
+    with LocalEngine() as engine:
+        engine.run(Pipeline([Step("ask", step_agent, config=ONCE_MORE, **step)]), "in").raise_for_status()
+    return step_agent.told[1]
+
+
+def test_what_an_output_processor_cannot_parse_guides():
+    parsed = AgentProcessors(output_processors=[int])
+    typed = AgentProcessors(output_processors=[TypeAdapter(City).validate_json])
+
+    assert "invalid literal" in told_by(Says("many", "7"), processors=parsed)
+    assert "Field required" in told_by(Says("{}", '{"name": "x"}'), processors=typed)
+    assert issubclass(Misfit, ValueError)
+
+
+def test_what_an_output_processor_cannot_reach_does_not_guide():
+    calls = iter([REFUSED, None])
+
+    def enrich(answer):
+        if error := next(calls):
+            raise error
+        return answer
+
+    assert told_by(Says("a", "b"), processors=AgentProcessors(output_processors=[enrich])) is None
+
+
+def test_an_agents_own_error_does_not_guide():
+    assert told_by(Says(ValueError("Internal error"), "fine")) is None
+    assert told_by(Says(AgentIOValidationError("name a city"), "fine")) == "name a city"
