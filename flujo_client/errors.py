@@ -14,7 +14,12 @@ FlujoError                      message, code, suggestion; can be sent as plain 
 │   └── ServiceUnreachable      Postgres or Redis does not answer
 ├── ExecutionError              a run that went wrong
 │   ├── AgentError              an agent raised, timed out, or returned something unexpected
-│   │   └── AgentIOValidationError   a model's output that does not fit its schema, even after repair; names place and rule
+│   │   ├── AgentIOValidationError   a model's output that does not fit its schema, even after repair; names place and rule
+│   │   ├── AnswerCut            an answer that ends at the model's token limit
+│   │   ├── AnswerFiltered       an answer that the provider's content filter stopped
+│   │   ├── AnswerEmpty          an answer without anything in it, or only with thinking
+│   │   ├── UnknownToolCalled    a model called a tool that it was not offered
+│   │   └── UnreadableResponse   a provider's response that is not an answer in its format; it counts as an outage
 │   ├── PluginError             a plugin rejected the output
 │   ├── RunFailed / RunCancelled / RunExpired   how a run ended, raised where its result is awaited
 │   ├── UsageLimitExceededError      a budget is used up; the partial result is on it
@@ -178,6 +183,26 @@ class AgentIOValidationError(AgentError):
     def __init__(self, message: str = "", *, rule: str = "schema", pointer: str = "", **rest: Any) -> None:
         super().__init__(message, **rest)
         self.rule, self.pointer = rule, pointer
+
+
+class AnswerCut(AgentError):
+    code = "ANSWER_CUT"
+
+
+class AnswerFiltered(AgentError):
+    code = "ANSWER_FILTERED"
+
+
+class AnswerEmpty(AgentError):
+    code = "ANSWER_EMPTY"
+
+
+class UnknownToolCalled(AgentError):
+    code = "UNKNOWN_TOOL_CALLED"
+
+
+class UnreadableResponse(AgentError):
+    code = "UNREADABLE_RESPONSE"
 
 
 class PluginError(ExecutionError):

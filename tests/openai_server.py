@@ -89,6 +89,14 @@ class OpenAIServer:
     def url(self):
         return f"http://127.0.0.1:{self._http.server_port}/v1"
 
+    def provider(self):
+        """Return pydantic-ai's provider for this server; it reads no certificates, which takes longer than a test."""
+        from openai import AsyncOpenAI, DefaultAsyncHttpxClient
+        from pydantic_ai.providers.openai import OpenAIProvider
+
+        http = DefaultAsyncHttpxClient(verify=False)
+        return OpenAIProvider(openai_client=AsyncOpenAI(base_url=self.url, api_key="none", http_client=http))
+
     @property
     def bodies(self):
         return [request.body for request in self.requests]

@@ -98,7 +98,7 @@ _NO_TRAITS = {"backoff", "max_retries", "retry_bugs", "preserve_fallback_diagnos
 def _traits(step: Step) -> dict[str, Any]:
     traits = {
         "agent": identify(step.agent),
-        "config": step.config.model_dump(exclude=_NO_TRAITS, exclude_none=True),
+        "config": step.config.model_dump(mode="json", exclude=_NO_TRAITS, exclude_none=True),
         "plugins": [_plugin(each) for each in step.plugins],
         "validators": [identify(each) for each in step.validators],
         "updates_context": step.updates_context,

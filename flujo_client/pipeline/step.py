@@ -43,6 +43,8 @@ class StepConfig(BaseModel):
         backoff: waits between attempts; the `[retry]` settings when None.
         temperature, top_k, top_p, max_tokens: model options for agents that take them.
         preserve_fallback_diagnostics: report in the feedback why a successful fallback ran.
+        accept_finish_reasons: the finish reasons, `length` and `content_filter`, with which an answer is accepted although the provider
+            stopped it; without them such an answer fails its attempt.
         execution_mode: with `background`, the step runs as its own run, and the pipeline continues at once with the step's input.
         expected_cost_usd, expected_tokens: what an attempt under limits reserves; estimated from the model's price, the prompt and
             `max_tokens` when None.
@@ -59,6 +61,7 @@ class StepConfig(BaseModel):
     top_p: float | None = None
     max_tokens: int | None = Field(default=None, gt=0)
     preserve_fallback_diagnostics: bool = False
+    accept_finish_reasons: tuple[Literal["length", "content_filter"], ...] | None = None
     execution_mode: Literal["sync", "background"] = "sync"
     expected_cost_usd: float | None = Field(default=None, ge=0, le=1e9)
     expected_tokens: int | None = Field(default=None, ge=0, le=10**15)

@@ -15,12 +15,14 @@ class AgentAnswer:
     Attributes:
         model: the model that answered, as its provider calls it.
         is_shaped: the output has been read and validated already, by the agent's own side.
+        finish_reason: why the model stopped, in pydantic-ai's words; None where that is not known.
     """
 
     output: Any
     usage: Usage = NO_USAGE
     model: str | None = None
     is_shaped: bool = False
+    finish_reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

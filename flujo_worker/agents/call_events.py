@@ -17,7 +17,7 @@ from flujo_client.contract.outcome import NO_USAGE, Usage
 from flujo_client.redact import preview
 from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.agents.factory import asks_by_library, service_of
-from flujo_worker.agents.previews import hidden, preview_limit, text_of
+from flujo_worker.agents.previews import emit_response, hidden, preview_limit, text_of
 from flujo_worker.observe.log import emit
 from flujo_worker.runtime.attempt_run import ModelCall, current_run
 from flujo_worker.runtime.call_args import unwrap
@@ -37,7 +37,7 @@ def recording_call(agent: Any, data: Any, *, call: str = "agent") -> Iterator[No
         yield
         return
     if most := preview_limit():
-        emit("agent.input", "debug", input_preview=_preview(data, most))
+        emit("agent.input", "debug", input_preview=preview(text_of(hidden(data)), most))
     try:
         yield
     except Exception as error:
@@ -47,11 +47,10 @@ def recording_call(agent: Any, data: Any, *, call: str = "agent") -> Iterator[No
 
 
 def record_answer(agent: Any, answer: AgentAnswer, *, call: str = "agent") -> None:
-    """Emit a model's answer and its cost."""
+    """Emit a model's answer, why the model stopped, and the cost."""
     if not asks_by_library(unwrap(agent)):
         return
-    if most := preview_limit():
-        emit("agent.response", "debug", response_preview=_preview(answer.output, most))
+    emit_response(answer.output, answer.finish_reason)
     _emit_usage(answer.usage, call)
 
 
@@ -60,8 +59,6 @@ def _emit_usage(usage: Usage, call: str) -> None:
         emit("agent.usage", call=call, **asdict(usage))
 
 
-def _preview(value: Any, most: int) -> str:
-    return preview(text_of(hidden(value)), most)
 
 
 @contextmanager

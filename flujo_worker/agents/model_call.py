@@ -15,7 +15,7 @@ from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.agents.previews import hidden, preview_limit, text_of
 from flujo_worker.agents.pricing import require_price, usage_of
 from flujo_worker.agents.shaping import Shaping
-from flujo_worker.runtime.attempt_run import charge, current_run, in_thread
+from flujo_worker.runtime.attempt_run import charge, current_run, current_work, in_thread
 
 if TYPE_CHECKING:
     from pydantic_ai.agent import AbstractAgent
@@ -50,8 +50,10 @@ async def ask_model(  # noqa: PLR0913 - what one call of a model takes
     from pydantic_ai.usage import RunUsage
 
     from flujo_worker.agents.models import effective_model
+    from flujo_worker.agents.response_check import ResponseCheck
 
-    model = await effective_model(agent)
+    model, work = await effective_model(agent), current_work()
+    check = ResponseCheck((work and work.step.config.accept_finish_reasons) or ())
     require_price(model)
     spent, settings = RunUsage(), _settings(agent, model, options)
     prompt = await in_thread(functools.partial(prompt_of, data, guidance, history))
@@ -64,15 +66,24 @@ async def ask_model(  # noqa: PLR0913 - what one call of a model takes
         usage=spent,
         instructions=instructions,
         deps=deps,
-        events=[*_pace(), *_request_events(data, guidance, history)],
+        around=[check, *_pace(), *_request_events(data, guidance, history)],
     )
     try:
         result, is_shaped = await _run(agent, run, settings, shaping)
     except Exception as error:
-        charge(error, usage_of(spent, asked=model_name(agent)))
-        raise
-    usage = usage_of(spent, result.response, model_name(agent))
-    return AgentAnswer(result.output, usage, model=result.response.model_name, is_shaped=is_shaped)
+        raised = check.explained(error)
+        charge(raised, usage_of(spent, asked=model_name(agent)))
+        if raised is error:
+            raise
+        raise raised from None
+    response = result.response
+    return AgentAnswer(
+        result.output,
+        usage_of(spent, response, model_name(agent)),
+        model=response.model_name,
+        is_shaped=is_shaped,
+        finish_reason=response.finish_reason,
+    )
 
 
 def _pace() -> list[Any]:
@@ -103,9 +114,9 @@ def _shown(history: str | None) -> str | None:
 
 
 async def _run_agent(
-    agent: Any, prompt: str, *, events: list[Any], capabilities: Sequence[Any] = (), **rest: Any
+    agent: Any, prompt: str, *, around: list[Any], capabilities: Sequence[Any] = (), **rest: Any
 ) -> Any:
-    return await agent.run(prompt, capabilities=[*capabilities, *events], **rest)
+    return await agent.run(prompt, capabilities=[*capabilities, *around], **rest)
 
 
 def _settings(agent: Any, model: Any, options: Mapping[str, Any]) -> Any:

@@ -7,13 +7,12 @@ about to send. Out: the response, later.
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from pydantic_ai.capabilities import AbstractCapability
 
+from flujo_worker.agents.heard import hearing
 from flujo_worker.agents.models import each_of
 from flujo_worker.agents.previews import text_of
 from flujo_worker.domain.budget import BYTES_PER_TOKEN
@@ -50,38 +49,14 @@ class Paced(AbstractCapability[Any]):
             return await handler(request_context)
         grant = await self._pace.begin(limit, _expected_tokens(request_context))
         try:
-            with _hearing(request_context.model) as headers:
+            with hearing(request_context.model) as heard:
                 response = await handler(request_context)
         except Exception as error:
             if is_rate_refusal(error, by_library=True):
                 await self._pace.refused(limit, grant, requested_wait(error) or 0.0)
             raise
-        await self._pace.end(limit, grant, response.usage.total_tokens, left_of(headers))
+        await self._pace.end(limit, grant, response.usage.total_tokens, left_of(heard.headers))
         return response
-
-
-_headers: ContextVar[dict[str, str] | None] = ContextVar("headers", default=None)
-
-
-@contextmanager
-def _hearing(model: Model[Any]) -> Iterator[Mapping[str, str]]:
-    """Return what collects the headers of the responses that the model's HTTP client gets inside, if it shows them."""
-    heard: dict[str, str] = {}
-    http = getattr(getattr(each_of(model)[0], "client", None), "_client", None)
-    hooks = getattr(http, "event_hooks", None)
-    if isinstance(hooks, dict) and _collect not in hooks.setdefault("response", []):
-        hooks["response"].append(_collect)
-    token = _headers.set(heard)
-    try:
-        yield heard
-    finally:
-        _headers.reset(token)
-
-
-async def _collect(response: Any) -> None:
-    heard = _headers.get()
-    if heard is not None:
-        heard.update({name.lower(): value for name, value in response.headers.items()})
 
 
 def _name_of(model: Model[Any]) -> str:

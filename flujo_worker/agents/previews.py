@@ -36,6 +36,15 @@ def emit_variables(template: str, variables: dict[str, Any]) -> None:
         emit("agent.system.vars", "debug", template=template, variables=values)
 
 
+def emit_response(output: Any, finish_reason: str | None) -> None:
+    """Emit a model's answer, if answers are logged, and why the model stopped, if that is known."""
+    told = {"finish_reason": finish_reason} if finish_reason else {}
+    if most := preview_limit():
+        told["response_preview"] = preview(text_of(hidden(output)), most)
+    if told:
+        emit("agent.response", "debug", **told)
+
+
 def text_of(value: Any) -> str:
     """Write what a model is shown of a value: a text as it is, anything else as JSON."""
     if isinstance(value, str):

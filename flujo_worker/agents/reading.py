@@ -35,13 +35,11 @@ class OutputReader(Bounded):
     Attributes:
         was_sent: a request has gone out.
         was_read: an output was read and validated.
-        max_tokens: the limit that the last request carried.
     """
 
     def __init__(self, shaping: Shaping, on_request: Callable[[ModelRequestContext], None]) -> None:
         self._shaping, self._on_request = shaping, on_request
         self.was_sent = self.was_read = False
-        self.max_tokens: int | None = None
 
     async def wrap_model_request(
         self,
@@ -62,7 +60,6 @@ class OutputReader(Bounded):
         return response
 
     def _sent(self, request_context: ModelRequestContext) -> None:
-        self.max_tokens = (request_context.model_settings or {}).get("max_tokens")
         if not self.was_sent:
             self.was_sent = True
             self._on_request(request_context)

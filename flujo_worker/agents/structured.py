@@ -17,7 +17,6 @@ from flujo_worker.agents import outputs, soe
 from flujo_worker.agents.probe import Capability, capability_of
 from flujo_worker.agents.reading import OutputReader
 from flujo_worker.aros.typed import schema_hash
-from flujo_worker.observe.log import emit
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -88,8 +87,6 @@ async def run_shaped(agent: AbstractAgent[Any, Any], shaping: Shaping, settings:
         reason = "output_validators" if "output validators" in str(refusal) else "unsupported_provider"
         reading = OutputReader(shaping, replace(output_request, output_type=None, skipped=reason).emit_events)
         result = await run(capabilities=[reading])
-    if result.response.finish_reason == "length":
-        emit("output.cut", "warning", finish_reason="length", max_tokens=reading.max_tokens)
     return result, reading.was_read
 
 

@@ -48,7 +48,7 @@ def _count(counts: dict[str, Any], event: Event) -> None:
             _add(counts, f"aros.soe.skipped.{data['reason']}")
         case "grammar.enforce.fail":
             _add(counts, f"aros{shadow}.grammar.failed")
-        case "output.cut":
+        case "output.cut" if data["finish_reason"] == "length":
             _add(counts, "aros.cut")
         case name if name.startswith(_PRECHECK):
             _add(counts, "aros.precheck.total")

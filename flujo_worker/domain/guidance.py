@@ -9,6 +9,9 @@ from typing import Final
 
 VERDICTS: Final[dict[str, bool]] = {
     "AgentIOValidationError": True,
+    "AnswerCut": True,
+    "AnswerEmpty": True,
+    "UnknownToolCalled": True,
     "PluginError": True,
     "ValidationError": True,
     # what a tool or a validator of pydantic-ai says of the model's output
@@ -30,6 +33,8 @@ VERDICTS: Final[dict[str, bool]] = {
             "ServiceUnreachable",
             "ExecutionError",
             "AgentError",
+            "AnswerFiltered",
+            "UnreadableResponse",
             "NonRetryableError",
             "ResumeError",
             "ReplayError",

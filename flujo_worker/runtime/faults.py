@@ -34,6 +34,7 @@ from flujo_client.errors import (
     PricingNotConfiguredError,
     TemplateResolutionError,
     TypeMismatchError,
+    UnreadableResponse,
     ValidationError,
 )
 from flujo_client.tracebacks import traceback_of
@@ -244,7 +245,7 @@ def retaining_errors() -> Iterator[None]:
 def is_outage(error: BaseException, *, by_library: bool) -> bool:
     """Return whether the provider failed, and not what it was asked or what it answered.
 
-    Connections, timeouts, 408 and 5xx do; refused credentials, requests, rates and quotas do not.
+    Connections, timeouts, 408, 5xx and responses that are not an answer do; refused credentials, requests, rates and quotas do not.
 
     Args:
         error: what an agent raised.
@@ -291,6 +292,8 @@ def _is_rate_refusal(error: BaseException, *, by_library: bool) -> bool:
 
 
 def _is_outage(error: BaseException, *, by_library: bool) -> bool:
+    if isinstance(error, UnreadableResponse):
+        return True
     names = _foreign_names(error)
     if by_library and "ModelAPIError" not in names:
         return False

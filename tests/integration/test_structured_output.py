@@ -21,7 +21,7 @@ from structlog.testing import capture_logs
 
 from flujo_client.attempt_info import performing
 from flujo_client.contract.outcome import Usage
-from flujo_client.errors import AgentIOValidationError
+from flujo_client.errors import AgentIOValidationError, AnswerCut
 from flujo_client.serial import digest
 from flujo_worker.agents import make_agent_async
 from flujo_worker.agents.call import call_agent
@@ -516,21 +516,15 @@ def test_what_read_refuses_leaves_the_run_as_it_is(server, call, output_type):
     assert (call.run.charged(caught.value).requests, len(server.requests)) == (1, 1)
 
 
-def test_an_answer_that_was_cut_and_holds_is_marked(server, call):
-    """A cut answer may look whole (aros rule 9)."""
-    server.answers = [Said(KIWI, finish_reason="length")]
-    read = Reader()
-    answer, told = call(agent(server), shaping(read=read), max_tokens=7)
-    assert told[-1] == {"event": "output.cut", "finish_reason": "length", "max_tokens": 7}
-    assert (read.calls[0][2], answer.output.count) == ("length", 3)
-
-
 @pytest.mark.parametrize("api", ["chat", "responses"])
-def test_an_answer_that_was_cut_and_does_not_hold_says_so(server, call, api):
-    server.answers = [Said('{"name": "kiwi", "cou', finish_reason="length")]
-    with pytest.raises(AgentIOValidationError, match="max_tokens") as caught:
-        call(agent(server, api=api), shaping())
-    assert caught.value.rule == "cut"
+@pytest.mark.parametrize("said", [KIWI, '{"name": "kiwi", "cou'])
+def test_an_answer_that_was_cut_is_refused_whether_it_holds_or_not(server, call, said, api):
+    """A cut answer may look whole (aros rule 9)."""
+    server.answers = [Said(said, finish_reason="length")]
+    read = Reader()
+    with pytest.raises(AnswerCut, match="`max_tokens` 7"):
+        call(agent(server, api=api), shaping(read=read), max_tokens=7)
+    assert read.calls == []
 
 
 def test_an_answer_names_its_model_and_what_it_cost(server, call):

@@ -13,12 +13,14 @@ from pydantic_ai import exceptions as ai
 
 from flujo_client.errors import (
     AgentError,
+    AnswerCut,
     MissingAgentError,
     NonRetryableError,
     PipelineAbortSignal,
     PluginError,
     SettingsError,
     TemplateResolutionError,
+    UnreadableResponse,
     ValidationError,
 )
 from flujo_client.redact import redact
@@ -371,6 +373,8 @@ GROUP = ai.FallbackExceptionGroup("all failed", [http(401), http(503)])
         (ConnectionResetError("gone"), False, True),
         (TimeoutError(), False, True),
         (AgentError("no"), False, False),
+        (UnreadableResponse("a web page"), True, True),
+        (AnswerCut("cut"), False, False),
     ],
     ids=lambda given: None if isinstance(given, bool) else f"{type(given).__name__} {given}"[:30],
 )

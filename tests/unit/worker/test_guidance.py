@@ -10,7 +10,6 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic import ValidationError as Misfit
 from pydantic_ai.exceptions import ModelHTTPError, ModelRetry
 from pydantic_ai.models.openai import OpenAIChatModel
-from pydantic_ai.providers.openai import OpenAIProvider
 
 import flujo_client
 import flujo_worker
@@ -121,8 +120,8 @@ def test_an_outage_after_a_wrong_answer_keeps_the_verdict():
 def asked_after(*answers, processing=None, retries=1, **agent):
     """The bodies of the requests that a step makes until it succeeds."""
     with OpenAIServer(answers) as server, LocalEngine() as engine:
-        provider = OpenAIProvider(base_url=server.url, api_key="none")
-        asks = make_agent_async(OpenAIChatModel("gpt-4o-mini", provider=provider), "Answer.", timeout=1.0, **agent)
+        model = OpenAIChatModel("gpt-4o-mini", provider=server.provider())
+        asks = make_agent_async(model, "Answer.", timeout=1.0, **agent)
         step = Step("ask", asks, config=StepConfig(max_retries=retries), processing=processing)
         engine.run(Pipeline([step]), "Which city?").raise_for_status()
         return [request.raw for request in server.requests]

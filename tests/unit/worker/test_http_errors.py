@@ -179,6 +179,5 @@ def test_the_next_attempt_waits_as_a_service_in_the_users_own_code_asks(place):
 
 def model_at(server):
     from pydantic_ai.models.openai import OpenAIChatModel
-    from pydantic_ai.providers.openai import OpenAIProvider
 
-    return OpenAIChatModel("gpt-4o-mini", provider=OpenAIProvider(base_url=server.url, api_key="none"))
+    return OpenAIChatModel("gpt-4o-mini", provider=server.provider())

@@ -1,0 +1,161 @@
+"""Refuse a provider's responses that are no answer, or an answer that the provider stopped; name what an answer lacks.
+
+A capability, one for each run. It must not judge what an answer says. In: a model's responses, and the finish reasons that the step accepts.
+Out: the response, or an error of ours in place of the agent library's own.
+"""
+
+from __future__ import annotations
+
+import json
+import traceback
+from collections.abc import Awaitable, Callable, Collection
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.exceptions import ContentFilterError, ModelAPIError, UnexpectedModelBehavior
+from pydantic_ai.messages import TextPart, ThinkingPart, ToolCallPart
+
+from flujo_client.errors import (
+    AgentError,
+    AnswerCut,
+    AnswerEmpty,
+    AnswerFiltered,
+    UnknownToolCalled,
+    UnreadableResponse,
+)
+from flujo_worker.agents.heard import hearing
+from flujo_worker.agents.previews import emit_response
+from flujo_worker.observe.log import emit
+
+if TYPE_CHECKING:
+    from pydantic_ai import RunContext
+    from pydantic_ai.messages import ModelResponse
+    from pydantic_ai.models import ModelRequestContext
+
+_READS_RESPONSES: Final = "_process_response"
+"""The name, in each of pydantic-ai's models, of the function that reads a provider's response."""
+_ACCEPT: Final = 'or accept such answers with StepConfig(accept_finish_reasons=["{}"])'
+
+
+class ResponseCheck(AbstractCapability[Any]):
+    """Checks a run's responses.
+
+    Args:
+        accepted: the finish reasons `length` and `content_filter`, if the step accepts answers that were stopped for them.
+    """
+
+    def __init__(self, accepted: Collection[str]) -> None:
+        self._accepted = accepted
+        self._last: ModelResponse | None = None
+        self._offered: set[str] = set()
+
+    async def wrap_model_request(
+        self,
+        ctx: RunContext[Any],  # noqa: ARG002 - the library passes it by name
+        *,
+        request_context: ModelRequestContext,
+        handler: Callable[[ModelRequestContext], Awaitable[ModelResponse]],
+    ) -> ModelResponse:
+        """Send the request.
+
+        Raises:
+            UnreadableResponse: the provider's response is not an answer in its format.
+        """
+        with hearing(request_context.model) as heard:
+            try:
+                return await handler(request_context)
+            except Exception as error:
+                if not _is_unreadable(error):
+                    raise
+                found = heard.description or f"{type(error).__name__}: {error}"
+        what = f"the response of model {request_context.model.model_name} is not in its provider's format: {found}"
+        raise UnreadableResponse(what, suggestion="check the provider's status, and the gateway or proxy before it")
+
+    async def after_model_request(
+        self,
+        ctx: RunContext[Any],  # noqa: ARG002 - as above
+        *,
+        request_context: ModelRequestContext,
+        response: ModelResponse,
+    ) -> ModelResponse:
+        """Let an answer pass that the provider did not stop.
+
+        Raises:
+            AnswerCut: the model reached its token limit.
+            AnswerFiltered: the provider's content filter stopped it.
+        """
+        parameters = request_context.model_request_parameters
+        self._last = response
+        self._offered = {tool.name for tool in (*parameters.function_tools, *parameters.output_tools)}
+        reason = response.finish_reason
+        if reason not in ("length", "content_filter"):
+            return response
+        most = (request_context.model_settings or {}).get("max_tokens")
+        emit("output.cut", "warning", finish_reason=reason, max_tokens=most)
+        if reason in self._accepted:
+            return response
+        emit_response(response.text or "", reason)
+        raise _stopped(reason, most)
+
+    def explained(self, error: Exception) -> Exception:
+        """Return our error for an answer with nothing in it, or a call of an unknown tool; any other error as it is."""
+        if type(error) is not UnexpectedModelBehavior or self._last is None:
+            return error
+        unknown = [part.tool_name for part in _calls(self._last) if part.tool_name not in self._offered]
+        if unknown:
+            return _unknown_tool(self._last, unknown[0], self._offered)
+        return error if _says_anything(self._last) else _empty(self._last)
+
+
+def _stopped(reason: str, max_tokens: int | None) -> AgentError:
+    if reason == "length":
+        limit = "the model's own" if max_tokens is None else f"`max_tokens` {max_tokens}"
+        return AnswerCut(
+            f"the answer was cut off at the token limit ({limit}; finish reason `length`)",
+            suggestion=f"raise `max_tokens`, ask for less, {_ACCEPT.format(reason)}",
+        )
+    return AnswerFiltered(
+        "the provider's content filter stopped the answer (finish reason `content_filter`)",
+        suggestion=f"change the input, the prompt or the provider's filter, {_ACCEPT.format(reason)}",
+    )
+
+
+def _unknown_tool(response: ModelResponse, name: str, offered: Collection[str]) -> AgentError:
+    tools = ", ".join(sorted(offered)) or "none"
+    return UnknownToolCalled(
+        f"model {response.model_name} called the tool {name[:64]!r}, which it was not offered (offered: {tools})",
+        suggestion="give the agent a tool of that name, or take the name out of its prompt",
+    )
+
+
+def _empty(response: ModelResponse) -> AgentError:
+    has_thought = any(isinstance(part, ThinkingPart) for part in response.parts)
+    what = "only thinking and no answer" if has_thought else "an empty answer"
+    facts = f"finish reason `{response.finish_reason}`, {response.usage.output_tokens} output tokens"
+    way_out = (
+        "let it think less, or raise `max_tokens`" if has_thought else "try another model, or say what to answer then"
+    )
+    return AnswerEmpty(f"model {response.model_name} returned {what} ({facts})", suggestion=way_out)
+
+
+def _calls(response: ModelResponse) -> list[ToolCallPart]:
+    return [part for part in response.parts if isinstance(part, ToolCallPart)]
+
+
+def _says_anything(response: ModelResponse) -> bool:
+    return any(
+        part.content.strip() if isinstance(part, TextPart) else not isinstance(part, ThinkingPart)
+        for part in response.parts
+    )
+
+
+def _is_unreadable(error: Exception) -> bool:
+    """Return whether the library could not read a response: what it raised while it did, or that the body is not JSON."""
+    if isinstance(error, ModelAPIError):
+        return type(error) is ModelAPIError and isinstance(
+            error.__cause__, (json.JSONDecodeError, UnicodeError, type(None))
+        )
+    if isinstance(error, ContentFilterError):
+        return False
+    frames = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return any(code.co_name == _READS_RESPONSES and "pydantic_ai" in code.co_filename for code in frames)
