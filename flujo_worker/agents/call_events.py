@@ -59,8 +59,6 @@ def _emit_usage(usage: Usage, call: str) -> None:
         emit("agent.usage", call=call, **asdict(usage))
 
 
-
-
 @contextmanager
 def timed_call(agent: Any, *, most_s: float | None = None) -> Iterator[None]:
     """Record the result of an agent's call, if its model is known.
