@@ -59,11 +59,11 @@ def asked_wait(error: BaseException, now: datetime) -> float | None:
     """Return how many seconds the server that refused a call asks to wait; None if it does not say.
 
     That is its `Retry-After`, as seconds or as a date, else the time until a rate limit is restored that is used up, a minute at most.
-    A date counts from the response's own `Date`, so that clocks may differ.
+    A date counts from the response's own, so that clocks may differ.
 
     Args:
         error: what an HTTP client raised.
-        now: the time, for responses without a `Date`.
+        now: the time, for responses that do not say their own.
     """
     headers = headers_of(error)
     now = _date(headers.get("date", "")) or now
