@@ -21,6 +21,7 @@ from flujo_client.errors import SerializationError
 from flujo_client.redact import hide_fields
 from flujo_client.transport.encryption import encrypt_values
 from flujo_worker.admission import AdmissionThread
+from flujo_worker.agents.refused_formats import RefusedFormats
 from flujo_worker.attempts.isolation import DeliveryResult
 from flujo_worker.attempts.lease import Lease
 from flujo_worker.attempts.perform import Attempts
@@ -160,6 +161,7 @@ class Host:
             changes=None if is_child else changes,
             breakers=breakers_of(settings, self._cells),
             rates=None if self._rates is None else RateLimiter(self._rates, settings.rate_limits),
+            refused_formats=RefusedFormats(self._results),
             processes=self._quarantine,
         )
         if isinstance(self.effects, LoopEffects):

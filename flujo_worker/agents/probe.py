@@ -6,6 +6,7 @@ supports nothing.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
@@ -14,6 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
     from pydantic_ai.profiles import ModelProfile
+
+_WITHOUT: Final = re.compile(r"(?:ft:)?(?:gpt-3\.?5|gpt-4(?:$|[-:])|gpt-4o-2024-05-13|o1-(?:mini|preview))")
+"""OpenAI's models from before structured outputs, and their fine-tunes; pydantic-ai's profiles do not except them."""
 
 _FAMILIES: Final = {"anthropic": "anthropic", "google": "google", "google-cloud": "google", "xai": "grok"}
 """The provider whose profile is used while a provider's SDK is not installed."""
@@ -72,9 +76,10 @@ def _family_profile(provider: str, name: str) -> ModelProfile:
 
 
 def _capability(profile: ModelProfile, provider: str, model: str) -> Capability:
+    is_excepted = _WITHOUT.match(model.rpartition("/")[2]) is not None
     return Capability(
-        json_schema=profile.get("supports_json_schema_output", False),
-        json_object=profile.get("supports_json_object_output", False),
+        json_schema=not is_excepted and profile.get("supports_json_schema_output", False),
+        json_object=not is_excepted and profile.get("supports_json_object_output", False),
         provider=provider,
         model=model,
     )

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
 from pydantic_ai import RunContext
-from pydantic_ai.exceptions import UserError
+from pydantic_ai.exceptions import ModelHTTPError, UserError
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.output import OutputContext
 
@@ -28,12 +28,23 @@ from flujo_worker.aros.validation_feedback import misfit
 if TYPE_CHECKING:
     from pydantic_ai.models import ModelRequestContext, ModelRequestParameters
 
+_BAD_REQUEST: Final = 400
+_PARAMETERS: Final = (
+    "response_format",
+    "text.format",
+    "json_schema",
+    "response_schema",
+    "output_format",
+    "output_config",
+)
+"""What providers call the parameter: OpenAI's two, and those who follow them, Google, Anthropic."""
+
 
 class OutputReader(Bounded):
     """Reads a run's output by `shaping.read` before pydantic validates it.
 
     Attributes:
-        was_sent: a request has gone out.
+        was_sent: a request has gone out, and its form was not refused.
         was_read: an output was read and validated.
     """
 
@@ -48,13 +59,14 @@ class OutputReader(Bounded):
         request_context: ModelRequestContext,
         handler: Callable[[ModelRequestContext], Awaitable[ModelResponse]],
     ) -> ModelResponse:
-        """Report how the model is asked, once per run, unless the library refused to ask."""
+        """Report how the model is asked, once per run, unless the library refused to ask, or the provider the form of the question."""
         try:
             response = await handler(request_context)
         except UserError:
             raise
-        except BaseException:
-            self._sent(request_context)
+        except BaseException as error:
+            if not refuses_format(error):
+                self._sent(request_context)
             raise
         self._sent(request_context)
         return response
@@ -114,6 +126,14 @@ class OutputReader(Bounded):
         value = await self._shaping.fit(readable, schema, validate, origin)
         self.was_read = True
         return value
+
+
+def refuses_format(error: BaseException) -> bool:
+    """Return whether a provider refused a request for its parameter of structured output."""
+    if not isinstance(error, ModelHTTPError) or error.status_code != _BAD_REQUEST:
+        return False
+    said = f"{error.message} {error.body}".lower()
+    return any(name in said for name in _PARAMETERS)
 
 
 def expected(own: Schema | None, output: OutputContext) -> Schema | None:

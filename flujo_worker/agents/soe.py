@@ -17,6 +17,9 @@ TELEMETRY: Final = ("outlines", "xgrammar")
 """Modes that are only logged and change no request."""
 
 
+REFUSED: Final = "refused_by_provider"
+
+
 def emit_enabled(mode: str, form: Form, schema_hash: str | None) -> None:
     """Report that the model is asked for structured output."""
     emit("aros.soe.enabled", mode=mode, form=form, schema_hash=schema_hash)

@@ -9,14 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from pydantic_ai.exceptions import UserError
+from pydantic_ai.exceptions import ModelHTTPError, UserError
 from pydantic_ai.models import Model
 from pydantic_ai.output import NativeOutput, PromptedOutput
 
 from flujo_worker.agents import outputs, soe
 from flujo_worker.agents.probe import Capability, capability_of
-from flujo_worker.agents.reading import OutputReader
+from flujo_worker.agents.reading import OutputReader, refuses_format
 from flujo_worker.aros.typed import schema_hash
+from flujo_worker.runtime.attempt_run import current_run
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -77,17 +78,43 @@ async def run_shaped(agent: AbstractAgent[Any, Any], shaping: Shaping, settings:
         The library's result, and whether its output has been read and validated.
     """
     output_request = output_request_for(agent, shaping, settings)
+    names, run_so_far = _names(agent, output_request), current_run()
+    memory = None if run_so_far is None else run_so_far.refused_formats
+    if memory is not None and any([await memory.includes(name) for name in names]):
+        output_request = replace(output_request, output_type=None, skipped=soe.REFUSED)
     reading = OutputReader(shaping, output_request.emit_events)
     try:
         result = await run(output_type=output_request.output_type, capabilities=[reading])
-    except UserError as refusal:
-        if output_request.output_type is None or reading.was_sent:
+    except (UserError, ModelHTTPError) as refusal:
+        reason = _reason(refusal)
+        if output_request.output_type is None or reading.was_sent or reason is None:
             raise
-        # Rejected before anything was sent: by the agent's output validators, or by a model that does not support it together with tools.
-        reason = "output_validators" if "output validators" in str(refusal) else "unsupported_provider"
         reading = OutputReader(shaping, replace(output_request, output_type=None, skipped=reason).emit_events)
         result = await run(capabilities=[reading])
+        if memory is not None and reason == soe.REFUSED:
+            await memory.add(names[_is_about_schema(refusal)])
     return result, reading.was_read
+
+
+def _names(agent: AbstractAgent[Any, Any], output_request: OutputRequest) -> tuple[str, ...]:
+    """Name what a provider may refuse: structured output by this model, and this schema; nothing where it is not asked."""
+    if output_request.output_type is None:
+        return ()
+    asked = capability_of(agent.model)
+    model = f"{asked.provider}:{asked.model}"
+    return model, f"{model}#{output_request.schema_hash}"
+
+
+def _reason(refusal: UserError | ModelHTTPError) -> str | None:
+    """Return why a request was refused: by the provider, by output validators, or by a model that cannot do it together with tools."""
+    if isinstance(refusal, ModelHTTPError):
+        return soe.REFUSED if refuses_format(refusal) else None
+    return "output_validators" if "output validators" in str(refusal) else "unsupported_provider"
+
+
+def _is_about_schema(refusal: BaseException) -> bool:
+    """Return whether a provider refused this schema, and not every one."""
+    return "invalid schema" in str(refusal).lower()
 
 
 def output_request_for(agent: AbstractAgent[Any, Any], shaping: Shaping, settings: Mapping[str, Any]) -> OutputRequest:

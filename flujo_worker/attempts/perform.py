@@ -39,7 +39,7 @@ from flujo_worker.guards.rates import RateLimiter
 from flujo_worker.observe.log import collecting_events
 from flujo_worker.observe.story import Story
 from flujo_worker.ports import Claim, Room, Store
-from flujo_worker.runtime.attempt_run import AttemptRun, CallSettings
+from flujo_worker.runtime.attempt_run import AttemptRun, CallSettings, RefusalMemory
 from flujo_worker.runtime.faults import fault_of
 from flujo_worker.user_code.code_registry import CodeMismatch, LoadedPipeline
 from flujo_worker.user_code.hooks import HookCaller
@@ -66,6 +66,7 @@ class Attempts:
         changes: moves runs to the code that is here; None: one whose code has changed is parked.
         breakers: of the models that attempts call; None where the project has none.
         rates: the limits of these models; None where the project has none.
+        refused_formats: which models refused structured output; None: that is not remembered.
         processes: where attempts run that have lost their process before; None: such an attempt runs alone in this one.
     """
 
@@ -82,6 +83,7 @@ class Attempts:
         changes: CodeChanges | None = None,
         breakers: Breakers | None,
         rates: RateLimiter | None = None,
+        refused_formats: RefusalMemory | None = None,
         processes: Processes | None = None,
     ) -> None:
         self._changes = changes
@@ -95,6 +97,7 @@ class Attempts:
         self._outcomes = Outcomes(
             ledger, lease, loop, threads, hooks, settings, effects, migrations=self.preparation.migrations
         )
+        self._refused_formats = refused_formats
         self._own, self._prompts = RunSettings.of(settings), settings.log.prompts
 
     async def deliver(self, envelope: Envelope) -> DeliveryResult:
@@ -230,6 +233,7 @@ class Attempts:
             CallSettings(own.cost, own.template, self._prompts, own.agents.agent_timeout_s),
             claim=(held.fence or 0, held.claimed_at or 0),
             pace=admission.pace,
+            refused_formats=self._refused_formats,
         )
         with collecting_events(envelope, worker=self._lease.worker) as story, performing(run):
             if held.is_limited:

@@ -19,6 +19,7 @@ from flujo_client.config.models import Cost, TemplateSettings
 from flujo_client.contract.outcome import NO_USAGE, Correction, Usage
 from flujo_client.contract.processing import ProcessingConfigModel
 from flujo_client.contract.stored_context import StoredContext
+from flujo_client.errors import AgentError
 from flujo_worker.domain.rate import Left
 from flujo_worker.ports import Reply
 from flujo_worker.runtime.call_args import takes_context
@@ -122,6 +123,16 @@ class ModelPace(Protocol):
         """Report that the provider refused a call, and how many seconds it asked to wait."""
 
 
+class RefusalMemory(Protocol):
+    """Remembers what providers refused, for all workers."""
+
+    async def includes(self, name: str) -> bool:
+        """Return whether this was refused before."""
+
+    async def add(self, name: str) -> None:
+        """Remember that this was refused."""
+
+
 @dataclass(slots=True)
 class AttemptRun:
     """One attempt as it runs.
@@ -147,6 +158,7 @@ class AttemptRun:
         has_called_agent: an agent was called, which may act otherwise next time; a plain function does not count.
         left_in_thread: sync code was cancelled while it ran in a thread, where it continues.
         pace: paces its calls of models with a rate limit; None without limits.
+        refused_formats: which models refused structured output; None: that is not remembered.
         notes: further metadata of the step, in addition to the counts of its events.
     """
 
@@ -172,6 +184,7 @@ class AttemptRun:
     has_called_agent: bool = False
     left_in_thread: bool = False
     pace: ModelPace | None = None
+    refused_formats: RefusalMemory | None = None
     notes: dict[str, Any] = field(default_factory=dict)
     _context: Any = None
     _charges: dict[int, tuple[BaseException, Usage]] = field(default_factory=dict)
@@ -263,10 +276,10 @@ def charge(error: BaseException, usage: Usage) -> None:
 
 @contextmanager
 def judging() -> Iterator[None]:
-    """Take a ValueError raised inside, such as that of a failed parse, for a verdict on the model's answer."""
+    """Take an AgentError or a ValueError raised inside, such as that of a failed parse, for a verdict on the model's answer."""
     try:
         yield
-    except ValueError as error:
+    except (AgentError, ValueError) as error:
         run = current_run()
         if run is not None and not isinstance(error, OSError):  # as some HTTP clients say that a body is not JSON
             run.verdict = error

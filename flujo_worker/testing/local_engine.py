@@ -41,6 +41,7 @@ from flujo_client.pipeline.reference import reference_to
 from flujo_client.pipeline.step import Step
 from flujo_client.pipeline.submit import Order, ValueLimits, new_run
 from flujo_client.serial import Packed, Resolver, dumps, encode, loads
+from flujo_worker.agents.refused_formats import RefusedFormats
 from flujo_worker.attempts.lease import Lease
 from flujo_worker.attempts.perform import Attempts
 from flujo_worker.coordinator.code_changes import CodeChanges
@@ -122,6 +123,7 @@ class LocalEngine:
             changes=self.changes,
             breakers=breakers_of(self.settings, MemoryCells(BREAKERS, lambda: self.now)),
             rates=self._rate_limiter(),
+            refused_formats=RefusedFormats(self.cache),
         )
 
         self.hook_calls = HookDelivery(

@@ -111,7 +111,7 @@ ELSEWHERE = {
     "aros.guidance.not_injected": "test_precheck_guidance.py",
     "attempt.handed_back": "test_rolling_restarts.py",
     "outcome.refused": "test_lost_workers.py",
-    "output.cut": "test_structured_output.py",
+    "output.cut": "test_response_check.py",
     "run.cancel_requested": "test_trace_endings.py",
     **dict.fromkeys(["run.waiting", "run.admitted"], "test_store_admission.py"),
     "run.unreadable": "test_unreadable_rows.py",

@@ -82,3 +82,25 @@ def test_the_factory_runs_openai_ids_on_the_responses_api(monkeypatch, name):
 
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     assert isinstance(infer_model(make_agent_async(f"openai:{name}").agent.model), OpenAIResponsesModel)
+
+
+@pytest.mark.parametrize(
+    ("names", "can"),
+    [
+        (
+            "gpt-3.5-turbo gpt-3.5-turbo-0125 gpt-35-turbo gpt-4 gpt-4-0613 gpt-4-32k gpt-4-turbo gpt-4-turbo-2024-04-09",
+            False,
+        ),
+        (
+            "gpt-4-1106-preview gpt-4-vision-preview gpt-4o-2024-05-13 o1-mini o1-preview ft:gpt-3.5-turbo-0125:us::id",
+            False,
+        ),
+        ("gpt-4o gpt-4o-mini gpt-4o-2024-08-06 gpt-4.1 gpt-4.1-nano gpt-4.5-preview gpt-5 gpt-5-mini o1 o3-mini", True),
+        ("ft:gpt-4o-2024-08-06:us::id chatgpt-4o-latest", True),
+    ],
+)
+def test_openais_models_from_before_structured_outputs_are_known(names, can):
+    """pydantic-ai's profiles call all of them able."""
+    for name in names.split():
+        told = capability_of(f"openai-chat:{name}")
+        assert (told.json_schema, told.json_object) == (can, can), name
