@@ -1,7 +1,14 @@
-"""Every page of the documentation works for a reader who copies it into an empty folder, with only the wheel installed."""
+"""Every page of the documentation works for a reader who copies it into an empty folder.
+
+Installed are the wheel with what the first page names, and what the page itself installs.
+"""
 
 from __future__ import annotations
 
+import fcntl
+import os
+import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -21,25 +28,75 @@ pytestmark = pytest.mark.pages
 
 
 @pytest.fixture(scope="session")
-def programs(tmp_path_factory):
-    """Return the folder of `python`, `flujo`, `celery` and `pytest` of an environment with the wheel, and what it needs from this one."""
-    folder = tmp_path_factory.mktemp("installed")
-    subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder], cwd=ROOT, check=True)
+def installed():
+    """Return an environment that has what the first page installs, and nothing else; the test processes of one run share it.
+
+    It is not below pytest's own folder, which servers that run as another user cannot enter.
+    """
+    folder, run = ROOT / ".cache/pages", os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "run").open("a+") as mark:
+        fcntl.flock(mark, fcntl.LOCK_EX)
+        mark.seek(0)
+        if mark.read() != run:
+            _install(folder)
+            mark.truncate(0)
+            mark.write(run)
+    return folder
+
+
+def _install(folder):
+    """Build the wheel and install it as a reader does; each dependency in the version that the lock names."""
+    for name in ("dist", "venv"):
+        shutil.rmtree(folder / name, ignore_errors=True)
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder / "dist"], cwd=ROOT, check=True
+    )
+    pins = re.findall(r"^[a-z0-9].*?==[^\\\n]*", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
+    (folder / "pins.txt").write_text("\n".join(pins))
     venv.create(folder / "venv", with_pip=True)
-    python = folder / "venv/bin/python"
-    (wheel,) = folder.glob("*.whl")
-    subprocess.run([python, "-m", "pip", "install", "-q", "--no-deps", "--no-index", wheel], check=True)
+    subprocess.run(
+        [folder / "venv/bin/python", "-m", "pip", "install", "-q", "flujo-worker[worker,embedded]"],
+        env=os.environ | _pip(folder),
+        check=True,
+    )
+
+
+def _pip(folder):
+    """Return the settings with which pip finds the wheel, and takes the tested versions."""
+    own = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
+    found = f"{folder / 'dist'} {own.get('PIP_FIND_LINKS', '')}".strip()
+    return own | {
+        "PIP_FIND_LINKS": found,
+        "PIP_CONSTRAINT": str(folder / "pins.txt"),
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+    }
+
+
+@pytest.fixture
+def page(installed, tmp_path):
+    """Return the folder of programs of an environment for one page, on top of the shared one: what the page installs is in it alone."""
+    venv.create(tmp_path / "venv", symlinks=True)
+    programs = tmp_path / "venv/bin"
     here = Path(sysconfig.get_paths()["purelib"]).relative_to(sys.prefix)
-    (folder / "venv" / here / "needs.pth").write_text(sysconfig.get_paths()["purelib"])
-    for name in ("celery", "pytest"):
-        (program := python.with_name(name)).write_text(f'#!/bin/sh\nexec {python} -m {name} "$@"\n')
-        program.chmod(0o755)
-    return python.parent
+    (tmp_path / "venv" / here / "installed.pth").write_text(str(installed / "venv" / here))
+    shared = str(installed / "venv/bin/python")
+    for program in (installed / "venv/bin").iterdir():
+        if (
+            program.is_file()
+            and not program.is_symlink()
+            and (text := program.read_bytes()).startswith(f"#!{shared}".encode())
+        ):
+            (own := programs / program.name).write_bytes(
+                text.replace(shared.encode(), str(programs / "python").encode(), 1)
+            )
+            own.chmod(0o755)
+    return programs
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", COPIED)
-def test_a_page_works_when_it_is_copied(name, programs):
+def test_a_page_works_when_it_is_copied(name, installed, page):
     folder = passable_folder()
-    Walk(folder, programs).follow(COPIED[name].read_text(encoding="utf-8"))
+    Walk(folder, page, _pip(installed)).follow(COPIED[name].read_text(encoding="utf-8"))
     remove_folder(folder)

@@ -13,6 +13,7 @@ from openai_server import OpenAIServer, Said
 from page import Block, Command, blocks
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 COMMAND_S: Final = 120
@@ -27,9 +28,10 @@ class Walk:
     Args:
         folder: an empty one.
         programs: where `python` and `flujo` are.
+        environment: variables besides those that every user has.
     """
 
-    def __init__(self, folder: Path, programs: Path) -> None:
+    def __init__(self, folder: Path, programs: Path, environment: Mapping[str, str] | None = None) -> None:
         self.folder = folder
         self._model = OpenAIServer(())
         self._beside: list[subprocess.Popen[str]] = []
@@ -40,7 +42,7 @@ class Walk:
             "COLUMNS": "100",
             "OPENAI_API_KEY": "no-secret",
             "PYTHONUNBUFFERED": "1",
-        }
+        } | dict(environment or {})
 
     def follow(self, text: str) -> None:
         """Do what the page says, from top to bottom; then run each Python file that no command has named.
