@@ -113,7 +113,12 @@ async def _call_or_read_answer(tool: AgentTool, call: AcceptedCall, prompt: str)
 async def _call_recorded(tool: AgentTool, call: AcceptedCall, prompt: str) -> AgentAnswer:
     """Call an agent inside another agent's call, with the events and the accounting of any call."""
     with timed_call(tool.agent), recording_call(tool.agent, {"task": call.task, **call.context}, call=tool.name):
-        answer = await _call(tool, call, prompt)
+        try:
+            answer = await _call(tool, call, prompt)
+        except Exception as error:
+            if (run := current_run()) is not None:
+                run.of_tool = error
+            raise
     record_answer(tool.agent, answer, call=tool.name)
     return answer
 

@@ -20,7 +20,7 @@ from flujo_worker.aros.revalidate import can_judge, misfits
 from flujo_worker.aros.typed import schema_of, validated
 from flujo_worker.attempts.checks import Processed
 from flujo_worker.runtime.fault_text import message_of
-from flujo_worker.runtime.faults import ErrorHandler
+from flujo_worker.runtime.faults import ErrorHandler, is_of_service
 
 _STRICT: Final = {"aop": "off"}
 _SHOWN: Final = 200
@@ -52,7 +52,7 @@ class OutputCorrection:
             key: the key of the value, if it is in a mapping.
 
         Raises:
-            Exception: only control-flow signals and limits, as a processor raised them.
+            Exception: only control-flow signals, limits and the failures of services, as a processor raised them.
         """
         assert refused.unfit is not None
         value = refused.unfit.value
@@ -64,7 +64,7 @@ class OutputCorrection:
             done = await self._process(value if key is None else value[key])
             after = _json(done.data if key is None else {key: done.data})
         except Exception as error:
-            if ErrorHandler().handle_error(error, "agent").action == "raise":
+            if ErrorHandler().handle_error(error, "agent").action == "raise" or is_of_service(error):
                 raise
             return refused._replace(feedback=f"{refused.feedback}; {self._failed(error)}")
         if before == after:

@@ -311,7 +311,9 @@ def _stage_fault(failure: StageError, run: AttemptRun) -> Fault:
         has_asked=run.has_called_agent or failure.usage.requests > 0,
         retry_bugs=None if run.work is None else run.work.step.config.retry_bugs,
     )
-    if failure.error is run.verdict:
+    if failure.error is run.of_tool:
+        fault = replace(fault, guidance=None)
+    elif failure.error is run.verdict:
         fault = replace(fault, guidance=guidance_of(failure.error, judges=True))
     is_left = run.left_in_thread and isinstance(failure.error, TimeoutError)
     return replace(fault, suggestion=_IN_A_THREAD) if is_left else fault

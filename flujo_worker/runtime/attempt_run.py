@@ -149,6 +149,7 @@ class AttemptRun:
         spent: the usage of all calls so far.
         guidance: additional guidance for the next attempt.
         verdict: an output processor's error, which judges the answer whatever its class.
+        of_tool: the error of an agent called as a tool, which does not judge this attempt's answer.
         corrections: for the correction ledger.
         calls: the results of model calls, for their circuit breakers.
         tool_calls: the number of calls of agents as tools.
@@ -174,6 +175,7 @@ class AttemptRun:
     spent: Usage = NO_USAGE
     guidance: str | None = None
     verdict: BaseException | None = None
+    of_tool: BaseException | None = None
     corrections: list[Correction] = field(default_factory=list)
     calls: list[ModelCall] = field(default_factory=list)
     tool_calls: int = 0

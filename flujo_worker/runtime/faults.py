@@ -270,6 +270,11 @@ def requested_wait(error: BaseException) -> float | None:
     return next((wait for link in _explicit_chain(error) if (wait := asked_wait(link, now)) is not None), None)
 
 
+def is_of_service(error: BaseException) -> bool:
+    """Return whether a service failed, or refused a call, here or behind this error."""
+    return any(status_of(link) is not None or _is_outage(link, by_library=False) for link in _explicit_chain(error))
+
+
 def guidance_of(error: BaseException, *, judges: bool = False) -> str | None:
     """Return what the next attempt's model is told; nothing of a service that failed, here or behind the verdict.
 
@@ -277,10 +282,9 @@ def guidance_of(error: BaseException, *, judges: bool = False) -> str | None:
         error: what an attempt raised.
         judges: it is a verdict on the answer, whatever its class.
     """
-    links = list(_explicit_chain(error))
-    if any(status_of(link) is not None or _is_outage(link, by_library=False) for link in links):
+    if is_of_service(error):
         return None
-    verdicts = ((link, judges or is_verdict(type(link))) for link in links)
+    verdicts = ((link, judges or is_verdict(type(link))) for link in _explicit_chain(error))
     return next((message_of(link, None) if guides else None for link, guides in verdicts if guides is not None), None)
 
 

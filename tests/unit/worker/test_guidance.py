@@ -17,10 +17,12 @@ from flujo_client import Pipeline, Step, StepConfig
 from flujo_client.errors import AgentError, AgentIOValidationError, FlujoError, PluginError, ValidationError
 from flujo_client.pipeline.step import AgentProcessors
 from flujo_worker import LocalEngine, make_agent_async
+from flujo_worker.agents import AgentTool
 from flujo_worker.domain.guidance import VERDICTS, is_verdict
 from flujo_worker.runtime.faults import describe
 from tests.openai_server import OpenAIServer, Said
 
+SCHEMA = {"aop": "full", "schema": {"type": "object", "required": ["name"]}}
 ONCE_MORE = StepConfig(max_retries=1)
 
 
@@ -170,3 +172,26 @@ def test_what_an_output_processor_cannot_reach_does_not_guide():
 def test_an_agents_own_error_does_not_guide():
     assert told_by(Says(ValueError("Internal error"), "fine")) is None
     assert told_by(Says(AgentIOValidationError("name a city"), "fine")) == "name a city"
+
+
+def test_a_sub_agents_wrong_answer_does_not_guide_the_agent_that_asked_it():
+    def refuse(data):
+        raise AgentIOValidationError("name a city")
+
+    asked = asked_after(Said(arguments='{"task": "Oslo"}'), "fine", tools=[AgentTool(refuse, name="look_up")])
+
+    assert (len(asked), asked[0] == asked[1]) == (2, True)
+
+
+def test_a_processors_outage_is_not_added_to_what_aros_refuses():
+    def enrich(_):
+        raise REFUSED
+
+    own = AgentProcessors(output_processors=[enrich])
+    with LocalEngine() as engine:
+        step = Step("ask", Says('{"nme": "x"}'), processors=own, config=StepConfig(max_retries=0), processing=SCHEMA)
+        run = engine.enqueue(Pipeline([step]), "in")
+        engine.drain()
+        [attempt] = engine.history(run)
+
+    assert (attempt.fault.type_name, attempt.fault.retryable, attempt.fault.guidance) == ("ModelHTTPError", True, None)
