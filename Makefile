@@ -12,10 +12,10 @@ ALONE := env -u PYTHONDONTWRITEBYTECODE -u DATABASE_URL -u REDIS_URL -u CELERY_B
 # tests wait more than they compute: hence more processes than a small machine has cores.
 TEST_PROCESSES ?= 6
 SIDE_BY_SIDE := -n $(TEST_PROCESSES) --dist loadfile
-DEFAULT := not chaos and not pages and not release
+DEFAULT := not chaos and not pages and not release and not integrations
 
 .DEFAULT_GOAL := help
-.PHONY: help lock demo test test-slow test-pools test-fast coverage laws audit check lint types imports bench bench-compare bench-peers bench-flame bench-aros bench-client bench-growth bench-recovery bench-rates races fuzz chaos chaos-beside docs pages release-check clean
+.PHONY: help lock demo test test-slow test-pools test-integrations test-fast coverage laws audit check lint types imports bench bench-compare bench-peers bench-flame bench-aros bench-client bench-growth bench-recovery bench-rates races fuzz chaos chaos-beside docs pages release-check clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -35,7 +35,7 @@ $(STAMP): pyproject.toml requirements.lock
 	@touch $@
 
 lock: ## write requirements.lock anew from pyproject.toml (needs uv)
-	uv pip compile pyproject.toml --extra worker --extra aop-extra --extra embedded --extra encryption --group dev --universal --generate-hashes \
+	uv pip compile pyproject.toml --extra worker --extra aop-extra --extra embedded --extra encryption --group dev --group integrations --universal --generate-hashes \
 		--no-emit-index-url --no-header --no-annotate --quiet --upgrade --output-file requirements.lock
 
 demo: $(STAMP) ## audit the licence of every installed distribution: the main job, for real
@@ -51,6 +51,9 @@ test-slow: $(STAMP) ## the greatest sizes, and what sets up services, projects a
 test-pools: $(STAMP) ## the acceptance tests with Celery's pools: threads, and prefork
 	@$(ALONE) TEST_POOL=threads $(BIN)/python -m pytest -q $(SIDE_BY_SIDE) tests/acceptance
 	@$(ALONE) TEST_POOL=prefork $(BIN)/python -m pytest -q -n 2 --dist loadfile tests/acceptance # each of its workers is five processes
+
+test-integrations: $(STAMP) ## workers beside the real packages that users run with them, such as Sentry's
+	@$(ALONE) $(BIN)/python -m pytest -q -n 2 --dist loadfile -m integrations tests/integrations
 
 test-fast: $(STAMP) ## the tests that start no process, without AROS and the greatest sizes, and with few examples of each law
 	@$(BIN)/python -m compileall -q flujo_client flujo_worker
@@ -88,7 +91,7 @@ audit: $(STAMP) ## licences and pins of dependencies, and known vulnerabilities 
 		echo "vulnerabilities were not looked up: pip-audit is not on PATH"; \
 	fi
 
-check: lint types imports docs test test-slow pages ## what CI runs
+check: lint types imports docs test test-slow test-integrations pages ## what CI runs
 
 lint: $(STAMP)
 	@$(BIN)/ruff format --check .

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from flujo_client.redact import redact
 from flujo_client.sizes import MAX_TRACEBACK_BYTES, MAX_TRACEBACK_ERRORS, MAX_TRACEBACK_FRAMES
 
-_MACHINERY: Final = frozenset({
+MACHINERY: Final = frozenset({
     "flujo_client",
     "flujo_worker",
     "celery",
@@ -168,7 +168,7 @@ def are_users(frames: Iterable[FrameType]) -> Iterator[bool]:
         module = str(frame.f_globals.get("__name__"))
         in_a_client = in_a_client or (module.startswith(_MODELS) and module not in _CALL_USERS)
         package = module.partition(".")[0]
-        is_foreign = in_a_client or package in _MACHINERY or (package in sys.stdlib_module_names and not is_users)
+        is_foreign = in_a_client or package in MACHINERY or (package in sys.stdlib_module_names and not is_users)
         is_users = not is_foreign
         yield is_users
 

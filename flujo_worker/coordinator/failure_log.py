@@ -1,4 +1,4 @@
-"""Failures in the worker's log, once they are committed: a warning for each failed attempt, an error for a failed run.
+"""Failures in the worker's log and in Sentry, once they are committed: a warning for each failed attempt, an error for a failed run.
 
 They are log lines and not events: the rows already have the facts.
 """
@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flujo_worker.observe.log import write_line
+from flujo_worker.observe.log import PLAIN_LOGGER, write_line
+from flujo_worker.runtime.sentry import report_failure
 
 if TYPE_CHECKING:
     from flujo_client.contract.outcome import Fault
@@ -19,6 +20,7 @@ def log_failures(decision: Decision) -> None:
     envelope, fault = decision.notice.envelope, decision.notice.outcome.fault
     if fault is None and decision.end is None:
         return
+    report_failure(decision, logger=PLAIN_LOGGER)
     where = {"run": envelope.ticket.run, "pipeline": envelope.ticket.reference}
     step = {"scope": envelope.address, "step": envelope.step, "attempt": envelope.number}
     if decision.close.status == "failed" and fault is not None:

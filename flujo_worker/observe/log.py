@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from flujo_client.config.models import Log, TemplateSettings
 
 
-logger = logging.getLogger(__name__)
+PLAIN_LOGGER = __name__
+"""The logger that has our lines where structlog is not configured: in an app of yours."""
 
 _KNOWN = frozenset({"run", "scope", "step", "attempt", "worker", "event", "level", "timestamp"})
 """Fields that an event's row has already, unless we add them."""
@@ -118,7 +119,9 @@ def _log_plainly(name: str, level: str, data: Mapping[str, Any]) -> None:
     hidden = redact_tree(dict(data))
     traceback = hidden.pop("exception", "")
     line = " ".join([name, *(f"{key}={value!r}" for key, value in hidden.items())])
-    logger.log(logging.getLevelNamesMapping()[level.upper()], "%s", f"{line}\n{traceback}" if traceback else line)
+    logging.getLogger(PLAIN_LOGGER).log(
+        logging.getLevelNamesMapping()[level.upper()], "%s", f"{line}\n{traceback}" if traceback else line
+    )
 
 
 def print_line(text: str) -> bool:

@@ -41,6 +41,7 @@ from flujo_client.tracebacks import traceback_of
 from flujo_worker.domain.guidance import is_verdict
 from flujo_worker.runtime.fault_text import bounded, clean, digest_of, message_of, named, outer
 from flujo_worker.runtime.http_errors import asked_wait, status_of
+from flujo_worker.runtime.sentry import is_initialized
 
 During = Literal["agent", "plugin", "validator", "system"]
 Action = Literal["retry", "fail", "raise", "wait"]
@@ -229,7 +230,7 @@ def fault_of(
     info = describe(error, during=during, timeout_s=timeout_s, has_asked=has_asked, retry_bugs=retry_bugs)
     traceback = "" if info.category is ErrorCategory.CONTROL_FLOW else traceback_of(error)
     fault = Fault.from_tree({**info.model_dump(mode="json"), "code": info.code or "", "traceback": traceback})
-    return replace(fault, raised=error) if _retaining.get() else fault
+    return replace(fault, raised=error) if _retaining.get() or is_initialized() else fault
 
 
 @contextmanager
