@@ -13,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.config.manager import Settings
+from flujo_client.config.model_guards import first_rows
 from flujo_client.contract.envelope import TASK_JOIN, Envelope
 from flujo_client.contract.join_signal import JoinSignal
 from flujo_client.contract.outcome import Event
@@ -32,8 +33,9 @@ from flujo_worker.dispatch import RedisPublisher, Sender
 from flujo_worker.engine import Engine, LoopEffects
 from flujo_worker.errors import WireError
 from flujo_worker.event_loop import Loop
-from flujo_worker.guards.breakers import breakers_of
-from flujo_worker.guards.cells import BREAKERS, RATES, RedisCells
+from flujo_worker.guards.cells import MODELS, RATES, RedisCells
+from flujo_worker.guards.live import LiveGuards
+from flujo_worker.guards.models import CalledModels
 from flujo_worker.guards.rates import RateLimiter
 from flujo_worker.guards.result_cache import RedisCache
 from flujo_worker.hand_back import HandBack
@@ -147,8 +149,9 @@ class Host:
         self._hand_back = HandBack(
             self._lease, self._store, self._post, grace_s=min(grace_s, STOP_S / 2) if is_child else grace_s
         )
-        self._cells = RedisCells(BREAKERS, settings)
-        self._rates = RedisCells(RATES, settings) if settings.rate_limits.models else None
+        self._models, self._rates = RedisCells(MODELS, settings), RedisCells(RATES, settings)
+        self._file_settings = [] if is_child else first_rows(settings)
+        self._live_guards = LiveGuards(self._store.guard_rows, self._file_settings)
         self._quarantine = Quarantine(settings, self._store, app, is_own_app=is_own_app)
         self._attempts = Attempts(
             self._store,
@@ -159,8 +162,8 @@ class Host:
             hooks,
             settings,
             changes=None if is_child else changes,
-            breakers=breakers_of(settings, self._cells),
-            rates=None if self._rates is None else RateLimiter(self._rates, settings.rate_limits),
+            models=CalledModels(self._models, self._live_guards),
+            rates=RateLimiter(self._rates, self._live_guards),
             refused_formats=RefusedFormats(self._results),
             processes=self._quarantine,
         )
@@ -222,6 +225,8 @@ class Host:
         """Take a lease, and begin to mark what is sent: all that an attempt needs."""
         capture_step_output()
         self._store.open()
+        if self._file_settings:
+            self._store.write_file_settings(self._file_settings)
         self._lease.start()
         self._watchdog.start()
         self._sender.start()
@@ -282,9 +287,8 @@ class Host:
         self._threads.shutdown()
         self._results.close()
         self._post.close()
-        self._cells.close()
-        if self._rates is not None:
-            self._rates.close()
+        self._models.close()
+        self._rates.close()
         self._store.close()
 
     def attempt(self, wire: Mapping[str, Any], *, task_id: str) -> DeliveryResult:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.code import AwaitedCode, CodeVersion
     from flujo_client.contract.code_difference import CodeOnRecord
     from flujo_client.contract.envelope import Envelope
+    from flujo_client.contract.model_guards import GuardRow
     from flujo_client.contract.outcome import Event, Fault, Usage
     from flujo_client.contract.plan import Plan
     from flujo_client.serial import Packed
@@ -289,11 +290,13 @@ class Ledger(Protocol):
     def code(self, digests: Collection[str]) -> dict[str, CodeVersion]:
         """Read versions of code by digest; a missing one is left out."""
 
-    def defer(self, key: str, fence: int, delay_s: float, event: Event | None = None) -> bool:
+    def defer(
+        self, key: str, fence: int, delay_s: float, event: Event | None = None, *, waits_for: str | None = None
+    ) -> bool:
         """Return an attempt that has made no call, to be published again after that many seconds; it retains its number.
 
-        The reservation of this claim is released too. `event` is written once for each attempt, however often it is deferred. False: it was
-        not running under that fence.
+        The reservation of this claim is released too. `event` is written once for each attempt, however often it is deferred. `waits_for`
+        names the guard of a model, see `flujo_client.contract.model_guards.waits_for`. False: it was not running under that fence.
         """
 
     def postpone(self, key: str, delay_s: float) -> None:
@@ -546,7 +549,19 @@ class Permits(Protocol):
         """Return the attempts that are to be published because places are free: what workers that died did not release."""
 
 
-class Store(Leases, Ledger, Tree, Backlog, PlanMoves, PendingHookCalls, RunAdmissions, Retention, Permits, Protocol):
+class ModelGuards(Protocol):
+    """The fleet's settings of circuit breakers and rate limits (ADR 36)."""
+
+    def guard_rows(self) -> list[GuardRow]:
+        """Read all of them."""
+
+    def write_file_settings(self, rows: Sequence[GuardRow]) -> None:
+        """Record what a settings file says, in the place of what other files said before; what operators have set stays above it."""
+
+
+class Store(
+    Leases, Ledger, Tree, Backlog, PlanMoves, PendingHookCalls, RunAdmissions, Retention, Permits, ModelGuards, Protocol
+):
     """All of it, as one object."""
 
 

@@ -17,10 +17,10 @@ from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from flujo_client.config.models import RateLimitSettings
 from flujo_worker.agents.paced import Paced
 from flujo_worker.domain.rate import RateRules
 from flujo_worker.guards.cells import RATES, RedisCells
+from flujo_worker.guards.live import LiveGuards
 from flujo_worker.guards.pacing import Pacing
 from flujo_worker.guards.rates import LimitedModel, RateLimiter
 
@@ -77,7 +77,7 @@ class OwnWindow(RateLimiter):
     """Limits with a shorter window than a minute."""
 
     def __init__(self, cells, rules):
-        super().__init__(cells, RateLimitSettings())
+        super().__init__(cells, LiveGuards(list))
         self._rules = rules
 
     def limit_of(self, model, tenant):

@@ -29,6 +29,8 @@ _OURS = {
     "lens": "Look at runs: list, show, trace, watch, stats.",
     "runs": "List, cancel and retry runs.",
     "approvals": "List and answer approval requests.",
+    "breakers": "List and change circuit breakers of models.",
+    "rates": "List and change rate limits of models.",
     "dev": "Operate pipelines: health-check, show-config, env, budgets, alive.",
 }
 _OPERATORS = {

@@ -301,7 +301,7 @@ def _model_patterns(value: dict[str, ModelRate]) -> dict[str, ModelRate]:
 class RateLimitSettings(Section):
     """The rate limits of models, for all workers together. `models` maps names and patterns of models to their limits.
 
-    A model that is new, or has refused a call, reaches its full speed after `slow_start_s` seconds.
+    A model of which nothing is known reaches its full speed after `slow_start_s` seconds.
     """
 
     slow_start_s: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)] = 30.0

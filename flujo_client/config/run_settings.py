@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from flujo_client.config.models import Agents, BreakerSettings, Cost, Retry, Section, TemplateSettings
+from flujo_client.config.models import Agents, Cost, Retry, Section, TemplateSettings
 from flujo_client.contract.plan import Backoff
 from flujo_client.serial import canonical
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _OF_PROCESSES: Final = {"template": {"folders"}, "agents": {"cancel_grace_s"}, "cost": {"historical"}}
 """Settings that depend on the machine, or that a process reads for many runs at once; each worker uses its own."""
+_OF_THE_FLEET: Final = {"breakers"}
+"""Sections that older clients send too."""
 
 
 class RunSettings(Section):
@@ -25,7 +27,6 @@ class RunSettings(Section):
 
     retry: Retry = Retry()
     cost: Cost = Cost()
-    breakers: BreakerSettings = BreakerSettings()
     template: TemplateSettings = TemplateSettings()
     agents: Agents = Agents()
 
@@ -54,7 +55,7 @@ def settings_of(table: Mapping[str, Any] | None, own: RunSettings) -> RunSetting
     """
     if table is None:
         return own
-    return _read(canonical(table), own.template.folders)
+    return _read(canonical({name: table[name] for name in table if name not in _OF_THE_FLEET}), own.template.folders)
 
 
 @lru_cache(maxsize=256)

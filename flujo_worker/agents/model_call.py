@@ -87,7 +87,7 @@ async def ask_model(  # noqa: PLR0913 - what one call of a model takes
 
 
 def _pace() -> list[Any]:
-    """Return the capability that paces requests, in an attempt whose project limits models."""
+    """Return the capability that paces requests, in an attempt that is paced."""
     run = current_run()
     if run is None or run.pace is None:
         return []

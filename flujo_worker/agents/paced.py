@@ -1,6 +1,6 @@
 """Requests to models with a rate limit: each one waits for its turn, and what it used is reported.
 
-A capability, one for each run of an agent in an attempt whose project limits models. It must not change a request. In: what the library is
+A capability, one for each run of an agent in an attempt. It must not change a request. In: what the library is
 about to send. Out: the response, later.
 """
 
@@ -17,7 +17,7 @@ from flujo_worker.agents.models import each_of
 from flujo_worker.agents.previews import text_of
 from flujo_worker.domain.budget import BYTES_PER_TOKEN
 from flujo_worker.runtime.attempt_run import ModelPace, current_settings
-from flujo_worker.runtime.faults import is_rate_refusal, requested_wait
+from flujo_worker.runtime.faults import is_rate_refusal
 from flujo_worker.runtime.http_errors import left_of
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Paced(AbstractCapability[Any]):
                 response = await handler(request_context)
         except Exception as error:
             if is_rate_refusal(error, by_library=True):
-                await self._pace.refused(limit, grant, requested_wait(error) or 0.0)
+                await self._pace.end(limit, grant, 0)
             raise
         await self._pace.end(limit, grant, response.usage.total_tokens, left_of(heard.headers))
         return response

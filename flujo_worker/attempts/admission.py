@@ -1,4 +1,4 @@
-"""Decide whether a claimed attempt may begin: its step's concurrency limit, its model's circuit breaker, then its rate limit.
+"""Decide whether a claimed attempt may begin: its step's concurrency limit, its model's circuit breaker and slow-down, then its rate limit.
 
 An attempt that is not admitted is returned to its row with its number, to be published again; it has made no call. It must not decide when
 a breaker opens or who has a permit. In: a claimed attempt and its pipeline. Out: whether it may begin; afterwards, reports and released
@@ -15,7 +15,7 @@ from flujo_client.pipeline.limited import scoped_name
 from flujo_client.serial import Resolver
 from flujo_worker.agents.factory import service_of
 from flujo_worker.attempts.claim import performs_step
-from flujo_worker.attempts.gates import BreakerGate, FirstCall, PermitGate, RateGate
+from flujo_worker.attempts.gates import FirstCall, ModelGate, PermitGate, RateGate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from flujo_client.pipeline.step import Step
     from flujo_worker.attempts.outcome import Claimed
     from flujo_worker.coordinator.coordinator import Coordinator
-    from flujo_worker.guards.breakers import Breakers
+    from flujo_worker.guards.models import CalledModels
     from flujo_worker.guards.pacing import Pacing
     from flujo_worker.guards.rates import RateLimiter
     from flujo_worker.ports import Store
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 class Admission:
     """One attempt at the gates that it has to pass."""
 
-    def __init__(self, permit: PermitGate, breaker: BreakerGate, rate: RateGate | None) -> None:
-        self._permit, self._breaker, self._rate = permit, breaker, rate
+    def __init__(self, permit: PermitGate, model: ModelGate, rate: RateGate | None) -> None:
+        self._permit, self._model, self._rate = permit, model, rate
 
     @property
     def pace(self) -> Pacing | None:
@@ -47,13 +47,13 @@ class Admission:
 
     async def holds_back(self, fence: int) -> bool:
         """Ask; what has to wait is returned to its row. Raises LimitRefusal."""
-        if await self._permit.holds_back(fence) or await self._breaker.holds_back(fence):
+        if await self._permit.holds_back(fence) or await self._model.holds_back(fence):
             return True
         return self._rate is not None and await self._rate.holds_back(fence)
 
     async def report(self, calls: Sequence[ModelCall]) -> None:
-        """Report the attempt's calls to the breakers."""
-        await self._breaker.report(calls)
+        """Report the attempt's calls to the models' breakers and slow-downs."""
+        await self._model.report(calls)
 
     async def release(self) -> None:
         """Let others take the attempt's place."""
@@ -68,8 +68,8 @@ class Admissions:
     Args:
         store: where permits are counted, and waits recorded.
         coordinator: publishes the attempts that take free places.
-        breakers: of the models that attempts call; None where the project has none.
-        rates: the limits of these models; None where the project has none.
+        models: the state of the models that attempts call; None: none is asked.
+        rates: the limits of these models; None: none has any.
         catalog: the live agents of this process.
         settings: the project's.
     """
@@ -78,30 +78,28 @@ class Admissions:
         self,
         store: Store,
         coordinator: Coordinator,
-        breakers: Breakers | None,
+        models: CalledModels | None,
         rates: RateLimiter | None,
         catalog: CodeRegistry,
         settings: Settings,
     ) -> None:
-        self._store, self._breakers, self._catalog, self._effects = store, breakers, catalog, coordinator.effects
+        self._store, self._models, self._catalog, self._effects = store, models, catalog, coordinator.effects
         self._rates, self._release = rates, coordinator.release_permit
         self._resolve = Resolver(settings.allowed_imports)
 
     def of(self, claimed: Claimed, entry: LoadedPipeline, own: RunSettings) -> Admission:
-        """Return the gates of an attempt under its run's own settings."""
+        """Return the gates of an attempt; its run's own settings give the tokens that it may need."""
         envelope = claimed.envelope
         step = _step_of(claimed, entry)
         limit = None if step is None else step.limit
         share = partial(self._shared, step, entry.plan.name, envelope.ticket.run)
         permit = PermitGate(self._store, self._release, self._effects, self._resolve, envelope, limit, share)
-        breakers = None if self._breakers is None else self._breakers.for_run(own.breakers)
-        is_asked = step is not None and not (breakers is None and self._rates is None)
-        agent = self._agent(step) if step is not None and is_asked else None
-        breaker = BreakerGate(breakers, self._store, envelope, agent, self._effects)
+        agent = None if step is None or self._models is None else self._agent(step)
+        model = ModelGate(self._models, self._store, envelope, agent, self._effects)
         if self._rates is None or step is None:
-            return Admission(permit, breaker, None)
+            return Admission(permit, model, None)
         first = FirstCall(step, agent, own.cost)
-        return Admission(permit, breaker, RateGate(self._rates, self._store, self._effects, envelope, first))
+        return Admission(permit, model, RateGate(self._rates, self._store, self._effects, envelope, first))
 
     def _shared(self, step: Step | None, pipeline: str, run: str, limit: Limit, name: str) -> str:
         """Return the name of a limit with who shares it."""

@@ -1,4 +1,4 @@
-"""The gates that a claimed attempt passes before it begins: its step's concurrency limit, its model's circuit breaker and rate limit.
+"""The gates that a claimed attempt passes before it begins: its step's concurrency limit, its model's circuit breaker, slow-down and rate limit.
 
 The store counts permits, and the guards count calls. In: a claimed attempt, its step and agent. Out: whether it may
 begin, and what paces its calls; who is published when its place is free.
@@ -11,17 +11,19 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from flujo_client.contract.model_guards import waits_for
 from flujo_client.contract.outcome import Event
 from flujo_client.errors import FlujoError, NonRetryableError
 from flujo_client.pipeline.limited import is_per_value, limit_name
 from flujo_client.serial import decode
 from flujo_worker.agents.estimate import facts_of
 from flujo_worker.agents.factory import service_of
-from flujo_worker.domain.breaker import BreakerReport, Counts, Permit, spread
+from flujo_worker.domain.breaker import BreakerReport, Counts, spread
 from flujo_worker.domain.budget import BYTES_PER_TOKEN
+from flujo_worker.domain.called_model import CallReport, ModelPermit
 from flujo_worker.domain.permit import PermitRequest
 from flujo_worker.errors import StoreError
-from flujo_worker.guards.breakers import BreakerRequest, Breakers
+from flujo_worker.guards.models import CalledModels, ModelRequest
 from flujo_worker.guards.pacing import Pacing
 from flujo_worker.guards.rates import RateLimiter, RateRequest
 from flujo_worker.user_code.question import fetched
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from flujo_client.config.models import Cost
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.limit import Limit
+    from flujo_client.contract.model_guards import Guard
     from flujo_client.pipeline.step import Step
     from flujo_worker.ports import Ledger, Store
     from flujo_worker.runtime.attempt_run import ModelCall
@@ -131,42 +134,43 @@ def _reached(name: str, at_once: int) -> FlujoError:
     )
 
 
-class BreakerGate:
-    """One attempt and the circuit breaker of its model: queried once, before any call; notified of the result of all calls.
+class ModelGate:
+    """One attempt and the model of its agent: queried once, before any call; notified of the result of all calls.
 
-    Breakers of other models that the attempt calls, of a plugin's redirect or a precheck's agents, are notified and not queried.
+    Other models that the attempt calls, of a plugin's redirect or a precheck's agents, are notified and not queried.
 
     Args:
-        breakers: shared by all workers; None where the project has none.
-        ledger: where waits and a breaker's changes of state are recorded.
+        models: the state of models that all workers share; None: no attempt asks.
+        ledger: where waits and changes of a model's state are recorded.
         envelope: the attempt's.
         agent: its live agent.
         effects: how answers are waited for.
     """
 
     def __init__(
-        self, breakers: Breakers | None, ledger: Ledger, envelope: Envelope, agent: Any, effects: Effects
+        self, models: CalledModels | None, ledger: Ledger, envelope: Envelope, agent: Any, effects: Effects
     ) -> None:
-        self._breakers, self._ledger, self._envelope, self._effects = breakers, ledger, envelope, effects
-        self._model = None if breakers is None or agent is None else service_of(agent)
-        self._permit = Permit()
+        self._models, self._ledger, self._envelope, self._effects = models, ledger, envelope, effects
+        self._model = None if models is None or agent is None else service_of(agent)
+        self._permit = ModelPermit()
 
     async def holds_back(self, fence: int) -> bool:
-        """Query the breaker; if it is open, release the attempt, to be published again when it may be tried."""
-        if self._breakers is None or self._model is None:
+        """Query the model; if it may not be called now, release the attempt, to be published again when it may be tried."""
+        if self._models is None or self._model is None:
             return False
-        self._permit = await self._ask(self._breakers, BreakerRequest(self._model))
-        if self._permit.wait_s is None:
+        self._permit = await self._ask(self._models, ModelRequest(self._model, has_waited=fence > 1))
+        guard, wait_s = self._permit.waits_for, self._permit.wait_s
+        if guard is None:
             return False
-        key, step = self._envelope.key, self._envelope.step
-        wait = spread(self._permit.wait_s, self._breakers.rules, f"{key} {fence}")
-        data = {"step": step, "model": self._model, "delay_seconds": round(wait, 3)}
-        await self._effects.call(self._ledger.defer, key, fence, wait, Event("flujo.breaker.waiting", data, "warning"))
+        if guard == "breaker":
+            recovery_s = self._models.settings(self._model).recovery_s
+            wait_s = spread(wait_s, recovery_s, f"{self._envelope.key} {fence}")
+        await _defer(self._effects, self._ledger, self._envelope, fence, wait_s, guard, self._model)
         return True
 
     async def report(self, calls: Sequence[ModelCall]) -> None:
-        """Report the attempt's calls to the breakers; to the one that let it through even if it made no call."""
-        if self._breakers is None:
+        """Report the attempt's calls; to the model whose breaker let it through even if it made no call."""
+        if self._models is None:
             return
         by_model: dict[str, list[ModelCall]] = (
             {} if self._permit.turn is None or self._model is None else {self._model: []}
@@ -175,29 +179,38 @@ class BreakerGate:
             by_model.setdefault(call.model, []).append(call)
         for model, its_calls in by_model.items():
             turn = self._permit.turn if model == self._model else None
-            report = _report(its_calls, turn, self._breakers.rules.slow_s)
-            await self._ask(self._breakers, BreakerRequest(model, report))
+            report = _report(its_calls, turn, self._models.settings(model).slow_s)
+            await self._ask(self._models, ModelRequest(model, report))
 
-    async def _ask(self, breakers: Breakers, request: BreakerRequest) -> Permit:
-        """Send a request or a report, and record how that has changed the breaker."""
-        permit, turned = await self._effects.together(breakers.answer, request)
-        if turned is not None:
-            logger.warning("circuit breaker of %s is now %s: %s", request.model, turned.how, turned.figures)
-            level = "warning" if turned.how == "opened" else "info"
-            event = Event(f"flujo.breaker.{turned.how}", {"model": request.model, **turned.figures}, level)
+    async def _ask(self, models: CalledModels, request: ModelRequest) -> ModelPermit:
+        """Send a request or a report, and record how that has changed the model's state."""
+        permit, told = await self._effects.together(models.answer, request)
+        if told is not None:
+            logger.warning("%s: %s", told.name, told.data)
             run, key = self._envelope.ticket.run, self._envelope.key
-            await self._effects.call(self._ledger.note, run, [event], key=key)
+            await self._effects.call(self._ledger.note, run, [told], key=key)
         return permit
 
 
-def _report(calls: Sequence[ModelCall], turn: int | None, slow_s: float) -> BreakerReport:
-    """Return what an attempt's calls say of their model. A refused call says nothing of its health: it is as if it had not been made."""
-    answered = [call for call in calls if not call.refused]
+async def _defer(
+    effects: Effects, ledger: Ledger, envelope: Envelope, fence: int, wait_s: float, guard: Guard, model: str
+) -> None:
+    """Return an attempt to its row until its model may be called."""
+    data = {"step": envelope.step, "model": model, "delay_seconds": round(wait_s, 3)}
+    waiting = Event(f"flujo.{guard}.waiting", data, "warning" if guard == "breaker" else "info")
+    await effects.call(ledger.defer, envelope.key, fence, wait_s, waiting, waits_for=waits_for(guard, model))
+
+
+def _report(calls: Sequence[ModelCall], turn: int | None, slow_s: float) -> CallReport:
+    """Return what an attempt's calls say of their model. A refused call says nothing of its health."""
+    answered, refused = ([call for call in calls if call.refused is wanted] for wanted in (False, True))
     slow = sum(call.seconds > slow_s for call in answered)
     counts = Counts(len(answered), sum(call.failed for call in answered), slow)
-    return BreakerReport(
-        counts, turn, max((each.asked_s for each in answered if each.asked_s is not None), default=None)
-    )
+    return CallReport(BreakerReport(counts, turn, _asked_s(answered)), len(refused), _asked_s(refused))
+
+
+def _asked_s(calls: Sequence[ModelCall]) -> float | None:
+    return max((call.asked_s for call in calls if call.asked_s is not None), default=None)
 
 
 class FirstCall(NamedTuple):
@@ -240,16 +253,14 @@ class RateGate:
         """Set the first call aside; if its turn is more than a moment away, the attempt is returned until then."""
         model = service_of(self._first.agent)
         limit = None if model is None else self.pacing.limit_of(model)
-        if limit is None:
+        if model is None or limit is None:
             return False
         request = RateRequest(limit, self._first.tokens(self._envelope), has_waited=fence > 1)
         answer = await self._effects.together(self._limiter.answer, request)
         if answer.grant is not None:
             self.pacing.put(limit, answer)
             return False
-        data = {"step": self._envelope.step, "model": model, "delay_seconds": round(answer.wait_s, 3)}
-        waiting = Event("flujo.rate.waiting", data)
-        await self._effects.call(self._ledger.defer, self._envelope.key, fence, answer.wait_s, waiting)
+        await _defer(self._effects, self._ledger, self._envelope, fence, answer.wait_s, "rate", model)
         return True
 
     async def release(self) -> None:

@@ -34,7 +34,7 @@ from flujo_worker.coordinator.coordinator import ConcludeResult, Coordinator
 from flujo_worker.domain.values import AttemptReport
 from flujo_worker.errors import DispatchError, StoreError, Unreadable, WireError
 from flujo_worker.event_loop import Loop
-from flujo_worker.guards.breakers import Breakers
+from flujo_worker.guards.models import CalledModels
 from flujo_worker.guards.rates import RateLimiter
 from flujo_worker.observe.log import collecting_events
 from flujo_worker.observe.story import Story
@@ -64,8 +64,8 @@ class Attempts:
         hooks: calls the pipelines' hooks, and has the live pipelines of this process.
         settings: limits, timeouts and allowed imports.
         changes: moves runs to the code that is here; None: one whose code has changed is parked.
-        breakers: of the models that attempts call; None where the project has none.
-        rates: the limits of these models; None where the project has none.
+        models: the state of the models that attempts call; None: none is asked.
+        rates: the limits of these models; None: none has any.
         refused_formats: which models refused structured output; None: that is not remembered.
         processes: where attempts run that have lost their process before; None: such an attempt runs alone in this one.
     """
@@ -81,7 +81,7 @@ class Attempts:
         settings: Settings,
         *,
         changes: CodeChanges | None = None,
-        breakers: Breakers | None,
+        models: CalledModels | None,
         rates: RateLimiter | None = None,
         refused_formats: RefusalMemory | None = None,
         processes: Processes | None = None,
@@ -92,7 +92,7 @@ class Attempts:
         self.catalog = hooks.catalog
         self._effects = effects = coordinator.effects
         self.preparation = Preparation(ledger, hooks, settings, effects)
-        self._admissions = Admissions(ledger, coordinator, breakers, rates, hooks.catalog, settings)
+        self._admissions = Admissions(ledger, coordinator, models, rates, hooks.catalog, settings)
         self.claims = Claims(ledger, lease, hooks.catalog, threads, settings, effects)
         self._outcomes = Outcomes(
             ledger, lease, loop, threads, hooks, settings, effects, migrations=self.preparation.migrations

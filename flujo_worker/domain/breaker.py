@@ -97,7 +97,7 @@ class Breaker:
 
 @dataclass(frozen=True, slots=True)
 class Permit:
-    """The answer to who asks: under which turn it may call, or seconds to wait at least."""
+    """The answer to who asks: under which turn it may call (None: the breaker is not asked), or seconds to wait at least."""
 
     turn: int | None = None
     wait_s: float | None = None
@@ -143,9 +143,9 @@ def report(breaker: Breaker, rules: Rules, now: float, breaker_report: BreakerRe
     return breaker if breaker_report.turn is None else _probed(breaker, rules, now, counts, asked_until)
 
 
-def spread(wait_s: float, rules: Rules, name: str) -> float:
+def spread(wait_s: float, recovery_s: float, name: str) -> float:
     """Return the seconds that this one waits, so that a thousand that wait do not come back at once; the same for the same name."""
-    return wait_s + SPREAD * min(max(wait_s, rules.recovery_s * ASK_AGAIN), rules.recovery_s) * draw(name)
+    return wait_s + SPREAD * min(max(wait_s, recovery_s * ASK_AGAIN), recovery_s) * draw(name)
 
 
 def _counted(breaker: Breaker, rules: Rules, now: float, counts: Counts, asked_until: float) -> Breaker:

@@ -56,7 +56,6 @@ class Bucket:
         tokens_at: the same for their tokens.
         promised_until: the end of the time that is promised to waiting calls.
         returning_until: the same for calls that have come back, and wait again.
-        blocked_until: before this the provider does not accept calls.
         full_speed_at: when full speed is reached; before that, calls are slower.
         spent: tokens of each second of the latest window.
         is_known: whether it was ever used.
@@ -66,7 +65,6 @@ class Bucket:
     tokens_at: float = 0.0
     promised_until: float = 0.0
     returning_until: float = 0.0
-    blocked_until: float = 0.0
     full_speed_at: float = 0.0
     spent: tuple[tuple[int, int], ...] = ()
     is_known: bool = False
@@ -110,13 +108,12 @@ def reserve(
     """Set a call aside, or say when to ask again. `has_waited`: it has asked before, and comes at the time it was given."""
     bucket = bucket if bucket.is_known else _cold(rules, now)
     tokens = tokens if rules.tokens is None else min(tokens, rules.tokens)
-    pace = bucket.pace(rules, max(now, bucket.blocked_until))
+    pace = bucket.pace(rules, now)
     requests_cost, tokens_cost = rules.cost(1, rules.requests, pace), rules.cost(tokens, rules.tokens, pace)
-    if max(bucket.requests_at, bucket.tokens_at, bucket.blocked_until) <= now:
+    if max(bucket.requests_at, bucket.tokens_at) <= now:
         bucket = replace(bucket, promised_until=now, returning_until=now)
     start = max(
         now,
-        bucket.blocked_until,
         bucket.requests_at - max(0.0, rules.full_s - requests_cost),
         bucket.tokens_at - max(0.0, rules.full_s - tokens_cost),
         _room_at(bucket, rules, tokens),
@@ -150,21 +147,6 @@ def observe(bucket: Bucket, rules: RateRules, now: float, left: Left) -> Bucket:
         bucket,
         requests_at=lowered(bucket.requests_at, rules.requests, left.requests),
         tokens_at=lowered(bucket.tokens_at, rules.tokens, left.tokens),
-    )
-
-
-def refused(bucket: Bucket, rules: RateRules, now: float, asked_s: float) -> Bucket:
-    """Return the bucket after the provider refused a call: nothing before the time that it asked for, then slowly, from an empty bucket."""
-    restart = max(now + min(asked_s, LONGEST_S), bucket.blocked_until)
-    slow = restart + rules.slow_start_s * (1.0 - bucket.pace(rules, now) / 2)
-    return replace(
-        bucket,
-        requests_at=max(bucket.requests_at, restart + rules.full_s),
-        tokens_at=max(bucket.tokens_at, restart + rules.full_s),
-        promised_until=max(bucket.promised_until, restart),
-        blocked_until=restart,
-        full_speed_at=max(bucket.full_speed_at, slow),
-        is_known=True,
     )
 
 

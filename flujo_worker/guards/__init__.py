@@ -1,1 +1,1 @@
-"""The shared protection of called services: circuit breakers and cached results, stored in Redis."""
+"""The shared protection of called services: circuit breakers, rate limits and cached results, stored in Redis."""

@@ -1,4 +1,4 @@
-"""Store breakers and rate limits: each under a name, changed atomically, by a shared clock.
+"""Store the state of models and rate limits: each under a name, changed atomically, by a shared clock.
 
 In: a name and a pure act; out: the state before and after it. If the store cannot be reached, the result is None, never an error: a breaker
 then counts as closed, and a rate limit as met.
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar
 from pydantic import TypeAdapter
 
 from flujo_client.transport.redis import RedisError, connect
-from flujo_worker.domain.breaker import Breaker
+from flujo_worker.domain.called_model import CalledModel
 from flujo_worker.domain.rate import Bucket
 
 if TYPE_CHECKING:
@@ -56,18 +56,18 @@ class CellKind(Generic[S]):
     away: str
 
 
-BREAKERS: Final = CellKind(
-    "flujo:breaker:",
-    Breaker(),
-    TypeAdapter(Breaker),
-    lambda breaker: breaker.until,
-    "circuit breakers cannot be reached and count as closed",
+MODELS: Final = CellKind(
+    "flujo:model:",
+    CalledModel(),
+    TypeAdapter(CalledModel),
+    lambda model: max(model.breaker.until, model.slowdown.since),
+    "circuit breakers cannot be reached and count as closed, and refused calls slow no model down",
 )
 RATES: Final = CellKind(
     "flujo:rate:",
     Bucket(),
     TypeAdapter(Bucket),
-    lambda bucket: max(bucket.promised_until, bucket.blocked_until, bucket.tokens_at, bucket.requests_at),
+    lambda bucket: max(bucket.promised_until, bucket.tokens_at, bucket.requests_at),
     "rate limits cannot be reached and are not applied",
 )
 

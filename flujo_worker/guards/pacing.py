@@ -61,10 +61,6 @@ class Pacing:
         """Report the tokens that a call has used, and what the provider says is left."""
         await in_thread(partial(self._limiter.settle, limit, grant, tokens, left))
 
-    async def refused(self, limit: LimitedModel, grant: Grant, asked_s: float) -> None:
-        """Report that the provider refused a call, and how many seconds it asked to wait."""
-        await in_thread(partial(self._limiter.refused, limit, grant, asked_s))
-
     def return_unused(self) -> None:
         """Give back what was set aside for a call that was not made."""
         if self._first is not None:

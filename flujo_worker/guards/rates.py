@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, NamedTuple
 
 from flujo_worker.domain import rate as machine
 from flujo_worker.domain.rate import NOT_SAID, Bucket, Grant, Left, RateAnswer, RateRules
 
 if TYPE_CHECKING:
-    from flujo_client.config.models import ModelRate, RateLimitSettings
+    from flujo_client.config.models import ModelRate
     from flujo_worker.guards.cells import Cells
+    from flujo_worker.guards.live import LiveGuards
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,21 +36,20 @@ class RateLimiter:
 
     Args:
         cells: where they are stored.
-        settings: the limits, by names and patterns of models.
+        live: the fleet's settings.
     """
 
-    def __init__(self, cells: Cells[Bucket], settings: RateLimitSettings) -> None:
-        self._cells, self._settings = cells, settings
+    def __init__(self, cells: Cells[Bucket], live: LiveGuards) -> None:
+        self._cells, self._live = cells, live
 
     def limit_of(self, model: str, tenant: str) -> LimitedModel | None:
-        """Find the limit of a model by its own name, else by the first pattern that fits; None if it has none."""
-        models = self._settings.models
-        pattern = model if model in models else next((each for each in models if fnmatchcase(model, each)), None)
-        if pattern is None:
+        """Find the limit of a model by the known settings; None if it has none."""
+        found = self._live.known.limit(model)
+        if found is None:
             return None
-        own = models[pattern]
-        rules = RateRules(own.requests_per_minute, own.tokens_per_minute, self._settings.slow_start_s)
-        return LimitedModel(_bucket(own, pattern, model, tenant), rules)
+        own = found.settings
+        rules = RateRules(own.requests_per_minute, own.tokens_per_minute, own.slow_start_s)
+        return LimitedModel(_bucket(own, found.pattern, model, tenant), rules)
 
     def answer(self, requests: Sequence[RateRequest]) -> list[RateAnswer]:
         """Answer requests as if each came after the one before it. All of one limit change its bucket at once."""
@@ -78,15 +77,6 @@ class RateLimiter:
         def act(bucket: Bucket, now: float) -> Bucket:
             settled = machine.settle(bucket, limit.rules, now, grant, tokens)
             return machine.observe(settled, limit.rules, now, left)
-
-        self._change(limit, act)
-
-    def refused(self, limit: LimitedModel, grant: Grant, asked_s: float) -> None:
-        """Hold all calls back for the time that the provider requested when it rejected one, and slow down."""
-
-        def act(bucket: Bucket, now: float) -> Bucket:
-            returned = machine.settle(bucket, limit.rules, now, grant, 0)
-            return machine.refused(returned, limit.rules, now, asked_s)
 
         self._change(limit, act)
 

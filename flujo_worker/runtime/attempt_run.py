@@ -119,9 +119,6 @@ class ModelPace(Protocol):
     async def end(self, limit: Any, grant: Any, tokens: int, left: Left = ...) -> None:
         """Report the tokens that a call has used, and what the provider says is left."""
 
-    async def refused(self, limit: Any, grant: Any, asked_s: float) -> None:
-        """Report that the provider refused a call, and how many seconds it asked to wait."""
-
 
 class RefusalMemory(Protocol):
     """Remembers what providers refused, for all workers."""

@@ -22,6 +22,7 @@ from pydantic import BaseModel
 from flujo_client.address import new_run_id
 from flujo_client.api.retry import order_of
 from flujo_client.config.manager import Settings
+from flujo_client.config.model_guards import first_rows
 from flujo_client.config.run_settings import RunSettings
 from flujo_client.contract.approval import OPEN, Approval, check_answer, choose, closed
 from flujo_client.contract.envelope import CONTROL_QUEUE, TASK_JOIN, Envelope
@@ -48,8 +49,9 @@ from flujo_worker.coordinator.code_changes import CodeChanges
 from flujo_worker.coordinator.coordinator import Coordinator
 from flujo_worker.domain.values import FanOut
 from flujo_worker.event_loop import Loop
-from flujo_worker.guards.breakers import breakers_of
-from flujo_worker.guards.cells import BREAKERS, RATES, MemoryCells
+from flujo_worker.guards.cells import MODELS, RATES, MemoryCells
+from flujo_worker.guards.live import LiveGuards
+from flujo_worker.guards.models import CalledModels
 from flujo_worker.guards.rates import RateLimiter
 from flujo_worker.hook_delivery import HookDelivery
 from flujo_worker.liveness.watchdog import Steps, Watchdog
@@ -112,6 +114,8 @@ class LocalEngine:
             worker=lambda: self.lease.worker,
             record=lambda reference: self.attempts.preparation.record(reference),  # noqa: PLW0108 - it is made later
         )
+        self.store.write_file_settings(first_rows(self.settings))
+        guards = LiveGuards(self.store.guard_rows, self.store.guard_rows(), every_s=0.0)
         self.attempts = Attempts(
             self.store,
             self.coordinator,
@@ -121,8 +125,8 @@ class LocalEngine:
             hooks,
             self.settings,
             changes=self.changes,
-            breakers=breakers_of(self.settings, MemoryCells(BREAKERS, lambda: self.now)),
-            rates=self._rate_limiter(),
+            models=CalledModels(MemoryCells(MODELS, lambda: self.now), guards),
+            rates=RateLimiter(MemoryCells(RATES, lambda: self.now), guards),
             refused_formats=RefusedFormats(self.cache),
         )
 
@@ -136,11 +140,6 @@ class LocalEngine:
             isolation=self.attempts.isolation,
             max_lost=self.settings.worker.max_lost,
         )
-
-    def _rate_limiter(self) -> RateLimiter | None:
-        if not self.settings.rate_limits.models:
-            return None
-        return RateLimiter(MemoryCells(RATES, lambda: self.now), self.settings.rate_limits)
 
     def close(self) -> None:
         """Release the event loop and the threads."""

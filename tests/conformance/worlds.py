@@ -15,7 +15,7 @@ from psycopg.rows import dict_row
 
 from flujo_client.address import new_run_id
 from flujo_client.contract.envelope import CONTROL_QUEUE
-from flujo_client.gateway import forks, requests
+from flujo_client.gateway import forks, model_guards, requests
 from flujo_client.gateway.admission import AlreadyUnderWay, through_gates
 from flujo_client.gateway.door import _answer
 from flujo_client.gateway.effects import Query
@@ -56,7 +56,7 @@ ROUNDS = int(os.environ.get("FLUJO_RACE_ROUNDS", "6"))
 """How often a race is run. The fixture `race` lets each act lead once, which takes as many rounds as there are acts; then it draws. `make races` looks for what is rare."""
 MAX_LOST = 2
 LEASE_S = 30.0
-_TABLES = "permits limits runs scopes attempts deleted_runs contexts budgets reservations spends workers events inputs blobs code context_fields gates gate_places waiting_runs broker_epochs hook_calls pipelines"
+_TABLES = "permits limits runs scopes attempts deleted_runs contexts budgets reservations spends workers events inputs blobs code context_fields gates gate_places waiting_runs broker_epochs hook_calls pipelines model_guards"
 _EMPTY = "".join(f"DELETE FROM flujo_{table};" for table in _TABLES.split()) + (
     "UPDATE flujo_sweeps SET swept_at = '-infinity', pruned_at = '-infinity', marking_since = '-infinity', marked_to = NULL, swept_to = NULL"
 )
@@ -73,6 +73,7 @@ _AGES = {
     "gate_places": "until",
     "waiting_runs": "not_before",
     "deleted_runs": "ended_at",
+    "model_guards": "cleared_at",
 }
 
 
@@ -101,6 +102,7 @@ class Setting(Protocol):
     def retryable_run(self, run_id: str) -> RetryableRun: ...
     def beginning(self, run_id: str, place: int, before: Sequence[str]) -> Beginning | None: ...
     def fork(self, new: NewFork) -> str | None: ...
+    def edit_guard(self, *given: Any, **options: Any) -> int: ...
 
 
 class Memory:
@@ -121,6 +123,7 @@ class Memory:
         self.read_questions, self.answer = self.store.read_questions, self.store.answer
         self.read_budgets, self.read_deleted_runs = self.store.read_budgets, self.store.read_deleted_runs
         self.retryable_run, self.beginning, self.fork = self.store.retryable_run, self.store.beginning, self.store.fork
+        self.edit_guard = self.store.edit_guard
 
     def now(self) -> float:
         return self._now
@@ -227,6 +230,9 @@ class Postgres:
         entered = self.ask(through_gates(recording, [new], lambda _, entered: entered, judges=True))
         return next(iter(entered), None)
 
+    def edit_guard(self, *given: Any, **options: Any) -> int:
+        return self.ask(model_guards.edit_guard(*given, **options))
+
     def rows(self, sql: str, **parameters: Any) -> list[dict[str, Any]]:
         return self._connection.execute(sql, parameters).fetchall()
 
@@ -251,6 +257,7 @@ class World:
         self.read_deleted_runs = setting.read_deleted_runs
         self.budgets, self.forget_claim = setting.read_budgets, setting.forget_claim
         self.retryable_run, self.beginning = setting.retryable_run, setting.beginning
+        self.edit_guard = setting.edit_guard
         self.register_worker("w1")
 
     def register_worker(self, *names: str, lease_s: float = LEASE_S) -> None:

@@ -9,9 +9,12 @@ import rate_callers
 from openai_server import OpenAIServer, Said
 from pydantic_ai.exceptions import ModelHTTPError
 
+from flujo_client.attempt_info import performing
 from flujo_client.config.manager import Settings
+from flujo_worker.agents.call_events import timed_call
 from flujo_worker.agents.paced import Paced
-from flujo_worker.domain.rate import Left, RateRules
+from flujo_worker.domain.rate import NOT_SAID, Left, RateRules
+from flujo_worker.runtime.attempt_run import AttemptRun
 
 DATABASE = "postgresql://localhost/none"
 
@@ -36,7 +39,7 @@ class Recorder:
     """Paces nothing, and records what it receives."""
 
     def __init__(self):
-        self.names, self.ended, self.asked = [], [], []
+        self.names, self.ended = [], []
 
     def limit_of(self, model):
         self.names.append(model)
@@ -45,11 +48,8 @@ class Recorder:
     async def begin(self, limit, tokens):
         return "grant"
 
-    async def end(self, limit, grant, tokens, left):
+    async def end(self, limit, grant, tokens, left=NOT_SAID):
         self.ended.append((tokens, left))
-
-    async def refused(self, limit, grant, asked_s):
-        self.asked.append(asked_s)
 
 
 def test_headers_of_answers_and_refusals_are_heard():
@@ -61,17 +61,20 @@ def test_headers_of_answers_and_refusals_are_heard():
         Said("slow down", status=429, headers=none),
         Said("slow down", status=429, headers=(*none, ("retry-after", "7"))),
     ]
-    pace = Recorder()
+    pace, run = Recorder(), AttemptRun()
 
     async def call(server):
         async with rate_callers.asking(server) as agent:
             await agent.run("hello", capabilities=[Paced(pace)])
             for _ in range(2):
-                with pytest.raises(ModelHTTPError):
+                with pytest.raises(ModelHTTPError), performing(run), timed_call(agent):
                     await agent.run("hello", capabilities=[Paced(pace)])
 
     with OpenAIServer(answers) as server:
         asyncio.run(call(server))
     assert set(pace.names) == {"openai:limited"}
-    assert pace.ended == [(15, Left(2, 70))]
-    assert pace.asked == [1.5, 7.0]
+    assert pace.ended == [(15, Left(2, 70)), (0, NOT_SAID), (0, NOT_SAID)]
+    assert [(each.model, each.refused, each.failed, each.asked_s) for each in run.calls] == [
+        ("openai:limited", True, False, 1.5),
+        ("openai:limited", True, False, 7.0),
+    ]

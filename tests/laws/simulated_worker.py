@@ -88,7 +88,7 @@ class SimulatedWorker:
         store.register_worker(member(name), LEASE_S)
         hooks = HookCaller(catalog, bench, strict=False)
         loop, threads = bench.loop, bench.threads
-        self.attempts = Attempts(rows, self.coordinator, self.lease, loop, threads, hooks, SETTINGS, breakers=None)
+        self.attempts = Attempts(rows, self.coordinator, self.lease, loop, threads, hooks, SETTINGS, models=None)
         self.sweeper = Sweeper(
             rows,
             self.broker,  # type: ignore[arg-type]

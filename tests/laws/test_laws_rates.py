@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from flujo_worker.domain.rate import SHORT_S, Bucket, RateRules, refused, reserve, settle
+from flujo_worker.domain.rate import SHORT_S, Bucket, RateRules, reserve, settle
 
 NOW = 1_000_000.0
 WINDOW_S = RateRules().window_s
@@ -26,9 +26,7 @@ class Fleet:
     made: list = field(default_factory=list)
     asks: int = 0
 
-    def run(
-        self, calls, *, until=float("inf"), lateness=0.0, draw=None, flushed_at=float("inf"), refused_at=float("inf")
-    ):
+    def run(self, calls, *, until=float("inf"), lateness=0.0, draw=None, flushed_at=float("inf")):
         """`calls`: when, estimated tokens, real tokens, seconds until they are known."""
         draw = draw or Random(1)
         queue = [(at, number, "ask", call) for number, (at, *call) in enumerate(calls)]
@@ -38,8 +36,6 @@ class Fleet:
             now, number, what, call = heapq.heappop(queue)
             if now >= flushed_at:
                 self.bucket, flushed_at = Bucket(), float("inf")
-            if now >= refused_at:
-                self.bucket, refused_at = refused(self.bucket, self.rules, now, 60.0), float("inf")
             if what == "settle":
                 self.bucket = settle(self.bucket, self.rules, now, *call)
                 continue
@@ -98,10 +94,10 @@ def test_a_flush_of_redis_does_not_break_the_limit(calls, flushed, lateness):
     assert most_tokens <= 12_000
 
 
-SPELLS = [{}, {"flushed_at": NOW + 130}, {"refused_at": NOW + 300}]
+SPELLS = [{}, {"flushed_at": NOW + 130}]
 
 
-@pytest.mark.parametrize("spell", SPELLS, ids=["quiet", "flushed", "refused"])
+@pytest.mark.parametrize("spell", SPELLS, ids=["quiet", "flushed"])
 @pytest.mark.parametrize(("requests", "tokens", "size"), [(600, None, 1), (None, 60_000, 600), (3000, 90_000, 2000)])
 def test_a_backlog_uses_nine_tenths_of_the_limit_and_no_more_than_all(requests, tokens, size, spell):
     """Ten minutes after an idle one, calls that come back up to a second late; each asks a few times, whatever happens."""
@@ -111,8 +107,7 @@ def test_a_backlog_uses_nine_tenths_of_the_limit_and_no_more_than_all(requests, 
     fleet = Fleet(rules).run([(NOW, size, size, 2.0), *backlog], until=NOW + 700, lateness=1.0, **spell)
     used = sum(tokens for _, tokens, _ in fleet.made) if tokens else len(fleet.made)
     most_requests, most_tokens = fleet.most()
-    lost_minutes = 1 if "refused_at" in spell else 0
-    assert used >= 0.9 * (10 - lost_minutes) * (tokens or requests)
+    assert used >= 0.9 * 10 * (tokens or requests)
     assert most_requests <= (requests or 7501)
     assert most_tokens <= (tokens or 7501)
     assert fleet.asks <= 4 * 7500
@@ -123,23 +118,6 @@ def test_who_comes_first_is_called_first():
     fleet = Fleet(rules).run([(NOW + number / 10, 1, 1, 0.5) for number in range(100)])
     order = [number for _, _, number in sorted(fleet.made)]
     assert all(abs(place - number) <= 3 for place, number in enumerate(order))
-
-
-@given(asked_s=st.floats(0, 100), after=st.floats(0, 50))
-@settings(max_examples=25)
-def test_a_refusal_is_obeyed_by_everyone(asked_s, after):
-    """Nothing before the time that the provider asked for; then at half the speed, which grows again."""
-    rules = RateRules(requests=600)
-    fleet = Fleet(rules).run([(NOW + number, 1, 1, 0.1) for number in range(100)])
-    now = NOW + 100 + after
-    before = fleet.bucket.pace(rules, now)
-    fleet.bucket = refused(fleet.bucket, rules, now, asked_s)
-    restart = now + asked_s
-    assert fleet.bucket.pace(rules, restart) == pytest.approx(before / 2)
-    assert fleet.bucket.pace(rules, restart + rules.slow_start_s) == 1.0
-    fleet.made.clear()
-    fleet.run([(now + number / 1000, 1, 1, 0.1) for number in range(50)])
-    assert min(at for at, _, _ in fleet.made) >= restart
 
 
 def test_it_starts_slowly_when_nothing_is_known():

@@ -123,11 +123,14 @@ class LedgerInMemory(BudgetsInMemory):
             self._add_event(row.key.run, key, "run.parked", "error", {"reason": reason})
             return True
 
-    def defer(self, key: str, fence: int, delay_s: float, event: Event | None = None) -> bool:
+    def defer(
+        self, key: str, fence: int, delay_s: float, event: Event | None = None, *, waits_for: str | None = None
+    ) -> bool:
         with self._lock:
             row = self._given_back(key, fence, delay_s)
             if row is None:
                 return False
+            row.waits_for = waits_for
             if not row.losses:
                 self._unreserve(key)
             if event and not any((each.attempt, each.name) == (key, event.name) for each in self._events):

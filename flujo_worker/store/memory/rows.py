@@ -285,6 +285,7 @@ class StoredAttempt:
     code: str | None = None
     started_at: float | None = None
     ended_at: float | None = None
+    waits_for: str | None = None
 
     @property
     def is_live(self) -> bool:

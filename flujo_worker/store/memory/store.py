@@ -43,6 +43,7 @@ from flujo_worker.ports import (
 from flujo_worker.store.memory.code import CodeInMemory
 from flujo_worker.store.memory.forks import ForksInMemory
 from flujo_worker.store.memory.hook_calls import HookCallsInMemory
+from flujo_worker.store.memory.model_guards import ModelGuardsInMemory
 from flujo_worker.store.memory.permits import PermitsInMemory
 from flujo_worker.store.memory.plan_moves import PlanMovesInMemory
 from flujo_worker.store.memory.retention import RetentionInMemory
@@ -54,7 +55,13 @@ MAX_DOUBLINGS = 5
 
 
 class MemoryStore(
-    ForksInMemory, HookCallsInMemory, PlanMovesInMemory, CodeInMemory, RetentionInMemory, PermitsInMemory
+    ForksInMemory,
+    HookCallsInMemory,
+    PlanMovesInMemory,
+    CodeInMemory,
+    RetentionInMemory,
+    PermitsInMemory,
+    ModelGuardsInMemory,
 ):
     """Everything Postgres would remember, in dictionaries.
 

@@ -11,6 +11,7 @@ from flujo_client.address import AttemptKey
 from flujo_client.contract.approval import Approval
 from flujo_client.contract.code import CodeVersion
 from flujo_client.contract.envelope import Envelope, RunHeader
+from flujo_client.contract.model_guards import Guard, GuardRow
 from flujo_client.contract.outcome import Usage
 from flujo_client.contract.plan import Plan
 from flujo_client.contract.records import CODE, CorrectionRecord, EventRecord, RunSummary
@@ -66,6 +67,7 @@ class Tables:
         self._reservations: dict[str, dict[str, StoredReservation]] = {}
         self._events: list[EventRecord] = []
         self._last_event = 0
+        self._guards: dict[tuple[Guard, str], GuardRow] = {}
         self._limits: dict[str, int] = {}
         self._permits: dict[str, StoredPermit] = {}
         self._last_turn = 0

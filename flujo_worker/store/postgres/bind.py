@@ -48,12 +48,15 @@ if TYPE_CHECKING:
     from flujo_worker.domain.values import AttemptReport, BranchClosed, Decision, SlotReleased
 
 
-def bind_deferral(key: str, fence: int, delay_s: float, event: Event | None) -> dict[str, Any]:
+def bind_deferral(
+    key: str, fence: int, delay_s: float, event: Event | None, waits_for: str | None = None
+) -> dict[str, Any]:
     """Return the parameters of `defer.sql`."""
     return {
         "key": key,
         "fence": fence,
         "delay_s": delay_s,
+        "waits_for": waits_for and as_text(waits_for),
         "name": event and as_text(event.name),
         "level": event and event.level,
         "data": event and shown(event.data),

@@ -57,6 +57,7 @@ from flujo_worker.store.postgres.budgets import (
 from flujo_worker.store.postgres.health import HealthInPostgres
 from flujo_worker.store.postgres.hook_calls import HookCallsInPostgres
 from flujo_worker.store.postgres.make_entities import as_text, shown
+from flujo_worker.store.postgres.model_guards import ModelGuardsInPostgres
 from flujo_worker.store.postgres.permits import PermitsInPostgres
 from flujo_worker.store.postgres.plan_moves import PlanMovesInPostgres
 from flujo_worker.store.postgres.retention import RetentionInPostgres
@@ -89,6 +90,7 @@ class PostgresStore(
     AdmissionInPostgres,
     RetentionInPostgres,
     PermitsInPostgres,
+    ModelGuardsInPostgres,
 ):
     """The worker's store on Postgres.
 
@@ -275,8 +277,10 @@ class PostgresStore(
         rows = self._rows("code", {"digests": list(digests)})
         return {row["digest"]: CodeVersion.from_tree(orjson.loads(row["parts"])) for row in rows}
 
-    def defer(self, key: str, fence: int, delay_s: float, event: Event | None = None) -> bool:
-        return bool(self._rows("defer", bind_deferral(key, fence, delay_s, event)))
+    def defer(
+        self, key: str, fence: int, delay_s: float, event: Event | None = None, *, waits_for: str | None = None
+    ) -> bool:
+        return bool(self._rows("defer", bind_deferral(key, fence, delay_s, event, waits_for)))
 
     def postpone(self, key: str, delay_s: float) -> None:
         self._do("postpone", {"key": key, "delay_s": delay_s})

@@ -169,7 +169,7 @@ def test_calls_that_no_one_asked_for_count_while_it_is_closed():
 @pytest.mark.parametrize(("wait_s", "most_s"), [(30.0, 45.0), (20.0, 30.0), (1.0, 2.5), (600.0, 615.0)])
 def test_a_thousand_that_wait_come_back_spread_over_half_of_their_wait(wait_s, most_s):
     """Over half the recovery at most, and over a moment at least."""
-    waits = [spread(wait_s, RULES, f"run_{number}::a:1 1") for number in range(1000)]
+    waits = [spread(wait_s, RULES.recovery_s, f"run_{number}::a:1 1") for number in range(1000)]
     length = most_s - wait_s
     assert wait_s <= min(waits) < wait_s + 0.02 * length
     assert most_s - 0.02 * length < max(waits) <= most_s

@@ -54,6 +54,9 @@ TOLD_BY = {
     "test_agent_tool.py::test_a_steps_aros_reads_the_agents_output": ["agent.schema", "aros.soe.enabled"],
     "test_agent_tool.py::test_a_run_that_passes_its_limit_by_a_sub_agent_fails": ["flujo.budget.reserved"],
     "test_agent_tool.py::test_an_outage_of_a_sub_agents_provider_opens_its_own_breaker": ["flujo.breaker.opened"],
+    "test_rates_in_engine.py::test_when_most_calls_are_refused_everybody_waits_as_long_as_the_provider_asks": [
+        "flujo.rate.slowed"
+    ],
     "test_breakers_in_engine.py::test_after_the_threshold_no_one_calls_until_the_recovery_is_over": [
         "flujo.breaker.waiting",
         "flujo.breaker.half_open",

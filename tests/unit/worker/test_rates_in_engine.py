@@ -14,8 +14,6 @@ from flujo_worker.agents import make_agent_async
 from flujo_worker.domain.rate import RateRules
 from flujo_worker.testing import LocalEngine
 
-REFUSED = ai.ModelHTTPError(429, "large")
-
 
 class Provider:
     """A model that fails with these errors, one after another, and then answers. It records when it was asked."""
@@ -73,27 +71,36 @@ def test_a_call_counts_what_it_has_used(used, least_s):
         assert least_s * 0.9 <= took <= least_s * 1.4
 
 
-def test_the_wait_that_a_provider_asks_for_is_everyones():
-    """SYS-19: one attempt is refused, and no other one calls before the provider wants to be called."""
-    with engine_of(requests_per_minute=600) as engine:
-        error = ai.ModelHTTPError(429, "large")
-        error.retry_after = 20.0
-        provider = Provider(engine, error)
-        first = engine.enqueue(provider.pipeline(), "hello")
-        others = [engine.enqueue(provider.pipeline(), "hello") for _ in range(3)]
+def asked(seconds):
+    return ai.ModelHTTPError(429, "large", retry_after=seconds)
+
+
+@pytest.mark.parametrize("limit", [{}, {"requests_per_minute": 6000}])
+def test_the_wait_that_a_provider_asks_for_delays_its_own_call_only(limit):
+    """C-48: others are called meanwhile, with a limit and without one."""
+    with engine_of("function:large" if limit else "function:other", **limit) as engine:
+        provider = Provider(engine, asked(20.0))
+        runs = [engine.enqueue(provider.pipeline(), "hello") for _ in range(4)]
         engine.drain()
-        assert {engine.result(run).output for run in (first, *others)} == {"well"}
-        assert [row.number for row in engine.history(others[0])] == [1]
-        assert min(provider.calls[1:]) - provider.calls[0] >= 20
+        assert {engine.result(run).output for run in runs} == {"well"}
+        assert [len(engine.history(run)) for run in runs] == [2, 1, 1, 1]
+        first, *rest = provider.calls
+        assert [round(at - first) for at in rest] == [0, 0, 0, 20]
 
 
-def test_a_refusal_does_not_open_the_breaker():
-    """The limit reacts to it: five refusals would stop a model for half a minute."""
-    with engine_of(requests_per_minute=6000) as engine:
-        provider = Provider(engine, *[REFUSED] * 5)
-        result = engine.run(provider.pipeline(), "hello")
-        assert result.output == "well"
-        assert told(engine, result.run_id, "flujo.breaker.opened") == []
+def test_when_most_calls_are_refused_everybody_waits_as_long_as_the_provider_asks():
+    """C-48: the share shows a limit. Who waits has made no call, and the breaker stays closed."""
+    with engine_of("function:other") as engine:
+        provider = Provider(engine, *[asked(20.0)] * 6)
+        runs = [engine.enqueue(provider.pipeline(), "hello") for _ in range(10)]
+        engine.drain()
+        assert {engine.result(run).output for run in runs} == {"well"}
+        assert [len(engine.history(run)) for run in runs] == [2] * 6 + [1] * 4
+        assert min(provider.calls[6:]) - provider.calls[0] >= 20
+        assert [len(told(engine, run, "flujo.rate.slowed")) for run in runs] == [0] * 5 + [1] + [0] * 4
+        [waited] = told(engine, runs[-1])
+        assert (waited["model"], waited["delay_seconds"] >= 20) == ("function:large", True)
+        assert [told(engine, run, "flujo.breaker.opened") for run in runs] == [[]] * 10
 
 
 def test_other_models_are_not_asked_about(monkeypatch):

@@ -11,14 +11,10 @@ from priced_model import PricedModel
 from flujo_client import ConditionalStep, Pipeline, PipelineContext, Step, StepConfig, UsageLimits
 from flujo_client.api.step_options import options_of_attempts
 from flujo_client.config.manager import Settings
-from flujo_client.config.models import BreakerSettings
 from flujo_client.config.run_settings import RunSettings, settings_of
 from flujo_client.contract.plan import Backoff
 from flujo_client.contract.trace import build_trace
 from flujo_worker.agents import make_agent_async
-from flujo_worker.domain.breaker import BreakerReport, Counts, Rules
-from flujo_worker.guards.breakers import BreakerRequest, Breakers
-from flujo_worker.guards.cells import BREAKERS, MemoryCells
 from flujo_worker.testing import LocalEngine
 
 WORKERS = {
@@ -89,17 +85,11 @@ def test_how_its_templates_are_rendered():
     assert ran(pipeline, {})[0].success
 
 
-def test_when_the_shared_breakers_open():
-    """One breaker for a model, whoever asks; each by the rules of its run."""
-    breakers = Breakers(MemoryCells(BREAKERS, lambda: 0.0), Rules())
-    strict = breakers.for_run(BreakerSettings(failures=1))
-    failed = BreakerRequest("m", BreakerReport(Counts(1, 1, 0)))
-    [answer] = strict.answer([failed])
-    assert answer.turned.how == "opened"
-    assert breakers.answer([BreakerRequest("m")])[0].permit.wait_s is not None
-    assert breakers.for_run(BreakerSettings(failures=1)) is strict
-    assert breakers.for_run(BreakerSettings()) is breakers
-    assert breakers.for_run(BreakerSettings(enabled=False)) is None
+def test_settings_of_breakers_from_older_clients_are_the_fleets_now():
+    """ADR 36: they travelled with runs before."""
+    own = RunSettings()
+    assert settings_of({"breakers": {"failures": 1}, "retry": {"base_s": 3.0}}, own).retry.base_s == 3.0
+    assert RunSettings.of(Settings.model_validate({"breakers": {"failures": 1}})).table() == {}
 
 
 def test_what_depends_on_the_machine_stays_the_workers():
