@@ -24,6 +24,7 @@ from flujo_client.errors import (
     UnreadableResponse,
 )
 from flujo_worker.agents.heard import hearing
+from flujo_worker.agents.models import each_of
 from flujo_worker.agents.previews import emit_response
 from flujo_worker.observe.log import emit
 
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 _READS_RESPONSES: Final = "_process_response"
 """The name, in each of pydantic-ai's models, of the function that reads a provider's response."""
+_NOT_JSON: Final = "Expected a JSON response"
+"""How pydantic-ai's error begins for a response of another content type, which has no class of its own."""
 _ACCEPT: Final = 'or accept such answers with StepConfig(accept_finish_reasons=["{}"])'
 
 
@@ -61,14 +64,16 @@ class ResponseCheck(AbstractCapability[Any]):
         Raises:
             UnreadableResponse: the provider's response is not an answer in its format.
         """
-        with hearing(request_context.model) as heard:
+        model = request_context.model
+        with hearing(model) as heard:
             try:
                 return await handler(request_context)
             except Exception as error:
                 if not _is_unreadable(error):
                     raise
-                found = heard.description or f"{type(error).__name__}: {error}"
-        what = f"the response of model {request_context.model.model_name} is not in its provider's format: {found}"
+                is_one = len(each_of(model)) == 1  # of several it is not known whose response it is
+                found = (is_one and heard.description) or f"{type(error).__name__}: {error}"
+        what = f"the response of model {model.model_name} is not in its provider's format: {found}"
         raise UnreadableResponse(what, suggestion="check the provider's status, and the gateway or proxy before it")
 
     async def after_model_request(
@@ -152,9 +157,8 @@ def _says_anything(response: ModelResponse) -> bool:
 def _is_unreadable(error: Exception) -> bool:
     """Return whether the library could not read a response: what it raised while it did, or that the body is not JSON."""
     if isinstance(error, ModelAPIError):
-        return type(error) is ModelAPIError and isinstance(
-            error.__cause__, (json.JSONDecodeError, UnicodeError, type(None))
-        )
+        is_undecoded = isinstance(error.__cause__, (json.JSONDecodeError, UnicodeError))
+        return type(error) is ModelAPIError and (is_undecoded or error.message.startswith(_NOT_JSON))
     if isinstance(error, ContentFilterError):
         return False
     frames = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
