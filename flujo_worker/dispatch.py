@@ -24,6 +24,7 @@ from flujo_worker import failpoints
 from flujo_worker.domain.values import FanOut
 from flujo_worker.errors import DispatchError, StoreError
 from flujo_worker.ports import Backlog, Publisher
+from flujo_worker.timed import TimedMessages
 
 if TYPE_CHECKING:
     from celery import Celery
@@ -124,14 +125,17 @@ class Sender:
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._mark_forever, name="flujo-marker", daemon=True)
+        self._timed = TimedMessages(self._send_due)
 
     def start(self) -> Sender:
-        """Mark from now on."""
+        """Mark from now on, and publish what is due in a moment."""
         self._thread.start()
+        self._timed.start()
         return self
 
     def stop(self) -> None:
         """Mark what is left and stop."""
+        self._timed.stop()
         self._stopping.set()
         self._thread.join(timeout=5)
 
@@ -154,6 +158,16 @@ class Sender:
             logger.warning("%s and the rest of its batch are left to the sweeper: %s", envelopes[0].key, error)
         else:
             self._remember(envelopes, before)
+
+    def send_later(self, envelope: Envelope, delay_s: float) -> None:
+        """Publish after a delay in seconds, if this process still runs then; else it is left to the sweeper."""
+        self._timed.add(envelope, delay_s)
+
+    def _send_due(self, envelopes: Sequence[Envelope]) -> None:
+        """Publish messages whose rows are due, and mark them before the sweeper finds them."""
+        for envelope in envelopes:
+            self.send([envelope])
+        self._mark()
 
     async def push(
         self, envelopes: Sequence[Envelope], *, take: bool = False, is_claimed: bool = False

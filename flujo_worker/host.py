@@ -118,6 +118,7 @@ class Host:
             self._sender.send,
             Evaluator(self._store, catalog, bench),
             backoff=Backoff(**settings.retry.model_dump()),
+            send_later=self._sender.send_later,
             inline=settings.limits.snapshot_inline_bytes,
             control_queue=own.control_queue,
             on_hooks_due=hooks_due.set,

@@ -208,6 +208,9 @@ class Leases(Protocol):
     def renew(self, worker: str, lease_s: float, held: Mapping[str, int]) -> Renewal | None:
         """Extend the lease. Return the state of the held attempts (key → fence); None: the lease is over."""
 
+    def lost_among(self, worker: str, held: Mapping[str, int]) -> set[str]:
+        """Return which of the held attempts (key → fence) must no longer run; changes nothing."""
+
     def release_unowned(self, worker: str, kept: Collection[str], older_s: float) -> set[str]:
         """Release attempts, claimed longer ago than `older_s`, that point to this worker and are not among the `kept`.
 

@@ -14,14 +14,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from flujo_worker.errors import StoreError
 from flujo_worker.ports import Leases, Member
 
 logger = logging.getLogger(__name__)
 
-TOLD_S = 0.5
-"""Seconds, plus the time of a statement, until an attempt under limits notices that its run was stopped."""
+LOOK_S: Final = 0.35
+"""Seconds, plus the time of a statement, until an attempt hears that its run or its fan-out was stopped: half a second in all."""
 
 
 @dataclass(eq=False)
@@ -36,6 +37,7 @@ class ActiveAttempt:
     is_limited: bool = False
     on_cancel: list[Callable[[], object]] = field(default_factory=list)
     on_interrupt: list[Callable[[], object]] = field(default_factory=list)
+    held_since: float = field(default_factory=time.monotonic)
 
     def cancel(self) -> None:
         """Stop the work, best effort: another worker has it, or its run was cancelled."""
@@ -187,24 +189,30 @@ class Lease:
             return self._changed.wait_for(lambda: self.worker != worker or self._stopping.is_set(), seconds)
 
     def _renew_forever(self) -> None:
-        while not self._stopping.wait(min(self._renew_s, TOLD_S)):
+        while not self._stopping.wait(min(self._renew_s, LOOK_S)):
             try:
-                if self._is_due():
+                if time.monotonic() - self._beat_at >= self._renew_s - LOOK_S / 2:
                     self._renew()
+                else:
+                    self._look()
             except StoreError:
                 return
             except Exception:
                 logger.exception("the lease could not be renewed; trying again")
 
-    def _is_due(self) -> bool:
-        """Return whether to renew now: what is under a limit asks sooner whether it may continue."""
+    def _look(self) -> None:
+        """Stop what must no longer run. Attempts are asked about once they have lasted a moment; most have ended by then."""
+        before = time.monotonic() - LOOK_S
+        if held := self._claimed(lambda each: each.held_since <= before):
+            lost = self._store.lost_among(self.worker, held)
+            self._cancel({key: held[key] for key in lost})
+
+    def _claimed(self, counts: Callable[[ActiveAttempt], bool] = lambda _: True) -> dict[str, int]:
         with self._lock:
-            is_limited = any(each.is_limited for each in self._held.values())
-        return is_limited or time.monotonic() - self._beat_at >= self._renew_s - TOLD_S / 2
+            return {key: each.fence for key, each in self._held.items() if each.fence is not None and counts(each)}
 
     def _renew(self) -> None:
-        with self._lock:
-            held = {key: each.fence for key, each in self._held.items() if each.fence is not None}
+        held = self._claimed()
         renewal = self._store.renew(self.worker, self._lease_s, held)
         now = time.monotonic()
         if now - self._beat_at > 2 * self._renew_s:

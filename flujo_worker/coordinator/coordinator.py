@@ -87,6 +87,7 @@ class Coordinator:
     Args:
         store: where decisions are committed.
         send: publishes envelopes after the commit, as a chord's if a fan-out is given; the sweeper sends what it cannot.
+        send_later: publishes an envelope after that many seconds; the sweeper sends what it cannot.
         evaluator: answers the questions of decisions.
         backoff: the waits of steps that set none of their own.
         inline: the size in bytes above which a value is stored once and pointed at.
@@ -104,6 +105,7 @@ class Coordinator:
         evaluator: UserCodeAnswers,
         *,
         backoff: Backoff,
+        send_later: Callable[[Envelope, float], None] = lambda *_: None,
         inline: int = 65_536,
         control_queue: str = CONTROL_QUEUE,
         on_hooks_due: Callable[[], None] = lambda: None,
@@ -113,6 +115,7 @@ class Coordinator:
     ) -> None:
         self.effects = effects or BlockingEffects(store, send)
         self._store, self._send, self._evaluator, self._backoff = store, send, evaluator, backoff
+        self._send_later = send_later
         self._inline, self._control_queue, self._on_hooks_due = inline, control_queue, on_hooks_due
         self._on_merged, self._on_gated_end = on_merged, on_gated_end
         self._plans: dict[str, Plan] = {}
@@ -361,6 +364,9 @@ class Coordinator:
             envelopes += await self.effects.call(self._store.envelopes, [committed.taken])
         if envelopes:
             await self.effects.send(envelopes, decision.fan_out)
+        for following in decision.next:
+            if following.is_due_soon:
+                self._send_later(decision.envelope_of(following), following.delay_s)
 
     async def _after_branch(self, ended: BranchClosed, committed: Committed, envelope: Envelope) -> bool:
         """Follow up a closed branch. If it aborts its fan-out, belongs to an aborted one, or has no lane, signal at once: no chord will."""

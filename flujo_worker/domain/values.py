@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from flujo_client.address import AttemptKey
 from flujo_client.contract.envelope import Envelope
@@ -96,6 +96,10 @@ class CreateScope:
     metadata: dict[str, Any] = field(default_factory=dict)
 
 
+SHORT_DELAY_S: Final = 10.0
+"""The longest wait that a worker times itself: a sweep, which is about a second late, would not keep shorter ones."""
+
+
 @dataclass(frozen=True, slots=True)
 class NextAttempt:
     """A work row to be made, with all that its message needs: published at once, or when `delay_s` seconds are over.
@@ -130,7 +134,16 @@ class NextAttempt:
     @property
     def is_due(self) -> bool:
         """Return whether it is to be published at once."""
-        return not (self.held or self.delay_s or self.question or self.fault)
+        return self._is_sent and not self.delay_s
+
+    @property
+    def is_due_soon(self) -> bool:
+        """Return whether the worker that decides this publishes it itself when `delay_s` is over; longer waits end with a sweep."""
+        return self._is_sent and 0.0 < self.delay_s <= SHORT_DELAY_S
+
+    @property
+    def _is_sent(self) -> bool:
+        return not (self.held or self.question or self.fault)
 
     def key_in(self, run: str) -> str:
         """Return the key of its row in a run."""

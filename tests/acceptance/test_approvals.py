@@ -85,7 +85,7 @@ def test_a_run_waits_for_a_person_and_continues(site):
         site.log()
     )
     assert result.final_pipeline_context.hitl_history[0].actor == "ana"
-    assert result.final_pipeline_context.status.value == "running"
+    assert result.final_pipeline_context.status.value == "completed"
 
 
 def test_of_two_people_at_once_one_acts(site):

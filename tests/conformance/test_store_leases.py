@@ -40,7 +40,7 @@ def test_a_retired_or_unknown_worker_cannot_renew(world, name):
     assert world.store.renew(name, LEASE_S, {}) is None
 
 
-def test_a_renewal_tells_what_is_no_longer_held(world):
+def test_a_renewal_and_a_look_tell_what_is_no_longer_held(world):
     kept, ended, cancelled, taken = (world.record(enqueued()) for _ in range(4))
     held = {new.first.key: world.claim(new) for new in (kept, ended, cancelled, taken)}
     world.conclude(ended, succeeded())
@@ -48,6 +48,7 @@ def test_a_renewal_tells_what_is_no_longer_held(world):
     held[taken.first.key] = 7
 
     gone = {ended.first.key, cancelled.first.key, taken.first.key, "run_none::a:1"}
+    assert world.store.lost_among("w1", held | {"run_none::a:1": 1}) == gone
     assert world.store.renew("w1", LEASE_S, held | {"run_none::a:1": 1}) == Renewal(gone)
 
 

@@ -270,7 +270,11 @@ class MemoryStore(
             if not self._is_leased(worker):
                 return None
             self._leases[worker] = self._clock() + lease_s
-            return Renewal({key for key, fence in held.items() if not self._is_held(key, fence, worker)})
+            return Renewal(self.lost_among(worker, held))
+
+    def lost_among(self, worker: str, held: Mapping[str, int]) -> set[str]:
+        with self._lock:
+            return {key for key, fence in held.items() if not self._is_held(key, fence, worker)}
 
     def _is_held(self, key: str, fence: int, worker: str) -> bool:
         row = self._attempts.get(key)

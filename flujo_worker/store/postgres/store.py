@@ -137,6 +137,10 @@ class PostgresStore(
         rows = self._rows("renew", parameters)
         return Renewal(set(rows[0]["lost"]), rows[0]["is_to_stop"]) if rows else None
 
+    def lost_among(self, worker: str, held: Mapping[str, int]) -> set[str]:
+        parameters = {"id": worker, "keys": list(held), "fences": list(held.values())}
+        return {row["key"] for row in self._rows("lost_among", parameters)}
+
     def release_unowned(self, worker: str, kept: Collection[str], older_s: float) -> set[str]:
         parameters = {"worker": worker, "kept": sorted(kept), "older_s": older_s}
         return {row["key"] for row in self._rows("release_unowned", parameters)}

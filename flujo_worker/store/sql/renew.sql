@@ -8,16 +8,6 @@ WITH mine AS (
 SELECT
     mine.id, mine.stop_requested_at IS NOT NULL AS is_to_stop,
     array(
-        SELECT k.key FROM unnest(%(keys)s::text[], %(fences)s::int[]) AS k (key, fence)
-        WHERE NOT EXISTS (
-            SELECT 1 FROM flujo_attempts a JOIN flujo_runs r ON r.id = a.run_id
-            WHERE a.key = k.key AND a.fence = k.fence AND a.status = 'running' AND a.worker = %(id)s
-              AND r.cancel_requested_at IS NULL
-              AND NOT EXISTS (
-                  SELECT 1 FROM flujo_scopes f
-                  WHERE f.run_id = a.run_id AND f.aborted
-                    AND (starts_with(a.address, f.address || '/') OR starts_with(a.address, f.address || '#'))
-              )
-        )
+-- include lost_among
     ) AS lost
 FROM mine;

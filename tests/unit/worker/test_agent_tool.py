@@ -533,7 +533,7 @@ def test_a_sub_agents_question_pauses_the_run_and_its_answer_is_the_agents():
         result = engine.result(run)
     assert result.output == '{"SUCCESS": TRUE, "OUTPUT": "YES"}'
     assert result.final_pipeline_context.hitl_history[0].actor == "ana"
-    assert result.final_pipeline_context.status is ContextState.RUNNING
+    assert result.final_pipeline_context.status is ContextState.COMPLETED
     assert len(model.asked) == 3
 
 

@@ -32,6 +32,9 @@ class EveryLeaseIsGood:
     def renew(self, worker, lease_s, held):
         return Renewal(set())
 
+    def lost_among(self, worker, held):
+        return set()
+
     def release_unowned(self, worker, kept, older_s):
         return set()
 

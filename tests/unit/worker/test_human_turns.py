@@ -74,10 +74,10 @@ def test_the_history_has_the_question_that_no_one_was_asked(engine):
 
 
 def test_its_context_does_not_say_that_it_is_paused(engine):
-    """M-449: the status is that of a run that waits."""
+    """M-449: the run failed without waiting, and the status says so."""
     result = engine.result(asked(engine, of(unattended(), model=PipelineContext), 0))
     assert (result.final_pipeline_context.status.value, result.final_pipeline_context.pause_message) == (
-        "running",
+        "failed",
         None,
     )
 
@@ -165,7 +165,7 @@ def test_what_the_answer_wrote_is_kept(engine):
     draft = Pipeline([ask(sink_to="scratchpad.said"), Step("never", fails)])
     run = asked(engine, of(machine(TO_SIGN, DONE, draft=draft), model=PipelineContext), 0)
     context = engine.answer(run, 5).final_pipeline_context
-    assert (context.scratchpad["said"], context.hitl_history[0].answer, context.status.value) == (5, 5, "running")
+    assert (context.scratchpad["said"], context.hitl_history[0].answer, context.status.value) == (5, 5, "completed")
 
 
 def test_a_condition_that_raises_fails_the_machine(engine):
@@ -316,7 +316,11 @@ def test_it_waits_in_the_context_as_any_question_does(engine):
     waiting = engine.result(run).final_pipeline_context
     assert (waiting.status.value, waiting.pause_message) == ("paused", "Step 'x' requires human input.")
     context = engine.answer(run, "so").final_pipeline_context
-    assert (context.scratchpad["said"], context.hitl_history[0].answer, context.status.value) == ("so", "so", "running")
+    assert (context.scratchpad["said"], context.hitl_history[0].answer, context.status.value) == (
+        "so",
+        "so",
+        "completed",
+    )
 
 
 def test_what_it_had_written_before_is_not_kept(engine):

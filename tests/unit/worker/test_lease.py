@@ -30,6 +30,9 @@ class Roll:
             self.before_adopting()
         return self.adopts & set(held)
 
+    def lost_among(self, worker, held):
+        return set()
+
     def release_unowned(self, worker, kept, older_s):
         self.kept = set(kept)
         return set()
