@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from dataclasses import replace
 
+import pytest
 from builders import enqueued
 
 from flujo_worker.dispatch import Sender
-from flujo_worker.domain.values import FanOut
+from flujo_worker.domain.values import FanOut, NextAttempt
 from flujo_worker.errors import DispatchError
 
 FIRST = enqueued(run_id="run").first
@@ -79,3 +82,51 @@ def test_what_the_broker_does_not_take_is_not_marked(caplog):
     """A row that is not marked is published by the sweeper."""
     assert sent(Post(broken={"send"}), [FIRST]) == {}
     assert f"{FIRST.key} and the rest of its batch are left to the sweeper" in caplog.text
+
+
+class Clocked(Post):
+    """Also notes when a message went out, and says when all are out."""
+
+    def __init__(self, awaited):
+        super().__init__()
+        self.at, self.are_out, self._awaited = {}, threading.Event(), awaited
+
+    def send(self, envelopes, *, first=False):
+        super().send(envelopes, first=first)
+        self.at |= {envelope.key: time.monotonic() for envelope in envelopes}
+        if len(self.at) == self._awaited:
+            self.are_out.set()
+
+
+def test_what_is_due_in_a_moment_goes_out_in_its_time_and_is_marked():
+    """G6: not earlier, for a claim would not look at the time, and in the order of their times."""
+    post, backlog = Clocked(3), Backlog()
+    sender = Sender(post, backlog).start()
+    began = time.monotonic()
+    delays = dict(zip((member.key for member in MEMBERS), (0.2, 0.05, 0.1), strict=True))
+    for member in MEMBERS:
+        sender.send_later(member, delays[member.key])
+    assert post.are_out.wait(60)
+    sender.stop()
+    assert all(post.at[key] - began >= delay for key, delay in delays.items())
+    assert sorted(post.at, key=post.at.__getitem__) == sorted(delays, key=delays.__getitem__)
+    assert set(backlog.marked) == set(delays)
+
+
+def test_what_is_not_due_when_the_process_stops_is_left_to_the_sweeper():
+    post, backlog = Post(), Backlog()
+    sender = Sender(post, backlog).start()
+    sender.send_later(FIRST, 3600)
+    sender.stop()
+    assert (post.out, backlog.marked) == ([], {})
+
+
+@pytest.mark.parametrize(
+    ("options", "is_timed"),
+    [({"delay_s": 0.1}, True), ({"delay_s": 10.0}, True), ({"delay_s": 11.0}, False), ({}, False)]
+    + [({"delay_s": 1.0, "held": True}, False), ({"delay_s": 1.0, "question": {"message": "go?"}}, False)],
+)
+def test_a_worker_times_short_waits_only(options, is_timed):
+    following = NextAttempt("", "a", 2, "queue", FIRST.input, None, 1, **options)
+    assert following.is_due_soon is is_timed
+    assert following.is_due is (not options)
