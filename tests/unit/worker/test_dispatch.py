@@ -123,8 +123,14 @@ def test_what_is_not_due_when_the_process_stops_is_left_to_the_sweeper():
 
 @pytest.mark.parametrize(
     ("options", "is_timed"),
-    [({"delay_s": 0.1}, True), ({"delay_s": 10.0}, True), ({"delay_s": 11.0}, False), ({}, False)]
-    + [({"delay_s": 1.0, "held": True}, False), ({"delay_s": 1.0, "question": {"message": "go?"}}, False)],
+    [
+        ({"delay_s": 0.1}, True),
+        ({"delay_s": 10.0}, True),
+        ({"delay_s": 11.0}, False),
+        ({}, False),
+        ({"delay_s": 1.0, "held": True}, False),
+        ({"delay_s": 1.0, "question": {"message": "go?"}}, False),
+    ],
 )
 def test_a_worker_times_short_waits_only(options, is_timed):
     following = NextAttempt("", "a", 2, "queue", FIRST.input, None, 1, **options)
