@@ -368,6 +368,7 @@ class Aros(Section):
     max_ms_per_mb: Annotated[float, Field(ge=0)] = 50.0
     enable_reasoning_precheck: bool = False
     correction_ledger_enabled: bool = False
+    strict_schema: bool = False
     shadow_mode: bool = False
 
     def table(self) -> dict[str, Any] | None:

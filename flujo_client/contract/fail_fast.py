@@ -104,7 +104,7 @@ def _made(kind: Any) -> SchemaValidator | None:
     with_functions = not any(map(_is_strict, schemas_in(core)))
     try:
         # Not the models' validators, which pydantic would reuse: they collect every error.
-        return SchemaValidator(_stopping(core, with_functions=with_functions), None, False)  # noqa: FBT003 - it has no keyword
+        return SchemaValidator(stopping(core, with_functions=with_functions), None, False)  # noqa: FBT003 - it has no keyword
     except SchemaError:
         return None
 
@@ -115,21 +115,27 @@ def _is_strict(core: Core) -> bool:
     return bool(is_strict or (core.get("config") or {}).get("strict"))
 
 
-def _stopping(core: Any, *, with_functions: bool, forbids: bool = False) -> Any:
-    """Copy a core schema so that it stops at the first wrong element; it accepts the same values."""
+def stopping(core: Any, *, with_functions: bool, forbids: bool = False) -> Any:
+    """Copy a core schema so that it stops at the first wrong element; it accepts the same values.
+
+    Args:
+        core: the schema.
+        with_functions: put functions in front of mappings and objects as well: those of strict types would see Python instead of JSON.
+        forbids: the type around it forbids unknown members.
+    """
     if isinstance(core, list | tuple):
-        return type(core)(_stopping(each, with_functions=with_functions, forbids=forbids) for each in core)
+        return type(core)(stopping(each, with_functions=with_functions, forbids=forbids) for each in core)
     if not isinstance(core, dict):
         return core
     extra = (core.get("config") or {}).get("extra_fields_behavior", "forbid" if forbids else "ignore")
     forbids = core.get("extra_behavior", extra) == "forbid"
-    stopping = functools.partial(_stopping, with_functions=with_functions, forbids=forbids)
+    inner = functools.partial(stopping, with_functions=with_functions, forbids=forbids)
     copy: Core = {}
     for name, value in core.items():
         if is_by_name(name, value):
-            copy[name] = {key: stopping(each) for key, each in value.items()}
+            copy[name] = {key: inner(each) for key, each in value.items()}
         else:
-            copy[name] = value if name in _NO_SCHEMAS else stopping(value)
+            copy[name] = value if name in _NO_SCHEMAS else inner(value)
     kind = core.get("type")
     if kind in _STOPS:
         return {**copy, "fail_fast": True}

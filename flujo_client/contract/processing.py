@@ -40,7 +40,15 @@ PRECHECK_AGENTS: Final = ("validator_agent", "agent", "consensus_agent")
 """The keys of `reasoning_precheck` that name an agent, or hold one."""
 
 _PARSER = ("aop", "coercion")
-_OTHERS = ("structured_output", "schema", "enforce_grammar", "reasoning_precheck", "shadow", "typed_fast_path")
+_OTHERS = (
+    "structured_output",
+    "schema",
+    "strict_schema",
+    "enforce_grammar",
+    "reasoning_precheck",
+    "shadow",
+    "typed_fast_path",
+)
 PROCESSING_KEYS: Final = (*_PARSER, *_OTHERS)
 _CAPS = ("max_characters", "max_steps", "max_ms_per_mb")
 _COERCION = ("tolerant_level", "allow", "max_unescape_depth", "anyof_strategy", *_CAPS)
@@ -191,6 +199,8 @@ class ProcessingConfigModel:
         structured_output: `off`, `auto`, `openai_json`, or the experimental `outlines` and `xgrammar`.
         parsing: what the parser obeys.
         schema: the JSON Schema of the output; None leaves it to the agent's output type.
+        strict_schema: refuse what the schema of the agent's output type refuses, even if the type's own validators, aliases or enum hooks
+            take it.
         enforce_grammar: refuse a text that does not hold under the schema as it came.
         precheck: the reasoning precheck.
         shadow: decide and log, change nothing.
@@ -201,6 +211,7 @@ class ProcessingConfigModel:
     structured_output: str = "auto"
     parsing: ProcessingSettings = field(default_factory=ProcessingSettings)
     schema: Mapping[str, Any] | None = field(default=None, hash=False)
+    strict_schema: bool = False
     enforce_grammar: bool = False
     precheck: PrecheckSettings = field(default_factory=PrecheckSettings)
     shadow: bool = False
@@ -219,7 +230,7 @@ class ProcessingConfigModel:
         mode = given.get("structured_output", "auto")
         mode = mode.lower() if isinstance(mode, str) else mode
         one_of("structured_output", mode, STRUCTURED)
-        for key in ("enforce_grammar", "shadow", "typed_fast_path"):
+        for key in ("strict_schema", "enforce_grammar", "shadow", "typed_fast_path"):
             flag(key, given.get(key, False))
         schema = given.get("schema")
         if schema is not None and not isinstance(schema, Mapping):
@@ -258,6 +269,7 @@ _TABLE: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "max_steps": ("coercion", "max_steps"),
         "max_ms_per_mb": ("coercion", "max_ms_per_mb"),
         "enable_reasoning_precheck": ("reasoning_precheck", "enabled"),
+        "strict_schema": ("strict_schema",),
         "shadow_mode": ("shadow",),
     }
 )

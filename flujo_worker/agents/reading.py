@@ -107,10 +107,11 @@ class OutputReader(Bounded):
         """
         if ctx.partial_output:
             return await handler(output)
-        origin = _origin(ctx, output_context)
         schema = expected(self._shaping.schema, output_context)
-        readable = await self._shaping.read(output, schema, origin)
         kind = kind_of_output(ctx, output_context)
+        is_derived = _is_derived(self._shaping.schema, output_context)
+        origin = replace(_origin(ctx, output_context), kind=kind if is_derived else None)
+        readable = await self._shaping.read(output, schema, origin)
 
         async def validate(readable: Any) -> Any:
             if ambiguous := too_ambiguous(kind, readable):
@@ -142,11 +143,15 @@ def expected(own: Schema | None, output: OutputContext) -> Schema | None:
     It is the step's, under a key if pydantic-ai requests its type under one. A union of types is requested in pydantic-ai's envelope, so
     the envelope's schema applies. A schema that is derived from a Python type has no formats.
     """
-    derived = output.object_def.json_schema if output.object_def is not None else None
-    is_union = output.output_type is None
-    if own is not None and not is_union:
-        return own if output.has_function or has_fields(output.output_type) else under_key(own)
-    return derived if is_structured_dict(output.output_type) else without_formats(derived)
+    derived: Schema | None = output.object_def.json_schema if output.object_def is not None else None
+    if own is None or output.output_type is None:
+        return without_formats(derived) if _is_derived(own, output) else derived
+    return own if output.has_function or has_fields(output.output_type) else under_key(own)
+
+
+def _is_derived(own: Schema | None, output: OutputContext) -> bool:
+    """Return whether a schema was derived from a Python type, which is then the judge of what the schema refuses."""
+    return (own is None or output.output_type is None) and not is_structured_dict(output.output_type)
 
 
 def _origin(ctx: RunContext[Any], output: OutputContext) -> Origin:

@@ -20,11 +20,13 @@ class Origin:
         finish_reason: why the model stopped; `length` means that it was cut.
         key: the key under which the agent library requested the output; None: it requested it directly.
         is_whole: whether the output is the value for the step's output processors, and not the arguments of a function.
+        kind: the type behind the schema, or its validator, which may take what the schema refuses; None: the schema is the judge.
     """
 
     finish_reason: str | None = None
     key: str | None = None
     is_whole: bool = True
+    kind: Any = None
 
     @property
     def is_cut(self) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from flujo_client.contract.processing import ProcessingSettings
-from flujo_client.contract.schema import Check
+from flujo_client.contract.schema import Check, size_of
 from flujo_worker.aros.brackets import WRONG, variants
 from flujo_worker.aros.candidates import TextCandidate
 from flujo_worker.aros.coerce import Coerced, Coercer
@@ -22,6 +22,7 @@ from flujo_worker.aros.json_repair_fallback import salvaged
 from flujo_worker.aros.outcome import CUT, NOT_JSON, TWO_READINGS, Preview, StageRefused, Transform
 from flujo_worker.aros.reader import CLOSER, Reader, Reading
 from flujo_worker.aros.scalars import REPAIR, ParseBudget
+from flujo_worker.aros.type_judge import NOWHERE, Judge, Refused
 
 _SHOWN: Final = 120
 _TIERS: Final = {1: "json5", 2: "repair"}
@@ -59,10 +60,10 @@ class Accepted:
 
 
 class ParseAttempt:
-    """Tries candidates of one text, with one budget for all tries."""
+    """Tries candidates of one text, with one budget for all tries; `judge` is asked about values that the schema refuses."""
 
-    def __init__(self, check: Check, text: str, budget: ParseBudget) -> None:
-        self.check, self.text, self.budget = check, text, budget
+    def __init__(self, check: Check, text: str, budget: ParseBudget, judge: Judge | None = None) -> None:
+        self.check, self.text, self.budget, self._judge = check, text, budget, judge
         self._refused: dict[tuple[TextCandidate, ProcessingSettings], StageRefused] = {}
         self._not_json: set[TextCandidate] = set()
         self._readings: dict[tuple[TextCandidate, int], Reading | StageRefused] = {}
@@ -77,9 +78,18 @@ class ParseAttempt:
             value = self._value(candidate)
         except ERRORS:
             raise StageRefused(NOT_JSON, "this is not strict JSON") from None
-        if not self.check.valid(value):
-            raise Misfit(self.check, value, [])
+        if (refused := self._refused_by_all(value)) is not None:
+            raise Misfit(self.check, value, [], places=refused.places)
         return Accepted(value, (), {})
+
+    def _refused_by_all(self, value: Any) -> Refused | None:
+        """Return None if the schema holds, or the type behind it takes the value; else where the type refuses it."""
+        if self.check.valid(value):
+            return None
+        if self._judge is None:
+            return NOWHERE
+        self.budget.asks -= size_of(value, self.budget.asks + 1)
+        return self._judge(value) if self.budget.asks >= 0 else NOWHERE
 
     def _value(self, candidate: TextCandidate) -> Any:
         """Decode a candidate; what is not JSON is not tried again."""
@@ -204,11 +214,14 @@ class ParseAttempt:
             return []
 
     def _held(self, value: Any, done: tuple[Transform, ...], coercion: ProcessingSettings) -> Accepted:
-        if self.check.valid(value):
+        refused = self._refused_by_all(value)
+        if refused is None:
             return Accepted(value, done, {})
         found: Coerced = Coercer(self.check, coercion, self.budget).run(value)
-        if not self.check.valid(found.value):
-            raise Misfit(self.check, found.value, found.refusals, done + found.transforms)
+        if found.transforms:
+            refused = self._refused_by_all(found.value)
+        if refused is not None:
+            raise Misfit(self.check, found.value, found.refusals, done + found.transforms, places=refused.places)
         return Accepted(found.value, done + found.transforms, found.branches)
 
     @staticmethod

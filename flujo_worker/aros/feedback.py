@@ -7,6 +7,7 @@ path is the first place, and whose text names the first few.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any, Final
 
 from flujo_client.contract.faults import UNEXPECTED, UNKNOWN_RULE, Fault, faults, most_specific
@@ -27,18 +28,27 @@ class Misfit(StageRefused):
         value: the value as read, with the conversions that were made.
         refusals: the conversions that were not made: path, rule, and message.
         done: the repairs that were needed to read the value.
+        places: where the type behind the schema refuses it too, if that is known.
     """
 
     def __init__(
-        self, check: Check, value: Any, refusals: list[tuple[Path, str, str]], done: tuple[Transform, ...] = ()
+        self,
+        check: Check,
+        value: Any,
+        refusals: list[tuple[Path, str, str]],
+        done: tuple[Transform, ...] = (),
+        *,
+        places: Sequence[Path] = (),
     ) -> None:
+        refusals = [each for each in refusals if _is_near_any(each[0], places)] or refusals
         super().__init__(refusals[0][1] if refusals else SCHEMA, "the value does not match the schema", (), "semantic")
-        self.check, self.value, self.refusals, self.done = check, value, refusals, done
+        self.check, self.value, self.refusals, self.done, self.places = check, value, refusals, done, places
 
     def in_words(self) -> StageRefused:
         """Name the first few places: what a setting would have allowed comes first."""
         messages = [(path, message) for path, _, message in self.refusals]
         messages += [place for fault in most_specific(faults(self.check, self.value)) for place in _places(fault)]
+        messages = [each for each in messages if _is_near_any(each[0], self.places)] or messages
         lines = list({path: (path, more) for path, more in reversed(messages)}.values())[::-1][:FEW]
         first, message = lines[0]
         rest = "".join(f"; at {pointer_of(path) or ROOT}: {more}" for path, more in lines[1:])
@@ -50,6 +60,11 @@ class Misfit(StageRefused):
         told = StageRefused(self.rule, f"{message}{hint}{rest}", first, self.stage)
         told.unfit = self.unfit
         return told
+
+
+def _is_near_any(path: Path, places: Sequence[Path]) -> bool:
+    """Return whether a path is one of the places, inside one, or around one."""
+    return any(path[: len(place)] == place[: len(path)] for place in places)
 
 
 def written(refused: StageRefused) -> str:

@@ -32,6 +32,7 @@ from flujo_worker.aros.outcome import (
     pointer_of,
 )
 from flujo_worker.aros.scalars import ParseBudget
+from flujo_worker.aros.type_judge import Judge
 from flujo_worker.aros.wanted import Wanted
 
 Parser = Callable[[str], ParseOutcome]
@@ -43,7 +44,12 @@ _REST: Final = (None, None, "parse", (), NO_BRANCHES, 0.0, None, None, None)
 
 
 def parse(
-    raw: str, schema: Schema, settings: ProcessingSettings | Mapping[str, Any], *, clock: Clock | None = None
+    raw: str,
+    schema: Schema,
+    settings: ProcessingSettings | Mapping[str, Any],
+    *,
+    clock: Clock | None = None,
+    judge: Judge | None = None,
 ) -> ParseOutcome:
     """Read the value out of one text.
 
@@ -52,6 +58,7 @@ def parse(
         schema: JSON Schema 2020-12; compiled once, cached by its content.
         settings: the keys of a step's `processing` block.
         clock: returns seconds of processor time; without one `elapsed_s` is 0.0, and only steps are counted.
+        judge: returns whether the type behind the schema takes a value that the schema refuses; see `type_judge`.
 
     Raises:
         BlueprintError: for settings that cannot be; never for a text.
@@ -60,16 +67,22 @@ def parse(
     try:
         written_schema = json.dumps(schema)
     except (RecursionError, TypeError, ValueError):
-        return prepare(schema, chosen, clock=clock)(raw)
-    return _kept(written_schema, chosen, clock)(raw)
+        return prepare(schema, chosen, clock=clock, judge=judge)(raw)
+    return _kept(written_schema, chosen, clock, judge)(raw)
 
 
 @functools.lru_cache(maxsize=128)
-def _kept(schema: str, settings: ProcessingSettings, clock: Clock | None) -> Parser:
-    return prepare(json.loads(schema), settings, clock=clock)
+def _kept(schema: str, settings: ProcessingSettings, clock: Clock | None, judge: Judge | None) -> Parser:
+    return prepare(json.loads(schema), settings, clock=clock, judge=judge)
 
 
-def prepare(schema: Schema, settings: ProcessingSettings | Mapping[str, Any], *, clock: Clock | None = None) -> Parser:
+def prepare(
+    schema: Schema,
+    settings: ProcessingSettings | Mapping[str, Any],
+    *,
+    clock: Clock | None = None,
+    judge: Judge | None = None,
+) -> Parser:
     """Compile a schema, and return the function that reads texts by it. The function never raises.
 
     A schema that cannot be compiled refuses every text, with the rule `bad-schema`.
@@ -78,6 +91,7 @@ def prepare(schema: Schema, settings: ProcessingSettings | Mapping[str, Any], *,
         schema: JSON Schema 2020-12.
         settings: the keys of a step's `processing` block.
         clock: returns seconds of processor time; without one `elapsed_s` is 0.0, and only steps are counted.
+        judge: returns whether the type behind the schema takes a value that the schema refuses; see `type_judge`.
 
     Raises:
         BlueprintError: for settings that cannot be.
@@ -88,13 +102,12 @@ def prepare(schema: Schema, settings: ProcessingSettings | Mapping[str, Any], *,
     except UnusableSchema as wrong:
         outcome = _refusal(StageRefused(LIMIT if wrong.is_endless else BAD_SCHEMA, wrong.message, stage="semantic"))
         return lambda _raw: outcome
-    parser = _fast(check, chosen, clock)
+    parser = _fast(check, _Search(check, chosen, clock, judge))
     return parser if clock is None else _timed(parser, clock)
 
 
-def _fast(check: Check, settings: ProcessingSettings, clock: Clock | None) -> Parser:
+def _fast(check: Check, search: _Search) -> Parser:
     is_valid = check.is_valid
-    search = _Search(check, settings, clock)
 
     def parser(raw: str) -> ParseOutcome:
         try:
@@ -120,8 +133,10 @@ def _timed(parser: Parser, clock: Clock) -> Parser:
 class _Search:
     """The slow path: what is done with a text that is not right as it came."""
 
-    def __init__(self, check: Check, settings: ProcessingSettings, clock: Clock | None) -> None:
-        self.check, self.settings, self.clock = check, settings, clock
+    def __init__(
+        self, check: Check, settings: ProcessingSettings, clock: Clock | None, judge: Judge | None = None
+    ) -> None:
+        self.check, self.settings, self.clock, self.judge = check, settings, clock, judge
         self.efforts = efforts(settings)
         self.wanted = Wanted.of(check)
 
@@ -138,7 +153,8 @@ class _Search:
             return _refusal(StageRefused(LIMIT, "nested too deep", stage="semantic"))
 
     def _strictly(self, raw: str) -> None:
-        ParseAttempt(self.check, raw, ParseBudget()).strictly(TextCandidate(0, len(raw), "scalar"))
+        budget = ParseBudget.of(raw, self.settings, None)
+        ParseAttempt(self.check, raw, budget, self.judge).strictly(TextCandidate(0, len(raw), "scalar"))
 
     def _only_decoded(self, raw: str) -> None:
         try:
@@ -152,7 +168,9 @@ class _Search:
 
     def _found(self, raw: str) -> ParseOutcome:
         budget = ParseBudget.of(raw, self.settings, self.clock)
-        layers = [(layer, ParseAttempt(self.check, layer.text, budget)) for layer in self._layers(raw, budget)]
+        layers = [
+            (layer, ParseAttempt(self.check, layer.text, budget, self.judge)) for layer in self._layers(raw, budget)
+        ]
         why = StageRefused(NO_JSON, "no JSON value found in the text", stage="extract")
         for effort in self.efforts:
             for layer, attempt in layers:

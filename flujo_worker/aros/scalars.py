@@ -36,8 +36,9 @@ class ParseBudget:
     Attributes:
         left: tokens that may still be read.
         fits: steps of fitting values to the schema.
-        checks: parts of values that are checked against branches of unions; a value is checked again at each depth. clock: returns seconds
-            of processor time; None: the search is bounded in steps only.
+        checks: parts of values that are checked against branches of unions; a value is checked again at each depth.
+        asks: parts of values that the type is asked about.
+        clock: returns seconds of processor time; None: the search is bounded in steps only.
         ends_at: the end of the search, by the clock.
         per_mb: the allowed milliseconds for each megabyte.
     """
@@ -45,6 +46,7 @@ class ParseBudget:
     left: int = MAX_STEPS
     fits: int = FITS
     checks: int = MAX_CHECKS
+    asks: int = MAX_CHECKS
     clock: Callable[[], float] | None = None
     ends_at: float = 0.0
     per_mb: float = 0.0
@@ -52,7 +54,8 @@ class ParseBudget:
     @classmethod
     def of(cls, text: str, settings: ProcessingSettings, clock: Callable[[], float] | None) -> ParseBudget:
         """Make the budget of a text: asking, and searching, may cost more for a longer one."""
-        budget = cls(left=settings.max_steps, checks=MAX_CHECKS + CHECKS_PER_CHARACTER * len(text))
+        checks = MAX_CHECKS + CHECKS_PER_CHARACTER * len(text)
+        budget = cls(left=settings.max_steps, checks=checks, asks=checks)
         if clock is not None:
             budget.clock, budget.per_mb = clock, settings.max_ms_per_mb
             budget.ends_at = clock() + LEAST_S + settings.max_ms_per_mb * len(text) / 1e9

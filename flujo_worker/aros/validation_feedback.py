@@ -16,6 +16,7 @@ from pydantic_core import ErrorDetails
 from flujo_client.errors import AgentIOValidationError
 from flujo_client.redact import redact_tree
 from flujo_client.serial import safe_serialize
+from flujo_worker.aros.outcome import pointer_of
 
 LONGEST: Final = 600
 _WORD: Final = 60
@@ -71,16 +72,19 @@ def _data(output: Any) -> Any:
 
 
 def _pointer(each: ErrorDetails, data: Any) -> str:
-    """Write a place as a JSON pointer, without the names of union branches that pydantic puts between."""
-    steps: list[object] = []
-    is_real = True
-    for step in each["loc"]:
+    place = real_place(each["loc"], data)
+    is_known = each["type"] != "missing" or place != real_place(each["loc"][:-1], data)
+    return pointer_of(place if is_known else (*place, each["loc"][-1]))
+
+
+def real_place(place: tuple[int | str, ...], data: Any) -> tuple[int | str, ...]:
+    """Return a place in data, without the names of union branches and functions that pydantic puts between."""
+    steps: list[int | str] = []
+    for step in place:
         data, is_real = _below(data, step)
         if is_real:
             steps.append(step)
-    if each["type"] == "missing" and not is_real:
-        steps.append(each["loc"][-1])
-    return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in steps)
+    return tuple(steps)
 
 
 def _below(data: Any, step: str | int) -> tuple[Any, bool]:

@@ -17,6 +17,7 @@ from flujo_worker.agents.shaping import is_structured_dict
 from flujo_worker.aros import parse
 from flujo_worker.aros.outcome import SCHEMA, ParseOutcome, Transform
 from flujo_worker.aros.revalidate import can_judge, misfits
+from flujo_worker.aros.type_judge import judge_of
 from flujo_worker.aros.typed import schema_of, validated
 from flujo_worker.attempts.checks import Processed
 from flujo_worker.runtime.fault_text import message_of
@@ -96,10 +97,14 @@ class FinalCheck:
         schema: the step's own, or None.
         declared: the agent's output type, or None.
         accepted: the output as AROS accepted it.
+        strict_schema: the type takes nothing that its schema refuses.
     """
 
-    def __init__(self, schema: Mapping[str, Any] | None, declared: Any, accepted: Any) -> None:
+    def __init__(
+        self, schema: Mapping[str, Any] | None, declared: Any, accepted: Any, *, strict_schema: bool = False
+    ) -> None:
         self._schema, self._declared = schema, declared
+        self._asked = None if schema is not None or strict_schema else declared
         self._by_instance = declared is not None and not is_structured_dict(declared) and can_judge(declared)
         self._known = misfits(accepted, declared) if self._by_instance else frozenset()
 
@@ -122,7 +127,7 @@ class FinalCheck:
             return
         try:
             text = _json(output)
-            outcome = parse(text, dict(schema), _STRICT)
+            outcome = parse(text, dict(schema), _STRICT, judge=self._asked and judge_of(self._asked))
             if outcome.ok and self._schema is None:
                 validated(text, self._declared)
         except AgentIOValidationError as error:

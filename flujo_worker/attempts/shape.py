@@ -25,6 +25,7 @@ from flujo_worker.agents.shaping import PLAIN, Origin
 from flujo_worker.aros import parse
 from flujo_worker.aros.decode import decode
 from flujo_worker.aros.outcome import CUT, SCHEMA, ParseOutcome, Unfit
+from flujo_worker.aros.type_judge import Judge, judge_of
 from flujo_worker.aros.typed import decoded, schema_hash, schema_of, structured_type, validated
 from flujo_worker.attempts.correction import OutputCorrection
 from flujo_worker.attempts.shape_events import emit_corrected, emit_outcome, stage_of
@@ -107,8 +108,9 @@ class OutputParser:
             await self._enforce(text, schema)
         if self.settings.parsing.aop == "off":
             return raw
-        outcome = await self._parsed(text, schema or {}, self.settings.parsing)
-        more = await self._next_level(text, schema) if self.settings.shadow and not outcome.ok else {}
+        judge = self._judge(origin)
+        outcome = await self._parsed(text, schema or {}, self.settings.parsing, judge)
+        more = await self._next_level(text, schema, judge) if self.settings.shadow and not outcome.ok else {}
         if self._may_correct(outcome, origin):
             outcome = await self._corrected(outcome, schema, origin)
         emit_outcome(outcome, text, schema, self._shadow, more)
@@ -170,9 +172,12 @@ class OutputParser:
         assert self._correction is not None
 
         async def judge(text: str) -> ParseOutcome:
-            return await self._parsed(text, schema or {}, STRICT)
+            return await self._parsed(text, schema or {}, STRICT, self._judge(origin))
 
         return await self._correction.outcome(refused, judge, origin.key)
+
+    def _judge(self, origin: Origin) -> Judge | None:
+        return None if self.settings.strict_schema or origin.kind is None else judge_of(origin.kind)
 
     async def _enforce(self, text: str, schema: Mapping[str, Any] | None) -> None:
         """Judge the text as it came, before anything is done about it."""
@@ -190,12 +195,14 @@ class OutputParser:
                 pointer=outcome.pointer or "",
             )
 
-    async def _parsed(self, text: str, schema: Mapping[str, Any], settings: ProcessingSettings) -> ParseOutcome:
+    async def _parsed(
+        self, text: str, schema: Mapping[str, Any], settings: ProcessingSettings, judge: Judge | None = None
+    ) -> ParseOutcome:
         """Parse; what may take long does not delay the other attempts of this process."""
         if len(text) <= _QUICK:
-            return _parsed(text, schema, settings)
+            return _parsed(text, schema, settings, judge)
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, _parsed, text, schema, settings)
+        return await loop.run_in_executor(self._threads, _parsed, text, schema, settings, judge)
 
     def _refusal(self, outcome: ParseOutcome, origin: Origin) -> AgentIOValidationError:
         if origin.is_cut:
@@ -204,11 +211,11 @@ class OutputParser:
             outcome.feedback or "", rule=outcome.rule or "schema", pointer=outcome.pointer or ""
         )
 
-    async def _next_level(self, text: str, schema: Mapping[str, Any] | None) -> dict[str, Any]:
+    async def _next_level(self, text: str, schema: Mapping[str, Any] | None, judge: Judge | None) -> dict[str, Any]:
         """Return what the next level up would have read, so that a retry's value can be compared with it."""
         parsing = self.settings.parsing
         level = min(2, parsing.level + 1 if parsing.full else 0)
-        outcome = await self._parsed(text, schema or {}, replace(parsing, aop="full", tolerant_level=level))
+        outcome = await self._parsed(text, schema or {}, replace(parsing, aop="full", tolerant_level=level), judge)
         found = {"value_hash": _hashed(outcome.value)} if outcome.ok else {"rule": outcome.rule}
         return {"next_level": {"aop": "full", "tolerant_level": level, "ok": outcome.ok, **found}}
 
@@ -233,8 +240,8 @@ class OutputParser:
             )
 
 
-def _parsed(text: str, schema: Mapping[str, Any], settings: ProcessingSettings) -> ParseOutcome:
-    return parse(text, dict(schema), settings, clock=time.thread_time)
+def _parsed(text: str, schema: Mapping[str, Any], settings: ProcessingSettings, judge: Judge | None) -> ParseOutcome:
+    return parse(text, dict(schema), settings, clock=time.thread_time, judge=judge)
 
 
 async def shaped(answer: AgentAnswer, agent: Any, shape: OutputParser) -> Any:
@@ -267,14 +274,15 @@ async def _read(text: str, declared: Any, shape: OutputParser) -> Any:
     schema = own or (None if declared is None else schema_of(declared))
     if schema is None:
         return text
-    read = await shape.read(text, schema)
+    origin = Origin(kind=declared if own is None else None)
+    read = await shape.read(text, schema, origin)
     if not shape.changes:
         return text
 
     async def validate(readable: str) -> Any:
         return validated(readable, declared)
 
-    return await shape.fit(read, schema, validate)
+    return await shape.fit(read, schema, validate, origin)
 
 
 def _written(value: Any) -> str:

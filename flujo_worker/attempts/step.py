@@ -272,7 +272,9 @@ class StepAttempt:
         """Make what judges an output that code has had since AROS accepted it; None where AROS does not act."""
         if self.shape is None or not self.shape.changes:
             return None
-        return FinalCheck(self.shape.settings.schema, structured_type(self.agent), self.output)
+        settings = self.shape.settings
+        declared = structured_type(self.agent)
+        return FinalCheck(settings.schema, declared, self.output, strict_schema=settings.strict_schema)
 
     def _correction(self) -> OutputCorrection | None:
         """Make what lets the step's own output processors have what only the schema refuses."""

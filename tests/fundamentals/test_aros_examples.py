@@ -146,6 +146,15 @@ def test_feedback_may_stand_in_the_context(engine):
     assert not hasattr(result.final_pipeline_context, "hint")
 
 
+def test_the_type_decides_unless_the_schema_is_to(engine):
+    _, result = run(engine, processing.read_bill, "go")
+    assert (result.output.total, result.output.payment.name) == (1200.0, "PAID")
+
+    _, result = run(engine, processing.by_schema, "go")
+    assert not result.success
+    assert "/total" in result.error.message
+
+
 # the reference's tables
 
 

@@ -1,0 +1,261 @@
+"""Ask a type about a value that its JSON Schema refuses: the type has validators, aliases and enum hooks of its own (rule 18).
+
+The type's functions see the decoded value, and decide. Scalars as the text has them are converted by nobody but them: pydantic would also
+take "7" for a number, which is for `coercion.allow` to say. So the question goes to a copy of the type's validator that takes such a scalar
+only in the kind that JSON Schema asks for, and takes what the type's own functions made of it as pydantic does. Pure but for these functions.
+In: a type, or pydantic's validator of it; out: a function from a value to None if it takes it, else where it does not. The type itself reads
+the value later.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from math import isfinite
+from typing import Any, Final, NamedTuple
+
+from pydantic_core import PydanticCustomError, SchemaError, SchemaValidator, ValidationError
+
+from flujo_client.contract.ambiguity import ambiguity, may_be_ambiguous
+from flujo_client.contract.core import Core, core_of, is_by_name
+from flujo_client.contract.fail_fast import stopping
+from flujo_worker.aros.decode import canonical
+from flujo_worker.aros.outcome import Path
+from flujo_worker.aros.validation_feedback import real_place
+
+Judge = Callable[[Any], "Refused | None"]
+
+_NO_SCHEMAS: Final = frozenset({"metadata", "serialization", "default", "expected", "members"})
+_GROUPS: Final = (list, tuple, set, frozenset)
+_DECIMAL: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)")
+
+
+class Refused(NamedTuple):
+    """A type's refusal: where; no places if that is not known."""
+
+    places: tuple[Path, ...] = ()
+
+
+NOWHERE: Final = Refused()
+
+
+def judge_of(kind: Any) -> Judge | None:
+    """Return what a type is asked by; None where pydantic has no such type.
+
+    Args:
+        kind: anything a `TypeAdapter` takes, or pydantic's validator of it.
+    """
+    try:
+        return _judge_of(kind)
+    except TypeError:  # it cannot be hashed
+        return None
+
+
+@functools.lru_cache(maxsize=64)
+def _judge_of(kind: Any) -> Judge | None:
+    core = core_of(kind)
+    if core is None:
+        return None
+    guarded = stopping(_guarded(core), with_functions=True)
+    try:
+        # Not the models' validators, which pydantic would reuse: they convert any scalar.
+        validator = SchemaValidator(guarded, None, False)  # noqa: FBT003 - it has no keyword
+    except SchemaError:
+        return None
+    return functools.partial(_asked, kind, validator)
+
+
+def _asked(kind: Any, validator: SchemaValidator, value: Any) -> Refused | None:
+    if may_be_ambiguous(kind) and ambiguity(kind, value):
+        return NOWHERE
+    try:
+        validator.validate_python(_copied(value))
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+        return Refused(tuple({real_place(each["loc"], value): None for each in found}))
+    except Exception:  # noqa: BLE001 - of a user's function: the schema's verdict stands
+        return NOWHERE
+    return None
+
+
+def _copied(value: Any) -> Any:
+    """Copy the containers, which a user's function may change. Raises UnicodeEncodeError for half a surrogate pair."""
+    if isinstance(value, dict):
+        return {_copied(key): _copied(each) for key, each in value.items()}
+    if isinstance(value, str) and not value.isascii():
+        value.encode()
+    return [_copied(each) for each in value] if isinstance(value, list) else value
+
+
+# --- what the type's own functions made ------------------------------------------------------------------------------
+
+
+class _Made(threading.local):
+    """The objects that functions around the present place have made, by their ids."""
+
+    def __init__(self) -> None:
+        self.stack: list[frozenset[int]] = []
+
+    def has(self, value: Any) -> bool:
+        return any(id(value) in each for each in self.stack)
+
+    @contextmanager
+    def inside(self, given: frozenset[int], made: Any) -> Iterator[None]:
+        self.stack.append(_ids(made) - given)
+        try:
+            yield
+        finally:
+            self.stack.pop()
+
+
+_made = _Made()
+
+
+def _ids(value: Any) -> frozenset[int]:
+    """Return the ids of a value and of all that is in it."""
+    pending, found = [value], set[int]()
+    while pending:
+        each = pending.pop()
+        if id(each) not in found:
+            found.add(id(each))
+            pending += each.values() if isinstance(each, dict) else each if isinstance(each, _GROUPS) else ()
+    return frozenset(found)
+
+
+def _before(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a function around a validator from one before it."""
+
+    def validate(value: Any, validator: Callable[[Any], Any], *info: Any) -> Any:
+        given = _ids(value)
+        made = function(value, *info)
+        with _made.inside(given, made):
+            return validator(made)
+
+    return validate
+
+
+def _around(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Watch what a function around a validator gives to it."""
+
+    def validate(value: Any, validator: Callable[..., Any], *info: Any) -> Any:
+        given = _ids(value)
+
+        def watched(made: Any, *place: Any) -> Any:
+            with _made.inside(given, made):
+                return validator(made, *place)
+
+        return function(value, watched, *info)
+
+    return validate
+
+
+# --- the copy of the validator ---------------------------------------------------------------------------------------
+
+
+def _guarded(core: Any) -> Any:
+    """Copy a core schema so that it takes scalars of the text only in the kind that its JSON Schema asks for."""
+    if isinstance(core, list | tuple):
+        return type(core)(map(_guarded, core))
+    if not isinstance(core, dict):
+        return core
+    kind = core.get("type")
+    if kind in _AS_JSON:  # a value of the text, before it is one of Python
+        return _with_reference(_guarded(core[_AS_JSON[kind]]), core)
+    if kind == "union":
+        core = {**core, "choices": _without_texts(core["choices"])}
+    if kind == "chain":  # what later steps get is an earlier one's
+        return {**core, "steps": [_guarded(core["steps"][0]), *core["steps"][1:]]}
+    unseen = _NO_SCHEMAS | _UNSEEN.get(kind, frozenset())
+    copy: Core = {
+        name: {key: _guarded(each) for key, each in value.items()}
+        if is_by_name(name, value)
+        else value
+        if name in unseen
+        else _guarded(value)
+        for name, value in core.items()
+        if name not in _LEFT_OUT
+    }
+    if kind in _FUNCTIONS:
+        function = {**core["function"], "function": _FUNCTIONS[kind](core["function"]["function"])}
+        return {**copy, "type": "function-wrap", "function": function}
+    fits = _fits(core)
+    return copy if fits is None else _only(fits, copy)
+
+
+_LEFT_OUT: Final = frozenset({"strict", "custom_init", "validate_default"})
+"""JSON has less than Python; an `__init__` would ask the type's own validator; and a default is not the text's."""
+_UNSEEN: Final[Mapping[Any, frozenset[str]]] = {"dict": frozenset({"keys_schema"}), "json": frozenset({"schema"})}
+"""What a JSON Schema says nothing of: keys are texts anyway, and JSON in a text is a text."""
+_AS_JSON: Final[Mapping[Any, str]] = {"json-or-python": "json_schema", "lax-or-strict": "lax_schema"}
+_FUNCTIONS: Final = {"function-before": _before, "function-wrap": _around}
+
+
+def _with_reference(copy: Core, core: Core) -> Core:
+    return {**copy, "ref": core["ref"]} if "ref" in core else copy
+
+
+def _without_texts(choices: list[Any]) -> list[Any]:
+    """Leave out choices that read JSON in a text: pydantic-ai adds one to types that it asks for under a key, and the schema has none."""
+    return [each for each in choices if not (isinstance(each, dict) and each.get("type") == "json")] or choices
+
+
+def _only(fits: Callable[[Any], bool], core: Core) -> Core:
+    def guard(value: Any) -> Any:
+        if fits(value) or _made.has(value):
+            return value
+        raise PydanticCustomError("not_converted", "this kind of value is not converted")
+
+    inner = {name: each for name, each in core.items() if name != "ref"}
+    guarded = {"type": "function-before", "function": {"type": "no-info", "function": guard}, "schema": inner}
+    return _with_reference(guarded, core)
+
+
+def _fits(core: Core) -> Callable[[Any], bool] | None:
+    """Return which values of a text a validator may have; None for one that converts none."""
+    match core.get("type"):
+        case "literal":
+            return functools.partial(_is_one_of, [getattr(each, "value", each) for each in core["expected"]])
+        case "enum":
+            members, missing = [each.value for each in core["members"]], core["cls"]._missing_
+            return lambda value: _is_one_of(members, value) or missing(value) is not None
+        case kind:
+            return _KINDS.get(kind)
+
+
+def _is_one_of(members: list[Any], value: Any) -> bool:
+    return any(isinstance(each, bool) is isinstance(value, bool) and each == value for each in members)
+
+
+def _is_number(value: Any) -> bool:
+    return (isinstance(value, int) and not isinstance(value, bool)) or (isinstance(value, float) and isfinite(value))
+
+
+def _is_integer(value: Any) -> bool:
+    return _is_number(value) and (isinstance(value, int) or value.is_integer())
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_decimal(value: Any) -> bool:
+    return _is_number(value) or (isinstance(value, str) and _DECIMAL.fullmatch(value) is not None)
+
+
+def _has_no_twins(value: Any) -> bool:
+    return isinstance(value, list) and len(set(map(canonical, value))) == len(value)
+
+
+_KINDS: Final[Mapping[Any, Callable[[Any], bool]]] = {
+    "bool": lambda value: isinstance(value, bool),
+    "int": _is_integer,
+    "float": _is_number,
+    "decimal": _is_decimal,
+    **dict.fromkeys(("str", "bytes", "complex", "uuid", "url", "multi-host-url"), _is_text),
+    **dict.fromkeys(("date", "time", "datetime", "timedelta"), _is_text),
+    "generator": lambda value: isinstance(value, list),
+    **dict.fromkeys(("set", "frozenset"), _has_no_twins),
+}
