@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Literal
 
+import pydantic_core
 from pydantic import BaseModel, ConfigDict
 
 from flujo_client.contract.outcome import Fault
@@ -285,8 +286,18 @@ def guidance_of(error: BaseException, *, judges: bool = False) -> str | None:
     """
     if is_of_service(error):
         return None
-    verdicts = ((link, judges or is_verdict(type(link))) for link in _explicit_chain(error))
-    return next((message_of(link, None) if guides else None for link, guides in verdicts if guides is not None), None)
+    for link in _explicit_chain(error):
+        if isinstance(link.__cause__, pydantic_core.ValidationError) and _is_refusal(link):
+            return message_of(link.__cause__, None)
+        guides = judges or is_verdict(type(link))
+        if guides is not None:
+            return message_of(link, None) if guides else None
+    return None
+
+
+def _is_refusal(error: BaseException) -> bool:
+    """Return whether pydantic-ai reports that what a model sent did not fit, and that it must not ask again."""
+    return "UnexpectedModelBehavior" in _foreign_names(error) and "exceeded max" in str(error).lower()
 
 
 def _is_rate_refusal(error: BaseException, *, by_library: bool) -> bool:
