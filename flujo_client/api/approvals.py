@@ -9,6 +9,7 @@ from flujo_client.api.operations import open_questions, status_of
 from flujo_client.api.options import ApprovalFilters
 from flujo_client.contract.approval import Approval, check_answer, choose, closed
 from flujo_client.contract.approval_token import read_token, signed
+from flujo_client.contract.run_filter import RunFilter
 from flujo_client.gateway import requests
 from flujo_client.gateway.effects import Operation, RequestSweep, query
 from flujo_client.pipeline.submit import ValueLimits, pack
@@ -26,7 +27,13 @@ def approvals_of(settings: Settings, run_id: str) -> Operation[list[Approval]]:
 
 def open_approvals(settings: Settings, filters: ApprovalFilters) -> Operation[list[Approval]]:
     """List open questions over all runs."""
-    return signed((yield from query(requests.approvals(**filters))), settings.keys())
+    runs = RunFilter(pipeline=filters.get("pipeline"), tenant=filters.get("tenant"))
+    return (yield from matching(settings, runs, filters.get("limit", 100), filters.get("offset", 0)))
+
+
+def matching(settings: Settings, filters: RunFilter, limit: int, offset: int = 0) -> Operation[list[Approval]]:
+    """List the open questions of the runs that match."""
+    return signed((yield from query(requests.approvals(filters, limit=limit, offset=offset))), settings.keys())
 
 
 def resume(  # noqa: PLR0913 - the seed's signature

@@ -13,6 +13,7 @@ from flujo_client.api import approvals
 from flujo_client.api.operations import Enqueued, record_of
 from flujo_client.contract.outcome import Fault
 from flujo_client.contract.records import LIVE_RUN, BackgroundRestart, RunRecord
+from flujo_client.contract.run_filter import RunFilter
 from flujo_client.errors import ConfigurationError, FeatureDisabled, ResumeError
 from flujo_client.gateway import requests
 from flujo_client.gateway.effects import Operation, RequestSweep, query
@@ -30,14 +31,8 @@ AGAIN = "again"
 
 def failed(parent_run_id: str | None, hours_back: float) -> requests.Request[list[RunRecord]]:
     """List the failed background runs that have not been started again, newest first."""
-    return requests.runs(
-        status="failed",
-        parent=parent_run_id,
-        background=True,
-        ended_within_s=hours_back * HOUR_S,
-        not_retried=True,
-        limit=MOST,
-    )
+    filters = RunFilter(status="failed", parent=parent_run_id, background=True, ended_within_s=hours_back * HOUR_S)
+    return requests.runs(filters, limit=MOST)
 
 
 def resume(settings: Settings, task_id: str, new_data: Any = None) -> Operation[Enqueued]:
@@ -70,7 +65,7 @@ def retry_failed(settings: Settings, parent_run_id: str, max_retries: int) -> Op
     _need_resumability(settings)
     yield from record_of(parent_run_id)
     found = yield from query(
-        requests.runs(status="failed", parent=parent_run_id, background=True, not_retried=True, limit=MOST)
+        requests.runs(RunFilter(status="failed", parent=parent_run_id, background=True), limit=MOST)
     )
     begun = []
     for task in found:

@@ -6,7 +6,8 @@ It needs no worker code, and runs do not need it: once `enqueue` returns, everyt
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Self, TypeVar, Unpack
 
@@ -21,6 +22,7 @@ from flujo_client.contract.approval import Approval
 from flujo_client.contract.limits import UsageLimits
 from flujo_client.contract.parameters import ContextT, OutputT
 from flujo_client.contract.records import EventRecord, RunRecord, RunSummary
+from flujo_client.contract.run_filter import RunFilter
 from flujo_client.embedded.local import open_services
 from flujo_client.gateway import requests
 from flujo_client.gateway.async_door import AsyncRunner
@@ -30,6 +32,9 @@ from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step
 
 T = TypeVar("T")
+
+PAGE_RUNS = 500
+"""As many runs or questions are read at once by `find_runs` and `find_approvals`."""
 
 
 class FlujoClient:
@@ -183,10 +188,14 @@ class FlujoClient:
     def list_runs(  # noqa: PLR0913 - one for each filter
         self,
         *,
-        status: str | None = None,
+        status: str | Collection[str] | None = None,
         pipeline: str | None = None,
         tenant: str | None = None,
         metadata: Mapping[str, Any] | None = None,
+        since: datetime | timedelta | None = None,
+        error: str | None = None,
+        step: str | None = None,
+        retried: bool = False,
         prefix: str | None = None,
         end: str | None = None,
         part: str | None = None,
@@ -197,24 +206,53 @@ class FlujoClient:
     ) -> list[RunRecord]:
         """List runs, newest first, including child runs.
 
-        `metadata` finds runs whose metadata contain it; `prefix` those whose id begins with it; `end` those whose id ends with it; `part` those whose id has it anywhere;
-        `parent` the child runs of a run, or with an empty text all that are not child runs; `background` those of background steps,
-        or with False all others.
+        Args:
+            status: one status, or several. Runs that were retried are not listed as failed, cancelled or expired.
+            pipeline: the pipeline's name or reference.
+            tenant: the owner of the runs.
+            metadata: what the runs' metadata contain.
+            since: enqueued at or after this moment, or within this time until now.
+            error: a text in the type, code or message of the run's error; of a live run, of an attempt's. Case does not matter.
+            step: the step that the runs are at, or at which they stopped.
+            retried: list runs as failed, cancelled or expired although they were retried.
+            prefix: how the id begins.
+            end: how the id ends.
+            part: what the id contains.
+            parent: the child runs of this run; with an empty text all that are not child runs.
+            background: the runs of background steps, or with False all others.
+            limit: how many at most.
+            offset: how many of the newest to leave out; `find_runs` reads many runs faster.
+
+        Raises:
+            ClientError: a status does not exist, or `since` is a moment without a time zone.
         """
-        request = requests.runs(
+        filters = RunFilter(
             status=status,
             pipeline=pipeline,
             tenant=tenant,
             metadata=metadata,
+            since=since,
+            error=error,
+            step=step,
+            retried=retried,
             prefix=prefix,
             end=end,
             part=part,
             parent=parent,
             background=background,
-            limit=limit,
-            offset=offset,
         )
-        return self.ask(request)
+        return self.ask(requests.runs(filters, limit=limit, offset=offset))
+
+    def find_runs(self, filters: RunFilter, *, before: tuple[datetime, str] | None = None) -> Iterator[RunRecord]:
+        """Yield all matching runs, newest first, however many there are. They are read page by page; runs enqueued meanwhile are left out.
+
+        Args:
+            filters: the conditions.
+            before: the moment and the id of a run: yield only those that follow it.
+        """
+        while page := self.ask(requests.runs(filters, limit=PAGE_RUNS, before=before)):
+            yield from page
+            before = (page[-1].created_at, page[-1].id)
 
     def list_deleted_runs(self, **filters: Unpack[DeletedRunFilters]) -> list[RunSummary]:
         """List summaries of the runs that retention deleted, if `retention.keep_summaries` is set; those that ended last first.
@@ -234,6 +272,20 @@ class FlujoClient:
         """List the open questions to people of all runs, oldest first."""
         filters: ApprovalFilters = {"pipeline": pipeline, "tenant": tenant, "limit": limit, "offset": offset}
         return self._door.perform(approvals.open_approvals(self.settings, filters))
+
+    def find_approvals(
+        self, filters: RunFilter, *, after: tuple[datetime, str] | None = None, until: datetime | None = None
+    ) -> Iterator[Approval]:
+        """Yield the open questions of all matching runs, oldest first, without tokens. They are read page by page.
+
+        Args:
+            filters: the conditions; a `step` is the one that asks.
+            after: when a question was asked, and its key: yield only those that follow it.
+            until: yield only those that were asked by then.
+        """
+        while page := self.ask(requests.approvals(filters, limit=PAGE_RUNS, after=after, until=until)):
+            yield from page
+            after = (page[-1].asked_at, page[-1].key)
 
     def answer(self, token: str, value: Any, *, actor: str | None = None, note: str | None = None) -> Approval:
         """Answer the question that a token of `approvals` is for, as `RunHandle.resume` does.
@@ -368,9 +420,18 @@ class AsyncFlujoClient:
         await self._door.perform(operations.status_of(run_id))
         return AsyncRunHandle(self, operations.Enqueued(run_id, is_new=False))
 
-    async def list_runs(self, **filters: Unpack[RunFilters]) -> list[RunRecord]:
+    async def list_runs(self, *, limit: int = 50, offset: int = 0, **filters: Unpack[RunFilters]) -> list[RunRecord]:
         """List runs, newest first, with the filters of `FlujoClient.list_runs`."""
-        return await self.ask(requests.runs(**filters))
+        return await self.ask(requests.runs(RunFilter(**filters), limit=limit, offset=offset))
+
+    async def find_runs(
+        self, filters: RunFilter, *, before: tuple[datetime, str] | None = None
+    ) -> AsyncIterator[RunRecord]:
+        """Yield all matching runs, newest first, as `FlujoClient.find_runs` does."""
+        while page := await self.ask(requests.runs(filters, limit=PAGE_RUNS, before=before)):
+            for run in page:
+                yield run
+            before = (page[-1].created_at, page[-1].id)
 
     async def list_deleted_runs(self, **filters: Unpack[DeletedRunFilters]) -> list[RunSummary]:
         """List summaries of deleted runs, as `FlujoClient.list_deleted_runs` does."""
@@ -383,6 +444,15 @@ class AsyncFlujoClient:
     async def approvals(self, **filters: Unpack[ApprovalFilters]) -> list[Approval]:
         """List the open questions to people, with the filters of `FlujoClient.approvals`."""
         return await self._door.perform(approvals.open_approvals(self.settings, filters))
+
+    async def find_approvals(
+        self, filters: RunFilter, *, after: tuple[datetime, str] | None = None, until: datetime | None = None
+    ) -> AsyncIterator[Approval]:
+        """Yield the open questions of all matching runs, as `FlujoClient.find_approvals` does."""
+        while page := await self.ask(requests.approvals(filters, limit=PAGE_RUNS, after=after, until=until)):
+            for approval in page:
+                yield approval
+            after = (page[-1].asked_at, page[-1].key)
 
     async def answer(self, token: str, value: Any, *, actor: str | None = None, note: str | None = None) -> Approval:
         """Answer the question that a token is for, as `FlujoClient.answer` does."""

@@ -155,7 +155,7 @@ class RunHandle(Generic[OutputT, ContextT]):
         """
         return self._client.perform(operations.cancel(self.id, actor=actor, reason=reason, timeout=timeout))
 
-    def retry(
+    def retry(  # noqa: PLR0913 - one for each option
         self,
         from_step: str | None = None,
         *,
@@ -165,6 +165,7 @@ class RunHandle(Generic[OutputT, ContextT]):
         deadline_s: float | None = None,
         metadata: Mapping[str, Any] | None = None,
         limits: UsageLimits | None = None,
+        again: bool = False,
     ) -> RunHandle:
         """Start a new run at a step, with the input and context that the step had in this run.
 
@@ -179,9 +180,10 @@ class RunHandle(Generic[OutputT, ContextT]):
             deadline_s: seconds after which the new run expires.
             metadata: stored with the new run.
             limits: what the new run may spend.
+            again: retry the run although it was retried before, which repeats the effects of its steps once more.
 
         Raises:
-            RetryError: the run is live (`RUN_IS_LIVE`) or a child run (`CHILD_RUN`), or cannot start there, and where it can:
+            RetryError: the run is live (`RUN_IS_LIVE`), was retried before (`ALREADY_RETRIED`) or is a child run (`CHILD_RUN`), or cannot start there, and where it can:
                 `UNKNOWN_STEP`, `STEP_NOT_BEGUN`, `NO_STEP_FAILED`, `CONTEXT_NOT_KEPT`.
             IdempotencyConflict: the key is in use for different work.
         """
@@ -193,7 +195,8 @@ class RunHandle(Generic[OutputT, ContextT]):
             "metadata": metadata,
             "limits": limits,
         }
-        forked: Enqueued = self._client.perform(retry.retry(self._client.settings, self.id, from_step, options))
+        verb = retry.retry(self._client.settings, self.id, from_step, options, again=again)
+        forked: Enqueued = self._client.perform(verb)
         return RunHandle(self._client, forked)
 
     def fork(self, from_step: str, **options: Unpack[RetryOptions]) -> RunHandle:
@@ -288,9 +291,11 @@ class AsyncRunHandle(Generic[OutputT, ContextT]):
         """Cancel the run, as `RunHandle.cancel` does."""
         return await self._client.perform(operations.cancel(self.id, actor=actor, reason=reason, timeout=timeout))
 
-    async def retry(self, from_step: str | None = None, **options: Unpack[RetryOptions]) -> AsyncRunHandle:
+    async def retry(
+        self, from_step: str | None = None, *, again: bool = False, **options: Unpack[RetryOptions]
+    ) -> AsyncRunHandle:
         """Begin again at a step in a new run, as `RunHandle.retry` does and with its options."""
-        verb = retry.retry(self._client.settings, self.id, from_step, options)
+        verb = retry.retry(self._client.settings, self.id, from_step, options, again=again)
         return AsyncRunHandle(self._client, await self._client.perform(verb))
 
     async def fork(self, from_step: str, **options: Unpack[RetryOptions]) -> AsyncRunHandle:

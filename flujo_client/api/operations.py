@@ -97,6 +97,10 @@ A client that started embedded services, which have no workers, asks almost at o
 """
 
 
+class NotRecorded(ClientError):
+    """A run was not recorded, and no other one has its key."""
+
+
 @dataclass(frozen=True, slots=True)
 class Enqueued:
     """The result of enqueue: the run's id, whether it is new, and what is still to be published."""
@@ -479,11 +483,14 @@ def same_run(new: NewRun | NewFork, connection: Any = None) -> Operation[str]:
         if taken != (new.first.ticket.tenant, new.digest):
             raise id_taken(run_id)
         return run_id
-    if key is None:
-        raise ClientError(f"run {run_id} was not recorded")
-    run_id, first_digest = yield from query(requests.find_by_key(new.first.ticket.tenant, key), connection)
+    standing = (
+        None if key is None else (yield from query(requests.find_by_key(new.first.ticket.tenant, key), connection))
+    )
+    if standing is None:
+        raise NotRecorded(f"run {run_id} was not recorded")
+    run_id, first_digest = standing
     if first_digest != new.digest:
-        raise key_taken(key, run_id)
+        raise key_taken(str(key), run_id)
     return run_id
 
 

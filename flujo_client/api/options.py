@@ -5,10 +5,12 @@ Their meaning is documented where the sync client names them; a test compares th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
 if TYPE_CHECKING:
+    from datetime import datetime, timedelta
+
     from pydantic import BaseModel
 
     from flujo_client.contract.admission import RunLimit, Singleton, Throttle
@@ -54,23 +56,25 @@ class BulkOptions(_CommonOptions, total=False):
 class RunFilters(TypedDict, total=False):
     """Filters of `FlujoClient.list_runs`."""
 
-    status: str | None
+    status: str | Collection[str] | None
     pipeline: str | None
     tenant: str | None
     metadata: Mapping[str, Any] | None
+    since: datetime | timedelta | None
+    error: str | None
+    step: str | None
+    retried: bool
     prefix: str | None
     end: str | None
     part: str | None
     parent: str | None
     background: bool | None
-    limit: int
-    offset: int
 
 
 class DeletedRunFilters(TypedDict, total=False):
     """Filters of `FlujoClient.list_deleted_runs`."""
 
-    status: str | None
+    status: str | Collection[str] | None
     pipeline: str | None
     tenant: str | None
     parent: str | None

@@ -11,7 +11,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.address import new_run_id
-from flujo_client.api.operations import Enqueued, find_pipeline, publish_new, record_or_find, status_of
+from flujo_client.api.operations import (
+    Enqueued,
+    NotRecorded,
+    find_pipeline,
+    publish_new,
+    record_or_find,
+    status_of,
+)
 from flujo_client.api.options import RetryOptions
 from flujo_client.contract.plan import Plan
 from flujo_client.errors import RetryError
@@ -26,6 +33,7 @@ from flujo_client.pipeline.fork import (
     new_fork,
     place_in,
     place_of,
+    retried_before,
 )
 from flujo_client.pipeline.limits import in_force
 from flujo_client.pipeline.reference import is_blueprint
@@ -35,17 +43,21 @@ if TYPE_CHECKING:
     from flujo_client.config.manager import Settings
 
 
-def retry(settings: Settings, run_id: str, from_step: str | None, options: RetryOptions) -> Operation[Enqueued]:
+def retry(
+    settings: Settings, run_id: str, from_step: str | None, options: RetryOptions, *, again: bool = False
+) -> Operation[Enqueued]:
     """Fork a new run from one that has ended, record it in one commit, then publish its first message.
+
+    A run is retried once, unless `again`: its steps may have had effects on the outside world twice otherwise.
 
     Raises:
         RunNotFound: there is no such run.
-        RetryError: it is live, or cannot be begun again at that step; nothing was recorded.
+        RetryError: it is live, was retried before, or cannot be begun again at that step; nothing was recorded.
     """
     yield from status_of(run_id)
     retryable_run = yield from query(forks.retryable_run(run_id))
     place = place_of(retryable_run, from_step)
-    return (yield from _begin_again(settings, retryable_run, place, options))
+    return (yield from _begin_again(settings, retryable_run, place, options, again=again))
 
 
 def fork(settings: Settings, run_id: str, from_step: str, options: RetryOptions) -> Operation[Enqueued]:
@@ -69,7 +81,13 @@ def fork(settings: Settings, run_id: str, from_step: str, options: RetryOptions)
 
 
 def _begin_again(
-    settings: Settings, retryable_run: RetryableRun, place: int, options: RetryOptions, *, onto: Plan | None = None
+    settings: Settings,
+    retryable_run: RetryableRun,
+    place: int,
+    options: RetryOptions,
+    *,
+    again: bool = False,
+    onto: Plan | None = None,
 ) -> Operation[Enqueued]:
     if onto is not None:
         place_in(onto, retryable_run.names[place])
@@ -83,12 +101,24 @@ def _begin_again(
         order,
         inline=settings.limits.snapshot_inline_bytes,
         control_queue=settings.worker.control_queue,
+        again=again,
         onto=onto,
     )
     yield PingBroker()
-    recorded = yield from record_or_find(forks.fork, new)
+    recorded = yield from _recorded(new)
     yield from publish_new(recorded.unpublished)
     return Enqueued(recorded.run_id, recorded.is_new)
+
+
+def _recorded(new: NewFork) -> Operation[Enqueued]:
+    """Record the new run, or find the one that has its key; raises RetryError if the old one was retried before."""
+    try:
+        return (yield from record_or_find(forks.fork, new))
+    except NotRecorded:
+        retried_as = (yield from query(forks.retryable_run(new.forked_from))).retried_as
+        if retried_as is None:
+            raise
+        raise retried_before(new.forked_from, retried_as) from None
 
 
 def order_of(  # noqa: PLR0913 - one for each option of a retry

@@ -8,19 +8,24 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any
 
 import click
 
+from flujo_client.api.approvals import matching, resume
 from flujo_client.api.client import FlujoClient
 from flujo_client.api.handle import RunHandle
+from flujo_client.cli.bulk import Bulk, act_on_each, bulk_options, require_one_or_many
 from flujo_client.cli.inputs import json_option, one_value
 from flujo_client.cli.lookup import find_run
-from flujo_client.cli.output import say, show, show_json, show_value
+from flujo_client.cli.output import OK, say, show, show_json, show_value
+from flujo_client.cli.run_filters import filter_options
 from flujo_client.cli.tables import approvals_list
 from flujo_client.contract.approval import Approval, choose
+from flujo_client.contract.run_filter import RunFilter
+from flujo_client.gateway import requests
 
 
 @click.group("approvals")
@@ -30,26 +35,28 @@ def command() -> None:
 
 @command.command("list")
 @click.option("--run", metavar="RUN", help="Only those of this run.")
-@click.option("--pipeline", metavar="NAME", help="Only those of this pipeline: its name or its reference.")
+@filter_options(retried=False)
 @click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print a list of questions as JSON.")
-def list_approvals(*, run: str | None, pipeline: str | None, limit: int, as_json: bool) -> None:
+def list_approvals(*, run: str | None, filters: RunFilter, limit: int, as_json: bool) -> None:
     """List open questions, the oldest first."""
+    if run and filters != RunFilter():
+        raise click.UsageError("give --run, or filters, not both")
     with FlujoClient() as client:
-        approvals = find_run(client, run).approvals() if run else client.approvals(pipeline=pipeline, limit=limit)
+        approvals = (
+            find_run(client, run).approvals() if run else client.perform(matching(client.settings, filters, limit))
+        )
     if as_json:
         show_json([_shape(each) for each in approvals])
     elif approvals:
         show(approvals_list(approvals, datetime.now(UTC)))
     else:
-        say("no question is open")
+        say("no matching question is open" if filters != RunFilter() else "no question is open")
 
 
 def _answering(act: Callable[..., None]) -> Callable[..., None]:
     """Add the options that every answer takes."""
 
-    @click.argument("run")
-    @click.option("--step", help="The step whose question to answer, if several are open.")
     @click.option("--address", help="The scope whose question to answer, if several are open.")
     @click.option("--actor", help="The name of the person who answers; stored with the answer.")
     @click.option("--note", help="The reason; stored with the answer.")
@@ -61,23 +68,79 @@ def _answering(act: Callable[..., None]) -> Callable[..., None]:
     return with_options
 
 
+def _deciding(act: Callable[..., int]) -> Callable[..., None]:
+    """Add what both answers to many questions take."""
+
+    @click.argument("run", required=False)
+    @filter_options(retried=False)
+    @bulk_options
+    @_answering
+    @click.pass_context
+    @functools.wraps(act, assigned=("__name__", "__doc__"))
+    def with_options(ctx: click.Context, /, **given: Any) -> None:
+        ctx.exit(act(**given))
+
+    return with_options
+
+
 @command.command("approve")
-@_answering
-def approve(**given: Any) -> None:
-    """Answer yes: `true` where a boolean is asked for, else `{"approved": true}`."""
-    _answer(lambda asked: _verdict(asked, approved=True), **given)
+@_deciding
+def approve(**given: Any) -> int:
+    """Answer RUN's question, or those of all runs that match the filters, with yes: `true` where a boolean is asked for, else `{"approved": true}`."""
+    return _decide(approved=True, **given)
 
 
 @command.command("reject")
-@_answering
-def reject(**given: Any) -> None:
-    """Answer no: `false` where a boolean is asked for, else `{"approved": false}`."""
-    _answer(lambda asked: _verdict(asked, approved=False), **given)
+@_deciding
+def reject(**given: Any) -> int:
+    """Answer RUN's question, or those of all runs that match the filters, with no: `false` where a boolean is asked for, else `{"approved": false}`."""
+    return _decide(approved=False, **given)
+
+
+def _decide(  # noqa: PLR0913 - one for each option
+    *,
+    approved: bool,
+    run: str | None,
+    filters: RunFilter,
+    dry_run: bool,
+    yes: bool,
+    address: str | None,
+    actor: str | None,
+    note: str | None,
+    as_json: bool,
+) -> int:
+    step = filters.step
+    if run is not None:
+        require_one_or_many(run, replace(filters, step=None), dry_run=dry_run)
+        _answer(
+            lambda asked: _verdict(asked, approved=approved),
+            run=run,
+            step=step,
+            address=address,
+            actor=actor,
+            note=note,
+            as_json=as_json,
+        )
+        return OK
+    require_one_or_many(run, filters, dry_run=dry_run, only_for_one={"--address": address})
+    verb, done = ("approve", "approved") if approved else ("reject", "rejected")
+    bulk = Bulk(verb, done, "question", "step", dry_run=dry_run, is_confirmed=yes, as_json=as_json)
+    with FlujoClient() as client:
+        counts = client.ask(requests.count_approvals(filters))
+
+        def act(asked: Approval) -> None:
+            value = _verdict(asked, approved=approved)
+            client.perform(resume(client.settings, asked.run_id, value, key=asked.key, actor=actor, note=note))
+
+        asked = client.find_approvals(filters, until=counts.at)
+        return act_on_each(bulk, counts.groups, asked, act, lambda each: f"{each.run_id} {each.place}")
 
 
 @command.command("answer")
-@_answering
+@click.argument("run")
 @click.argument("value", required=False)
+@click.option("--step", help="The step whose question to answer, if several are open.")
+@_answering
 @json_option("The answer")
 def answer(*, value: str | None, json_text: str | None, **given: Any) -> None:
     """Answer with VALUE as text, or with JSON; '-' reads stdin."""

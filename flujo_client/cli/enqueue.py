@@ -11,14 +11,9 @@ from flujo_client.api.client import FlujoClient
 from flujo_client.api.hold import hold
 from flujo_client.cli.inputs import input_options, json_lines_option, limit_options
 from flujo_client.cli.output import say, show_json, show_value
+from flujo_client.cli.run_filters import pairs
 from flujo_client.contract.admission import Singleton, Throttle
 from flujo_client.errors import ConfigurationError
-
-
-def _pairs(_: click.Context, __: click.Parameter, given: Sequence[str]) -> dict[str, str]:
-    if wrong := next((each for each in given if not each.partition("=")[0] or "=" not in each), None):
-        raise click.BadParameter(f"'{wrong}' must be written as key=value")
-    return dict(each.split("=", 1) for each in given)
 
 
 def _throttle(_: click.Context, __: click.Parameter, given: str | None) -> Throttle | None:
@@ -58,7 +53,7 @@ _OF_ONE_RUN = (*_ASKED, "singleton", "debounce_key")
 @click.option(
     "--metadata",
     multiple=True,
-    callback=_pairs,
+    callback=pairs,
     metavar="KEY=VALUE",
     help="Metadata to store with the run; repeatable.",
 )

@@ -1,14 +1,15 @@
 """What `--json` prints. The keys are a contract with programs: they may grow, they do not change. Pure.
 
     run      id, pipeline, version, reference, fingerprint, status, reason, tenant, metadata, created_at, started_at, ended_at,
-             deadline_at, cancel_requested_at, forked_from, from_step, duration_s, tokens, cost_usd, parent, background, retry_of, waits_for
+             deadline_at, cancel_requested_at, forked_from, from_step, retried_as, duration_s, tokens, cost_usd, parent, background,
+             retry_of, waits_for
     details  a run with budgets, error, steps, and on request input, output, context, step_outputs (by step), logs (lines)
     budget   scope, limit_usd, limit_tokens, spent_usd, spent_tokens, reserved_usd, reserved_tokens, overrun_usd, overrun_tokens
     step     name, kind, status, attempts, duration_s, tokens, cost_usd, feedback
     error    type, message, code, category, suggestion, feedback, traceback; or null
     trace    name, kind, status, offset_s, duration_s, attributes, events, children; an event has name, level, offset_s, data
     span     path, offset_s, and the keys of a step
-    stats    since, until, runs, by_status, success_rate, duration_p50_s, duration_p95_s, tokens, cost_usd, failing_steps
+    stats    since, until, runs, by_status, retried, success_rate, duration_p50_s, duration_p95_s, tokens, cost_usd, failing_steps
              (pipeline, step, failed, attempts, runs)
     event    id, at, run, name, level, attempt, data, cursor
 
@@ -46,6 +47,7 @@ def run_shape(run: RunRecord) -> dict[str, Any]:
         "cancel_requested_at": run.cancel_requested_at,
         "forked_from": run.forked_from,
         "from_step": run.from_step,
+        "retried_as": run.retried_as,
         "duration_s": None if run.ended_at is None else (run.ended_at - run.created_at).total_seconds(),
         "tokens": run.tokens,
         "cost_usd": run.cost_usd,
@@ -96,6 +98,7 @@ def stats_shape(stats: RunStats) -> dict[str, Any]:
         "until": stats.until,
         "runs": stats.runs,
         "by_status": dict(stats.by_status),
+        "retried": stats.retried,
         "success_rate": stats.success_rate,
         "duration_p50_s": stats.p50_s,
         "duration_p95_s": stats.p95_s,

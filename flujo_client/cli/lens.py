@@ -6,7 +6,7 @@ join by entry points of the group `flujo.lens`.
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 
 import click
@@ -21,9 +21,12 @@ from flujo_client.cli.lens_watch import watch_run
 from flujo_client.cli.lookup import find_run
 from flujo_client.cli.output import say, show_json, show_rows, stdout
 from flujo_client.cli.plugins import ExtensibleGroup
+from flujo_client.cli.run_filters import filter_options
 from flujo_client.cli.tables import deleted_runs_table, runs_table
 from flujo_client.cli.timeouts import read, timeout_option
-from flujo_client.contract.records import RUN_STATUSES, RunRecord
+from flujo_client.contract.records import RunRecord
+from flujo_client.contract.run_filter import RunFilter
+from flujo_client.gateway import requests
 
 WIDE = 100
 """A terminal of so many columns has room for whole ids."""
@@ -39,18 +42,16 @@ def command() -> None:
 
 
 @command.command("list")
-@click.option("--status", type=click.Choice(RUN_STATUSES), help="Only runs with this status.")
-@click.option("--pipeline", metavar="NAME", help="Only runs of this pipeline: its name or its reference.")
+@filter_options()
 @click.option("--parent", metavar="RUN", help="Only child runs of this run.")
 @click.option("--background", is_flag=True, help="Only runs of background steps, with the run that launched each.")
 @click.option("--deleted", is_flag=True, help="Only summaries of deleted runs, the last to end first.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
 @timeout_option
 @click.option("--json", "as_json", is_flag=True, help="Print a list of runs as JSON.")
-def list_runs(  # noqa: PLR0913 - one for each option
+def list_runs(
     *,
-    status: str | None,
-    pipeline: str | None,
+    filters: RunFilter,
     parent: str | None,
     background: bool,
     deleted: bool,
@@ -58,16 +59,16 @@ def list_runs(  # noqa: PLR0913 - one for each option
     timeout: float,
     as_json: bool,
 ) -> None:
-    """List runs, newest first."""
+    """List runs, newest first. A run that was retried is listed as failed only with --retried."""
     if deleted:
         if background:
             raise click.UsageError("--background cannot be given with --deleted: use --parent RUN, or leave it out")
-        _list_deleted(status, pipeline, parent, limit=limit, timeout=timeout, as_json=as_json)
+        _list_deleted(filters, parent, limit=limit, timeout=timeout, as_json=as_json)
         return
 
     def ask(client: FlujoClient) -> list[RunRecord]:
         of = find_run(client, parent).id if parent else None
-        return client.list_runs(status=status, pipeline=pipeline, parent=of, background=background or None, limit=limit)
+        return client.ask(requests.runs(replace(filters, parent=of, background=background or None), limit=limit))
 
     runs = read(timeout, ask)
     if as_json:
@@ -75,18 +76,24 @@ def list_runs(  # noqa: PLR0913 - one for each option
     elif runs:
         show_rows(runs_table(runs, datetime.now(UTC), parents=background, is_narrow=_is_narrow()))
     else:
-        say("no matching runs" if status or pipeline or parent or background else "no runs yet")
+        say("no matching runs" if filters != RunFilter() or parent or background else "no runs yet")
 
 
 def _is_narrow() -> bool:
     return stdout.is_terminal and stdout.width < WIDE
 
 
-def _list_deleted(
-    status: str | None, pipeline: str | None, parent: str | None, *, limit: int, timeout: float, as_json: bool
-) -> None:
+def _list_deleted(filters: RunFilter, parent: str | None, *, limit: int, timeout: float, as_json: bool) -> None:
+    status, pipeline, tenant = filters.status, filters.pipeline, filters.tenant
+    if filters != RunFilter(status=status, pipeline=pipeline, tenant=tenant):
+        raise click.UsageError(
+            "summaries of deleted runs are found by --status, --pipeline, --tenant and --parent alone"
+        )
     runs = read(
-        timeout, lambda client: client.list_deleted_runs(status=status, pipeline=pipeline, parent=parent, limit=limit)
+        timeout,
+        lambda client: client.list_deleted_runs(
+            status=status, pipeline=pipeline, tenant=tenant, parent=parent, limit=limit
+        ),
     )
     if as_json:
         show_json([asdict(run) for run in runs])

@@ -40,6 +40,9 @@ _DRAWN_APART = (
     "key",
     "worker",
     "reason",
+    "forked_from",
+    "from_step",
+    "retried_as",
     "feedback",
     "traceback",
     "metadata",
@@ -173,6 +176,8 @@ def headline(node: TraceNode) -> Text:
         label.append(f"\n{in_a_line(facts['reason'])}" if "reason" in facts else "")
         if "forked_from" in facts:
             label.append(f"\nforked from {facts['forked_from']} at '{printable(facts['from_step'])}'", "dim")
+        if "retried_as" in facts:
+            label.append(f"\nretried as {facts['retried_as']}", "dim")
     return label.append(f"\n{printable(str(facts['feedback']))}" if _has_own_feedback(node) else "")
 
 

@@ -36,7 +36,8 @@ from flujo_client.contract.trace import TraceNode
 
 _SPAN_COLUMNS = ("place", "status", "at", "took", "attempts", "tokens", "cost")
 _SPENDING = ("spent", "reserved", "overrun")
-_NUMBERS = ("attempts", "at", "took", "tokens", "cost", "age", "ended", "failed", "of", "runs")
+MOST_COUNTS = 10
+_NUMBERS = ("attempts", "at", "took", "tokens", "cost", "age", "ended", "failed", "of", "runs", "questions")
 
 
 def runs_table(runs: Sequence[RunRecord], now: datetime, *, parents: bool = False, is_narrow: bool = False) -> Table:
@@ -52,13 +53,26 @@ def runs_table(runs: Sequence[RunRecord], now: datetime, *, parents: bool = Fals
     for run in runs:
         took = "" if run.ended_at is None else duration((run.ended_at - run.created_at).total_seconds())
         since = age((now - run.created_at).total_seconds())
-        name = Text(printable(run.name)).append(
-            "" if run.forked_from is None else f"  fork at {printable(run.from_step or '')}", "dim"
-        )
-        table.add_row(Text(short(run.id)) if is_narrow else _run_id(run.id), name, status(run.status), since, took)
+        name = Text(printable(run.name))
+        if run.forked_from is not None:
+            name.append(f"  fork at {printable(run.from_step or '')}", "dim")
+        if run.retried_as is not None:
+            name.append(f"  retried as {short(run.retried_as)}", "dim")
+        went = status(run.status) if run.retried_as is None else Text(run.status, "dim")
+        table.add_row(Text(short(run.id)) if is_narrow else _run_id(run.id), name, went, since, took)
         if parents:
             parent = str(run.parent_run)
             table.add_row(Text("  of ", "dim") + (Text(short(parent), "dim") if is_narrow else _run_id(parent, "dim")))
+    return table
+
+
+def counts_table(counts: Sequence[tuple[str, str, int]], thing: str, grouped_by: str) -> Table:
+    """Draw how many things there are of each pipeline and status, or step; the first ones, and how many more."""
+    table = _table("pipeline", grouped_by, f"{thing}s", wraps="pipeline")
+    for name, word, count in counts[:MOST_COUNTS]:
+        table.add_row(Text(printable(name)), status(printable(word)), f"{count:,}")
+    if rest := counts[MOST_COUNTS:]:
+        table.add_row(f"… {len(rest):,} more", "", f"{sum(count for _, _, count in rest):,}")
     return table
 
 
@@ -125,6 +139,7 @@ def stats_card(stats: RunStats) -> Group:
     """Draw what became of the runs of a window, and where they fail."""
     facts = [("enqueued since", local_time(stats.since)), ("runs", f"{stats.runs:,}")]
     facts += [(f"  {word}", f"{count:,}") for word, count in sorted(stats.by_status.items(), key=lambda each: -each[1])]
+    facts += [("  retried", f"{stats.retried:,} of the unsuccessful ones")] if stats.retried else []
     if stats.success_rate is not None:
         facts.append(("succeeded", f"{stats.success_rate:.1%} of the runs that have ended"))
     if stats.p50_s is not None and stats.p95_s is not None:
@@ -301,6 +316,8 @@ def _facts_of(run: RunRecord, trace: TraceNode, now: datetime, *, verbose: bool)
         yield "background of" if run.is_background else "child of", run.parent_run
     if run.retry_of:
         yield "replaces", run.retry_of
+    if run.retried_as:
+        yield "retried as", run.retried_as
     if run.waits_for:
         yield "waits at", run.waits_for
     if run.tenant:

@@ -43,6 +43,11 @@ def read_status(word: str) -> str:
     return _ORIGINAL_STATUSES[word]
 
 
+def read_statuses(words: str | Collection[str]) -> tuple[str, ...]:
+    """Return the statuses that one word, or several, mean; raises ClientError as `read_status` does."""
+    return tuple(dict.fromkeys(map(read_status, [words] if isinstance(words, str) else words)))
+
+
 @dataclass(frozen=True, slots=True)
 class NewRun:
     """All that enqueue records, in one commit: the run, its root scope and its first attempt.
@@ -74,6 +79,7 @@ class RunRecord:
         is_background: that run does not wait for it.
         retry_of: the run in the background that it starts again, and `retries` how many were started again before it, itself included.
         forked_from: the run it was forked from by a retry, at the step `from_step`.
+        retried_as: the run that retried it last, or was forked from it after its end.
         waits_for: the gate that it waits at before its first step, in words; None for a run that was admitted.
     """
 
@@ -104,6 +110,7 @@ class RunRecord:
     retries: int = 0
     forked_from: str | None = None
     from_step: str | None = None
+    retried_as: str | None = None
     waits_for: str | None = None
     tokens: int = 0
     cost_usd: float = 0.0

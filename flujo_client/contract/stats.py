@@ -49,6 +49,7 @@ class RunStats:
 
     Attributes:
         by_status: how many there are of each.
+        retried: how many of the unsuccessful ones were retried.
         p50_s, p95_s: seconds from being enqueued to the end, of those that have ended; None where none has.
         tokens, cost_usd: what they have spent until now.
         failing: the steps with the most failed attempts, the worst first.
@@ -62,6 +63,7 @@ class RunStats:
     tokens: int
     cost_usd: float
     failing: tuple[FailingStep, ...]
+    retried: int = 0
 
     @property
     def runs(self) -> int:
@@ -70,6 +72,6 @@ class RunStats:
 
     @property
     def success_rate(self) -> float | None:
-        """Return which part of those that have ended succeeded; None where none has ended."""
-        ended = sum(count for status, count in self.by_status.items() if status not in LIVE_RUN)
+        """Return which part of those that have ended, and were not retried, succeeded; None where there are none."""
+        ended = sum(count for status, count in self.by_status.items() if status not in LIVE_RUN) - self.retried
         return self.by_status.get("succeeded", 0) / ended if ended else None

@@ -110,6 +110,7 @@ def build_trace(
             waits_for=run.waits_for,
             forked_from=run.forked_from,
             from_step=run.from_step,
+            retried_as=run.retried_as,
             tokens=run.tokens,
             cost_usd=run.cost_usd,
             settings={**({} if run.aros is None else {"aros": dict(run.aros)}), **(run.settings or {})},

@@ -27,7 +27,7 @@ def beginning(run_id: str, place: int, before: Sequence[str]) -> Request[Beginni
 
 
 def fork(new: NewFork, *, grace_s: float = GRACE_S) -> Request[str | None]:
-    """Record a run that begins again at a step of another; None if its key is taken, or the other is gone, or live and to be retried."""
+    """Record a run that begins again at a step of another; None if its key is taken, or the other is gone, live, or was retried before."""
     parameters = {
         **bind_first(new.first, new.blobs),
         **bind_pipeline(new),
@@ -36,6 +36,7 @@ def fork(new: NewFork, *, grace_s: float = GRACE_S) -> Request[str | None]:
         "taken": list(new.taken),
         "keeps": new.keeps,
         "of_live": new.of_live,
+        "again": new.again,
         "digest": new.digest,
         "idempotency_key": new.idempotency_key,
         "metadata": stored(new.metadata, path="metadata"),
@@ -53,7 +54,7 @@ def _retryable_run(row: Row) -> RetryableRun:
         settings=row["settings"],
         limits=row["limits"],
     )
-    rest = {name: row[name] for name in ("status", "cursor", "is_child", "metadata", "patience_s")}
+    rest = {name: row[name] for name in ("status", "cursor", "is_child", "metadata", "patience_s", "retried_as")}
     gates = tuple(Gate(**gate) for gate in row["gates"] or ())
     return RetryableRun(ticket, Plan.from_tree(row["plan"]), **rest, gates=gates)
 

@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from flujo_client.contract.approval import Approval, state_of
@@ -33,12 +32,16 @@ from flujo_client.contract.records import (
     RunSummary,
     ScopeRecord,
     WorkerRecord,
-    read_status,
+    read_statuses,
 )
 from flujo_client.errors import ClientError, RunNotFound
 from flujo_client.serial import Manifest, Packed, dumps, storable_text, stored
+from flujo_client.sql_files import without_comments
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
+    from flujo_client.contract.run_filter import RunFilter
     from flujo_client.pipeline.fork import NewFork
 
 T_co = TypeVar("T_co", covariant=True)
@@ -90,11 +93,8 @@ class Request(Generic[T_co]):
 
 @cache
 def statement(name: str, home: str = HOME) -> bytes:
-    """Read the statement `sql/<name>.sql` of a package without its comment lines."""
-    text = files(home).joinpath("sql", f"{name}.sql").read_text(encoding="utf-8")
-    return (
-        "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("--")).strip().rstrip(";").encode()
-    )
+    """Read the statement `sql/<name>.sql` of a package."""
+    return without_comments(name, home).encode()
 
 
 def record(new: NewRun, *, grace_s: float = GRACE_S) -> Request[str | None]:
@@ -141,11 +141,10 @@ def record_many(news: Sequence[NewRun], read: Callable[[list[Row]], T_co], *, gr
     return Request("record_many", parameters, read, undoes=True)
 
 
-def find_by_key(tenant: str, key: str) -> Request[tuple[str, str]]:
-    """Find the run under an idempotency key: its id and what it was enqueued with."""
-    return Request(
-        "find_by_key", {"tenant": tenant, "idempotency_key": key}, lambda rows: (rows[0]["id"], rows[0]["digest"])
-    )
+def find_by_key(tenant: str, key: str) -> Request[tuple[str, str] | None]:
+    """Find the run under an idempotency key: its id and what it was enqueued with; None where there is none."""
+    parameters = {"tenant": tenant, "idempotency_key": key}
+    return Request("find_by_key", parameters, lambda rows: (rows[0]["id"], rows[0]["digest"]) if rows else None)
 
 
 def find_by_id(run_id: str) -> Request[tuple[str, str] | None]:
@@ -163,48 +162,35 @@ def run(run_id: str) -> Request[RunRecord | None]:
     return Request("run", {"run": run_id}, lambda rows: run_record(rows[0]) if rows else None)
 
 
-def runs(  # noqa: PLR0913 - one for each filter
-    *,
-    prefix: str | None = None,
-    end: str | None = None,
-    part: str | None = None,
-    status: str | None = None,
-    pipeline: str | None = None,
-    tenant: str | None = None,
-    metadata: Mapping[str, Any] | None = None,
-    parent: str | None = None,
-    background: bool | None = None,
-    ended_within_s: float | None = None,
-    not_retried: bool = False,
-    limit: int = 50,
-    offset: int = 0,
+def runs(
+    filters: RunFilter, *, limit: int = 50, offset: int = 0, before: tuple[datetime, str] | None = None
 ) -> Request[list[RunRecord]]:
-    """List runs, newest first, without their values. With `parent` its child runs, or when that is empty no child runs.
+    """List runs, newest first, without their values; `before` is the moment and the id of a run: only those that follow it."""
+    before_at, before_id = before or (None, None)
+    page = {"limit": limit, "offset": offset, "before_at": before_at, "before_id": before_id}
+    return Request("runs", {**filters.parameters(), **page}, lambda rows: [run_record(row) for row in rows])
 
-    `background` asks for runs in the background or for all others, `ended_within_s` for those that ended in the last so many seconds,
-    `not_retried` for those that have not been started again.
+
+class MatchCounts(NamedTuple):
+    """How many runs, or questions, match a filter.
+
+    Attributes:
+        at: when they were counted; None if there are none.
+        groups: so many of each pipeline and status, or of each pipeline and asking step, the most first.
     """
-    parameters = {
-        "prefix": prefix,
-        "end": end,
-        "part": part,
-        "status": None if status is None else read_status(status),
-        "pipeline": pipeline,
-        "tenant": tenant,
-        "metadata": None if metadata is None else stored(dict(metadata), path="metadata"),
-        "parent": parent,
-        "background": background,
-        "ended_within_s": ended_within_s,
-        "not_retried": not_retried,
-        "limit": limit,
-        "offset": offset,
-    }
-    return Request("runs", parameters, lambda rows: [run_record(row) for row in rows])
+
+    at: datetime | None
+    groups: tuple[tuple[str, str, int], ...]
+
+
+def count_runs(filters: RunFilter) -> Request[MatchCounts]:
+    """Count the runs that match, by pipeline and status."""
+    return Request("count_runs", filters.parameters(), _match_counts)
 
 
 def deleted_runs(
     *,
-    status: str | None = None,
+    status: str | Collection[str] | None = None,
     pipeline: str | None = None,
     tenant: str | None = None,
     parent: str | None = None,
@@ -213,7 +199,7 @@ def deleted_runs(
 ) -> Request[list[RunSummary]]:
     """List summaries of deleted runs, the last to end first."""
     parameters = {
-        "status": None if status is None else read_status(status),
+        "status": None if status is None else list(read_statuses(status)),
         "pipeline": pipeline,
         "tenant": tenant,
         "parent": parent,
@@ -340,11 +326,31 @@ def questions(run_id: str) -> Request[list[Approval]]:
 
 
 def approvals(
-    *, pipeline: str | None = None, tenant: str | None = None, limit: int = 100, offset: int = 0
+    filters: RunFilter,
+    *,
+    limit: int = 100,
+    offset: int = 0,
+    after: tuple[datetime, str] | None = None,
+    until: datetime | None = None,
 ) -> Request[list[Approval]]:
-    """List open questions over all runs, the oldest first."""
-    parameters = {"pipeline": pipeline, "tenant": tenant, "limit": limit, "offset": offset}
+    """List the open questions of the runs that match, the oldest first.
+
+    Args:
+        filters: the conditions; a `step` is the one that asks.
+        limit: how many at most.
+        offset: how many of the oldest are left out.
+        after: when a question was asked, and its key: only those that follow it.
+        until: only those that were asked by then.
+    """
+    after_at, after_key = after or (None, None)
+    page = {"limit": limit, "offset": offset, "after_at": after_at, "after_key": after_key, "until": until}
+    parameters = {**filters.parameters(), **page}
     return Request("approvals", parameters, lambda rows: [_approval(row) for row in rows])
+
+
+def count_approvals(filters: RunFilter) -> Request[MatchCounts]:
+    """Count the open questions of the runs that match, by pipeline and the step that asks."""
+    return Request("count_approvals", filters.parameters(), _match_counts)
 
 
 def answer(key: str, value: Packed, *, actor: str | None, note: str | None) -> Request[bool]:
@@ -465,6 +471,11 @@ def bind_pipeline(new: NewRun | NewFork) -> dict[str, Any]:
         "plan": dumps(new.plan.to_tree()).decode(),  # `compile_plan` has checked it
         "hooked": bool(new.plan.hooks),
     }
+
+
+def _match_counts(rows: Sequence[Row]) -> MatchCounts:
+    groups = tuple((row["name"], row["word"], row["count"]) for row in rows)
+    return MatchCounts(rows[0]["at"] if rows else None, groups)
 
 
 def _worker(row: Row) -> WorkerRecord:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from math import ceil
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract.stats import EvalRecord, FailingStep, RunStats
 from flujo_client.gateway.requests import Request, Row
+
+if TYPE_CHECKING:
+    from flujo_client.contract.run_filter import RunFilter
 
 MOST_FAILING = 10
 MOST_RUNS = 1000
 """The number of newest runs that are searched for judgements if no run is named."""
 
 
-def stats(*, hours: float, pipeline: str | None, timeout_s: float) -> Request[RunStats]:
-    """Count the runs that were enqueued in the last hours; Postgres gives up after `timeout_s` seconds."""
-    parameters: dict[str, Any] = {"hours": hours, "pipeline": pipeline, "limit": MOST_FAILING}
+def stats(filters: RunFilter, *, timeout_s: float) -> Request[RunStats]:
+    """Count the runs that match, among which `since` bounds the window; Postgres gives up after `timeout_s` seconds."""
+    parameters: dict[str, Any] = {**filters.parameters(), "limit": MOST_FAILING}
     bounds = Request("stats_bounds", {"timeout_ms": str(ceil(timeout_s * 1000))}, lambda _: None)
     return Request("stats", parameters, lambda rows: _stats(rows[0]), bounds=bounds)
 

@@ -20,6 +20,8 @@ from flujo_client.errors import RetryError
 from flujo_client.pipeline.submit import Order, first_of, stored_metadata
 from flujo_client.serial import Packed, digest
 
+RETRIED_BEFORE = "ALREADY_RETRIED"
+
 
 @dataclass(frozen=True, slots=True)
 class RetryableRun:
@@ -30,6 +32,7 @@ class RetryableRun:
         cursor: the place of the top-level step it had come to; the number of steps when all had ended.
         patience_s: seconds from its beginning to its deadline.
         gates: those that it passed.
+        retried_as: the run that retried it last.
     """
 
     ticket: RunHeader
@@ -40,6 +43,7 @@ class RetryableRun:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     patience_s: float | None = None
     gates: tuple[Gate, ...] = ()
+    retried_as: str | None = None
 
     @property
     def names(self) -> list[str]:
@@ -67,6 +71,7 @@ class NewFork:
         taken: the names of the steps before that one in the other run, in their order.
         keeps: the number of steps, from the first, that began as in the other run, so that the new run can be forked at them.
         of_live: the other run need not have ended.
+        again: the other run may have been retried before.
         digest: of the run and the step, to distinguish a repeated retry from another one under the same key.
         blobs: values above the inline limit, which the envelope references.
         gates: those that the other run passed.
@@ -80,6 +85,7 @@ class NewFork:
     digest: str
     keeps: int = 0
     of_live: bool = False
+    again: bool = False
     blobs: tuple[Packed, ...] = ()
     idempotency_key: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -143,13 +149,22 @@ def _choices(names: list[str], what: str = "retry from") -> str:
     return f"{what} one of these: " + ", ".join(f"'{name}'" for name in names)
 
 
+def retried_before(run: str, retried_as: str) -> RetryError:
+    """Return the error for a second retry of a run."""
+    return RetryError(
+        f"run {run} was already retried, as run {retried_as}",
+        suggestion="look at that one; to repeat the effects of the steps once more, pass again=True (--again)",
+        code=RETRIED_BEFORE,
+    )
+
+
 def limits_of(retryable_run: RetryableRun) -> UsageLimits | None:
     """Return the limits that the run had."""
     kept = (retryable_run.ticket.limits or {}).get("limits")
     return None if kept is None else UsageLimits(**kept)
 
 
-def new_fork(
+def new_fork(  # noqa: PLR0913 - one for each fact
     retryable_run: RetryableRun,
     place: int,
     beginning: Beginning,
@@ -157,6 +172,7 @@ def new_fork(
     *,
     inline: int,
     control_queue: str,
+    again: bool = False,
     onto: Plan | None = None,
 ) -> NewFork:
     """Make the value that a retry or a fork records.
@@ -168,6 +184,7 @@ def new_fork(
         order: the options of the retry; the others are those of the old run.
         inline: the size in bytes above which a value is stored once and referenced.
         control_queue: the queue of starts.
+        again: whether the old run may have been retried before; a fork may always be repeated.
         onto: the plan of the present code, for a fork; None for a retry, which uses the run's plan.
 
     Raises:
@@ -198,6 +215,7 @@ def new_fork(
         digest=digest(["retry" if onto is None else f"fork {plan.fingerprint}", old.run, node.name]),
         keeps=new_place if names[:place] == before else 0,
         of_live=onto is not None,
+        again=again or onto is not None,
         blobs=tuple(each for each in large if not each.is_reference),
         idempotency_key=order.idempotency_key,
         metadata=stored_metadata(order.metadata),

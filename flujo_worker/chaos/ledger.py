@@ -14,8 +14,8 @@ import psycopg
 
 from flujo_client.config.manager import ConfigManager
 from flujo_client.errors import ServiceUnreachable
+from flujo_client.sql_files import written
 from flujo_client.transport.postgres import fate, options
-from flujo_worker.store.postgres.statements import written
 
 if TYPE_CHECKING:
     from collections.abc import Callable

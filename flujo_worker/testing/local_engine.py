@@ -35,7 +35,7 @@ from flujo_client.pipeline.admission import AdmissionOptions, gates_of
 from flujo_client.pipeline.backend import InMemoryCache
 from flujo_client.pipeline.check import check
 from flujo_client.pipeline.compile import compile_plan
-from flujo_client.pipeline.fork import begun_place, new_fork, place_of
+from flujo_client.pipeline.fork import begun_place, new_fork, place_of, retried_before
 from flujo_client.pipeline.limits import in_force
 from flujo_client.pipeline.pipeline import Pipeline, walk
 from flujo_client.pipeline.reference import reference_to
@@ -249,13 +249,22 @@ class LocalEngine:
         self.drain()
         return self.result(forked)
 
-    def fork(self, run_id: str, from_step: str | None = None, *, onto: Pipeline | None = None, **options: Any) -> str:
+    def fork(
+        self,
+        run_id: str,
+        from_step: str | None = None,
+        *,
+        onto: Pipeline | None = None,
+        again: bool = False,
+        **options: Any,
+    ) -> str:
         """Fork a run, and put its first message on the bus; return the new run's id.
 
         Args:
             run_id: a run that has ended, or with `onto` any.
             from_step: the step to begin at, as for `RunHandle.retry`.
             onto: the present code, as for `RunHandle.fork`; the run's own plan when None.
+            again: as for `RunHandle.retry`.
             options: those of `RunHandle.retry`.
         """
         retryable_run = self.store.retryable_run(run_id)
@@ -270,9 +279,12 @@ class LocalEngine:
             found = replace(found, context=self.store.fetch([found.context.digest])[found.context.digest])
         order = order_of(self.settings, retryable_run, now=self.now, **options)
         inline = self.settings.limits.snapshot_inline_bytes
-        new = new_fork(retryable_run, place, found, order, inline=inline, control_queue=CONTROL_QUEUE, onto=plan)
+        new = new_fork(
+            retryable_run, place, found, order, inline=inline, control_queue=CONTROL_QUEUE, again=again, onto=plan
+        )
         forked = self.store.fork(new)
-        assert forked is not None, "this store has one process only"
+        if forked is None:
+            raise retried_before(run_id, str(retryable_run.retried_as))
         if forked == order.run_id and not self.store.is_waiting(forked):
             self._send([new.first])
         return forked

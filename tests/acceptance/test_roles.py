@@ -17,9 +17,10 @@ from services import PROCESS, drop_database, fresh_database, migrated_database
 from flujo_client import FlujoClient
 from flujo_client.cli.main import cli
 from flujo_client.errors import ClientError, SettingsError
+from flujo_client.sql_files import written
 from flujo_worker.store import roles
 from flujo_worker.store.migrate import Migration, _apply, migrate, migrations
-from flujo_worker.store.postgres.statements import CLIENT, HOME, written
+from flujo_worker.store.postgres.statements import CLIENT, HOME
 
 pytestmark = pytest.mark.acceptance
 

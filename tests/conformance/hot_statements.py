@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -16,6 +17,7 @@ from worlds import LEASE_S, MAX_LOST, Postgres, World
 
 from flujo_client.config.models import Health
 from flujo_client.contract.outcome import Usage
+from flujo_client.contract.run_filter import RunFilter
 from flujo_client.gateway import guards, health, requests
 from flujo_client.gateway.stats import stats
 from flujo_client.health.facts import HealthQuery
@@ -45,7 +47,7 @@ HOT: Final = frozenset(
         "renew release_unowned neighbours",  # leases
         "begin_sweep runs_to_stop orphaned_children poisoned aborted missed_joins stranded parked expire_questions offer_permits queues due",
         "begin_pruning hold_aged_runs prune_runs prune_budgets prune_summaries begin_marking marked_to mark_blobs sweep_blobs",  # retention
-        "record record_many run runs statuses attempts backlog approvals budgets_in_use limits_in_use gates_in_use open_breakers stats machine",  # clients
+        "record record_many run runs count_runs statuses attempts backlog approvals count_approvals budgets_in_use limits_in_use gates_in_use open_breakers stats machine",  # clients
     )
     for name in names.split()
 )
@@ -284,19 +286,23 @@ def _read(world: World) -> None:
     run = new.first.ticket.run
     for request in (
         requests.run(run),
-        requests.runs(limit=50),
-        requests.runs(limit=50, status="running"),
-        requests.runs(limit=50, pipeline="shapes"),
+        requests.runs(RunFilter()),
+        requests.runs(RunFilter(status="running")),
+        requests.runs(RunFilter(status="failed")),
+        requests.count_runs(RunFilter(status="failed", pipeline="shapes")),
+        requests.runs(RunFilter(pipeline="shapes")),
+        requests.runs(RunFilter(status=("queued", "running")), before=(datetime.now(UTC), "")),
         requests.statuses([run]),
         requests.attempts(run),
         requests.backlog(),
-        requests.approvals(),
+        requests.approvals(RunFilter()),
+        requests.count_approvals(RunFilter(status="paused")),
         requests.budgets_in_use(),
         guards.limits_in_use(),
         guards.gates_in_use(),
         guards.open_breakers(),
         requests.mark_sent({new.first.key: 0.0}),
-        stats(hours=1.0, pipeline=None, timeout_s=30),
+        stats(RunFilter(since=timedelta(hours=1)), timeout_s=30),
         health.machine(HealthQuery(since_hours=24), Health()),
     ):
         ask(request)

@@ -8,6 +8,7 @@ from dataclasses import fields
 import psycopg
 import pytest
 
+from flujo_client.sql_files import written
 from flujo_worker.store.postgres.entities import (
     EndedAttempt,
     EndedRun,
@@ -20,7 +21,7 @@ from flujo_worker.store.postgres.entities import (
     NewSpend,
     ScopeUpdate,
 )
-from flujo_worker.store.postgres.statements import written
+from flujo_worker.store.postgres.statements import HOME
 
 ARRAYS = [
     ("conclude", "move", ScopeUpdate),
@@ -55,7 +56,7 @@ def names_of(kind):
 
 
 def text_of(statement):
-    return written(statement)
+    return written(statement, HOME)
 
 
 def bound(text, prefix):

@@ -163,9 +163,28 @@ def test_what_was_done_before_is_taken_over_and_not_charged(world, old):
 
 
 def test_the_old_run_stays_as_it_was(world, old):
+    """But for its mark."""
     before = world.picture(run_of(old))
-    world.fork(world.forked(run_of(old), "b"))
-    assert world.picture(run_of(old)) == before
+    fork = world.fork(world.forked(run_of(old), "b"))
+    after = world.picture(run_of(old))
+    assert world.run(run_of(old)).retried_as == fork
+    assert replace(after[0], retried_as=None) == before[0]
+    assert after[1:] == before[1:]
+
+
+def test_a_run_is_retried_once_unless_again(world, old):
+    """Its steps have effects, such as mails that would be sent twice."""
+    first = world.fork(world.forked(run_of(old), "b"))
+    assert world.fork(world.forked(run_of(old), "b")) is None
+    assert world.run(run_of(old)).retried_as == first
+    again = world.fork(replace(world.forked(run_of(old), "b"), again=True))
+    assert world.run(run_of(old)).retried_as == again != first
+
+
+def test_a_fork_of_a_live_run_does_not_mark_it(world, onto):
+    new = world.record(enqueued(pipeline_of(*NAMES), context={"n": 0}))
+    assert world.fork(world.forked(run_of(new), "a", onto=onto)) is not None
+    assert world.run(run_of(new)).retried_as is None
 
 
 def test_both_stories_tell_it(world, old):

@@ -13,9 +13,10 @@ from worlds import Postgres, World, run_of
 
 from flujo_client.contract.outcome import Event, Usage
 from flujo_client.errors import RunNotFound
+from flujo_client.sql_files import written
 from flujo_worker.domain.budget import Amount, Reservation
 from flujo_worker.domain.retention import RetentionRule
-from flujo_worker.store.postgres.statements import written
+from flujo_worker.store.postgres.statements import HOME
 
 DAY_S = 86_400.0
 A_WEEK = [RetentionRule("succeeded", 7 * DAY_S), RetentionRule("failed", 30 * DAY_S)]
@@ -300,7 +301,7 @@ def test_runs_that_were_stopped_have_rules_of_their_own(world, status):
 def test_every_table_that_has_rows_of_a_run_is_named_where_they_are_deleted(postgres):
     """Whoever adds a table adds it there. A cascade deletes the ledger's rows; places and waits end with their run, or by their own time."""
     tables = columns_of(postgres, "c.column_name = 'run_id'")
-    deleted = set(re.findall(r"DELETE FROM (flujo_\w+)", written("prune_runs")))
+    deleted = set(re.findall(r"DELETE FROM (flujo_\w+)", written("prune_runs", HOME)))
     assert {table for table, _ in tables} - deleted == {
         "flujo_correction_ledger",
         "flujo_gate_places",
@@ -312,7 +313,7 @@ def test_every_column_that_may_refer_to_a_large_value_is_marked(postgres):
     """Whoever adds a column of packed values adds it there, or what it refers to would be deleted."""
     found = columns_of(postgres, "c.data_type = 'bytea'") - {("flujo_blobs", "body")}
     assert len(found) > 5
-    marking = written("mark_blobs")
+    marking = written("mark_blobs", HOME)
     names = dict(re.findall(r"JOIN (flujo_\w+) (\w)\b", marking))
     assert [each for each in sorted(found) if not re.search(rf"\b{names[each[0]]}\.{each[1]}\b", marking)] == []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from datetime import timedelta
 from pathlib import Path
 
 import psycopg
@@ -13,6 +14,7 @@ from psycopg.rows import dict_row
 from services import drop_database, migrated_database
 
 from flujo_client.config.models import Health
+from flujo_client.contract.run_filter import RunFilter
 from flujo_client.gateway.requests import runs, statement
 from flujo_client.gateway.stats import stats
 from flujo_client.health.aggregate import build
@@ -79,7 +81,11 @@ def analyzed(connection):
 
 @pytest.mark.parametrize(
     ("request_", "most_s"),
-    [(runs(limit=50), 0.3), (runs(part="1999", limit=11), 0.3), (stats(hours=720, pipeline=None, timeout_s=10), 1.0)],
+    [
+        (runs(RunFilter()), 0.3),
+        (runs(RunFilter(part="1999"), limit=11), 0.3),
+        (stats(RunFilter(since=timedelta(hours=720)), timeout_s=10), 1.0),
+    ],
     ids=["list", "get", "stats"],
 )
 def test_lens_answers_at_once(analyzed, request_, most_s):

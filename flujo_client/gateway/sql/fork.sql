@@ -1,10 +1,12 @@
 -- A run that begins again at a step of another one, in one commit; nothing when its idempotency key is taken, or the other run is
--- live or gone. The outputs of the steps before are copied as they were: closed rows without a spend, so nothing is charged again. Rows
+-- live, gone, or was retried before (unless `again`): two retries at the same time lock its row, and the second sees the first. The outputs of the steps before are copied as they were: closed rows without a spend, so nothing is charged again. Rows
 -- inside their containers stay with the other run. Contexts are copied too, so that a fork can be forked before its own beginning.
 -- A fork begins under another plan, and the other run may be live.
 WITH old AS (
     SELECT id, reference, name, input FROM flujo_runs
-    WHERE id = %(forked_from)s::text AND (ended_at IS NOT NULL OR %(of_live)s::bool) FOR KEY SHARE
+    WHERE id = %(forked_from)s::text AND (ended_at IS NOT NULL OR %(of_live)s::bool)
+      AND (retried_as IS NULL OR %(again)s::bool)
+    FOR NO KEY UPDATE
 ),
 definition AS (
     INSERT INTO flujo_pipelines (fingerprint, reference, name, version, plan, hooked)
@@ -20,6 +22,9 @@ new AS (
     FROM old
     ON CONFLICT (tenant, idempotency_key) DO NOTHING
     RETURNING id, reference, forked_from
+),
+marked AS (
+    UPDATE flujo_runs o SET retried_as = new.id FROM new WHERE o.id = new.forked_from AND o.ended_at IS NOT NULL
 ),
 root AS (
     INSERT INTO flujo_scopes (run_id, address, cursor, output, context)

@@ -4,7 +4,7 @@
 WITH old AS (
     SELECT r.* FROM flujo_runs r
     WHERE r.id = %(run)s::text AND r.parent_run IS NOT NULL AND r.parent_address IS NULL AND r.status IN ('failed', 'cancelled', 'expired')
-    FOR KEY SHARE
+    FOR NO KEY UPDATE
 ),
 new AS (
     INSERT INTO flujo_runs (id, fingerprint, reference, name, input, limits, tenant, queue, priority, digest, trace_parent, aros, settings, root,
@@ -15,6 +15,9 @@ new AS (
     FROM old o
     ON CONFLICT DO NOTHING
     RETURNING id, reference, parent_run, root, input, launched_with, retry_of
+),
+marked AS (
+    UPDATE flujo_runs o SET retried_as = new.id FROM new WHERE o.id = new.retry_of
 ),
 root AS (
     INSERT INTO flujo_scopes (run_id, address, output, context) SELECT id, root, input, launched_with FROM new

@@ -1,6 +1,6 @@
--- The outcomes of the runs that were enqueued within the window, by the index on that time. A run counts as paused as in runs.sql.
+-- The outcomes of the runs that match; the window is found by the index on the time of their enqueue. A run counts as paused as in runs.sql.
 WITH RECURSIVE span AS (
-    SELECT now() AS until, now() - make_interval(secs => %(hours)s::float8 * 3600) AS since
+    SELECT now() AS until, coalesce(%(since)s::timestamptz, now() - make_interval(secs => %(within_s)s::float8)) AS since
 ),
 -- Runs with a question open, and those that wait for them: only these have to be checked for being paused.
 asked (id) AS (
@@ -8,11 +8,11 @@ asked (id) AS (
     UNION SELECT c.parent_run FROM asked JOIN flujo_runs c ON c.id = asked.id WHERE c.parent_run IS NOT NULL AND c.parent_address IS NOT NULL
 ),
 looked AS MATERIALIZED (
-    SELECT r.id, r.name, extract(epoch FROM r.ended_at - r.created_at)::float8 AS took_s,
+    SELECT r.id, r.name, r.retried_as IS NOT NULL AND r.status IN ('failed', 'cancelled', 'expired') AS is_retried, extract(epoch FROM r.ended_at - r.created_at)::float8 AS took_s,
            CASE WHEN r.status IN ('queued', 'running') AND r.id IN (SELECT id FROM asked) AND flujo_is_paused(r.id) THEN 'paused' ELSE r.status END AS status
     FROM flujo_runs r
-    WHERE r.created_at >= now() - make_interval(secs => %(hours)s::float8 * 3600)
-      AND (%(pipeline)s::text IS NULL OR r.name = %(pipeline)s::text OR r.reference = %(pipeline)s::text)
+    WHERE
+-- include matching
 ),
 took AS (
     SELECT percentile_cont(ARRAY[0.5, 0.95]) WITHIN GROUP (ORDER BY took_s) AS s FROM looked
@@ -35,5 +35,6 @@ failing AS (
 )
 SELECT span.since, span.until, took.s[1] AS p50_s, took.s[2] AS p95_s, spent.tokens, spent.cost_usd,
        (SELECT coalesce(jsonb_object_agg(g.status, g.count), '{}') FROM (SELECT status, count(*) AS count FROM looked GROUP BY status) g) AS by_status,
+       (SELECT count(*) FROM looked WHERE is_retried) AS retried,
        (SELECT coalesce(jsonb_agg(f), '[]') FROM failing f) AS failing
 FROM span, took, spent;

@@ -25,7 +25,8 @@ class ForksInMemory(LedgerInMemory, AdmissionInMemory):
             deadline = run.ticket.deadline
             patience_s = None if deadline is None else deadline - run.created_at
             is_child = run.parent is not None
-            return RetryableRun(run.ticket, run.plan, run.status, cursor, is_child, run.metadata, patience_s, run.gates)
+            rest = (run.metadata, patience_s, run.gates, run.retried_as)
+            return RetryableRun(run.ticket, run.plan, run.status, cursor, is_child, *rest)
 
     def beginning(self, run_id: str, place: int, before: Sequence[str]) -> Beginning | None:
         """Read what the top-level step at a place began with; None if that was not stored."""
@@ -39,7 +40,7 @@ class ForksInMemory(LedgerInMemory, AdmissionInMemory):
             return None
 
     def fork(self, new: NewFork) -> str | None:
-        """Record a run that begins again at a step of another; None when that one is gone, or live for a retry, or the key is taken.
+        """Record a run that begins again at a step of another; None when that one is gone, live or retried before, or the key is taken.
 
         Raises:
             IdempotencyConflict: the key is in use for other work.
@@ -49,6 +50,10 @@ class ForksInMemory(LedgerInMemory, AdmissionInMemory):
             found = self._under(ticket.tenant, new.idempotency_key, new.digest)
             if found is not None or old is None or (old.status in LIVE_RUN and not new.of_live):
                 return found
+            if old.retried_as is not None and not new.again:
+                return None
+            if old.status not in LIVE_RUN:
+                old.retried_as = ticket.run
             step, metadata = new.first.step, dict(new.metadata)
             self._keep(new.blobs)
             self._record_plan(ticket.reference, new.plan)

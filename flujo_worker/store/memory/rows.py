@@ -59,6 +59,7 @@ class StoredRun:
     note: str | None = None
     ended_by: str | None = None
     forked: tuple[str, str] | None = None
+    retried_as: str | None = None
     awaited: AwaitedCode | None = None
     unparked_by: str | None = None
     gates: tuple[Gate, ...] = ()
@@ -120,6 +121,7 @@ class StoredRun:
             retries=self.retries,
             forked_from=self.forked[0] if self.forked else None,
             from_step=self.forked[1] if self.forked else None,
+            retried_as=self.retried_as,
             tokens=tokens,
             cost_usd=cost,
         )

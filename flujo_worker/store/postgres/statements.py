@@ -1,16 +1,16 @@
 """The SQL statements, one file each, read once.
 
 In a file a parameter is written `%(name)s`, and may be there several times. Postgres gets numbers: psycopg would convert names to numbers
-too, but caches that only for short statements, and the one that merges a tree is longer; parsing it each time cost a millisecond. Text that
-several statements share is a file of `sql/parts/`, included by the line `-- include <name>`.
+too, but caches that only for short statements, and the one that merges a tree is longer; parsing it each time cost a millisecond.
 """
 
 from __future__ import annotations
 
 import re
 from functools import cache
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from flujo_client.sql_files import without_comments, written
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +24,6 @@ UNDONE: Final = "FJ001"
 """The SQLSTATE of flujo_undo(), by which a statement undoes itself: what it was asked for could not be done whole."""
 _PARAMETER = re.compile(r"%\((\w+)\)s")
 _CAST = re.compile(r"%\((\w+)\)s::(\w+(?:\[\])?)")
-_INCLUDE = re.compile(r"^-- include (\w+)\n", re.MULTILINE)
 
 
 class Statement(NamedTuple):
@@ -36,22 +35,15 @@ class Statement(NamedTuple):
 
 @cache
 def statement(name: str, home: str = HOME) -> Statement:
-    """Read the statement `sql/<name>.sql` of a package, without its comment lines, which Postgres need not parse each time."""
-    lines = "\n".join(line for line in written(name, home).splitlines() if not line.lstrip().startswith("--"))
-    names = tuple(dict.fromkeys(_PARAMETER.findall(lines)))
-    numbered = _PARAMETER.sub(lambda found: f"${names.index(found[1]) + 1}", lines)
-    return Statement(numbered.strip().rstrip(";").encode(), names)
+    """Read the statement `sql/<name>.sql` of a package."""
+    text = without_comments(name, home)
+    names = tuple(dict.fromkeys(_PARAMETER.findall(text)))
+    return Statement(_PARAMETER.sub(lambda found: f"${names.index(found[1]) + 1}", text).encode(), names)
 
 
 def types(name: str) -> dict[str, str]:
     """Return the SQL type of each parameter of a statement that casts it."""
-    return dict(_CAST.findall(written(name)))
-
-
-def written(name: str, home: str = HOME) -> str:
-    """Return the text of a statement's file, with the parts that it includes."""
-    text = files(home).joinpath("sql", f"{name}.sql").read_text(encoding="utf-8")
-    return _INCLUDE.sub(lambda found: written(f"parts/{found[1]}", home), text)
+    return dict(_CAST.findall(written(name, HOME)))
 
 
 def execute(

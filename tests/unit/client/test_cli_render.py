@@ -446,7 +446,7 @@ def test_stats_of_nothing():
 def test_keys_of_stats():
     """Programs rely on these keys (SYS-29)."""
     assert list(stats_shape(STATS)) == [
-        "since", "until", "runs", "by_status", "success_rate", "duration_p50_s", "duration_p95_s", "tokens", "cost_usd", "failing_steps",
+        "since", "until", "runs", "by_status", "retried", "success_rate", "duration_p50_s", "duration_p95_s", "tokens", "cost_usd", "failing_steps",
     ]  # fmt: skip
     assert list(stats_shape(STATS)["failing_steps"][0]) == ["pipeline", "step", "failed", "attempts", "runs"]
 
@@ -686,7 +686,7 @@ def test_keys_of_a_run():
     """Programs rely on these keys (SYS-29)."""
     assert list(run_shape(run_of())) == [
         "id", "pipeline", "version", "reference", "fingerprint", "status", "reason", "tenant", "metadata", "created_at",
-        "started_at", "ended_at", "deadline_at", "cancel_requested_at", "forked_from", "from_step", "duration_s", "tokens",
+        "started_at", "ended_at", "deadline_at", "cancel_requested_at", "forked_from", "from_step", "retried_as", "duration_s", "tokens",
         "cost_usd", "parent", "background", "retry_of", "waits_for",
     ]  # fmt: skip
     assert (run_shape(run_of())["duration_s"], run_shape(run_of(ended_at=None))["duration_s"]) == (60.0, None)

@@ -1,0 +1,82 @@
+"""The one filter of runs: what `list_runs`, `find_runs`, `lens list`, `lens stats` and all commands on many runs select by. Values only.
+
+`gateway/sql/parts/matching.sql` has its conditions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from flujo_client.contract.records import read_statuses
+from flujo_client.errors import ClientError
+from flujo_client.serial import stored
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFilter:
+    """Conditions that a run has to meet, all of them; those of None are off.
+
+    Attributes:
+        status: one status, or several.
+        pipeline: the pipeline's name or reference.
+        tenant: the owner of the run.
+        metadata: what the run's metadata contain.
+        since: enqueued at or after this moment, or within this time until now.
+        error: a text in the type, code or message of the run's error; of a live run, of an attempt's. Case does not matter.
+        step: the step that the run is at, or at which it stopped.
+        retried: among runs of an unsuccessful `status`, also those that were retried.
+        parent: the child runs of this run; with an empty text all that are not child runs.
+        background: the runs of background steps, or with False all others.
+        prefix, end, part: how the id begins or ends, or what it contains.
+        ended_within_s: ended within so many seconds until now.
+
+    Raises:
+        ClientError: a status does not exist, or `since` is a moment without a time zone.
+    """
+
+    status: str | Collection[str] | None = None
+    pipeline: str | None = None
+    tenant: str | None = None
+    metadata: Mapping[str, Any] | None = None
+    since: datetime | timedelta | None = None
+    error: str | None = None
+    step: str | None = None
+    retried: bool = False
+    parent: str | None = None
+    background: bool | None = None
+    prefix: str | None = None
+    end: str | None = None
+    part: str | None = None
+    ended_within_s: float | None = None
+
+    def __post_init__(self) -> None:
+        """Check what Postgres would reject, or read in its own time zone."""
+        object.__setattr__(self, "status", None if self.status is None else read_statuses(self.status))
+        if isinstance(self.since, datetime) and self.since.tzinfo is None:
+            raise ClientError(
+                f"`since` has no time zone: {self.since.isoformat()}",
+                suggestion="use datetime.now(UTC) - timedelta(…), or give the timedelta alone",
+            )
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the parameters of the conditions in SQL."""
+        return {
+            "status": None if self.status is None else list(self.status),
+            "pipeline": self.pipeline,
+            "tenant": self.tenant,
+            "metadata": None if self.metadata is None else stored(dict(self.metadata), path="metadata"),
+            "since": self.since if isinstance(self.since, datetime) else None,
+            "within_s": self.since.total_seconds() if isinstance(self.since, timedelta) else None,
+            "error": self.error,
+            "step": self.step,
+            "not_retried": self.status is not None and not self.retried,
+            "parent": self.parent,
+            "background": self.background,
+            "prefix": self.prefix,
+            "end": self.end,
+            "part": self.part,
+            "ended_within_s": self.ended_within_s,
+        }
