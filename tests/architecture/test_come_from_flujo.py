@@ -1,4 +1,4 @@
-"""`docs/how-to/migrate-from-flujo.md` names every public name of the original, and says of each what the code has (M-032).
+"""`docs/how-to/migrate-from-flujo.md` names what the requirements list of the original, and says of each what the code has (M-032).
 
 Both ways: what the page says is so is so, and what the classes have that the page compares is on the page.
 """
@@ -13,6 +13,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from importlib import import_module
 from pathlib import Path
 
+import click
 import pytest
 from for_each import for_each
 from pydantic import BaseModel
@@ -21,12 +22,14 @@ import flujo_worker
 from flujo_client import errors
 from flujo_client.api.original_options import _DEFAULTS
 from flujo_client.cli import run
+from flujo_client.cli.main import cli
 from flujo_client.pipeline.container import Container
 from flujo_client.pipeline.step import Step
 
 PAGE = (Path(__file__).parents[2] / "docs/how-to/migrate-from-flujo.md").read_text(encoding="utf-8")
 NO_DEFAULT = object()
-NAMES, _, OPTIONS = PAGE.partition("\n## Options of `flujo run`\n")
+NAMES, _, BEHIND = PAGE.partition("\n## Options of `flujo run`\n")
+OPTIONS, _, COMMANDS = BEHIND.partition("\n## Commands\n")
 TITLES = re.findall(r"^### (.+)$", NAMES, re.MULTILINE)
 PARTS = dict(zip(TITLES, re.split(r"^### .+$", NAMES, flags=re.MULTILINE)[1:], strict=True))
 NAME = re.compile(r"`[^`]+`")
@@ -71,7 +74,16 @@ ELSEWHERE = {
     "`Step`": "Ways to make and join steps", "Ways to make and join steps": "`Step`",
 }  # fmt: skip
 # Of these the page names only what the original has.
-PARTIAL = {"Top level", "`GranularStep`", "Outcomes", "Other models", "Exceptions"}
+PARTIAL = {
+    "Top level",
+    "Agents",
+    "Processors",
+    "Validators and plugins",
+    "`GranularStep`",
+    "Outcomes",
+    "Other models",
+    "Exceptions",
+}
 
 
 def read(cell):
@@ -230,3 +242,49 @@ def test_the_options_of_run_are_as_the_page_says():
     assert {original for original, here, _ in listed if here == "no"} & has == set()
     assert {name for row in listed for name in row[:2] if name.startswith("--")} >= has
     assert [row for row in listed if row[1] == "no" and not row[2]] == []
+
+
+def commands(group=cli, place=()):
+    """Every command, with its groups' names before its own."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        yield " ".join((*place, name))
+        if isinstance(command, click.Group):
+            yield from commands(command, (*place, name))
+
+
+def test_the_commands_are_as_the_page_says():
+    """§2.8: what is the same is here, what is not has something else to use, and other names are those of commands."""
+    has = set(commands())
+    listed = [(original.strip("`"), here.strip("`"), note) for original, here, note in rows(COMMANDS)]
+    assert {original for original, here, _ in listed if here == "same"} <= has
+    assert {here for _, here, _ in listed if here not in ("same", "no")} <= has
+    assert {original for original, here, _ in listed if here != "same"} & has == set()
+    assert all(note for _, here, note in listed if here == "no")
+
+
+def test_the_page_has_what_the_requirements_list_of_the_original():
+    """M-032, §2.5 and §2.8, so that no name is left out of the page."""
+    names = {
+        read(row[0])[0]
+        for title in ("Top level", "Agents", "Processors", "Validators and plugins")
+        for row in ROWS[title]
+    }
+    assert names >= {
+        "make_agent_async", "make_templated_agent_async", "enable_structured_output", "AddContextVariables", "StripMarkdownFences",
+        "EnforceJsonResponse", "SerializePydantic", "DiffProcessor", "DeterministicRepairProcessor", "JsonRegionExtractorProcessor",
+        "TolerantJsonDecoderProcessor", "SmartTypeCoercionProcessor", "validator", "ValidationResult", "PluginOutcome",
+        "RunAgentCommand", "AskHumanCommand", "FinishCommand",
+    }  # fmt: skip
+    assert {row[0].strip("`") for row in rows(COMMANDS)} == {
+        *("run", "validate", "status", "migrate", "init", "demo", "create"),
+        *(
+            f"lens {each}"
+            for each in ("list", "get", "show", "trace", "spans", "stats", "evals", "replay", "from-file")
+        ),
+        *(f"lock {each}" for each in ("generate", "verify", "compare", "show")),
+        *(f"dev {each}" for each in ("health-check", "version", "show-config", "explain", "validate", "compile-yaml")),
+        *(f"dev {each}" for each in ("visualize", "import-openapi", "gen-context", "budgets show")),
+        *(f"dev experimental {each}" for each in ("solve", "bench", "add-case", "improve")),
+    }
