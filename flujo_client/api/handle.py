@@ -56,16 +56,21 @@ class RunHandle(Generic[OutputT, ContextT]):
         """Read the run's row."""
         return self._client.perform(operations.record_of(self.id))
 
-    def result(self, timeout: float | None = None) -> PipelineResult[OutputT, ContextT]:
-        """Wait for the run's end and read its result; `raise_for_status()` on it turns a failure into an exception.
+    def result(self, timeout: float | None = None, *, check: bool = True) -> PipelineResult[OutputT, ContextT]:
+        """Wait for the run's end and read its result, however it ended; its `output` raises what the run failed with.
 
         After 5 s, or almost at once if this client has started the embedded services, it logs a warning that says what holds the run, such
         as a missing worker.
 
+        Args:
+            timeout: seconds to wait.
+            check: with False, `output` is None for a run that did not succeed.
+
         Raises:
             WaitTimedOut: it has not ended within `timeout` seconds; it continues.
         """
-        return self._client.perform(_result(self._client, self.id, timeout))
+        result: PipelineResult[OutputT, ContextT] = self._client.perform(_result(self._client, self.id, timeout))
+        return result if check else result.unchecked()
 
     def children(self, limit: int = 1000) -> list[RunRecord]:
         """List the run's child runs, newest first, without theirs."""
@@ -241,9 +246,15 @@ class AsyncRunHandle(Generic[OutputT, ContextT]):
         """Read the run's row."""
         return await self._client.perform(operations.record_of(self.id))
 
-    async def result(self, timeout: float | None = None) -> PipelineResult[OutputT, ContextT]:  # noqa: ASYNC109 - the sync client's name
-        """Wait for the run's end and read its result; raises WaitTimedOut."""
-        return await self._client.perform(_result(self._client, self.id, timeout))
+    async def result(
+        self,
+        timeout: float | None = None,  # noqa: ASYNC109 - the sync client's name
+        *,
+        check: bool = True,
+    ) -> PipelineResult[OutputT, ContextT]:
+        """Wait for the run's end and read its result, as `RunHandle.result` does; raises WaitTimedOut."""
+        result: PipelineResult[OutputT, ContextT] = await self._client.perform(_result(self._client, self.id, timeout))
+        return result if check else result.unchecked()
 
     async def children(self, limit: int = 1000) -> list[RunRecord]:
         """List the run's child runs, newest first."""

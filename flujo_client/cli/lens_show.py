@@ -133,7 +133,7 @@ def _show_output(seen: Seen, *, as_json: bool) -> None:
 def _values(seen: Seen, *, show_input: bool, show_output: bool, verbose: bool, **_: bool) -> dict[str, Any]:
     values = {"input": seen.input} if show_input else {}
     if show_output:
-        values |= {"output": seen.result.output, "context": seen.result.final_pipeline_context}
+        values |= {"output": seen.result.output_, "context": seen.result.final_pipeline_context}
     if verbose:
         values["step_outputs"] = {step.name: step.output for step in seen.result.step_history}
     return values

@@ -106,7 +106,7 @@ def command(  # noqa: PLR0913 - a parameter for each option
             raise
         trace = run.trace()
         if as_json:
-            values = {"output": result.output, "context": result.final_pipeline_context}
+            values = {"output": result.output_, "context": result.final_pipeline_context}
             show_json(details_shape(run.record(), trace, run.budgets(), **values))
         elif show_steps or only_steps:
             print_status(steps_table(trace))

@@ -25,8 +25,10 @@ def core_of(kind: Any) -> Core | None:
             made: Any = validator.__reduce__()  # its pickled form; nothing else exposes its schema
             core = made[1][0]
         else:
-            core = TypeAdapter(kind).core_schema
-    except (PydanticUserError, TypeError):
+            core = dict(
+                TypeAdapter(kind).core_schema
+            )  # of a class with an unknown annotation it is a stand-in that raises
+    except (PydanticUserError, NameError, TypeError):  # among them an annotation that names nothing
         return None
     return core  # type: ignore[no-any-return]
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final, NamedTuple
+
+from flujo_client.contract.suggestions import did_you_mean
 
 
 class Provider(NamedTuple):
@@ -67,6 +70,28 @@ def provider_of(model: str) -> Provider | None:
 def names_provider(model: str) -> bool:
     """Return whether the part of a model's name before the colon is a known provider."""
     return _name_in(model) in PROVIDERS.keys() | WITHOUT_PACKAGE
+
+
+def misspelt_provider(model: str) -> str | None:
+    """Return what is wrong with a model whose provider is unknown but close to a known one."""
+    name, colon, _ = model.removeprefix("gateway/").partition(":")
+    if not colon or names_provider(model) or _is_provider_here(name):
+        return None
+    near = did_you_mean(name, PROVIDERS.keys() | WITHOUT_PACKAGE)
+    return near and f"'{model[:80]}': there is no provider '{name[:40]}'; {near}"
+
+
+def _is_provider_here(name: str) -> bool:
+    """Return whether the pydantic-ai of this environment has a provider of that name, which may be newer than the table."""
+    found = importlib.util.find_spec(AGENTS) if name.replace("-", "").isalnum() else None
+    return (
+        any(
+            Path(each, "providers", f"{name.replace('-', '_')}.py").exists()
+            for each in found.submodule_search_locations or ()
+        )
+        if found
+        else False
+    )
 
 
 def _name_in(model: str) -> str:

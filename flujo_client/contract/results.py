@@ -143,12 +143,12 @@ _FACADE_STATUS = {"succeeded": "completed"}
 
 
 class PipelineResult(BaseModel, Generic[OutputT, ContextT]):
-    """The result of a run. A run that failed, was cancelled or expired has its partial history and context.
+    """The result of a run. A run that failed, was cancelled or expired has its partial history and context, and no `output`.
 
     `pauses` are the open questions of a paused run and its child runs.
     """
 
-    model_config = ConfigDict(arbitrary_types_allowed=True)
+    model_config = ConfigDict(arbitrary_types_allowed=True, serialize_by_alias=True)
 
     run_id: str = ""
     run_status: str = "succeeded"
@@ -156,9 +156,21 @@ class PipelineResult(BaseModel, Generic[OutputT, ContextT]):
     total_cost_usd: float = 0.0
     total_tokens: int = 0
     final_pipeline_context: ContextT = None  # type: ignore[assignment]  # None until the run has one
-    output: OutputT = None  # type: ignore[assignment]
+    output_: OutputT = Field(default=None, alias="output")  # type: ignore[assignment]  # None without a success
     error: Failed | None = None
     pauses: list[Paused] = Field(default_factory=list)
+    _is_checked: bool = PrivateAttr(default=True)
+
+    @property
+    def output(self) -> OutputT:
+        """Return the output of the last step.
+
+        Raises:
+            RunFailed and the like: the run did not succeed, as `raise_for_status` says; None instead after `result(check=False)`.
+        """
+        if self._is_checked:
+            self.raise_for_status()
+        return self.output_
 
     @property
     def success(self) -> bool:
@@ -177,6 +189,12 @@ class PipelineResult(BaseModel, Generic[OutputT, ContextT]):
         if self.run_status in ("cancelled", "expired") or error.code in _SIGNALS:
             return [Aborted(reason=error.message or self.run_status)]
         return [*self.pauses]
+
+    def unchecked(self) -> Self:
+        """Return this result with an `output` that is None for a run that did not succeed, instead of raising."""
+        unchecked = self.model_copy()
+        unchecked._is_checked = False  # noqa: SLF001 - its own
+        return unchecked
 
     def raise_for_status(self) -> Self:
         """Return the result of a successful run; raise otherwise.

@@ -11,8 +11,8 @@ import json
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
 from contextlib import suppress
 from functools import lru_cache, partial
-from types import FunctionType, MethodType
-from typing import Any, Final, NamedTuple, Optional, get_args, get_origin, get_type_hints
+from types import FunctionType, MethodType, UnionType
+from typing import Annotated, Any, Final, Literal, NamedTuple, Optional, Union, get_args, get_origin, get_type_hints
 
 import pydantic
 
@@ -78,12 +78,16 @@ def _validated(validator: Any, value: Any) -> Any:
 
 
 def type_text(annotation: Any) -> str:
-    """Write a type as its author would."""
-    return (
-        annotation.__name__
-        if isinstance(annotation, type) and not get_args(annotation)
-        else repr(annotation).replace("typing.", "")
-    )
+    """Write a type as its author would, without modules."""
+    if annotation is type(None):
+        return "None"
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if origin in (Union, UnionType):
+        return " | ".join(map(type_text, parts))
+    name = getattr(origin or annotation, "__name__", None)
+    if name is None or origin in (Annotated, Literal):
+        return repr(annotation).replace("typing.", "")
+    return f"{name}[{', '.join('...' if each is ... else type_text(each) for each in parts)}]" if parts else str(name)
 
 
 def _problems(error: pydantic.ValidationError) -> str:
@@ -157,7 +161,9 @@ def _checked(function: _Function) -> tuple[type | None, Any] | None:
         return None
     for config in (None, pydantic.ConfigDict(arbitrary_types_allowed=True)):
         try:
-            return _own_class(takes), pydantic.TypeAdapter(takes, config=config).validator
+            adapter: pydantic.TypeAdapter[Any] = pydantic.TypeAdapter(takes, config=config)
+            adapter.rebuild(raise_errors=True)
+            return _own_class(takes), adapter.validator
         except (pydantic.errors.PydanticUserError, NameError, TypeError):
             continue
     return None

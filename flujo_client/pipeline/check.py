@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections import Counter
 from contextlib import suppress
@@ -13,11 +12,11 @@ from flujo_client.contract import kinds
 from flujo_client.contract.json_schema import wrong_schema
 from flujo_client.contract.processing import PRECHECK_AGENTS
 from flujo_client.errors import FlujoError, InfiniteFallbackError, MissingAgentError, PipelineError
+from flujo_client.pipeline.agent_check import agent_findings, model_findings, parameter_findings
 from flujo_client.pipeline.backend import backend_findings
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.compiled_text import OWN_NAMES, template_of
 from flujo_client.pipeline.context_info import ContextInfo, is_dotted
-from flujo_client.pipeline.declared import DeclaredAgent
 from flujo_client.pipeline.deps import deps_findings
 from flujo_client.pipeline.fallback import FALLBACK
 from flujo_client.pipeline.hooks import hooks_findings
@@ -26,7 +25,8 @@ from flujo_client.pipeline.limited import limit_findings
 from flujo_client.pipeline.pipeline import Pipeline, steps_of
 from flujo_client.pipeline.reference import load
 from flujo_client.pipeline.resources import resources_findings
-from flujo_client.pipeline.step import Step, StepConfig, as_a_step, described
+from flujo_client.pipeline.step import Step, StepConfig, as_a_step
+from flujo_client.pipeline.type_flow import type_findings
 from flujo_client.sizes import MAX_CONTAINERS, MAX_NAME, MAX_PATH, MAX_QUEUE, MAX_STEPS, MAX_WORD
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class PipelineFinding(NamedTuple):
 
 def findings_of(pipeline: Pipeline, *, allowed: Sequence[str], has_context: bool = True) -> list[PipelineFinding]:
     """Find what cannot run. Takes what `check` takes."""
-    found = list(_Reading(allowed).all(pipeline, ContextInfo(has_context, pipeline.context_model)))
+    found = _findings(pipeline, allowed, ContextInfo(has_context, pipeline.context_model))
     return found or _plan_findings(pipeline)
 
 
@@ -68,7 +68,7 @@ def check(pipeline: Pipeline, *, allowed: Sequence[str], has_context: bool = Tru
         MissingAgentError: the only fault is that steps have no agent.
         PipelineError: lists all faults.
     """
-    findings = list(_Reading(allowed).all(pipeline, ContextInfo(has_context, pipeline.context_model)))
+    findings = _findings(pipeline, allowed, ContextInfo(has_context, pipeline.context_model))
     if not findings:
         return
     if endless := [str(each) for each in findings if each.is_endless]:
@@ -78,6 +78,13 @@ def check(pipeline: Pipeline, *, allowed: Sequence[str], has_context: bool = Tru
         raise MissingAgentError("; ".join(map(str, findings)), suggestion="give each step an agent")
     name = pipeline.name or "pipeline"
     raise PipelineError(f"{name} cannot be enqueued:", findings=tuple(map(str, findings)))
+
+
+def _findings(pipeline: Pipeline, allowed: Sequence[str], place: ContextInfo) -> list[PipelineFinding]:
+    """Find what is wrong with the steps; if nothing is, what does not fit between them."""
+    reading = _Reading(allowed)
+    found = list(reading.all(pipeline, place))
+    return found or [PipelineFinding(text, path) for text, path in type_findings(pipeline, reading.live)]
 
 
 def _plan_findings(pipeline: Pipeline) -> list[PipelineFinding]:
@@ -147,7 +154,7 @@ class _Reading:
                 return
             yield from self._step(step, location)
 
-    def _live(self, agent: Any) -> Any:
+    def live(self, agent: Any) -> Any:
         """Return the agent that a reference names; another check reports what is wrong with the reference."""
         if not isinstance(agent, str):
             return agent
@@ -161,7 +168,10 @@ class _Reading:
         texts = [*_step_findings(step, self._allowed), *step.findings(place), *_context_findings(step, place)]
         texts += _input_findings(step.input, place)
         texts += limit_findings(step.limit, place)
-        texts += deps_findings(self._live(step.agent), location.resources, place.model if place.has_context else None)
+        agent = self.live(step.agent)
+        texts += deps_findings(agent, location.resources, place.model if place.has_context else None)
+        texts += model_findings(agent)
+        texts += parameter_findings(agent, _given(step, location))
         if len(path.encode(errors="replace")) > MAX_PATH:
             texts.append(f"its name and the names above it have more than {MAX_PATH:,} bytes together")
         yield from (PipelineFinding(text, path) for text in texts)
@@ -181,6 +191,13 @@ class _Reading:
                 self._steps += 1
                 text = f"its {key if key == 'body' else repr(key)} {wrong}"
                 yield PipelineFinding(text, path, is_endless=any(each.is_fallback for each in _circle(trail)[1:]))
+
+
+def _given(step: Step, location: _CheckLocation) -> set[str]:
+    """Return what a step's function gets by name, in addition to its input."""
+    options = step.config.options() if isinstance(step.config, StepConfig) else ()
+    given = {"context": location.place.has_context, "resources": location.resources is not None}
+    return {*options, *(name for name, is_given in given.items() if is_given)}
 
 
 def _circle(trail: Sequence[_Above]) -> Sequence[_Above]:
@@ -222,7 +239,7 @@ def _step_findings(step: Step, allowed: Sequence[str]) -> Iterator[str]:
     if not isinstance(given, StepConfig):
         yield f"config must be a StepConfig, got a {type(given).__name__}"
     if step.agent is not None:
-        yield from _agent_findings(step.agent, allowed)
+        yield from agent_findings(step.agent, allowed)
     for validator in step.validators:
         if not (callable(validator) or callable(getattr(validator, "validate", None))):
             yield f"validator {type(validator).__name__} is not callable and has no validate(output, *, context)"
@@ -256,7 +273,7 @@ def _input_findings(given: Any, place: ContextInfo) -> Iterator[str]:
 def _shaping_findings(step: Step, allowed: Sequence[str]) -> Iterator[str]:
     for key in PRECHECK_AGENTS:
         agent = ((step.processing or {}).get("reasoning_precheck") or {}).get(key)
-        for finding in _agent_findings(agent, allowed) if agent is not None else ():
+        for finding in agent_findings(agent, allowed) if agent is not None else ():
             yield f"processing.reasoning_precheck.{key}: {finding}"
     schema = (step.processing or {}).get("schema")
     if schema is not None and (wrong := wrong_schema(schema)):
@@ -264,35 +281,3 @@ def _shaping_findings(step: Step, allowed: Sequence[str]) -> Iterator[str]:
     for processor in (*step.processors.prompt_processors, *step.processors.output_processors):
         if not (callable(processor) or callable(getattr(processor, "process", None))):
             yield f"processor {type(processor).__name__} is not callable and has no process(data, context)"
-
-
-def _agent_findings(agent: Any, allowed: Sequence[str]) -> Iterator[str]:
-    if type(agent).__module__.startswith("unittest.mock"):
-        yield "its agent is a mock, which no worker can rebuild"
-    elif isinstance(agent, str):
-        try:
-            agent = load(agent, allowed=allowed, what="agent")
-        except FlujoError as error:
-            yield error.message
-        else:
-            yield from _agent_findings(agent, allowed)
-    elif isinstance(agent, DeclaredAgent):
-        yield from ()
-    elif isinstance(agent, Step):
-        yield f"its agent is the step '{agent.name}'; give that step's agent, or use that step instead of this one"
-    elif not (callable(agent) or callable(getattr(agent, "run", None))):
-        yield f"its agent, a {type(agent).__name__}, is not callable and has no run method"
-    elif inspect.isclass(agent):
-        yield f"its agent is the class {agent.__name__}; give an instance"
-    elif _takes_nothing(getattr(agent, "run", agent)):
-        yield f"its agent, {described(agent)}, takes no argument, but is called with the output of the step before"
-
-
-def _takes_nothing(function: Any) -> bool:
-    try:
-        inspect.signature(function).bind_partial(None)
-    except ValueError:  # compiled functions hide their parameters
-        return False
-    except TypeError:
-        return callable(function)
-    return False

@@ -399,14 +399,15 @@ class LocalEngine:
             self._send_join_signal(self._chords.part(envelope))
         return delivered.disposition
 
-    def result(self, run_id: str) -> PipelineResult:
-        """Read the result of a run."""
+    def result(self, run_id: str, *, check: bool = True) -> PipelineResult:
+        """Read the result of a run; with `check=False` its `output` is None for a run that did not succeed, instead of raising."""
         resolve = Resolver(self.settings.allowed_imports)
         run, scopes = self.store.read_run(run_id), self.store.read_scopes(run_id)
         approvals = self.approvals(run_id)
-        return read_result(
+        result = read_result(
             run, self.history(run_id), scopes, resolve=resolve, fetch=self.store.fetch, questions=approvals
         )
+        return result if check else result.unchecked()
 
     def children(self, run_id: str) -> Sequence[RunRecord]:
         """Read a run's child runs."""

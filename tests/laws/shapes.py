@@ -375,7 +375,7 @@ class Rough(LocalEngine):
         ]
         return (
             result.run_status,
-            result.output,
+            result.unchecked().output,
             result.final_pipeline_context,
             result.error,
             _unnamed(steps, self.run_id),

@@ -99,6 +99,6 @@ def is_too_deep(pipeline):
 def _same(result, told):
     """A run in the background that failed says so in its context besides."""
     assert (result.run_status, result.error and result.error.type_name) == (told.status, told.error)
-    assert plain(result.output) == plain(told.output)
+    assert plain(result.unchecked().output) == plain(told.output)
     if told.status == "succeeded":
         assert plain(result.final_pipeline_context) == plain(told.context)

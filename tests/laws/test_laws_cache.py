@@ -29,7 +29,7 @@ TELLING = range(1000, 1015)
 
 def ending(result: PipelineResult) -> Any:
     error = result.error and result.error.type_name
-    return result.run_status, error, plain(result.output), plain(result.final_pipeline_context)
+    return result.run_status, error, plain(result.unchecked().output), plain(result.final_pipeline_context)
 
 
 def run(pipeline: Pipeline, chaos: int, engine: Rough | None = None) -> tuple[Any, Rough]:

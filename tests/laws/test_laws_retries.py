@@ -27,7 +27,7 @@ def ending(result):
     """What a run came to, without its times, its costs and what was only taken over."""
     error = result.error and (result.error.type_name, result.error.message)
     history = [(each.name, each.success, plain(each.output)) for each in result.step_history]
-    return result.run_status, plain(result.output), plain(result.final_pipeline_context), error, history
+    return result.run_status, plain(result.unchecked().output), plain(result.final_pipeline_context), error, history
 
 
 def retried_it_ends_the_same(pipeline, value="input"):

@@ -12,7 +12,8 @@ from flujo_client.blueprint.rules.document_index import Data, DocumentIndex, Ste
 from flujo_client.blueprint.rules.outputs import is_background
 from flujo_client.blueprint.rules.table import RuleFinding
 from flujo_client.contract.kinds import STEP
-from flujo_client.contract.providers import missing_for
+from flujo_client.contract.providers import missing_for, misspelt_provider
+from flujo_client.pipeline.declared import is_made_here
 
 NO_PACKAGE: Final = "V-A9"
 _MODEL: Final = re.compile(r"[\w.-]+:\S.*|test\Z")
@@ -57,6 +58,8 @@ def wrong_model(model: Any, path: Path) -> Iterator[RuleFinding]:
         message = f"model '{shown(model)}' does not name a provider"
         near = f"{provider}:{shown(model)}" if provider else None
         yield RuleFinding("V-A6", path, message, "write provider:model, such as openai:gpt-5", near)
+    elif not is_made_here(model) and (misspelt := misspelt_provider(model)):
+        yield RuleFinding("V-A6", path, f"model {misspelt}")
     elif needed := missing_for(model):
         message = f"'{shown(model)}' needs the package '{needed.module}', which is not installed here"
         yield RuleFinding(NO_PACKAGE, path, message, f"where workers run: {needed.install}")

@@ -56,13 +56,14 @@ _VALIDATION: Final[Mapping[str, Rule]] = {
     "V-A3": Rule("a step and its agent's entry both have an output_schema, and the step's wins", "warning"),
     "V-A4": Rule("an agent is declared, but no step uses it", "warning"),
     "V-A5": Rule("no step gets a model's answer: the next step's `input` leaves it out", "warning"),
-    "V-A6": Rule("a model's name has no provider"),
+    "V-A6": Rule("a model's name has no provider, or one that is misspelt"),
     "V-A7": Rule(
         "a limit that is probably a mistake: a timeout of days, dozens of retries, a temperature no model takes",
         "warning",
     ),
     "V-A8": Rule("two tools of one agent have the same name", "warning"),
     "V-A9": Rule("a model's provider needs a package that is not installed here", "warning"),
+    "V-A10": Rule("a step's function has a parameter without a default that nothing fills"),
     "V-F1": Rule("a fallback repeats what has just failed, or leads back to its own step", "warning"),
     "V-P1": Rule("branches write the same field of the context, and the merge rejects different values", "warning"),
     "V-P2": Rule(
@@ -74,6 +75,7 @@ _VALIDATION: Final[Mapping[str, Rule]] = {
     "V-S3": Rule(
         "a schema that tells the model too little: lists of anything, required keys it does not describe", "warning"
     ),
+    "V-S4": Rule("a step's function takes another type than the step before returns"),
     "V-L1": Rule("the end of a loop does not depend on anything that its body changes", "warning"),
     "V-L2": Rule("a loop's conversation settings have no effect, name a step that adds no turns, or cannot be stored"),
     "V-CF1": Rule("a branch that the condition never chooses, or a result of it that has no branch", "warning"),

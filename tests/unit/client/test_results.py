@@ -9,12 +9,14 @@ import pytest
 from builders import packed
 from pydantic import BaseModel
 
+from flujo_client import Step
 from flujo_client.contract.outcome import Fault
 from flujo_client.contract.read import read_result
 from flujo_client.contract.records import AttemptRecord, RunRecord
 from flujo_client.contract.results import Aborted, Failed, Paused, PipelineResult, StepResult
 from flujo_client.errors import PausedException, PipelineAbortSignal, RunCancelled, RunExpired, RunFailed
 from flujo_client.serial import Resolver
+from flujo_worker import LocalEngine
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 FAULT = Fault("agent", "ValueError", "no", "Agent execution failed with ValueError: no", code="X", suggestion="try yes")
@@ -203,3 +205,31 @@ def test_a_question_is_a_signal_and_raised_to_whoever_asks_for_the_result():
     with pytest.raises(PausedException, match=r"go\?; and this\?") as raised:
         waiting.raise_for_status()
     assert (raised.value.error_code, raised.value.result) == ("PAUSED", waiting)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [("failed", RunFailed), ("cancelled", RunCancelled), ("paused", PausedException)]
+)
+def test_the_output_of_a_run_without_success_raises_what_it_ended_with(status, kind):
+    result = PipelineResult(run_id="run_1", run_status=status, error=Failed(type_name="ValueError", message="no stock"))
+    with pytest.raises(kind) as raised:
+        _ = result.output
+    assert raised.value.result is result
+    assert result.unchecked().output is None
+    assert result.model_dump()["output"] is None
+
+
+def test_a_result_travels_with_its_output():
+    result = PipelineResult(output=7)
+    assert (result.output, result.unchecked().output, PipelineResult(**result.model_dump()).output) == (7, 7, 7)
+
+
+def test_the_engines_result_need_not_be_checked():
+    def fail(_data):
+        raise ValueError("no stock")
+
+    with LocalEngine() as engine:
+        run_id = engine.run(Step("a", fail) >> Step("b", fail)).run_id
+        assert engine.result(run_id, check=False).output is None
+        with pytest.raises(RunFailed, match="ValueError: no stock"):
+            _ = engine.result(run_id).output

@@ -170,3 +170,11 @@ def test_a_step_called_alone_receives_the_same():
     assert asyncio.run(Step("price", price).arun({"total": 7})) == 7.0
     with pytest.raises(TypeMismatchError, match="step 'price': its input does not fit parameter `invoice: Invoice`"):
         asyncio.run(Step("price", price).arun("seven"))
+
+
+class Unfinished(BaseModel):
+    other: "Nowhere"  # noqa: F821 - as if it were imported for type checkers only
+
+
+def test_a_model_that_pydantic_cannot_finish_is_passed_on(received):
+    assert received(Unfinished, {"other": 1}) == {"other": 1}

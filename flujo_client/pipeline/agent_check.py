@@ -1,0 +1,98 @@
+"""What is wrong with a step's agent: it is none, its model has no provider, its function has parameters that nothing fills."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, Final
+
+from flujo_client.contract.providers import misspelt_provider
+from flujo_client.contract.suggestions import did_you_mean
+from flujo_client.errors import FlujoError
+from flujo_client.pipeline.declared import DeclaredAgent, is_made_here
+from flujo_client.pipeline.identity import asks_a_model
+from flujo_client.pipeline.reference import load
+from flujo_client.pipeline.step import Step, described
+
+
+def agent_findings(agent: Any, allowed: Sequence[str]) -> Iterator[str]:
+    """Find what is wrong with an agent itself, or with the reference to it."""
+    if type(agent).__module__.startswith("unittest.mock"):
+        yield "its agent is a mock, which no worker can rebuild"
+    elif isinstance(agent, str):
+        try:
+            agent = load(agent, allowed=allowed, what="agent")
+        except FlujoError as error:
+            yield error.message
+        else:
+            yield from agent_findings(agent, allowed)
+    elif isinstance(agent, DeclaredAgent):
+        yield from ()
+    elif isinstance(agent, Step):
+        yield f"its agent is the step '{agent.name}'; give that step's agent, or use that step instead of this one"
+    elif not (callable(agent) or callable(getattr(agent, "run", None))):
+        yield f"its agent, a {type(agent).__name__}, is not callable and has no run method"
+    elif inspect.isclass(agent):
+        yield f"its agent is the class {agent.__name__}; give an instance"
+    elif _takes_nothing(getattr(agent, "run", agent)):
+        yield f"its agent, {described(agent)}, takes no argument, but is called with the output of the step before"
+
+
+def model_findings(agent: Any) -> Iterator[str]:
+    """Find a misspelt provider in the name of the model that an agent asks."""
+    is_declared = isinstance(agent, DeclaredAgent)
+    model = getattr(agent, "model", None) if is_declared or asks_a_model(agent) else None
+    if isinstance(model, str) and not (is_declared and is_made_here(model)) and (wrong := misspelt_provider(model)):
+        yield f"model {wrong}"
+
+
+def parameter_findings(agent: Any, given: Collection[str]) -> Iterator[str]:
+    """Find the required parameters of a step's function that nothing fills.
+
+    Args:
+        agent: the live agent; those that ask a model, and wrappers, pass nothing to functions of the user's.
+        given: the names of what it gets in addition to its input.
+    """
+    function = getattr(agent, "run", agent)
+    if not callable(function) or inspect.isclass(function) or asks_a_model(agent) or hasattr(agent, "__flujo_target__"):
+        return
+    try:
+        parameters = list(inspect.signature(function, follow_wrapped=False).parameters.values())
+    except (TypeError, ValueError):  # compiled functions hide their parameters
+        return
+    for each in parameters[1:]:
+        is_required = each.default is each.empty and each.kind in _REQUIRED
+        if is_required and (each.name not in given or each.kind is each.POSITIONAL_ONLY):
+            yield f"parameter `{each.name}` of {described(agent)} has no default, and {_why_empty(each.name)}"
+
+
+def _why_empty(name: str) -> str:
+    if name in _FILLED_LATER:
+        return "the first attempt has none: give it a default"
+    if name in _WAYS:
+        return _WAYS[name]
+    near = did_you_mean(name, _BY_NAME)
+    return f"nothing fills it: a step gets its input, and by name {', '.join(_BY_NAME)}" + (f"; {near}" if near else "")
+
+
+_WAYS: Final = {
+    "context": "this run has no context: give it one, or set the pipeline's context_model",
+    "resources": "the pipeline has no resources: set its `resources`",
+}
+_FILLED_LATER: Final = ("guidance", "history")
+_BY_NAME: Final = (*_WAYS, *_FILLED_LATER)
+_REQUIRED: Final = (
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    inspect.Parameter.KEYWORD_ONLY,
+)
+
+
+def _takes_nothing(function: Any) -> bool:
+    try:
+        inspect.signature(function).bind_partial(None)
+    except ValueError:  # compiled functions hide their parameters
+        return False
+    except TypeError:
+        return callable(function)
+    return False
