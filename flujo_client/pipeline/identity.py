@@ -9,10 +9,9 @@ import functools
 import inspect
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
-from flujo_client.serial import digest, safe_serialize
+from flujo_client.serial import digest, importable, safe_serialize
 
 _MAX_WRAPPERS: Final = 64
 
@@ -45,19 +44,6 @@ def whole(value: Any) -> Any:
 def _name(thing: Any) -> str:
     module = str(getattr(thing, "__module__", "?"))
     return f"{importable(module) or module}:{getattr(thing, '__qualname__', '?')}"
-
-
-def importable(module_name: str) -> str | None:
-    """Return the name under which a worker imports a module: a script run as `__main__` is imported by its file's name.
-
-    None for what no worker can import, such as an interactive session.
-    """
-    main = sys.modules["__main__"]
-    if module_name != "__main__" and sys.modules.get(module_name) is not main:
-        return module_name
-    spec = getattr(main, "__spec__", None)
-    stem = str(spec.name) if spec is not None else Path(getattr(main, "__file__", None) or "").stem
-    return stem if all(part.isidentifier() for part in stem.split(".")) else None
 
 
 def _nearest_name(thing: Any) -> str:

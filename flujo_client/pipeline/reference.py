@@ -13,10 +13,9 @@ from types import ModuleType
 from typing import Any, Final
 
 from flujo_client.errors import PipelineError
-from flujo_client.pipeline.identity import importable
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step
-from flujo_client.serial import Resolver, is_ours
+from flujo_client.serial import Resolver, importable, is_ours
 from flujo_client.tracebacks import place_in, traceback_of
 
 RESOURCES = "resources object"

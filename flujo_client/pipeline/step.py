@@ -21,6 +21,7 @@ from flujo_client.pipeline.context_info import ContextInfo
 from flujo_client.pipeline.factories import Factories
 from flujo_client.pipeline.forward import forward
 from flujo_client.pipeline.identity import defaults_of
+from flujo_client.pipeline.wrong_options import refuse_coroutine, refuse_unknown, refuse_unknown_of_decorator
 
 if TYPE_CHECKING:
     from flujo_client.pipeline.pipeline import Body, Pipeline
@@ -141,7 +142,14 @@ class Step(BriefRepr, Factories, Generic[OutputT]):
     static_invariants: Sequence[Any] = ()
     limit: Limit | None = None
 
+    if not TYPE_CHECKING:
+
+        def __new__(cls, *args: Any, **given: Any) -> Self:
+            refuse_unknown(cls, args, given, StepConfig.model_fields)
+            return super().__new__(cls)
+
     def __post_init__(self) -> None:
+        refuse_coroutine(self.name, self.agent)
         if callable(self.name) or callable(getattr(self.name, "run", None)):
             message = f"the first argument of a step must be its name, got {described(self.name)}"
             raise PipelineError(message, suggestion=as_a_step(self.name))
@@ -346,6 +354,7 @@ def step(func: Callable[..., Any] | None = None, /, *, name: str | None = None, 
 
     Whatever `Step` does not take by name goes to its `StepConfig`.
     """
+    refuse_unknown_of_decorator(rest, _NOT_CONFIG, StepConfig.model_fields)
     own = {key: rest.pop(key) for key in _NOT_CONFIG if key in rest}
     config = StepConfig(**rest)
 

@@ -23,7 +23,7 @@ from flujo_client.errors import (
     SerializationError,
     SnapshotTooLarge,
 )
-from flujo_client.serial import Packed, Resolver, decode, digest, encode, loads, stored
+from flujo_client.serial import MAIN, Packed, Resolver, decode, digest, encode, importable, loads, stored
 from flujo_client.sizes import MAX_METADATA_BYTES, MAX_REFERENCE, MAX_RUN_ID, MAX_WORD
 
 PRIORITIES = range(10)
@@ -84,7 +84,10 @@ def new_run(
         raise ConfigurationError(
             f"the pipeline's reference has {len(reference):,} characters; at most {MAX_REFERENCE:,} are allowed"
         )
-    sent_input = pack(encode(value, path="input"), "input", size)
+    tree = encode(value, path="input")
+    if MAIN not in allowed and importable(MAIN) is None:
+        _refuse_session_classes(tree)
+    sent_input = pack(tree, "input", size)
     context = build_context(order.context, order.context_model)
     same = digest([reference, sent_input.digest, None if context is None else encode(context, path="context")])
     snapshot = _snapshot(context, value, order.run_id, size, allowed)
@@ -169,6 +172,24 @@ def _snapshot(
     if encode(decode(tree, resolve=Resolver(allowed)), path="context") != tree:
         raise SerializationError("it would change on its way through JSON", path="context")
     return pack(tree, "context", size)
+
+
+def _refuse_session_classes(tree: Any) -> None:
+    """Refuse an input with a value of a class that only the interactive session in this process has."""
+    pending = [tree]
+    while pending:
+        each = pending.pop()
+        if isinstance(each, dict):
+            if "$" in each and str(each.get("c", "")).startswith(f"{MAIN}:"):
+                name = each["c"].partition(":")[2]
+                raise SerializationError(
+                    f"the class {name} is defined in an interactive session, where no worker can import it",
+                    path="input",
+                    suggestion="define it in a module, or run the pipeline here: flujo_worker.LocalEngine().run(pipeline, value)",
+                )
+            pending.extend(each.values())
+        elif isinstance(each, list):
+            pending.extend(each)
 
 
 def pack(tree: Any, what: str, size: ValueLimits) -> Packed:

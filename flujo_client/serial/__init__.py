@@ -6,13 +6,14 @@ from flujo_client.serial.fragments import held_at, items_of
 from flujo_client.serial.lenient import safe_serialize
 from flujo_client.serial.manifest import Manifest, digest_of, part_key, renewed, stored_apart
 from flujo_client.serial.packed import Outline, Packed
-from flujo_client.serial.resolve import Resolver, is_ours, reference
+from flujo_client.serial.resolve import MAIN, Resolver, importable, is_ours, reference
 from flujo_client.serial.stored import stored, stored_safely
 from flujo_client.serial.strict import decode, encode, is_plain_key
 from flujo_client.serial.text import storable_text
 from flujo_client.serial.tree import Tree, canonical, digest, dumps, loads
 
 __all__ = [
+    "MAIN",
     "Manifest",
     "Outline",
     "Packed",
@@ -26,6 +27,7 @@ __all__ = [
     "dumps",
     "encode",
     "held_at",
+    "importable",
     "is_ours",
     "is_plain_key",
     "items_of",

@@ -9,8 +9,9 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 from flujo_client.errors import SerializationError
 from flujo_client.serial import names
@@ -21,6 +22,9 @@ _ALIAS = "write its parameters as classes that the workers can import, or give i
 
 _OWN = "flujo_client"
 
+MAIN: Final = "__main__"
+"""The module of an interactive session, and of a script while it runs, whose references have its file's name."""
+
 
 def reference(thing: Any) -> str:
     """Write how to find a class or function again. Raises SerializationError if a worker could not find it."""
@@ -29,15 +33,26 @@ def reference(thing: Any) -> str:
     module, name = getattr(thing, "__module__", None), getattr(thing, "__qualname__", None)
     if not isinstance(module, str) or not isinstance(name, str):
         raise SerializationError(f"an object of type {type(thing).__qualname__} has no importable name")
-    ref = f"{module}:{name}"
-    if module == "__main__":
-        raise SerializationError(f"{name} is defined in the script itself (__main__)", suggestion=_IMPORTABLE)
+    ref = f"{importable(module) or module}:{name}"
     if "<locals>" in name:
         raise SerializationError(f"{ref} is defined inside a function", suggestion=_IMPORTABLE)
     if _follow(sys.modules.get(module), name) is not thing:
         way_out = _ALIAS.format(name=name) if names.parameters_of(thing) else _IMPORTABLE
         raise SerializationError(f"{ref} is not the object that its module holds under that name", suggestion=way_out)
     return ref
+
+
+def importable(module_name: str) -> str | None:
+    """Return the name under which a worker imports a module: a script run as `__main__` is imported by its file's name.
+
+    None for what no worker can import, such as an interactive session.
+    """
+    main = sys.modules[MAIN]
+    if module_name != MAIN and sys.modules.get(module_name) is not main:
+        return module_name
+    spec = getattr(main, "__spec__", None)
+    stem = str(spec.name) if spec is not None else Path(getattr(main, "__file__", None) or "").stem
+    return stem if all(part.isidentifier() for part in stem.split(".")) else None
 
 
 def is_ours(module: str) -> bool:
@@ -50,7 +65,7 @@ class Resolver:
 
     Args:
         allowed_prefixes: `"*"` allows every module; any other entry allows the module of that name and those below. This package's
-            own classes, which contexts and results are made of, are always allowed.
+            own classes, which contexts and results are made of, are always allowed; `__main__` only where it is named.
     """
 
     def __init__(self, allowed_prefixes: Sequence[str]) -> None:
@@ -59,15 +74,18 @@ class Resolver:
 
     def __call__(self, ref: str) -> Any:
         """Return the class or function. Raises SerializationError if it, or a parameter of it, is not allowed or not there."""
-        if ref not in self._found:
-            self._found[ref] = self._find(ref)
-        return self._found[ref]
+        if ref in self._found:
+            return self._found[ref]
+        found = self._find(ref)
+        if not ref.startswith(MAIN):  # a session may define its classes again
+            self._found[ref] = found
+        return found
 
     def allows(self, module: str) -> bool:
         """Return whether references into `module` are followed."""
-        return module != "__main__" and any(
-            prefix in ("*", module) or module.startswith(f"{prefix}.") for prefix in self._prefixes
-        )
+        if module == MAIN:
+            return MAIN in self._prefixes
+        return any(prefix in ("*", module) or module.startswith(f"{prefix}.") for prefix in self._prefixes)
 
     def _find(self, ref: str) -> Any:
         if names.has_parameters(ref):
@@ -79,10 +97,17 @@ class Resolver:
             raise SerializationError(
                 f"{ref!r} is outside the allowed modules", suggestion="add its package to the allowed modules"
             )
-        found = _follow(_import(module, ref), name)
+        found = _follow(_main_with(module, name) or _import(module, ref), name)
         if found is None:
             raise SerializationError(f"{ref!r}: the module has no such name", suggestion="deploy the same code here")
         return found
+
+
+def _main_with(module: str, name: str) -> ModuleType | None:
+    """Return the script that runs here if the module is its own name and it has the object: to import it would run it again."""
+    main = sys.modules[MAIN]
+    is_main = module in (MAIN, importable(MAIN)) and hasattr(main, name.partition(".")[0])
+    return main if is_main else None
 
 
 def _import(module: str, ref: str) -> ModuleType:

@@ -8,7 +8,7 @@ whose type has no rule.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import lru_cache
 from math import isfinite
 from typing import Any, Final
@@ -194,6 +194,10 @@ def _refuse_kind(kind: type) -> EncodingRule:
     if is_mock(kind):
         raise EncodingRefused("a mock object cannot be serialized", "use a real value, or a scripted agent in tests")
     refuse_secret(kind)
+    if issubclass(kind, Awaitable):
+        raise EncodingRefused(
+            f"a {kind.__name__} cannot be serialized", "write `await` in front of the call that returned it"
+        )
     raise EncodingRefused(
         f"object of type {type_name(kind)} cannot be serialized",
         "use plain data, a pydantic model or a dataclass, or register_custom_serializer()",

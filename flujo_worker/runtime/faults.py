@@ -208,7 +208,9 @@ def describe(
         module=type(subject).__module__,
         message=message,
         code=ours.error_code if ours else None,
-        suggestion=clean(ours.suggestion) if ours and ours.suggestion else _missing_package(error),
+        suggestion=clean(ours.suggestion)
+        if ours and ours.suggestion
+        else _missing_package(error) or _missing_await(subject),
         feedback=bounded(f"{sentence} with {named(subject, message)}{outer(error, subject, timeout_s)}"),
         guidance=guidance_of(error),
         retryable=category in (ErrorCategory.AGENT, ErrorCategory.SYSTEM)
@@ -413,6 +415,12 @@ def _missing_package(error: BaseException) -> str | None:
                 f"install it where workers run: pip install '{extra[0]}', or 'flujo-worker[models]' for all providers"
             )
     return None
+
+
+def _missing_await(error: BaseException) -> str | None:
+    """Return what to write where a coroutine was used as if it were its result."""
+    is_one = isinstance(error, AttributeError | TypeError) and "'coroutine' object" in str(error)
+    return "write `await` in front of the call that returned the coroutine" if is_one else None
 
 
 def _own_verdict(error: BaseException) -> bool | None:

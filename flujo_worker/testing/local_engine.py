@@ -41,7 +41,7 @@ from flujo_client.pipeline.pipeline import Pipeline, walk
 from flujo_client.pipeline.reference import reference_to
 from flujo_client.pipeline.step import Step
 from flujo_client.pipeline.submit import Order, ValueLimits, new_run
-from flujo_client.serial import Packed, Resolver, dumps, encode, loads
+from flujo_client.serial import MAIN, Packed, Resolver, dumps, encode, loads
 from flujo_worker.agents.refused_formats import RefusedFormats
 from flujo_worker.attempts.lease import Lease
 from flujo_worker.attempts.perform import Attempts
@@ -82,7 +82,9 @@ class LocalEngine:
     """
 
     def __init__(self, settings: Settings | None = None, *, faults: Faults | None = None) -> None:
-        self.settings = settings or Settings()
+        settings = settings or Settings()
+        # What a script or a notebook defines is found in this very process.
+        self.settings = settings.model_copy(update={"allowed_imports": (*settings.allowed_imports, MAIN)})
         self.now = 1_700_000_000.0
         self.store = MemoryStore(lambda: self.now)
         self.bus: deque[bytes] = deque()
