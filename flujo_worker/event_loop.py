@@ -15,11 +15,12 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from contextvars import Context, ContextVar, copy_context
+from contextvars import Context, ContextVar
 from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
 
+from flujo_worker.call_context import context_of_call
 from flujo_worker.frames import Place, place_of
 
 logger = logging.getLogger(__name__)
@@ -197,7 +198,7 @@ class Loop:
         name: str = "",
         late: Callable[[asyncio.Task[T]], object] = lambda task: task,
     ) -> CallFuture[T]:
-        """Start a coroutine on the loop, with the caller's context variables.
+        """Start a coroutine on the loop, with the caller's context variables and its own decimal context.
 
         Args:
             work: the coroutine.
@@ -206,7 +207,7 @@ class Loop:
         """
         call = _Call(name, late)
         self._calls[call] = None
-        context = copy_context()
+        context = context_of_call()
         context.run(_current.set, call)
         self._inbox.put(partial(self._begin, call, work, context))
         return call.future

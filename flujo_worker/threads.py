@@ -7,15 +7,17 @@ attempts is not limited here.
 
 from __future__ import annotations
 
-import contextvars
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from contextvars import Context
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, ParamSpec, TypeVar
+
+from flujo_worker.call_context import context_of_call
 
 IDLE_S = 30.0
 """Seconds that a thread waits for its next call before it ends: a burst must not leave as many threads as it had calls."""
@@ -25,11 +27,11 @@ T = TypeVar("T")
 
 
 def carried(call: Callable[[], T]) -> Callable[[], T]:
-    """Make a user's call ready for another thread: with this context's variables, and without StopIteration.
+    """Make a user's call ready for another thread: with this context's variables, its own decimal context, and without StopIteration.
 
     A future of asyncio does not take that one, and a caller that waits for it would wait forever.
     """
-    return partial(contextvars.copy_context().run, _plain, call)
+    return partial(context_of_call().run, _plain, call)
 
 
 def _plain(call: Callable[[], T]) -> T:
@@ -114,7 +116,7 @@ def _call(future: Future[Any], call: Callable[[], Any]) -> None:
     if not future.set_running_or_notify_cancel():
         return
     try:
-        given = call()
+        given = Context().run(call)  # the next call in this thread must not find variables that this one set
     except BaseException as error:  # noqa: BLE001 - any error is for the waiting caller
         future.set_exception(error)
     else:
