@@ -21,7 +21,7 @@ from flujo_worker.agents.previews import emit_response, hidden, preview_limit, t
 from flujo_worker.observe.log import emit
 from flujo_worker.runtime.attempt_run import ModelCall, current_run
 from flujo_worker.runtime.call_args import unwrap
-from flujo_worker.runtime.faults import is_outage, is_rate_refusal, requested_wait
+from flujo_worker.runtime.service_errors import is_outage, is_rate_refusal, requested_wait
 
 
 @contextmanager

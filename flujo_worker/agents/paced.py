@@ -17,8 +17,8 @@ from flujo_worker.agents.models import each_of
 from flujo_worker.agents.previews import text_of
 from flujo_worker.domain.budget import BYTES_PER_TOKEN
 from flujo_worker.runtime.attempt_run import ModelPace, current_settings
-from flujo_worker.runtime.faults import is_rate_refusal
 from flujo_worker.runtime.http_errors import left_of
+from flujo_worker.runtime.service_errors import is_rate_refusal
 
 if TYPE_CHECKING:
     from pydantic_ai import RunContext

@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Literal
 
@@ -35,14 +34,21 @@ from flujo_client.errors import (
     PricingNotConfiguredError,
     TemplateResolutionError,
     TypeMismatchError,
-    UnreadableResponse,
     ValidationError,
 )
 from flujo_client.tracebacks import traceback_of
 from flujo_worker.domain.guidance import is_verdict
 from flujo_worker.runtime.fault_text import bounded, clean, digest_of, message_of, named, outer
-from flujo_worker.runtime.http_errors import asked_wait, status_of
+from flujo_worker.runtime.http_errors import status_of
 from flujo_worker.runtime.sentry import is_initialized
+from flujo_worker.runtime.service_errors import (
+    SERVER_ERROR,
+    WILL_NOT_HELP,
+    explicit_chain,
+    foreign_names,
+    is_of_service,
+    requested_wait,
+)
 
 During = Literal["agent", "plugin", "validator", "system"]
 Action = Literal["retry", "fail", "raise", "wait"]
@@ -120,28 +126,8 @@ _BUGS_UNLESS_ASKED = (AttributeError, TypeError)
 """Bugs too, unless the code has met an agent's answer (C-47)."""
 _EXTRA = re.compile(r"pydantic-ai-slim\[[\w-]+\]")
 _MAY_HELP = {"RunTimedOut", "ModelRateLimitError", "ModelUnavailableError", "ModelServerError", "ModelConnectionError"}
-_WILL_NOT_HELP = {"RunCancelled", "ModelQuotaExceededError", "ModelRequestRejectedError"}
-_OUTAGES = {
-    "ModelUnavailableError",
-    "ModelServerError",
-    "ModelConnectionError",
-    "ModelRequestTimeout",
-}
-_UNREACHABLE = {
-    "APIConnectionError",  # openai and anthropic
-    "TransportError",  # httpx
-    "ModelAPIError",  # pydantic-ai
-    "ConnectionError",  # requests, as the next
-    "Timeout",
-    "ClientConnectionError",  # aiohttp
-}
-"""The exceptions of common clients when a service does not answer, by class name."""
 _retaining: ContextVar[bool] = ContextVar("flujo_keeping_errors", default=False)
 _EXITS = (SystemExit, KeyboardInterrupt, GeneratorExit)
-_SERVER_ERROR = 500
-_TOO_MANY = {429, 529}
-"""529 is Anthropic's status for an API that is overloaded."""
-_REQUEST_TIMEOUT = 408
 _RETRYABLE_STATUS = {408, 409, 425, 429}
 
 
@@ -201,7 +187,7 @@ def describe(
         subject = root_cause(error)
         category = category if during == "system" else by_place
     message = message_of(subject, timeout_s)
-    ours = next((link for link in _explicit_chain(error) if isinstance(link, FlujoError)), None)
+    ours = next((link for link in explicit_chain(error) if isinstance(link, FlujoError)), None)
     return ErrorInfo(
         category=category,
         type_name=type(subject).__name__,
@@ -246,39 +232,6 @@ def retaining_errors() -> Iterator[None]:
         _retaining.reset(token)
 
 
-def is_outage(error: BaseException, *, by_library: bool) -> bool:
-    """Return whether the provider failed, and not what it was asked or what it answered.
-
-    Connections, timeouts, 408, 5xx and responses that are not an answer do; refused credentials, requests, rates and quotas do not.
-
-    Args:
-        error: what an agent raised.
-        by_library: whether it asks through pydantic-ai, whose own errors say so; any other there is raised by a tool.
-    """
-    return any(_is_outage(link, by_library=by_library) for link in _explicit_chain(error))
-
-
-def is_rate_refusal(error: BaseException, *, by_library: bool) -> bool:
-    """Return whether a provider refused a call because too many were made (HTTP 429, 529), and not because a quota is used up.
-
-    Args:
-        error: what an agent raised.
-        by_library: as for `is_outage`.
-    """
-    return any(_is_rate_refusal(link, by_library=by_library) for link in _explicit_chain(error))
-
-
-def requested_wait(error: BaseException) -> float | None:
-    """Return how many seconds the server behind an error asks to wait; None if it does not say."""
-    now = datetime.now(UTC)
-    return next((wait for link in _explicit_chain(error) if (wait := asked_wait(link, now)) is not None), None)
-
-
-def is_of_service(error: BaseException) -> bool:
-    """Return whether a service failed, or refused a call, here or behind this error."""
-    return any(status_of(link) is not None or _is_outage(link, by_library=False) for link in _explicit_chain(error))
-
-
 def guidance_of(error: BaseException, *, judges: bool = False) -> str | None:
     """Return what the next attempt's model is told; nothing of a service that failed, here or behind the verdict.
 
@@ -288,7 +241,7 @@ def guidance_of(error: BaseException, *, judges: bool = False) -> str | None:
     """
     if is_of_service(error):
         return None
-    for link in _explicit_chain(error):
+    for link in explicit_chain(error):
         if isinstance(link.__cause__, pydantic_core.ValidationError) and _is_refusal(link):
             return message_of(link.__cause__, None)
         guides = judges or is_verdict(type(link))
@@ -299,31 +252,7 @@ def guidance_of(error: BaseException, *, judges: bool = False) -> str | None:
 
 def _is_refusal(error: BaseException) -> bool:
     """Return whether pydantic-ai reports that what a model sent did not fit, and that it must not ask again."""
-    return "UnexpectedModelBehavior" in _foreign_names(error) and "exceeded max" in str(error).lower()
-
-
-def _is_rate_refusal(error: BaseException, *, by_library: bool) -> bool:
-    names = _foreign_names(error)
-    if (by_library and "ModelAPIError" not in names) or names & _WILL_NOT_HELP:
-        return False
-    return status_of(error) in _TOO_MANY or "ModelRateLimitError" in names
-
-
-def _is_outage(error: BaseException, *, by_library: bool) -> bool:
-    if isinstance(error, UnreadableResponse):
-        return True
-    names = _foreign_names(error)
-    if by_library and "ModelAPIError" not in names:
-        return False
-    if names & _WILL_NOT_HELP or _is_rate_refusal(error, by_library=by_library):
-        return False
-    if names & _OUTAGES:
-        return True
-    status = status_of(error)
-    if status is not None:
-        return status == _REQUEST_TIMEOUT or status >= _SERVER_ERROR
-    classes = {kind.__name__ for kind in type(error).__mro__}
-    return bool(classes & _UNREACHABLE) or isinstance(error, (ConnectionError, TimeoutError))
+    return "UnexpectedModelBehavior" in foreign_names(error) and "exceeded max" in str(error).lower()
 
 
 def root_cause(error: BaseException) -> BaseException:
@@ -349,29 +278,16 @@ def _behind(error: BaseException) -> BaseException | None:
     return error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
 
-def _explicit_chain(error: BaseException) -> Iterator[BaseException]:
-    """Walk what was raised on purpose, outermost first: the error, a group's members, its explicit cause."""
-    waiting, seen = [error], set[int]()
-    while waiting:
-        link = waiting.pop()
-        if id(link) in seen:
-            continue
-        seen.add(id(link))
-        yield link
-        members = link.exceptions if isinstance(link, BaseExceptionGroup) else ()
-        waiting += [*([link.__cause__] if link.__cause__ else []), *reversed(members)]
-
-
 def _classified(error: BaseException) -> tuple[ErrorCategory, BaseException]:
     """Return the category by classes, and the error that has it; categories that apply anywhere come first."""
-    classified = [(category, link) for link in _explicit_chain(error) if (category := _own_category(link)) is not None]
+    classified = [(category, link) for link in explicit_chain(error) if (category := _own_category(link)) is not None]
     return next(
         (pair for pair in classified if pair[0] in _ANYWHERE), next(iter(classified), (ErrorCategory.SYSTEM, error))
     )
 
 
 def _own_category(error: BaseException) -> ErrorCategory | None:
-    foreign = _foreign_names(error)
+    foreign = foreign_names(error)
     if foreign & _LIMIT_NAMES or type(error).__name__ in _LIMIT_NAMES:
         return ErrorCategory.LIMIT
     if "UserError" in foreign:
@@ -380,14 +296,9 @@ def _own_category(error: BaseException) -> ErrorCategory | None:
     return by_class or (ErrorCategory.AGENT if foreign & _AGENT_NAMES else None)
 
 
-def _foreign_names(error: BaseException) -> set[str]:
-    """Return the class names of an agent library's error."""
-    return {kind.__name__ for kind in type(error).__mro__ if kind.__module__.partition(".")[0] == "pydantic_ai"}
-
-
 def _may_help(error: BaseException, seen: frozenset[int] = frozenset()) -> bool:
     """Return whether the same call may succeed later: the outermost verdict counts, and in a group the most hopeful."""
-    for link in _explicit_chain(error):
+    for link in explicit_chain(error):
         if isinstance(link, _SAME_AGAIN):
             return False
         if (word := _own_verdict(link)) is not None:
@@ -409,7 +320,7 @@ def _is_bug(error: BaseException, *, has_asked: bool) -> bool:
 
 def _missing_package(error: BaseException) -> str | None:
     """Return what to install where pydantic-ai misses a provider's package."""
-    for link in _explicit_chain(error):
+    for link in explicit_chain(error):
         if isinstance(link, ImportError) and (extra := _EXTRA.search(str(link))):
             return (
                 f"install it where workers run: pip install '{extra[0]}', or 'flujo-worker[models]' for all providers"
@@ -424,10 +335,10 @@ def _missing_await(error: BaseException) -> str | None:
 
 
 def _own_verdict(error: BaseException) -> bool | None:
-    names = _foreign_names(error)
+    names = foreign_names(error)
     if names & _MAY_HELP:
         return True
-    if names & _WILL_NOT_HELP:
+    if names & WILL_NOT_HELP:
         return False
     status = status_of(error)
-    return None if status is None else status in _RETRYABLE_STATUS or status >= _SERVER_ERROR
+    return None if status is None else status in _RETRYABLE_STATUS or status >= SERVER_ERROR

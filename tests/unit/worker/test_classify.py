@@ -30,10 +30,10 @@ from flujo_worker.runtime.faults import (
     ErrorHandler,
     ErrorInfo,
     describe,
-    is_outage,
     is_rate_refusal,
     root_cause,
 )
+from flujo_worker.runtime.service_errors import is_outage
 
 
 def throw(error: Exception, *, cause: Exception | None = None, context: Exception | None = None) -> None:
