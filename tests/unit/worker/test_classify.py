@@ -30,10 +30,9 @@ from flujo_worker.runtime.faults import (
     ErrorHandler,
     ErrorInfo,
     describe,
-    is_rate_refusal,
     root_cause,
 )
-from flujo_worker.runtime.service_errors import is_outage
+from flujo_worker.runtime.service_errors import is_outage, is_rate_refusal
 
 
 def throw(error: Exception, *, cause: Exception | None = None, context: Exception | None = None) -> None:
