@@ -71,6 +71,7 @@ VERDICTS: Final[dict[str, bool]] = {
             "DispatchError",
             "WireError",
             "StepFailed",
+            "NotRecorded",
             "IllegalTransition",
         ),
         False,
