@@ -9,11 +9,38 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
 if TYPE_CHECKING:
+    from flujo_client.contract.limit import Limit
     from flujo_client.contract.limits import UsageLimits
     from flujo_client.pipeline.conversation import HistoryManagement
     from flujo_client.pipeline.parallel import BranchFailureStrategy, MergeStrategy
     from flujo_client.pipeline.pipeline import Body
-    from flujo_client.pipeline.step import Step, StepConfig
+    from flujo_client.pipeline.step import AgentProcessors, Step, StepConfig
+
+
+class MoreStepOptions(TypedDict, total=False):
+    """The options of a `Step` that are given by name."""
+
+    updates_context: bool
+    sink_to: str | None
+    queue: str | None
+    meta: dict[str, Any]
+    processing: Mapping[str, Any] | None
+    processors: AgentProcessors
+    fallback_step: Step | None
+    usage_limits: UsageLimits | None
+    input: str | None
+    validate_fields: bool
+    strict_validation: bool
+    static_invariants: Sequence[Any]
+    limit: Limit | None
+
+
+class StepOptions(MoreStepOptions, total=False):
+    """The options of a `Step` apart from its name and agent."""
+
+    config: StepConfig
+    plugins: Sequence[Any]
+    validators: Sequence[Any]
 
 
 class ContainerOptions(TypedDict, total=False):

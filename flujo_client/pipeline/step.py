@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, Self, TypeVar, Unpack, overload
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -24,6 +24,7 @@ from flujo_client.pipeline.identity import defaults_of
 from flujo_client.pipeline.wrong_options import refuse_coroutine, refuse_unknown, refuse_unknown_of_decorator
 
 if TYPE_CHECKING:
+    from flujo_client.pipeline.options import MoreStepOptions, StepOptions
     from flujo_client.pipeline.pipeline import Body, Pipeline
 
 
@@ -91,7 +92,7 @@ class AgentProcessors:
 class Step(BriefRepr, Factories, Generic[OutputT]):
     """One agent or function in a pipeline.
 
-    Type checkers infer the output from the function under `@step`; otherwise annotate it: `Step[Summary]`.
+    Type checkers infer the output from the function. For an agent or a reference annotate it: `ask: Step[Summary] = Step("ask", agent)`.
 
     Args:
         name: unique in its pipeline, without `/`, `:`, `#` and control characters.
@@ -142,7 +143,31 @@ class Step(BriefRepr, Factories, Generic[OutputT]):
     static_invariants: Sequence[Any] = ()
     limit: Limit | None = None
 
-    if not TYPE_CHECKING:
+    if TYPE_CHECKING:  # the dataclass's own `__init__`, with the output's type inferred
+
+        @overload
+        def __init__(
+            self: Step[NextOutputT],
+            name: str,
+            agent: Callable[..., Coroutine[Any, Any, NextOutputT]],
+            **options: Unpack[StepOptions],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: Step[NextOutputT], name: str, agent: Callable[..., NextOutputT], **options: Unpack[StepOptions]
+        ) -> None: ...
+        @overload
+        def __init__(
+            self,
+            name: str,
+            agent: Any = None,
+            config: StepConfig = ...,
+            plugins: Sequence[Any] = (),
+            validators: Sequence[Any] = (),
+            **options: Unpack[MoreStepOptions],
+        ) -> None: ...
+        def __init__(self, name: str, agent: Any = None, *positional: Any, **options: Any) -> None: ...
+    else:
 
         def __new__(cls, *args: Any, **given: Any) -> Self:
             refuse_unknown(cls, args, given, StepConfig.model_fields)

@@ -14,6 +14,7 @@ from flujo_client import (
     PipelineResult,
     RunHandle,
     Step,
+    StepConfig,
     step,
 )
 from flujo_worker import AgentTool, FlujoWorker, LocalEngine, make_agent_async
@@ -38,6 +39,29 @@ def shout(text: str) -> str:
 
 
 orders: Pipeline[str, Shop] = Pipeline([count, shout], context_model=Shop)
+
+
+async def later(order: Shop) -> list[int]:
+    return [order.total]
+
+
+class Teller:
+    def run(self, data: str) -> str:
+        return data
+
+
+def steps(agent: Any) -> None:
+    assert_type(Step("count", len), Step[int])
+    assert_type(Step("later", later), Step[list[int]])
+    assert_type(Step("later", later, sink_to="total", config=StepConfig(max_retries=3)), Step[list[int]])
+    assert_type(Step("count", len) >> Step("later", later), Pipeline[list[int], Any])
+    assert_type(Step("tell", Teller()), Step[Any])
+    assert_type(Step("shop", "shop:price", StepConfig(), ()), Step[Any])
+    asked: Step[str] = Step("ask", agent)
+    counted = Step("count", len)
+    wrong: Step[str] = counted  # wrong: assignment
+    Step("count", len, retries=3)  # wrong: call-overload
+    print(asked, wrong)
 
 
 def pipelines() -> None:

@@ -81,6 +81,17 @@ def keywords(method):
     }
 
 
+def test_a_step_takes_by_name_what_its_class_has():
+    """The signature for type checkers and the dataclass are the same, by names and types."""
+    has = {each.name: each.type for each in fields(Step)}
+    named = {
+        key: each.__forward_arg__
+        for kind in (container_options.StepOptions, container_options.MoreStepOptions)
+        for key, each in kind.__annotations__.items()
+    }
+    assert named == {name: kind for name, kind in has.items() if name not in ("name", "agent")}
+
+
 @pytest.mark.parametrize(
     ("factory", "made", "named"),
     [
