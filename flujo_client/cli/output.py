@@ -31,6 +31,7 @@ from flujo_client.errors import (
     ServiceUnreachable,
 )
 from flujo_client.redact import redact
+from flujo_client.shadowed import rename_advice
 from flujo_client.tracebacks import shortened
 
 OK, RUNTIME, CONFIGURATION, IMPORT, VALIDATION = 0, 1, 2, 3, 4
@@ -168,9 +169,8 @@ def _print_error(error: Exception, *, with_traceback: bool) -> None:
     else:
         place = traceback.extract_tb(error.__traceback__)[-1]
         code = type(error).__name__
-        message = (
-            f"{redact(str(error))} ({place.filename}, line {place.lineno})\n  → `flujo --debug …` shows the traceback"
-        )
+        way_out = rename_advice(error) or "`flujo --debug …` shows the traceback"
+        message = f"{redact(str(error))} ({place.filename}, line {place.lineno})\n  → {way_out}"
     print_status(Text.assemble((code, "bold red"), " ", printable(message)))
 
 

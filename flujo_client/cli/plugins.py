@@ -8,6 +8,7 @@ from typing import ClassVar
 import click
 
 from flujo_client.errors import ConfigurationError
+from flujo_client.shadowed import rename_advice
 
 
 class ExtensibleGroup(click.Group):
@@ -28,7 +29,11 @@ def load(point: EntryPoint) -> click.Command:
     """Import a command; raises ConfigurationError when the package it needs is not installed."""
     try:
         command: click.Command = point.load()
-    except ModuleNotFoundError as error:
+    except ImportError as error:
+        if advice := rename_advice(error):
+            raise ConfigurationError(f"`flujo {point.name}` cannot run here: {error}", suggestion=advice) from error
+        if not isinstance(error, ModuleNotFoundError):
+            raise
         raise no_worker(point.name, f"no module named '{error.name}'") from error
     return command
 

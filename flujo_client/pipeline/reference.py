@@ -16,6 +16,7 @@ from flujo_client.errors import PipelineError
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step
 from flujo_client.serial import Resolver, importable, is_ours
+from flujo_client.shadowed import rename_advice
 from flujo_client.tracebacks import place_in, traceback_of
 
 RESOURCES = "resources object"
@@ -254,6 +255,7 @@ def _import_failed(what: str, error: BaseException) -> PipelineError:
     message = error.msg if isinstance(error, SyntaxError) else error
     failed = PipelineError(
         f"{what} raised {type(error).__name__}: {message}{f' ({place})' if place else ''}",
+        suggestion=rename_advice(error),
         code="IMPORT_FAILED",
         cause=error,
     )

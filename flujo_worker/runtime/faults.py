@@ -36,6 +36,7 @@ from flujo_client.errors import (
     TypeMismatchError,
     ValidationError,
 )
+from flujo_client.shadowed import rename_advice
 from flujo_client.tracebacks import traceback_of
 from flujo_worker.domain.guidance import is_verdict
 from flujo_worker.runtime.fault_text import bounded, clean, digest_of, message_of, named, outer
@@ -196,7 +197,7 @@ def describe(
         code=ours.error_code if ours else None,
         suggestion=clean(ours.suggestion)
         if ours and ours.suggestion
-        else _missing_package(error) or _missing_await(subject),
+        else rename_advice(error) or _missing_package(error) or _missing_await(subject),
         feedback=bounded(f"{sentence} with {named(subject, message)}{outer(error, subject, timeout_s)}"),
         guidance=guidance_of(error),
         retryable=category in (ErrorCategory.AGENT, ErrorCategory.SYSTEM)
