@@ -23,20 +23,23 @@ class Hold(NamedTuple):
         return f"{self.why}\n  → {self.way_out}"
 
 
-def hold(run: RunRecord) -> Operation[Hold | None]:
-    """Ask what holds a run, if anything does."""
+def hold(run: RunRecord, services: str = "") -> Operation[Hold | None]:
+    """Ask what holds a run, if anything does; `services` are where it was looked for, as `Settings.services_named` says."""
     held = yield from query(requests.holds(run.id))
     workers = (yield from query(requests.workers())) if any(each.queue for each in held) else []
-    return hold_of(run, held, workers)
+    return hold_of(run, held, workers, services)
 
 
-def hold_of(run: RunRecord, held: Sequence[HeldRecord], workers: Sequence[WorkerRecord]) -> Hold | None:
+def hold_of(
+    run: RunRecord, held: Sequence[HeldRecord], workers: Sequence[WorkerRecord], services: str = ""
+) -> Hold | None:
     """Return what holds a run.
 
     Args:
         run: the run.
         held: what it and the child runs it waits for are at.
         workers: the worker processes, live or not.
+        services: the Postgres and Redis that were looked at, in words.
     """
     for each in held:
         if each.queue is None:
@@ -49,15 +52,19 @@ def hold_of(run: RunRecord, held: Sequence[HeldRecord], workers: Sequence[Worker
         return Hold("it waits for an answer from a person", f"`flujo approvals list --run {run.id}` shows the question")
     for each in held:
         if each.queue is not None and not any(worker.serves([each.queue]) for worker in workers):
-            return _no_worker(each.queue, workers)
+            return _no_worker(each.queue, workers, services)
     if run.waits_for is not None:
         return Hold(f"it waits for its admission, at {run.waits_for}", "it begins when there is room for it")
     return None
 
 
-def _no_worker(queue: str, workers: Sequence[WorkerRecord]) -> Hold:
+def _no_worker(queue: str, workers: Sequence[WorkerRecord], services: str) -> Hold:
     if not any(worker.is_live for worker in workers):
-        return Hold("no worker is running", "start one: `flujo worker`, or `flujo up` for everything on this machine")
+        way_out = "start one: `flujo worker`, or `flujo up` for everything on this machine"
+        if not services:
+            return Hold("no worker is running", way_out)
+        other = "; if your workers use others, give this process their FLUJO_DATABASE_URL and FLUJO_BROKER_URL"
+        return Hold(f"no worker is running for {services}", way_out + other)
     consumed = sorted({each for worker in workers if worker.is_live for each in worker.queues or ()})
     return Hold(
         f"no worker consumes its queue '{queue}'; the live workers consume {', '.join(consumed) or 'no queue'}",

@@ -252,9 +252,14 @@ def status_of(run_id: str) -> Operation[str]:
 
 
 def wait_for(
-    run_id: str, timeout: float | None, *, through_pauses: bool = True, first_look_s: float = FIRST_LOOK_S
+    run_id: str,
+    timeout: float | None,
+    *,
+    through_pauses: bool = True,
+    first_look_s: float = FIRST_LOOK_S,
+    services: str = "",
 ) -> Operation[RunRecord]:
-    """Wait until a run has ended, or pauses unless `through_pauses`; return its row.
+    """Wait until a run has ended, or pauses unless `through_pauses`; return its row. Warnings name the `services`.
 
     Raises:
         WaitTimedOut: it has not ended within `timeout` seconds; it continues.
@@ -266,25 +271,25 @@ def wait_for(
     while run.status in waits:
         left = look_s if until is None else min(look_s, until - time.monotonic())
         if left <= 0:
-            raise (yield from timed_out(run, timeout or 0.0))
+            raise (yield from timed_out(run, timeout or 0.0, services))
         began = time.monotonic()
         yield AwaitRun(run_id, waits, left)
         with suppress(ServiceUnreachable):  # Postgres was there before: it may only be restarting
             run = yield from record_of(run_id)
             if run.status in waits and time.monotonic() - began >= look_s:
                 look_s = LOOK_AGAIN_S
-                found = yield from hold(run)
+                found = yield from hold(run, services)
                 if found is not None and found != reported:
                     logger.warning("run %s makes no progress: %s", run_id, found)
                 reported = found
     return run
 
 
-def timed_out(run: RunRecord, timeout: float) -> Operation[WaitTimedOut]:
+def timed_out(run: RunRecord, timeout: float, services: str = "") -> Operation[WaitTimedOut]:
     """Return the error for a wait that timed out: what holds the run, and a suggestion."""
     found = None
     with suppress(ServiceUnreachable):
-        found = yield from hold(run)
+        found = yield from hold(run, services)
     how = "it continues" if found is None else found.why
     way_out = f"`flujo lens trace {run.id}` shows its progress" if found is None else found.way_out
     return WaitTimedOut(f"run {run.id} is still {run.status} after {timeout:g} s; {how}", suggestion=way_out)
@@ -305,7 +310,13 @@ def result_of(
     first_look_s: float = FIRST_LOOK_S,
 ) -> Operation[PipelineResult]:
     """Wait for a run's end, or its next pause, and read its result."""
-    run = yield from wait_for(run_id, timeout, through_pauses=through_pauses, first_look_s=first_look_s)
+    run = yield from wait_for(
+        run_id,
+        timeout,
+        through_pauses=through_pauses,
+        first_look_s=first_look_s,
+        services=settings.services_named,
+    )
     return (yield from _result(settings, run))
 
 

@@ -115,5 +115,5 @@ def command(
                 show_value(run.id)
         if not all(run.is_new for run in runs):
             say("already enqueued with this key")
-        if runs and (held := client.perform(hold(runs[0].record()))) is not None:
+        if runs and (held := client.perform(hold(runs[0].record(), client.settings.services_named))) is not None:
             say(f"{'the run waits' if len(runs) == 1 else 'the runs wait'}: {held}")

@@ -180,7 +180,7 @@ def _wait(run: RunHandle, timeout: float | None, client: FlujoClient, patience_s
             if not record.is_live:
                 return run.result()
             if left < LOOK_EVERY_S:
-                raise client.perform(timed_out(record, timeout or 0.0))
+                raise client.perform(timed_out(record, timeout or 0.0, client.settings.services_named))
             held.show(record)
             now, approvals = _progress(run, record, client)
             line.update(Text(f"{now}  {duration(time.monotonic() - began)}"))
@@ -205,7 +205,7 @@ class _Holds:
         if is_asked or time.monotonic() < self._look_at:
             return
         self._look_at = time.monotonic() + FIRST_LOOK_S
-        found = self._client.perform(hold(run))
+        found = self._client.perform(hold(run, self._client.settings.services_named))
         if found is not None and str(found) != self._shown:
             say(f"the run makes no progress: {found}")
         self._shown = "" if found is None else str(found)

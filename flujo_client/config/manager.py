@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import pydantic
-from pydantic import BeforeValidator, Field, SecretStr, model_validator
+from pydantic import BeforeValidator, Field, PrivateAttr, SecretStr, model_validator
 
 from flujo_client.config.errors import KEYRINGS, Origins, legacy_variable, nearest, settings_error
 from flujo_client.config.models import (
@@ -133,6 +133,16 @@ class Settings(Section):
     cassettes: Cassettes = Cassettes()
     validation: Validation = Validation()
 
+    _is_joined: bool = PrivateAttr(default=False)
+
+    @property
+    def services_named(self) -> str:
+        """Return which services these are, in words and without passwords."""
+        if self.is_embedded or self._is_joined:
+            folder = self.embedded_dir.absolute()
+            return f"the embedded services in {folder}, which are used because no database_url is set here"
+        return f"the services at {self.database_url}"
+
     @property
     def is_embedded(self) -> bool:
         """Return whether Postgres and Redis are to be started from wheels, because none is named."""
@@ -172,7 +182,9 @@ class Settings(Section):
         """Return a copy that uses these services; an explicit result backend stays. Raises SettingsError."""
         own_backend = self.result_backend_url if self.result_backend_url != self.broker_url else broker_url
         services = {"database_url": database_url, "broker_url": broker_url, "result_backend_url": own_backend}
-        return _checked(self._written() | services, Origins(None, {}, _SECTIONS))
+        joined = _checked(self._written() | services, Origins(None, {}, _SECTIONS))
+        joined._is_joined = self.is_embedded  # noqa: SLF001 - its own
+        return joined
 
     def with_database(self, database_url: str) -> Settings:
         """Give a copy that uses this database. Raises SettingsError."""

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from flujo_client.api.hold import hold_of
+from flujo_client.config.manager import Settings
 from flujo_client.contract.records import HeldRecord, RunRecord, WorkerRecord
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -38,6 +39,22 @@ def test_a_queue_that_no_one_consumes_holds_a_run(workers, why, way_out):
     found = hold_of(run(), [WAITS], workers)
     assert why in found.why
     assert way_out in found.way_out
+
+
+def test_a_process_without_settings_says_which_services_it_uses(tmp_path):
+    """A run that is enqueued in one process and a worker of another one may not be at the same services."""
+    settings = Settings(embedded_dir=tmp_path).with_services("postgresql://me:secret@h/db", "redis://h/0")
+    found = hold_of(run(), [WAITS], [], settings.services_named)
+    folder = f"the embedded services in {tmp_path}, which are used because no database_url is set here"
+    assert found.why == f"no worker is running for {folder}"
+    assert "give this process their FLUJO_DATABASE_URL and FLUJO_BROKER_URL" in found.way_out
+
+
+def test_a_process_with_settings_names_its_database():
+    settings = Settings(database_url="postgresql://me:secret@h/db", broker_url="redis://h/0")
+    assert hold_of(run(), [WAITS], [], settings.services_named).why == (
+        "no worker is running for the services at postgresql://me:***@h/db"
+    )
 
 
 @pytest.mark.parametrize("consumer", [worker("shop", "gpu"), worker(has_said=False)], ids=["known", "has not said"])
