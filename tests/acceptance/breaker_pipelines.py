@@ -26,4 +26,8 @@ def talk(model: str, name: str = "talk") -> Step:
 shared = Pipeline([talk("shared-model")], name="shared")
 fan = Pipeline([Step.parallel("all", {f"b{n}": talk("fan-model") for n in range(4)})], name="fan")
 refused = Pipeline([talk("refused-model")], name="refused")
+closed = Pipeline([talk("closed-model")], name="closed")
+disabled = Pipeline([talk("disabled-model")], name="disabled")
+calm = Pipeline([talk("calm-model")], name="calm")
+busy = Pipeline([talk("busy-model")], name="busy")
 plain = Pipeline([Step("upper", str.upper), Step("lower", str.lower)], name="plain")

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections import Counter
 
 import pytest
+from click.testing import CliRunner
 from fleet import Site, wait_until
 from openai_server import OpenAIServer, Said
 
+from flujo_client.cli.main import cli
 from flujo_client.gateway import guards
+from flujo_worker.guards.live import EVERY_S
 
 pytestmark = [pytest.mark.services, pytest.mark.acceptance]
 
@@ -20,14 +25,18 @@ NAMES = ("flujo.breaker.opened", "flujo.breaker.half_open", "flujo.breaker.close
 
 
 class Provider:
-    """Models that are down until they are well; who asked which is counted."""
+    """Models that are down until they are well; who asked which is counted. One refuses every tenth call."""
 
     def __init__(self):
-        self.well, self.asked = set(), Counter()
+        self.well, self.asked, self.refused = {"calm-model", "busy-model"}, Counter(), Counter()
 
     def __call__(self, request):
         model = request.body["model"]
         self.asked[model] += 1
+        if model == "busy-model" and self.asked[model] % 10 == 0:
+            self.refused[str(request.body["messages"])] += 1
+            return Said("slow down", status=429, headers=(("retry-after", "1"),))
+        time.sleep(0.03)
         return Said("well", usage=(10, 1)) if model in self.well else Said("down", status=500)
 
 
@@ -117,3 +126,46 @@ def test_a_run_that_waits_can_be_cancelled(site):
     run.cancel()
     assert run.result(20).run_status == "cancelled"
     assert set(statuses(site, [run])) == {"failed", "cancelled"}
+
+
+@pytest.mark.parametrize(("act", "pipeline"), [("close", "closed"), ("disable", "disabled")])
+def test_an_operator_relieves_waiting_runs(site, provider, act, pipeline):
+    """C-48: workers learn of a change within a second or two, and what waits asks again."""
+
+    def flujo(*arguments):
+        told = CliRunner().invoke(cli, ["breakers", *arguments], env=site.settings.as_environment())
+        assert told.exit_code == 0, told.output
+        return told.stdout
+
+    model = f"{pipeline}-model"
+    flujo("set", f"openai:{model}", "recovery_s=600")
+    time.sleep(EVERY_S)  # what is read within a second
+    runs = [enqueue(site, pipeline) for _ in range(4)]
+    wait_until(lambda: told(site, model).count("waiting") == len(runs), what=site.log)
+    [waiting] = [each for each in json.loads(flujo("list", "--json")) if each["model"] == f"openai:{model}"]
+    assert (waiting["state"], waiting["waiting"], waiting["next_s"] > 500) == ("opened", len(runs), True)
+
+    provider.well.add(model)
+    began = time.monotonic()
+    flujo(act, f"openai:{model}")
+    assert [run.result(60).output for run in runs] == ["well"] * len(runs), site.log()
+    assert time.monotonic() - began < 20
+    assert f"openai:{model}" not in [each.model for each in site.client.ask(guards.open_breakers())]
+
+
+@pytest.mark.parametrize("number", [40, pytest.param(120, marks=pytest.mark.large)])
+def test_refused_calls_delay_themselves_and_no_one_else(site, provider, number):
+    """C-48: every tenth call is refused with `Retry-After: 1`."""
+    provider.refused.clear()
+
+    def seconds(name):
+        began = time.monotonic()
+        runs = site.client.enqueue_many(f"breaker_pipelines:{name}", [f"question {n}" for n in range(number)])
+        assert {run.result(120).output for run in runs} == {"well"}
+        return time.monotonic() - began
+
+    undisturbed, disturbed = seconds("calm"), seconds("busy")
+    longest = max(provider.refused.values())
+    assert sum(provider.refused.values()) >= number // 10
+    assert disturbed <= 1.5 * undisturbed + longest * (1.0 + RECOVERY_S), (undisturbed, disturbed, longest)
+    assert told(site, "busy-model") == []
