@@ -9,7 +9,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar, get_args
 
 import pydantic
 from pydantic import Field
@@ -99,11 +99,12 @@ def read_edits(guard: Guard, pairs: Sequence[str]) -> dict[str, Any]:
     Raises:
         SettingsError: names the key, and what it must be.
     """
-    section = SECTIONS[guard]
-    values = {key: Variable(value) if value else None for key, _, value in (pair.partition("=") for pair in pairs)}
-    for key in values:
+    section, values = SECTIONS[guard], dict[str, Any]()
+    for key, _, value in (pair.partition("=") for pair in pairs):
         if key not in section.model_fields:
             raise SettingsError(f"there is no setting `{key}` of a {guard}", suggestion=", ".join(section.model_fields))
+        may_be_none = type(None) in get_args(section.model_fields[key].annotation)
+        values[key] = None if may_be_none and not value else Variable(value)
     try:
         read = section.model_validate(values)
     except pydantic.ValidationError as error:

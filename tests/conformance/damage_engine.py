@@ -93,9 +93,7 @@ class Engine:
         store.register_worker(self.me, 1e6)
         lease = Lease(store, self.me, lease_s=1e6, renew_s=1e5)
         hooks = HookCaller(catalog, bench, strict=False)
-        self.attempts = Attempts(
-            store, self.coordinator, lease, self.loop, self.threads, hooks, SETTINGS, breakers=None
-        )
+        self.attempts = Attempts(store, self.coordinator, lease, self.loop, self.threads, hooks, SETTINGS, models=None)
         self.sweeper = Sweeper(
             store, self.bus, self.coordinator, catalog, worker=lambda: "w", judge=lambda: "w", max_lost=2
         )
