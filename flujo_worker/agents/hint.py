@@ -30,12 +30,12 @@ def response_format(agent: Any, target: Any, options: Mapping[str, Any], shaping
         return {}
     mode, hashed = shaping.structured_output, schema_hash(shaping.schema)
     if mode in soe.TELEMETRY:
-        soe.emit_telemetry(mode, hashed)
+        soe.emit_telemetry(mode, hashed, shadow=shaping.shadow)
         return {}
     hint = {_NAME: _hint(shaping.name, shaping.schema)}
     reason = _against(agent, target, options, hint, shadow=shaping.shadow)
     if reason is not None:
-        soe.emit_skipped(mode, reason)
+        soe.emit_skipped(mode, reason, shadow=shaping.shadow)
         return {}
     soe.emit_enabled(mode, "json_schema", hashed)
     return hint

@@ -30,12 +30,16 @@ def emit_applied(form: Form, schema_hash: str | None) -> None:
     emit("grammar.applied", mode="openai_json", form=form, schema_hash=schema_hash)
 
 
-def emit_skipped(mode: str, reason: str) -> None:
-    """Report that the step runs without structured output, and why."""
-    emit("aros.soe.skipped", mode=mode, reason=reason)
+def emit_skipped(mode: str, reason: str, *, shadow: bool) -> None:
+    """Report that the step runs without structured output, and why; mark it in shadow mode."""
+    emit("aros.soe.skipped", mode=mode, reason=reason, **_mark(shadow))
 
 
-def emit_telemetry(mode: str, schema_hash: str | None) -> None:
-    """Report which grammar an experimental mode would have applied."""
-    emit("grammar.applied", mode=mode, schema_hash=schema_hash, telemetry_only=True)
-    emit_skipped(mode, "experimental")
+def emit_telemetry(mode: str, schema_hash: str | None, *, shadow: bool) -> None:
+    """Report which grammar an experimental mode would have applied; mark it in shadow mode."""
+    emit("grammar.applied", mode=mode, schema_hash=schema_hash, telemetry_only=True, **_mark(shadow))
+    emit_skipped(mode, "experimental", shadow=shadow)
+
+
+def _mark(shadow: bool) -> dict[str, bool]:  # noqa: FBT001 - its only argument
+    return {"shadow": True} if shadow else {}

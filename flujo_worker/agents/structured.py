@@ -45,6 +45,7 @@ class OutputRequest:
         form: the form requested from the provider; None without enforcement.
         output_type: replaces the agent's own type in this run.
         skipped: why it is not enforced.
+        shadow: whether the step is in shadow mode.
     """
 
     mode: str
@@ -52,13 +53,14 @@ class OutputRequest:
     form: soe.Form | None = None
     output_type: Any = None
     skipped: str | None = None
+    shadow: bool = False
 
     def emit_events(self, sent: ModelRequestContext) -> None:
         """Emit the decision, and that it was applied if the request that was sent contains it."""
         if self.mode in soe.TELEMETRY:
-            soe.emit_telemetry(self.mode, self.schema_hash)
+            soe.emit_telemetry(self.mode, self.schema_hash, shadow=self.shadow)
         elif self.skipped is not None:
-            soe.emit_skipped(self.mode, self.skipped)
+            soe.emit_skipped(self.mode, self.skipped, shadow=self.shadow)
         elif self.form is not None:
             soe.emit_enabled(self.mode, self.form, self.schema_hash)
             if _carries(sent, self.form):
@@ -127,7 +129,7 @@ def output_request_for(agent: AbstractAgent[Any, Any], shaping: Shaping, setting
         schema = _wanted(types, shaping, is_chosen=is_chosen)
     except outputs.Unsupported:
         return OutputRequest(shaping.structured_output, skipped="schema_unsupported")
-    output_request = OutputRequest(shaping.structured_output, schema_hash(schema))
+    output_request = OutputRequest(shaping.structured_output, schema_hash(schema), shadow=shaping.shadow)
     if output_request.mode in soe.TELEMETRY:
         return output_request
     if output_request.mode == soe.AUTO and schema is None and not is_chosen:

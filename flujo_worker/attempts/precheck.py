@@ -219,7 +219,7 @@ class Precheck:
         finding = GateFinding("pass", "agreement", score)
         if score < settings.consensus_threshold:
             finding = GateFinding("fail", "disagreement", score)
-        emit("reasoning.validation", **finding.figures(), gate="consensus", samples=len(texts))
+        emit("reasoning.validation", **finding.figures(), gate="consensus", samples=len(texts), **self._mark)
         return finding
 
     async def _validated(self, plan: str) -> GateFinding:
@@ -233,8 +233,12 @@ class Precheck:
         if not self._book("validator", usage):
             return _OVER_CAP
         finding = verdict.finding(settings.score_threshold)
-        emit("reasoning.validation", **finding.figures(), gate="validator")
+        emit("reasoning.validation", **finding.figures(), gate="validator", **self._mark)
         return finding
+
+    @property
+    def _mark(self) -> dict[str, bool]:
+        return {"shadow": True} if self._shadow else {}
 
     def _book(self, call: str, spent: Usage) -> bool:
         """Book what a call spent, in the events too; return whether it was within the cap."""
@@ -266,7 +270,7 @@ class Precheck:
         keys = self._settings.required_context_keys
         if keys and finding in (_NO_PLAN, _NO_VALIDATOR):
             finding = GateFinding("pass", "context_keys", keys=keys)
-        emit(f"aros.reasoning.precheck.{finding.result}", **finding.attributes())
+        emit(f"aros.reasoning.precheck.{finding.result}", **finding.attributes(), **self._mark)
         if finding.feedback is not None and not self._shadow:
             self.feedback = finding.feedback[:MAX_FEEDBACK]
 

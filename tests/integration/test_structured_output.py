@@ -429,7 +429,7 @@ def test_a_shadow_is_told(server, call):
     """C-41, M-157."""
     server.answers = [Said(arguments=KIWI)]
     answer, told = call(agent(server), shaping(shadow=True))
-    assert told == [{"event": "aros.soe.skipped", "mode": "auto", "reason": "shadow"}]
+    assert told == [{"event": "aros.soe.skipped", "mode": "auto", "reason": "shadow", "shadow": True}]
     assert answer.output == Fruit(name="kiwi", count=3)
 
 

@@ -60,7 +60,7 @@ def test_in_shadow_everything_is_told_and_nothing_changed(inject):
 
     assert desk.before() == PLANNED
     assert (hasattr(desk.context, KEY), desk.precheck.feedback) == (False, None)
-    assert [each["result"] for each in desk.verdicts] == ["fail"]
+    assert [(each["result"], each["shadow"]) for each in desk.verdicts] == [("fail", True)]
 
 
 class Closed(BaseModel):
