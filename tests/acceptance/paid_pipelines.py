@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from typing import Any
 
 from acceptance_pipelines import folder
 from pydantic import BaseModel
@@ -28,7 +29,7 @@ class Merged(BaseModel):
     amounts: list[int] = []
 
 
-async def pay(data: str, *, context: Merged) -> AgentAnswer:
+async def pay(data: Any, *, context: Merged) -> AgentAnswer:
     while HELD in str(data) and context.amounts and not (folder() / HELD).exists():  # noqa: ASYNC110 - the test creates it
         await asyncio.sleep(0.05)
     await asyncio.sleep(draw.uniform(0.0, 0.03))
