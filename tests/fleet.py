@@ -7,8 +7,10 @@ that executions can be counted whatever becomes of the database. Nothing here kn
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
+import threading
 import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -190,6 +192,21 @@ class Site:
         wait_until(lambda: len(self.executions(run, step)) >= times, what=self.log)
         return self.executions(run, step)[-1]
 
+    @contextmanager
+    def watched_broker(self) -> Iterator[dict[str, str]]:
+        """Watch what is pushed to Redis; give the name of each Celery task that was, by the task's id, as they come."""
+        tasks: dict[str, str] = {}
+        ended = threading.Event()
+        with self.redis.monitor() as monitor:
+            watching = threading.Thread(target=_watch, args=(monitor, tasks, ended), daemon=True)
+            watching.start()
+            try:
+                yield tasks
+            finally:
+                ended.set()
+                self.redis.ping()  # so that the monitor has something more to tell
+                watching.join(PATIENCE_S)
+
     def open_gate(self, run: str) -> None:
         """Let the run's gated steps continue."""
         (self.folder / f"gate-{run}").touch()
@@ -308,3 +325,14 @@ def assert_merged_once(site: Site, run: RunHandle, steps: Sequence[str]) -> None
     assert len(site.told(run.id, "run.succeeded")) == 1
     if result.final_pipeline_context is not None:
         assert result.final_pipeline_context.visits == list(steps)
+
+
+TASK = re.compile(r'"task\\?":\\?"(?P<name>[\w.]+)\\?",\\?"id\\?":\\?"(?P<id>[^"\\]+)')
+
+
+def _watch(monitor: Any, tasks: dict[str, str], ended: threading.Event) -> None:
+    for command in monitor.listen():
+        if ended.is_set():
+            return
+        if "PUSH" in command["command"][:8].upper():
+            tasks |= {each["id"]: each["name"] for each in TASK.finditer(command["command"])}

@@ -124,7 +124,7 @@ _SAME_AGAIN = (NonRetryableError, TemplateResolutionError, TypeMismatchError)
 """Our errors that the same values always cause."""
 _BUGS = (ImportError, NameError, SyntaxError)
 _BUGS_UNLESS_ASKED = (AttributeError, TypeError)
-"""Bugs too, unless the code has met an agent's answer (C-47)."""
+"""Bugs too, unless the code has met an agent's answer."""
 _EXTRA = re.compile(r"pydantic-ai-slim\[[\w-]+\]")
 _MAY_HELP = {"RunTimedOut", "ModelRateLimitError", "ModelUnavailableError", "ModelServerError", "ModelConnectionError"}
 _retaining: ContextVar[bool] = ContextVar("flujo_keeping_errors", default=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from statistics import median
 
 import budget_pipelines
 import pytest
@@ -150,12 +151,12 @@ def seconds_to_cancel(site):
 def test_running_siblings_are_told_within_a_second_and_nothing_more_begins(services, tmp_path):
     """M-433: long before a lease is renewed; neither a branch that is queued nor one that waits to be tried again begins.
 
-    One of three tries has to be in time: a machine that does other things, too, may come late.
+    Two of three tries have to be in time: a machine that does other things, too, may come late once.
     """
     with Site(services, tmp_path, worker={"lease_s": 60, "renew_s": 30}) as site:
         site.workers(2)
-        tries = (seconds_to_cancel(site) for _ in range(3))
-        assert any(took < 1 for took in tries)
+        tries = [seconds_to_cancel(site) for _ in range(3)]
+        assert median(tries) < 1, tries
         site.dismiss()
 
 
@@ -261,11 +262,13 @@ def test_a_tenant_has_a_budget_for_its_day(services, tmp_path):
     budgets = {"tenant": {"acme": {"total_tokens_limit": 40}}}
     with Site(services, tmp_path, worker=STEADY, budgets=budgets) as site:
         site.workers()
-        runs = [site.client.enqueue("budget_pipelines:three", "in", tenant=name) for name in ("acme", "acme", "other")]
-        results = [run.result(30) for run in runs]
-        assert sum(each.total_tokens for each in results[:2]) == 40
-        assert sorted(each.run_status for each in results[:2]) in (["failed", "succeeded"], ["failed", "failed"])
-        assert results[2].run_status == "succeeded"
+        tenants = ("acme", "acme", "other")
+        results = [site.client.enqueue("budget_pipelines:three", "in", tenant=name).result(30) for name in tenants]
+        assert [(each.run_status, each.total_tokens) for each in results] == [
+            ("succeeded", 30),
+            ("failed", 10),
+            ("succeeded", 30),
+        ]
         [row] = site.rows("SELECT * FROM flujo_budgets")
         assert (row["settled_tokens"], row["reserved_tokens"]) == (40, 0)
         assert row["scope"] == f"tenant:acme:{time.strftime('%Y-%m-%d', time.gmtime())}"

@@ -30,9 +30,13 @@ def test_a_run_goes_through_broker_and_workers(site):
 
 
 def test_every_attempt_is_a_task_of_its_own(site):
-    """M-004: an agent that fails twice gives three Celery tasks, numbered 1, 2, 3, and one step in the history."""
-    run = site.enqueue("stubborn")
-    result = run.result(timeout=60)
+    """M-004: an agent that fails twice gives three messages of Celery, for attempts 1, 2, 3, and one step in the history."""
+    with site.watched_broker() as pushed:
+        run = site.enqueue("stubborn")
+        result = run.result(timeout=60)
+        keys = [f"{run.id}::stubborn:{number}" for number in (1, 2, 3)]
+        wait_until(lambda: set(keys) <= set(pushed))
+    assert [pushed[key] for key in keys] == ["flujo.attempt"] * 3
     assert [each.attempt for each in site.executions(run.id, "stubborn")] == [1, 2, 3]
     stubborn = run.trace().children[1]
     assert [each.attributes["key"] for each in stubborn.children] == [f"{run.id}::stubborn:{n}" for n in (1, 2, 3)]

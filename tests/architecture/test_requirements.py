@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from requirements_page import PAGE, SENTENCES, WITHOUT_TEST, files_by_id, named_in, page
+from requirements_page import PAGE, SENTENCES, WITHOUT_TEST, checked_text, files_by_id, named_in, page
 
 
 def test_ids_in_tests_are_known():
@@ -27,3 +27,13 @@ def test_the_page_is_up_to_date():
 def test_spans_name_all_their_ids():
     a, b, c = (f"{'M'}-{number}" for number in ("033", "034", "035"))
     assert named_in(f"{a}…{c}") == named_in(f"{a} to {c}") == {a, b, c}
+
+
+def test_what_make_check_does_not_run_does_not_count(tmp_path):
+    a, b = (f"{'M'}-{number}" for number in ("033", "034"))
+    module = tmp_path / "test_it.py"
+    chaotic = f'@pytest.mark.chaos\ndef test_a():\n    assert "{a}"\n'
+    module.write_text(f'{chaotic}\n\ndef test_b():\n    assert "{b}"\n')
+    assert named_in(checked_text(module)) == {b}
+    module.write_text(f'pytestmark = [pytest.mark.release]\n\n\ndef test_a():\n    assert "{a}"\n')
+    assert checked_text(module) == ""

@@ -1,4 +1,7 @@
-"""Claims: who may work on an attempt, under which fence, and each reason why not."""
+"""Claims: who may work on an attempt, under which fence, and each reason why not.
+
+Like all of this folder: on a store in memory and on Postgres, behind one interface (M-401, C-34).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The worlds a store can live in: memory, and a real Postgres. Each can record a run, read it back, and let time pass (M-401, C-34)."""
+"""The worlds a store can live in: memory, and a real Postgres. Each can record a run, read it back, and let time pass."""
 
 from __future__ import annotations
 

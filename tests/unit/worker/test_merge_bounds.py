@@ -91,3 +91,17 @@ def test_the_time_grows_with_what_changed_and_no_faster(growth):
     ratios = [merging(patches) / merging(*parts) for _ in range(7)]
     print(f"\n{growth}: {median(ratios):.2f} times as long")
     assert median(ratios) < 3
+
+
+def test_an_iteration_over_a_hundred_kilobytes_copies_and_merges_in_a_tenth_of_a_short_model_call():
+    """M-286: a hundred iterations spend less than 10 % of the time on it, if each takes a tenth of a second."""
+    tree = loads(dumps(encode(PipelineContext(**{f"f{n}": {"n": 0, "text": "x" * 980} for n in range(100)}))))
+
+    def iteration():
+        received = loads(dumps(tree))
+        change = diff(received, {**received, "x": {**received["x"], "f7": {"n": 1}}})
+        merge(received, [("", change)], strategy="context_update")
+
+    taken = median(timings(iteration, 100))
+    print(f"\nan iteration over 100 KB: {taken:.2f} ms")
+    assert taken < 10
