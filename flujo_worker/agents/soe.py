@@ -5,7 +5,7 @@ Pure but for emitting; it decides nothing and imports no agent library. In: a de
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from flujo_worker.observe.log import emit
 
@@ -41,5 +41,5 @@ def emit_telemetry(mode: str, schema_hash: str | None, *, shadow: bool) -> None:
     emit_skipped(mode, "experimental", shadow=shadow)
 
 
-def _mark(shadow: bool) -> dict[str, bool]:  # noqa: FBT001 - its only argument
+def _mark(shadow: bool) -> dict[str, Any]:  # noqa: FBT001 - its only argument
     return {"shadow": True} if shadow else {}

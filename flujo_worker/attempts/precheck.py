@@ -237,7 +237,7 @@ class Precheck:
         return finding
 
     @property
-    def _mark(self) -> dict[str, bool]:
+    def _mark(self) -> dict[str, Any]:
         return {"shadow": True} if self._shadow else {}
 
     def _book(self, call: str, spent: Usage) -> bool:

@@ -153,9 +153,16 @@ def _merged(question: UserCodeCall, done: dict[str, Packed | None], given: dict[
             suggestion="use different fields in the branches, set field_mapping, or choose another merge_strategy",
         ) from None
     context = decode(tree, resolve=question.bench.resolve)
-    for name, output in named.items():
-        put(context, name, output)
-    return question.pack(checked(context), "context")
+    try:
+        for name, output in named.items():
+            put(context, name, output)
+        return question.pack(checked(context), "context")
+    except ContextMergeError as error:
+        if not named:
+            raise
+        fields = ", ".join(f"'{name}'" for name in named)
+        hint = f"the outputs of branches {fields} go to the fields of these names; rename the branches, or set ignore_branch_names=True"
+        raise ContextMergeError(error.message, suggestion=hint) from None
 
 
 def _named_fields(question: UserCodeCall, done: dict[str, Packed | None], given: dict[str, Any]) -> dict[str, Any]:

@@ -244,6 +244,8 @@ def test_an_output_that_does_not_fit_its_field_is_refused_without_telling_it(eng
 
     assert_attributed(engine, result, "fan", "ContextMergeError", "does not fit ByName: left")
     assert "4711" not in result.error.message
+    assert "branches 'left' go to the fields of these names" in result.error.suggestion
+    assert "ignore_branch_names=True" in result.error.suggestion
 
 
 class Bounded(BaseModel):
