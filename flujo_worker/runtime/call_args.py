@@ -143,7 +143,7 @@ def arranged(
         context: returns the context, or None where there is none; called only for a function that takes it.
         options: values by name, for functions that have such a parameter.
     """
-    parameters = _parameters(function)
+    parameters = _parameters(unwrap(function))
     arguments, named = list(given), {}
     place = next((index for index, each in enumerate(given) if each is CONTEXT), None)
     if place is not None:
