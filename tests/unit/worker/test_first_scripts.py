@@ -14,7 +14,7 @@ SHOP = """
     from pydantic import BaseModel
 
     from flujo_client import Pipeline, PipelineContext, Step
-    from flujo_worker import LocalEngine
+    from flujo_worker import LocalEngine, make_agent_async
 
     class Size(Enum):
         SMALL = "s"
@@ -41,7 +41,8 @@ SHOP = """
     def tell(price: Price) -> Price:
         return price
 
-    pipeline = Pipeline([Step("read", read), Step("price", price), Step("tell", tell)], context_model=Shop)
+    ask = make_agent_async("local:mock", "Repeat it.")
+    pipeline = Pipeline([Step("ask", ask), Step("read", read), Step("price", price), Step("tell", tell)], context_model=Shop)
     with LocalEngine() as engine:
         result = engine.run(pipeline, "bees")
     assert result.output == Price(Item(name="bees"), 7.5), result
