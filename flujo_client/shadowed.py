@@ -1,4 +1,4 @@
-"""A user's file that Python imports in place of an installed package of the same name, such as `openai.py`: which file an error is about."""
+"""A user's file that Python imports in place of an installed package of the same name: which file an error is about."""
 
 from __future__ import annotations
 
