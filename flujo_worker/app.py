@@ -143,6 +143,7 @@ class FlujoWorker:
             host = self.host()
         if self._pool is not None and host.engine is not None:
             self._pool.serve(host, host.engine)
+            host.throttle(self._pool)
         steps = host.steps
         steps.retire, steps.stop = lambda _: retire(), stop
         if self._is_own:

@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 
 from flujo_worker.call_context import context_of_call
 from flujo_worker.frames import Place, place_of
+from flujo_worker.lateness import Lateness, waited_for_cpu_s
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +41,11 @@ def is_cancelled() -> bool:
     """Return whether other code has cancelled the task that runs here, and it has not ended yet."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+def is_late_answer(error: BaseException) -> bool:
+    """Return whether this timeout is of code that ended by itself after its time: it blocked the loop, or answered its cancellation."""
+    return getattr(error, "flujo_late_answer", False)
 
 
 class within:  # noqa: N801 - used as asyncio.timeout is
@@ -69,8 +75,10 @@ class within:  # noqa: N801 - used as asyncio.timeout is
         if self._call is not None:
             self._call.limits.remove(self)
         await self._timeout.__aexit__(kind, error, at)
-        if kind is None and time.monotonic() > self.ends_at:  # it blocked the loop, or answered its cancellation
-            raise TimeoutError
+        if kind is None and time.monotonic() > self.ends_at:
+            late = TimeoutError()
+            late.flujo_late_answer = True  # type: ignore[attr-defined]
+            raise late
 
     def error(self, why: str, place: Place) -> BaseException:
         """Make the error of a block that is left behind."""
@@ -186,6 +194,8 @@ class Loop:
         self._inbox = Inbox(self._loop)
         self._calls: dict[_Call, None] = {}
         self._asked_at: float | None = None
+        self._waited_before_s = 0.0
+        self._lateness = Lateness(self._loop)
         self.is_given_up = False
         self.answers = threading.Event()
         self.answers.set()
@@ -229,9 +239,25 @@ class Loop:
         asked_at = self._asked_at
         return 0.0 if asked_at is None else time.monotonic() - asked_at
 
+    @property
+    def late_s(self) -> float:
+        """Return for how many seconds the loop has been late, since it began."""
+        return self._lateness.total_s
+
+    @property
+    def waited_for_cpu_s(self) -> float:
+        """Return for how many seconds the loop's thread had to wait for a CPU, since it began; 0 where that is not known."""
+        return waited_for_cpu_s(self._thread.native_id)
+
+    @property
+    def is_starved(self) -> bool:
+        """Return whether the loop is silent because it gets no CPU: that is not the fault of the code that it is at."""
+        return self.waited_for_cpu_s - self._waited_before_s > self.silent_s / 2
+
     def ping(self) -> None:
         """Ask the loop for a sign of life, if none is pending."""
         if self._asked_at is None:
+            self._waited_before_s = self.waited_for_cpu_s
             self._asked_at = time.monotonic()
             self._loop.call_soon_threadsafe(self._answer)
 
@@ -255,7 +281,7 @@ class Loop:
         """
         task, place = asyncio.current_task(self._loop), self._place()
         call = next((each for each in tuple(self._calls) if task is not None and each.task is task), None)
-        if call is None or not place.is_users:
+        if call is None or not place.is_users or self.is_starved:
             return "", place
         call.future.blocked_at = place
         return call.name, place

@@ -63,6 +63,8 @@ from flujo_worker.user_code.hooks import HookCaller
 if TYPE_CHECKING:
     from celery import Celery
 
+    from flujo_worker.liveness.throttle import Slots
+
 logger = logging.getLogger(__name__)
 
 
@@ -167,6 +169,7 @@ class Host:
             rates=RateLimiter(self._rates, self._live_guards),
             refused_formats=RefusedFormats(self._results),
             processes=self._quarantine,
+            late_s=lambda: self._loop.late_s,
         )
         if isinstance(self.effects, LoopEffects):
             self.effects.known_reservations = self._attempts.claims.known_reservations
@@ -204,8 +207,8 @@ class Host:
             self._hook_delivery, self._threads, hooks_due, every_s=own.sweep_s, at_once=own.pool_max
         )
         self.steps = Steps()
-        self._watchdog = Watchdog(self._loop, self._threads, settings, self.steps)
         self._system = SystemEvents(self._store, lambda: self._lease.worker)
+        self._watchdog = Watchdog(self._loop, self._threads, settings, self.steps, report=self._system.put)
         hide_fields(settings.log.redact)
         self._health = HealthCheck(self._store, self._post, settings)
 
@@ -218,6 +221,10 @@ class Host:
     def silent_s(self) -> float:
         """Return the seconds since the lease was last renewed."""
         return self._lease.silent_s
+
+    def throttle(self, slots: Slots) -> None:
+        """Adapt the slots of this process's pool to how late its event loop is, from now on."""
+        self._watchdog.throttle.slots = slots
 
     def _note_plan(self, fingerprint: str) -> None:
         self._store.note_plan(self._lease.worker, fingerprint, self._build)

@@ -302,6 +302,13 @@ class Ledger(Protocol):
         names the guard of a model, see `flujo_client.contract.model_guards.waits_for`. False: it was not running under that fence.
         """
 
+    def return_starved(self, key: str, fence: int, delay_s: float, event: Event, *, most: int) -> bool:
+        """Return an attempt whose process was starved, to be published again after that many seconds; it retains its number.
+
+        Its reservation stays. `event` is written with `times`, how often that has happened to the attempt. False: that were more than
+        `most` times, or it was not running under that fence.
+        """
+
     def postpone(self, key: str, delay_s: float) -> None:
         """Schedule an unclaimed attempt, whose message is used up, to be published again after that many seconds."""
 

@@ -229,6 +229,9 @@ def services_table(state: Mapping[str, Any]) -> Table:
         table.add_row(
             "stopping", str(len(stopping)), Text(f"take no more work: {', '.join(stopping)}", overflow="fold")
         )
+    for worker in working:
+        if slowed := worker["slowed"]:
+            table.add_row("slowed", "1", Text(f"{printable(worker['id'])} {_slowed_line(slowed)}", overflow="fold"))
     waits = {**state["backlog"], "not admitted": state["waiting_runs"], "hooks pending": state["owed_hooks"]}
     for name, waiting in waits.items():
         table.add_row(name, f"{waiting['count']:,}", f"oldest {age(waiting['oldest_s'])}" if waiting["count"] else "")
@@ -252,6 +255,12 @@ def _guard_lines(state: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "breaker", f"{printable(breaker['model'])}: {turned}"
     for budget in state["budgets"]:
         yield "budget", f"{printable(budget['scope'])}: {budget_line(budget)}"
+
+
+def _slowed_line(slowed: Mapping[str, Any]) -> str:
+    waited = f", {slowed['waited_for_cpu']} % of it without a CPU" if slowed["waited_for_cpu"] else ""
+    late = f"its event loop was late for {slowed['late']} % of a second{waited}"
+    return f"takes {slowed['at_once']} of {slowed['of']} attempts at once: {late}"
 
 
 def _parked_line(plan: Mapping[str, Any]) -> str:

@@ -209,8 +209,9 @@ class Worker(Section):
     `broker_acks` stores kombu's acknowledgements in Redis. Claims and leases recover lost work, with or without them. `build` names the
     worker's version of your code, such as a release or a commit. `heartbeat_file` is touched at each renewal of the lease, for probes; each
     process needs its own file. `shutdown_grace_s` is the time that a stopping worker continues its attempts before it hands them to other
-    workers. `max_left_behind` is the number of calls that ignore their cancellation before a process retires. `loop_blocked_s` is the time
-    its event loop may be blocked before it takes no more messages.
+    workers. `max_starved` is how often an attempt that timed out because its process was starved begins again without using up a retry.
+    `max_left_behind` is the number of calls that ignore their cancellation before a process retires. `loop_blocked_s` is the time its event
+    loop may be blocked before it takes no more messages.
     """
 
     lease_s: Seconds = 6.0
@@ -218,6 +219,7 @@ class Worker(Section):
     sweep_s: Seconds = 1.0
     shutdown_grace_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 75.0
     max_lost: Count = 3
+    max_starved: Annotated[int, Field(ge=0)] = 5
     max_left_behind: Count = 16
     loop_blocked_s: Seconds = 2.0
     pool_max: Count = 10

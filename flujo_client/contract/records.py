@@ -355,6 +355,8 @@ class WorkerRecord:
         slots: the number of attempts it runs at once; 0 of a process that a worker started for one attempt in quarantine.
         queues: those it takes messages from; None: it has not reported them yet, or is of a version that does not.
         is_stopping: it takes no more work, and ends when its attempts have ended or were handed back.
+        slowed: where it takes fewer attempts at once because its event loop is late: `at_once`, `of` its slots, and the percentages `late`
+            and `waited_for_cpu` of the last second; else None.
     """
 
     id: str
@@ -366,6 +368,7 @@ class WorkerRecord:
     is_live: bool
     queues: tuple[str, ...] | None = None
     is_stopping: bool = False
+    slowed: Mapping[str, Any] | None = None
 
     def serves(self, queues: Collection[str]) -> bool:
         """Return whether it takes messages from one of these queues; assumed of a live worker that has not reported them."""

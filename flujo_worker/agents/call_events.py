@@ -18,10 +18,11 @@ from flujo_client.redact import preview
 from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.agents.factory import asks_by_library, service_of
 from flujo_worker.agents.previews import emit_response, hidden, preview_limit, text_of
+from flujo_worker.domain.starvation import is_starved
 from flujo_worker.observe.log import emit
 from flujo_worker.runtime.attempt_run import ModelCall, current_run
 from flujo_worker.runtime.call_args import unwrap
-from flujo_worker.runtime.service_errors import is_outage, is_rate_refusal, requested_wait
+from flujo_worker.runtime.service_errors import is_outage, is_rate_refusal, is_timeout, requested_wait
 
 
 @contextmanager
@@ -63,7 +64,8 @@ def _emit_usage(usage: Usage, call: str) -> None:
 def timed_call(agent: Any, *, most_s: float | None = None) -> Iterator[None]:
     """Record the result of an agent's call, if its model is known.
 
-    A cancelled call is not evidence about its model. An error of another agent, called inside as a tool, is not a failure of this one.
+    A cancelled call is not evidence about its model, and neither is a timeout of a process that was starved. An error of another agent,
+    called inside as a tool, is not a failure of this one.
 
 
     Args:
@@ -75,11 +77,13 @@ def timed_call(agent: Any, *, most_s: float | None = None) -> Iterator[None]:
         yield
         return
     calls = run.calls
-    began = time.monotonic()
+    began, late_s = time.monotonic(), run.late_s()
     try:
         yield
     except Exception as error:
         seconds = time.monotonic() - began
+        if is_timeout(error) and is_starved(seconds, run.late_s() - late_s):
+            raise
         is_late = isinstance(error, TimeoutError) and most_s is not None and seconds >= most_s
         is_anothers = any(each.raised is error for each in calls)
         by_library = asks_by_library(agent)

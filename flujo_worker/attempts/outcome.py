@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Literal, ParamSpec, TypeVar
 
 from flujo_client.config.manager import Settings
 from flujo_client.contract.envelope import Envelope
-from flujo_client.contract.outcome import Fault, Outcome, Usage
+from flujo_client.contract.outcome import Event, Fault, Outcome, Usage
 from flujo_client.contract.processing import resolve
 from flujo_client.contract.stored_context import DEPTH_OF_OUTPUTS, StoredContext
 from flujo_client.errors import AgentError, PausedException, SnapshotTooLarge
@@ -34,13 +34,14 @@ from flujo_worker.attempts.resources import holding
 from flujo_worker.attempts.resume import perform_resume
 from flujo_worker.attempts.step import looks_at_context, perform_step
 from flujo_worker.domain.conversation import conversation_at
+from flujo_worker.domain.retry import draw
 from flujo_worker.domain.waiting import FIRST_AGAIN
 from flujo_worker.event_loop import Loop, is_cancelled
 from flujo_worker.frames import Place
 from flujo_worker.observe.log import emit, filling_of
 from flujo_worker.observe.story import Story
 from flujo_worker.ports import Ledger, Reply
-from flujo_worker.runtime.attempt_run import AttemptRun, Done, StageError, Work
+from flujo_worker.runtime.attempt_run import AttemptRun, Done, StageError, Starvation, Work
 from flujo_worker.runtime.effects import Effects
 from flujo_worker.runtime.faults import ErrorCategory, fault_of, guidance_of
 from flujo_worker.runtime.write_context import written
@@ -71,6 +72,12 @@ _IN_A_THREAD: Final = (
     "a plain function runs in a thread, which cannot be stopped: it continues, and its result is dropped; "
     "give the client that it calls its own timeout, or make it async"
 )
+_STARVED: Final = (
+    "the worker process was starved: its event loop was late for {1:.1f} of {0:.1f} s; "
+    "give it more CPU, or lower worker.concurrency"
+)
+AGAIN_S: Final = 2.0
+"""The mean of the seconds until a starved attempt begins again."""
 _UNTIL_THE_END: Final = "a plain function runs in a thread, which cannot be stopped: it continues until this process ends, and its result is dropped"
 
 
@@ -167,7 +174,7 @@ class Outcomes:
         else:
             latency = time.monotonic() - started
             return _with_events(Outcome("success", output, context, usage=run.spent, latency_s=latency), story, run)
-        if held.interrupted:
+        if held.interrupted or await self._is_returned(claimed, run.starved):
             await self._record_interrupted(claimed, usage, run)
             return None
         if run.paused_in and fault.code == PausedException.code:
@@ -177,6 +184,17 @@ class Outcomes:
             guidance = said if fault.guidance is None else f"{fault.guidance}\n{said}"
             fault = replace(fault, feedback=f"{fault.feedback}\n{said}", guidance=guidance)
         return _with_events(failed(fault, usage, started), story, run)
+
+    async def _is_returned(self, claimed: Claimed, starvation: Starvation | None) -> bool:
+        """Return a starved attempt, which begins again with its number; False if that has happened too often, or another worker has it."""
+        if starvation is None:
+            return False
+        envelope, fence = claimed.envelope, claimed.held.fence or 0
+        wait = AGAIN_S * (0.5 + draw(f"{envelope.key} {fence}"))
+        data = {"step": envelope.step, "seconds": round(starvation.seconds, 3), "late_s": round(starvation.late_s, 3)}
+        event = Event("attempt.starved", {**data, "delay_seconds": round(wait, 3)}, "warning")
+        most = self._settings.worker.max_starved
+        return await self._effects.call(self._ledger.return_starved, envelope.key, fence, wait, event, most=most)
 
     async def _record_interrupted(self, claimed: Claimed, usage: Usage, run: AttemptRun) -> None:
         """Record what an attempt has spent that another worker is to begin again."""
@@ -249,6 +267,7 @@ class Outcomes:
             return await self._effects.result(future)
         finally:
             if (place := future.blocked_at) is not None:
+                run.has_blocked = True
                 emit("step.blocked_loop", "warning", function=place.function, place=place.at, advice=_UNBLOCK)
 
     def _spend_late(self, envelope: Envelope, held: ActiveAttempt, run: AttemptRun, _: asyncio.Task[Done]) -> None:
@@ -315,6 +334,9 @@ def _stage_fault(failure: StageError, run: AttemptRun) -> Fault:
         fault = replace(fault, guidance=None)
     elif failure.error is run.verdict:
         fault = replace(fault, guidance=guidance_of(failure.error, judges=True))
+    run.starved = run.starvation(failure.error)
+    if run.starved is not None:
+        return replace(fault, suggestion=_STARVED.format(*run.starved))
     is_left = run.left_in_thread and isinstance(failure.error, TimeoutError)
     return replace(fault, suggestion=_IN_A_THREAD) if is_left else fault
 

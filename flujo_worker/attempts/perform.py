@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
@@ -68,6 +68,7 @@ class Attempts:
         rates: the limits of these models; None: none has any.
         refused_formats: which models refused structured output; None: that is not remembered.
         processes: where attempts run that have lost their process before; None: such an attempt runs alone in this one.
+        late_s: returns for how many seconds the event loop has been late; a constant where attempts are not to begin again for that.
     """
 
     def __init__(  # noqa: PLR0913 - the composition root gives it all it needs, once
@@ -85,8 +86,9 @@ class Attempts:
         rates: RateLimiter | None = None,
         refused_formats: RefusalMemory | None = None,
         processes: Processes | None = None,
+        late_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        self._changes = changes
+        self._changes, self._late_s = changes, late_s
         self.isolation = Isolation(ledger, processes)
         self._ledger, self._coordinator, self._lease, self._loop = ledger, coordinator, lease, loop
         self.catalog = hooks.catalog
@@ -234,6 +236,7 @@ class Attempts:
             claim=(held.fence or 0, held.claimed_at or 0),
             pace=admission.pace,
             refused_formats=self._refused_formats,
+            late_s=self._late_s,
         )
         with collecting_events(envelope, worker=self._lease.worker) as story, performing(run):
             if held.is_limited:

@@ -125,6 +125,7 @@ class AttemptPool(TaskPool, Taker):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._taken = self._done = 0
+        self._allowed = int(self.limit)
         self._counting = threading.Lock()
         self._carrier: Carrier | None = None
         self.shortcuts: dict[str, Shortcut] = {}
@@ -134,7 +135,22 @@ class AttemptPool(TaskPool, Taker):
     @property
     def free(self) -> int:
         """Return how many more messages this process can take now."""
-        return int(self.limit) - (self._taken - self._done)
+        return min(self.most, self._allowed) - self.running
+
+    @property
+    def most(self) -> int:
+        """Return how many attempts may run at once at most."""
+        return int(self.limit)
+
+    @property
+    def running(self) -> int:
+        """Return how many run."""
+        return self._taken - self._done
+
+    def allow(self, attempts: int) -> None:
+        """Run only so many at once from now on. Those above that number go on."""
+        self._allowed = attempts
+        self._capacity.wake()
 
     def serve(self, carrier: Carrier, engine: Engine) -> None:
         """Let this process's host carry out messages, on its engine's loop, from now on."""

@@ -13,8 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from flujo_worker.liveness.throttle import Throttle
+
 if TYPE_CHECKING:
     from flujo_client.config.manager import Settings
+    from flujo_client.contract.outcome import Event
     from flujo_worker.event_loop import Loop
     from flujo_worker.threads import Threads
 
@@ -22,6 +25,8 @@ logger = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 0.5
 LATE_S = 1.0
+STARVED_GRACES = 6.0
+"""A loop that gets no CPU is given up after so many graces: code that never returns waits for a CPU, too."""
 
 
 @dataclass(slots=True)
@@ -49,9 +54,22 @@ class Watchdog:
         threads: where sync code runs.
         settings: the grace times and bounds.
         steps: what is done about what is found.
+        report: takes the worker's events.
+
+    Attributes:
+        throttle: lets the process run fewer attempts at once while its loop is late.
     """
 
-    def __init__(self, loop: Loop, threads: Threads, settings: Settings, steps: Steps) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        threads: Threads,
+        settings: Settings,
+        steps: Steps,
+        *,
+        report: Callable[[Event], object] = lambda _: None,
+    ) -> None:
+        self.throttle = Throttle(loop, report)
         self._loop, self._threads, self._steps = loop, threads, steps
         self._grace_s, own = settings.agents.cancel_grace_s, settings.worker
         self._blocked_s, self._most = own.loop_blocked_s, own.max_left_behind
@@ -83,6 +101,7 @@ class Watchdog:
                 continue
             try:
                 self._look()
+                self.throttle.look()
             except Exception:
                 logger.exception("the watchdog failed; it tries again")
 
@@ -92,12 +111,19 @@ class Watchdog:
             self._judge()
         for name, place in self._loop.leave_overdue(self._grace_s):
             logger.warning("%s: %s did not end in time and was left behind, at %s", name, place.function, place.at)
-            if not self._loop.answers.is_set():
-                self._loop.give_up()
+        if self._is_blocked_for_good():
+            self._loop.give_up()
         if self._loop.is_given_up:
             self._retire("its event loop is blocked by code that does not return")
         elif (count := self.left_behind) >= self._most:
             self._retire(f"{count} calls were left behind and keep running")
+
+    def _is_blocked_for_good(self) -> bool:
+        """Return whether the loop has blocked for longer than the grace of a call that it left behind, and not because it gets no CPU."""
+        loop = self._loop
+        if loop.answers.is_set() or not loop.left_behind or loop.silent_s <= self._grace_s:
+            return False
+        return not loop.is_starved or loop.silent_s > STARVED_GRACES * self._grace_s
 
     def _judge(self) -> None:
         if self._loop.silent_s > self._blocked_s:
@@ -113,7 +139,8 @@ class Watchdog:
         self._loop.answers.clear()
         name, place = self._loop.blame()
         culprit = f"{name or 'a task'} blocks the event loop: {place.function}"
-        told = culprit if place.is_users else "the event loop does not answer"
+        why = "this process gets too little CPU" if self._loop.is_starved else "the event loop does not answer"
+        told = culprit if place.is_users and not self._loop.is_starved else why
         logger.warning("%s at %s; no more messages are taken until it answers", told, place.at)
         self._steps.pause()
 

@@ -7,6 +7,7 @@ variables. It must not decide what follows. In: the attempt's message, decoded. 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
@@ -21,9 +22,12 @@ from flujo_client.contract.processing import ProcessingConfigModel
 from flujo_client.contract.stored_context import StoredContext
 from flujo_client.errors import AgentError
 from flujo_worker.domain.rate import Left
+from flujo_worker.domain.starvation import is_starved
+from flujo_worker.event_loop import is_late_answer
 from flujo_worker.ports import Reply
 from flujo_worker.runtime.call_args import takes_context
 from flujo_worker.runtime.faults import During
+from flujo_worker.runtime.service_errors import is_timeout
 from flujo_worker.threads import carried
 
 if TYPE_CHECKING:
@@ -37,6 +41,13 @@ class History(NamedTuple):
 
     text: str
     shown: str
+
+
+class Starvation(NamedTuple):
+    """For how many of some seconds an event loop was late."""
+
+    seconds: float
+    late_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +168,9 @@ class AttemptRun:
         left_in_thread: sync code was cancelled while it ran in a thread, where it continues.
         pace: paces its calls of models with a rate limit; None without limits.
         refused_formats: which models refused structured output; None: that is not remembered.
+        late_s: returns for how many seconds this process's event loop has been late; always 0 where that does not matter.
+        has_blocked: its own code has blocked the loop.
+        starved: how late the loop was at the stage that has timed out for that.
         notes: further metadata of the step, in addition to the counts of its events.
     """
 
@@ -184,7 +198,11 @@ class AttemptRun:
     left_in_thread: bool = False
     pace: ModelPace | None = None
     refused_formats: RefusalMemory | None = None
+    late_s: Callable[[], float] = lambda: 0.0
+    has_blocked: bool = False
+    starved: Starvation | None = None
     notes: dict[str, Any] = field(default_factory=dict)
+    _entered: tuple[float, float] = 0.0, 0.0
     _context: Any = None
     _charges: dict[int, tuple[BaseException, Usage]] = field(default_factory=dict)
 
@@ -206,6 +224,13 @@ class AttemptRun:
     def enter(self, during: During, limit_s: float | None = None) -> None:
         """Set where the attempt is from now on: errors are attributed to that place."""
         self.during, self.limit_s = during, limit_s
+        self._entered = time.monotonic(), self.late_s()
+
+    def starvation(self, error: BaseException) -> Starvation | None:
+        """Return how late the event loop was at the present stage, if that and not the code there caused this error, a timeout."""
+        found = Starvation(time.monotonic() - self._entered[0], self.late_s() - self._entered[1])
+        is_own = self.has_blocked or is_late_answer(error)
+        return found if is_timeout(error) and not is_own and is_starved(*found) else None
 
     def charge(self, error: BaseException, usage: Usage) -> None:
         """Record what a call had spent that fails with this error. It counts once the caller has taken it."""

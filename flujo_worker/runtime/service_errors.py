@@ -30,9 +30,24 @@ _UNREACHABLE = {
     "ClientConnectionError",  # aiohttp
 }
 """The exceptions of common clients when a service does not answer, by class name."""
+_TIMEOUTS = {
+    "APITimeoutError",  # openai and anthropic
+    "TimeoutException",  # httpx
+    "Timeout",  # requests
+    "ModelRequestTimeout",
+}
+"""Those of them that say that it took too long, where they are no TimeoutError."""
 _TOO_MANY = {429, 529}
 """529 is Anthropic's status for an API that is overloaded."""
 _REQUEST_TIMEOUT = 408
+
+
+def is_timeout(error: BaseException) -> bool:
+    """Return whether something took too long: for the step's own limit, or for a client's in it."""
+    return any(
+        isinstance(link, TimeoutError) or any(kind.__name__ in _TIMEOUTS for kind in type(link).__mro__)
+        for link in explicit_chain(error)
+    )
 
 
 def is_outage(error: BaseException, *, by_library: bool) -> bool:

@@ -141,3 +141,24 @@ def test_what_a_lost_worker_may_have_spent_stays_reserved(world):
     assert reserved(world) == 60
     world.store.stop(RUN, "cancelled", "asked")
     assert reserved(world) == 0
+
+
+STARVED = Event("attempt.starved", {"step": "a", "late_s": 9.0}, "warning")
+
+
+def test_a_starved_attempt_waits_and_retains_its_number_but_not_for_ever(world, new):
+    for times in (1, 2):
+        assert world.store.return_starved(new.first.key, world.claim(new), 2.0, STARVED, most=2)
+        [row] = world.attempts(RUN)
+        assert (row.status, row.worker, row.number, row.started_at) == ("ready", None, 1, None)
+        assert world.due() == []
+        world.pass_time(3)
+        assert [due.why for due in world.due()] == ["ready"]
+        assert [event.data["times"] for event in world.events(RUN) if event.name == STARVED.name][-1] == times
+
+    fence = world.claim(new)
+    before = world.picture(RUN)
+    assert not world.store.return_starved(new.first.key, fence, 2.0, STARVED, most=2)
+    assert not world.store.return_starved(new.first.key, fence + 1, 2.0, STARVED, most=9)
+    assert world.picture(RUN) == before
+    assert world.conclude(new, succeeded(), fence=fence) == "merged"

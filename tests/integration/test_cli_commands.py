@@ -371,6 +371,30 @@ def test_status(flujo, read):
     assert [line.split()[:2] for line in flujo("status").stdout.splitlines()[:1]] == [["postgres", "ok"]]
 
 
+def test_status_shows_why_a_worker_takes_fewer_attempts(site, flujo, read):
+    """The worker's last word counts: slowed down, or recovered."""
+    site.rows(
+        "INSERT INTO flujo_workers (id, host, pid, build, slots, lease_until, started_at) "
+        "VALUES ('late-1', 'late', 1, '1', 500, now() + interval '1 hour', now()) RETURNING id"
+    )
+    slowed = {"at_once": 8, "of": 500, "late": 45, "waited_for_cpu": 40}
+    line = (
+        "late-1 takes 8 of 500 attempts at once: its event loop was late for 45 % of a second, 40 % of it without a CPU"
+    )
+    try:
+        for name, data, shown in (("worker.slowed", slowed, slowed), ("worker.recovered", {"at_once": 500}, None)):
+            site.rows(
+                "INSERT INTO flujo_events (name, data) VALUES (%(name)s, %(data)s::jsonb) RETURNING id",
+                name=name,
+                data=json.dumps({**data, "worker": "late-1"}),
+            )
+            [worker] = [each for each in read("status")["workers"] if each["id"] == "late-1"]
+            assert worker["slowed"] == shown
+            assert (line in " ".join(flujo("status").stdout.split())) == (shown is not None)
+    finally:
+        site.rows("DELETE FROM flujo_workers WHERE id = 'late-1' RETURNING id")
+
+
 def test_status_counts_only_workers_that_consume_our_queues(site, read, flujo, code):
     """A worker of other queues runs nothing of ours; each says how many attempts it runs at once."""
     fleet = site.workers(arguments=("-Q", "shop", "-c", "3"), code=code)

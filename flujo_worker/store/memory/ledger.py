@@ -137,6 +137,16 @@ class LedgerInMemory(BudgetsInMemory):
                 self._add_event(row.key.run, key, event.name, event.level, event.data)
             return True
 
+    def return_starved(self, key: str, fence: int, delay_s: float, event: Event, *, most: int) -> bool:
+        with self._lock:
+            times = 1 + sum((each.attempt, each.name) == (key, event.name) for each in self._events)
+            row = None if times > most else self._given_back(key, fence, delay_s)
+            if row is None:
+                return False
+            row.sends, row.waits_for = 0, None
+            self._add_event(row.key.run, key, event.name, event.level, {**event.data, "times": times})
+            return True
+
     def postpone(self, key: str, delay_s: float) -> None:
         with self._lock:
             row = self._attempts.get(key)

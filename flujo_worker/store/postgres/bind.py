@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 def bind_deferral(
     key: str, fence: int, delay_s: float, event: Event | None, waits_for: str | None = None
 ) -> dict[str, Any]:
-    """Return the parameters of `defer.sql`."""
+    """Return the parameters of `defer.sql`, and of `return_starved.sql`."""
     return {
         "key": key,
         "fence": fence,

@@ -286,6 +286,9 @@ class PostgresStore(
     ) -> bool:
         return bool(self._rows("defer", bind_deferral(key, fence, delay_s, event, waits_for)))
 
+    def return_starved(self, key: str, fence: int, delay_s: float, event: Event, *, most: int) -> bool:
+        return bool(self._rows("return_starved", {**bind_deferral(key, fence, delay_s, event), "most": most}))
+
     def postpone(self, key: str, delay_s: float) -> None:
         self._do("postpone", {"key": key, "delay_s": delay_s})
 

@@ -608,7 +608,7 @@ def test_services():
         "postgres": {"ok": True, "url": "postgresql://x", "error": None},
         "redis": {"ok": False, "url": "redis://y", "error": wrong},
         "schema": 1,
-        "workers": [{"id": "w1", "slots": 9, "is_stopping": True}],
+        "workers": [{"id": "w1", "slots": 9, "is_stopping": True, "slowed": None}],
         "other_workers": 0,
         "backlog": {"ready": {"count": 1200, "oldest_s": 99.0}, "queued": {"count": 0, "oldest_s": 0.0}},
         "waiting_runs": {"count": 7, "oldest_s": 5.0},

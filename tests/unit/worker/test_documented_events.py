@@ -107,12 +107,16 @@ TOLD_BY = {
 """Tests of this folder that tell what these scenarios do not; they are run here, and what they tell is written down."""
 ELSEWHERE = {
     **dict.fromkeys(["attempt.lost", "attempt.sent_again", "run.enqueued"], STORE),
-    **dict.fromkeys(["worker.log", "worker.started", "worker.stopped", "events.dropped"], SYSTEM),
+    **dict.fromkeys(
+        ["worker.log", "worker.started", "worker.stopped", "events.dropped"],
+        SYSTEM,
+    ),
     **dict.fromkeys(["attempt.isolated", "attempt.crashed"], QUARANTINE),
     **dict.fromkeys(["run.parked", "run.unparked"], OTHER),
     **dict.fromkeys(["background.stale", "background.started_again"], BACKGROUND),
     "aros.guidance.not_injected": "test_precheck_guidance.py",
     "attempt.handed_back": "test_rolling_restarts.py",
+    **dict.fromkeys(["attempt.starved", "worker.slowed", "worker.recovered"], "test_starvation.py"),
     "outcome.refused": "test_lost_workers.py",
     "output.cut": "test_response_check.py",
     "run.cancel_requested": "test_trace_endings.py",

@@ -1,0 +1,211 @@
+"""A process that gets no CPU blames itself: its attempts begin again, the provider's breaker hears nothing, and it takes fewer attempts."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic_ai.messages import ModelResponse, TextPart
+from pydantic_ai.models.function import FunctionModel
+
+from flujo_client import Pipeline, Step, StepConfig
+from flujo_client.config.manager import Settings
+from flujo_worker.agents import make_agent_async
+from flujo_worker.domain.starvation import LEAST, attempts_allowed, is_starved
+from flujo_worker.event_loop import Loop
+from flujo_worker.liveness.throttle import Throttle
+from flujo_worker.testing import LocalEngine
+
+ONCE = StepConfig(max_retries=0, timeout_s=0.2)
+
+
+@pytest.fixture
+def starved():
+    """An engine whose event loop says that it is late for nine tenths of the time."""
+    with LocalEngine(Settings.model_validate({"worker": {"max_starved": 2}})) as engine:
+        engine.attempts._late_s = lambda: 0.9 * time.monotonic()
+        yield engine
+
+
+class Slow:
+    """Answers too late so many times, then at once."""
+
+    def __init__(self, times):
+        self.times, self.calls = times, 0
+
+    async def __call__(self, data):
+        self.calls += 1
+        if self.calls <= self.times:
+            await asyncio.sleep(60)
+        return data
+
+
+def told(engine, run, name="attempt.starved"):
+    return [event for event in engine.story(run) if event.name == name]
+
+
+def test_a_starved_attempt_begins_again_and_uses_up_no_retry(starved):
+    slow = Slow(2)
+    result = starved.run(Pipeline([Step("s", slow, config=ONCE)]), "in")
+
+    assert (result.output, slow.calls) == ("in", 3)
+    [attempt] = starved.history(result.run_id)
+    assert attempt.number == 1
+    found = [(event.name, event.data["times"]) for event in told(starved, result.run_id)]
+    assert found == [("attempt.starved", 1), ("attempt.starved", 2)]
+    assert all(event.data["late_s"] > 0.05 for event in told(starved, result.run_id))
+
+
+def test_one_that_is_starved_for_ever_fails_and_says_why(starved):
+    slow = Slow(99)
+    result = starved.run(Pipeline([Step("s", slow, config=ONCE)]), "in")
+
+    assert slow.calls == 3
+    [attempt] = starved.history(result.run_id)
+    assert attempt.fault.type_name == "TimeoutError"
+    assert "its event loop was late for 0.2 of 0.2 s" in attempt.fault.suggestion
+
+
+def test_the_breaker_hears_nothing_of_a_starved_call(starved):
+    calls = []
+
+    async def answer(messages, info):
+        calls.append(1)
+        if len(calls) < 3:
+            await asyncio.sleep(60)
+        return ModelResponse([TextPart("fine")])
+
+    reported = []
+    starved.attempts._admissions._breakers = Reports(reported)
+    agent = make_agent_async(FunctionModel(answer, model_name="m"))
+    long_enough = StepConfig(max_retries=0, timeout_s=1.0)
+    assert starved.run(Pipeline([Step("s", agent, config=long_enough)]), "in").output == "fine"
+    assert [(each.counts.calls, each.counts.failed) for each in reported] == [(0, 0), (0, 0), (1, 0)]
+
+
+class Reports:
+    """Breakers that let everything pass, and keep what they are told."""
+
+    def __init__(self, reported):
+        from flujo_worker.domain.breaker import Permit, Rules
+        from flujo_worker.guards.breakers import BreakerAnswer
+
+        self.reported, self.rules = reported, Rules()
+        self._yes = BreakerAnswer(Permit(turn=1))
+
+    def for_run(self, _):
+        return self
+
+    def answer(self, requests):
+        self.reported += [each.report for each in requests if each.report is not None]
+        return [self._yes] * len(requests)
+
+
+def test_code_that_blocks_the_loop_itself_is_not_starved(starved):
+    """Nor is an answer after its time: the code took too long, and no one else."""
+
+    async def blocks(data):
+        time.sleep(0.3)  # noqa: ASYNC251 - that is the mistake
+        return data
+
+    result = starved.run(Pipeline([Step("s", blocks, config=ONCE)]), "in")
+    assert "TimeoutError" in result.step_history[0].feedback
+    assert told(starved, result.run_id) == []
+
+
+def test_other_failures_are_not_excused(starved):
+    def fails(data):
+        raise ConnectionError("reset")
+
+    result = starved.run(Pipeline([Step("s", fails, config=ONCE)]), "in")
+    assert "ConnectionError" in result.step_history[0].feedback
+    assert told(starved, result.run_id) == []
+
+
+def test_a_timeout_of_a_loop_in_time_is_a_failure():
+    with LocalEngine() as engine:
+        engine.attempts._late_s = lambda: 0.1 * time.monotonic()
+        result = engine.run(Pipeline([Step("s", Slow(99), config=ONCE)]), "in")
+        assert "TimeoutError" in result.step_history[0].feedback
+        assert told(engine, result.run_id) == []
+
+
+def test_a_loop_measures_how_late_it_is():
+    loop = Loop()
+    try:
+        loop.submit(asyncio.sleep(0)).result(10)
+        before = loop.late_s
+
+        async def block():
+            time.sleep(0.5)  # noqa: ASYNC251 - that is what is measured
+
+        loop.submit(block()).result(10)
+        assert loop.late_s - before >= 0.35
+    finally:
+        loop.close()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "late_s", "verdict"),
+    [(10, 9, True), (10, 3.4, True), (10, 3.2, False), (10, 0, False), (0, 0, False), (0.05, 0.05, True)],
+)
+def test_a_third_of_its_time_is_too_much_to_lose(seconds, late_s, verdict):
+    assert is_starved(seconds, late_s) is verdict
+
+
+@given(
+    most=st.integers(1, 2000),
+    share=st.floats(0, 1),
+    running=st.integers(0, 2000),
+    used=st.floats(0.01, 1),
+)
+def test_fewer_attempts_when_late_more_when_in_time_and_always_some(most, share, running, used):
+    now = max(min(most, LEAST), int(most * used))
+    then = attempts_allowed(now, most, running, share)
+    assert min(most, LEAST) <= then <= most
+    assert then <= now or share < 0.1
+    assert then >= now or share > 0.2
+
+
+def test_it_recovers_whole():
+    now = 8
+    for _ in range(60):
+        now = attempts_allowed(now, 500, 500, 0.0)
+    assert now == 500
+
+
+class Slots:
+    most, running = 500, 400
+
+    def __init__(self):
+        self.allowed = []
+
+    def allow(self, attempts):
+        self.allowed.append(attempts)
+
+
+class LateLoop:
+    late_s = waited_for_cpu_s = 0.0
+
+
+def test_a_worker_that_is_slowed_down_says_so_and_that_it_has_recovered():
+    loop, events, now = LateLoop(), [], [0.0]
+    throttle = Throttle(loop, events.append, clock=lambda: now[0])
+    throttle.look()
+    throttle.slots = slots = Slots()
+    for second in range(100):
+        now[0] += 1
+        loop.late_s += 0.5 if second < 20 else 0.0
+        loop.waited_for_cpu_s += 0.4 if second < 20 else 0.0
+        throttle.look()
+
+    assert slots.allowed[:3] == [280, 196, 137]
+    assert (min(slots.allowed), slots.allowed[-1]) == (LEAST, 500)
+    first, *_, last = events
+    assert (first.name, first.level) == ("worker.slowed", "warning")
+    assert first.data == {"at_once": 280, "of": 500, "late": 50, "waited_for_cpu": 40}
+    assert (last.name, last.data) == ("worker.recovered", {"at_once": 500})
+    assert len(events) < 12
