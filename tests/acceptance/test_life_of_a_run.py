@@ -16,6 +16,8 @@ from flujo_client import AsyncFlujoClient
 
 pytestmark = pytest.mark.acceptance
 
+STOPPING = "SELECT 1 FROM flujo_workers WHERE stop_requested_at IS NOT NULL AND ended_at IS NULL"
+
 
 @pytest.fixture(scope="module", autouse=True)
 def fleet(site):
@@ -192,7 +194,7 @@ def test_a_worker_told_to_stop_finishes_what_it_holds(site):
     begun = site.wait_for_execution(run.id, "gate")
     leaving = fleet.processes[0]
     leaving.terminate()
-    wait_until(lambda: "Warm shutdown" in (site.folder / "workers.log").read_text())
+    wait_until(lambda: site.rows(STOPPING), what=site.log)
     site.open_gate(run.id)
     assert leaving.wait(timeout=60) == 0
     assert leaving.pid not in site.live_pids()
