@@ -50,8 +50,8 @@ class PipelineFinding(NamedTuple):
 
 
 def findings_of(pipeline: Pipeline, *, allowed: Sequence[str], has_context: bool = True) -> list[PipelineFinding]:
-    """Find what cannot run. Takes what `check` takes."""
-    found = _findings(pipeline, allowed, ContextInfo(has_context, pipeline.context_model))
+    """Find what cannot run, whatever resources the pipeline may be given when it is sent. Takes what `check` takes."""
+    found = _findings(pipeline, _Reading(allowed, may_get_resources=True), has_context=has_context)
     return found or _plan_findings(pipeline)
 
 
@@ -68,7 +68,7 @@ def check(pipeline: Pipeline, *, allowed: Sequence[str], has_context: bool = Tru
         MissingAgentError: the only fault is that steps have no agent.
         PipelineError: lists all faults.
     """
-    findings = _findings(pipeline, allowed, ContextInfo(has_context, pipeline.context_model))
+    findings = _findings(pipeline, _Reading(allowed), has_context=has_context)
     if not findings:
         return
     if endless := [str(each) for each in findings if each.is_endless]:
@@ -80,10 +80,9 @@ def check(pipeline: Pipeline, *, allowed: Sequence[str], has_context: bool = Tru
     raise PipelineError(f"{name} cannot be enqueued:", findings=tuple(map(str, findings)))
 
 
-def _findings(pipeline: Pipeline, allowed: Sequence[str], place: ContextInfo) -> list[PipelineFinding]:
+def _findings(pipeline: Pipeline, reading: _Reading, *, has_context: bool) -> list[PipelineFinding]:
     """Find what is wrong with the steps; if nothing is, what does not fit between them."""
-    reading = _Reading(allowed)
-    found = list(reading.all(pipeline, place))
+    found = list(reading.all(pipeline, ContextInfo(has_context, pipeline.context_model)))
     return found or [PipelineFinding(text, path) for text, path in type_findings(pipeline, reading.live)]
 
 
@@ -121,8 +120,8 @@ class _CheckLocation(NamedTuple):
 class _Reading:
     """One pass over a pipeline and all that it holds."""
 
-    def __init__(self, allowed: Sequence[str]) -> None:
-        self._allowed = allowed
+    def __init__(self, allowed: Sequence[str], *, may_get_resources: bool = False) -> None:
+        self._allowed, self._may_get_resources = allowed, may_get_resources
         self._steps = 0
 
     def all(self, pipeline: Pipeline, place: ContextInfo) -> Iterator[PipelineFinding]:
@@ -162,6 +161,13 @@ class _Reading:
             return load(agent, allowed=self._allowed, what="agent")
         return None
 
+    def _given(self, step: Step, location: _CheckLocation) -> set[str]:
+        """Return what a step's function gets by name, in addition to its input."""
+        options = step.config.options() if isinstance(step.config, StepConfig) else ()
+        has_resources = self._may_get_resources or location.resources is not None
+        given = {"context": location.place.has_context, "resources": has_resources}
+        return {*options, *(name for name, is_given in given.items() if is_given)}
+
     def _step(self, step: Step, location: _CheckLocation) -> Iterator[PipelineFinding]:
         path = f"{location.above}{step.name}"
         place = location.place
@@ -171,7 +177,7 @@ class _Reading:
         agent = self.live(step.agent)
         texts += deps_findings(agent, location.resources, place.model if place.has_context else None)
         texts += model_findings(agent)
-        texts += parameter_findings(agent, _given(step, location))
+        texts += parameter_findings(agent, self._given(step, location))
         if len(path.encode(errors="replace")) > MAX_PATH:
             texts.append(f"its name and the names above it have more than {MAX_PATH:,} bytes together")
         yield from (PipelineFinding(text, path) for text in texts)
@@ -191,13 +197,6 @@ class _Reading:
                 self._steps += 1
                 text = f"its {key if key == 'body' else repr(key)} {wrong}"
                 yield PipelineFinding(text, path, is_endless=any(each.is_fallback for each in _circle(trail)[1:]))
-
-
-def _given(step: Step, location: _CheckLocation) -> set[str]:
-    """Return what a step's function gets by name, in addition to its input."""
-    options = step.config.options() if isinstance(step.config, StepConfig) else ()
-    given = {"context": location.place.has_context, "resources": location.resources is not None}
-    return {*options, *(name for name, is_given in given.items() if is_given)}
 
 
 def _circle(trail: Sequence[_Above]) -> Sequence[_Above]:

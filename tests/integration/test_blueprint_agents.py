@@ -101,7 +101,7 @@ def test_schemas_of_every_kind(ask, schema, arguments, output):
         f"agents: {{w: {{model: openai-chat:gpt-4o, output_schema: {schema}}}}}\nsteps: [{{name: a, uses: agents.w}}]"
     )
     result = ask(text, Said(arguments=arguments))
-    assert result.output == output, result.step_history
+    assert result.unchecked().output == output, result.step_history
 
 
 def test_a_text_with_a_rule_is_held(ask):
@@ -246,7 +246,7 @@ def test_a_step_goes_before_the_project_and_that_before_what_is_built_in(server,
         server.answers = [answer]
         with LocalEngine(Settings.model_validate({"aros": project} if project else {})) as engine:
             result = engine.run(Pipeline.from_yaml_text(READ.replace("MORE", step)), "x")
-        if result.output == {"n": 4}:
+        if result.unchecked().output == {"n": 4}:
             read.append(answer)
     assert read == reads
 

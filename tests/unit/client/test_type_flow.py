@@ -204,7 +204,6 @@ def test_a_step_inside_a_body_is_named_by_its_path():
         ("data, customer", "`customer` of the function take has no default, and nothing fills it"),
         ("data, *, ctx", "`ctx` of the function take has no default, and nothing fills it: a step gets its input, and by name context, resources, guidance, history; did you mean 'context'?"),
         ("data, context", "`context` of the function take has no default, and this run has no context"),
-        ("data, *, resources", "`resources` of the function take has no default, and the pipeline has no resources"),
         ("data, *, guidance", "`guidance` of the function take has no default, and the first attempt has none"),
         ("data, temperature", "`temperature` of the function take has no default"),
     ],
@@ -214,6 +213,16 @@ def test_a_parameter_that_nothing_fills_is_found(parameters, told):
     exec(f"def take({parameters}): ...", scope)
     [finding] = findings(Step("take", scope["take"]))
     assert finding.startswith(f"step 'take': parameter {told}")
+
+
+def test_resources_may_be_given_until_the_pipeline_is_sent():
+    def take(data, *, resources): ...
+
+    assert findings(Step("take", take)) == []
+    with pytest.raises(
+        PipelineError, match="`resources` of the function take has no default, and the pipeline has no resources"
+    ):
+        check(Pipeline([Step("take", take)]), allowed=["*"])
 
 
 def test_a_parameter_that_something_fills_is_not_reported():
