@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import click
 
+from flujo_client.cli.numbers import Real
 from flujo_client.cli.output import say, show_json
+from flujo_client.cli.timeouts import LONGEST_S
 from flujo_client.config.manager import ConfigManager
 from flujo_client.embedded.local import join_services
-from flujo_worker.store.migrate import migrate
+from flujo_worker.store.migrate import LOCKS_S, migrate
 from flujo_worker.store.roles import PREFIX
 
 
@@ -20,11 +22,20 @@ from flujo_worker.store.roles import PREFIX
     flag_value=PREFIX,
     help=f"Also create roles with the least rights, or update them; their names begin with PREFIX, '{PREFIX}' by default.",
 )
+@click.option(
+    "--lock-timeout",
+    "patience_s",
+    metavar="SECONDS",
+    type=Real(min=0, max=LONGEST_S),
+    default=LOCKS_S,
+    show_default=True,
+    help="How long to try again while other sessions hold locks on the tables.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print what was applied as JSON.")
-def command(*, ignore_workers: bool, roles: str | None, as_json: bool) -> None:
+def command(*, ignore_workers: bool, roles: str | None, patience_s: float, as_json: bool) -> None:
     """Migrate the database to this code's schema. Safe to run from many processes at once, and under running workers."""
     settings = join_services(ConfigManager().settings())
-    done = migrate(settings.database(), ignore_workers=ignore_workers, roles=roles)
+    done = migrate(settings.database(), ignore_workers=ignore_workers, roles=roles, patience_s=patience_s, on_wait=say)
     if done.waiting:
         names, workers = ", ".join(map(str, done.waiting)), ", ".join(done.workers)
         say(f"{names} waits until older workers have stopped: {workers}. Restart them, then run `flujo migrate` again.")

@@ -10,7 +10,7 @@ import logging
 import random
 import re
 import time
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,18 +19,20 @@ import psycopg
 
 from flujo_client.errors import SchemaVersionError, ServiceUnreachable, SettingsError
 from flujo_client.transport.postgres import fate, options, unreachable
+from flujo_worker.errors import StoreError
 from flujo_worker.store.postgres.statements import statement
 from flujo_worker.store.roles import grant_roles
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     Connection = psycopg.Connection[tuple[object, ...]]
 
 logger = logging.getLogger(__name__)
 
 LOCK = 0x666C756A6F  # "flujo"
-TRIES = 5
+LOCKS_S = 60.0
+"""Seconds that a migration tries to get its locks, unless the caller says otherwise."""
 START_PATIENCE_S, RETRY_EVERY_S = 10.0, 0.25
 """Seconds that a starting worker waits for Postgres, and about how often it tries: starting its process again would cost more."""
 _NAME = re.compile(r"(\d{4})_(\w+)\.sql")
@@ -96,33 +98,73 @@ def needed() -> int:
     return max(each.version for each in migrations() if not each.after)
 
 
-def migrate(url: str, *, ignore_workers: bool = False, roles: str | None = None) -> Migrated:
+def migrate(
+    url: str,
+    *,
+    ignore_workers: bool = False,
+    roles: str | None = None,
+    patience_s: float = LOCKS_S,
+    on_wait: Callable[[str], None] = logger.warning,
+) -> Migrated:
     """Migrate the database to this code's schema, as far as the live workers' code is compatible with it.
 
     Events that were restored into another server are put into order (ADR 29). All of it is one transaction under a transaction-level
-    advisory lock: a second caller waits, and finds nothing to do.
-
+    advisory lock: a second caller waits, and finds nothing to do. No statement waits for a lock for longer than a second, because all others
+    would queue behind it: the whole is undone and tried again.
 
     Args:
         url: a libpq connection string.
         ignore_workers: also apply migrations that wait for the end of workers.
         roles: the prefix of the roles to create and to grant; None grants nothing.
-
+        patience_s: seconds to try again while others hold the locks.
+        on_wait: is called with a line for a person when locks are held, and when others hold them.
 
     Raises:
         ServiceUnreachable: Postgres does not answer, or does not accept writes.
         SchemaVersionError: the database is newer than this code, or workers that are alive are too old for it.
+        StoreError: others held the locks all the time; names their sessions.
         SettingsError: the prefix cannot begin a role's name, or the URL's role lacks rights.
     """
+    until, named = time.monotonic() + patience_s, None
     with _connected(url) as connection:
-        for _ in range(TRIES - 1):
-            with suppress(psycopg.errors.DeadlockDetected):  # running workers lock tables in another order
+        while True:
+            try:
                 return _migrate(connection, ignore_workers=ignore_workers, roles=roles)
-        return _migrate(connection, ignore_workers=ignore_workers, roles=roles)
+            except (psycopg.errors.DeadlockDetected, psycopg.errors.LockNotAvailable) as error:
+                holders = _lock_holders(connection)
+                if time.monotonic() > until:
+                    raise _locked(holders, patience_s) from error
+            if holders.keys() != named:
+                on_wait(f"the migration waits for locks{_held_by(holders)}")
+                named = holders.keys()
+            time.sleep(RETRY_EVERY_S * random.uniform(0.5, 1.5))  # noqa: S311 - as below
+
+
+def _lock_holders(connection: Connection) -> dict[int, str]:
+    """Return the sessions that hold locks on our tables, each in words, by the number of its process."""
+    with psycopg.RawCursor(connection) as cursor:
+        rows = cursor.execute(statement("lock_holders").text, [LOCK]).fetchall()
+    return {
+        int(str(pid)): f"pid {pid} ({user}, {application}, {state} for {seconds:.0f} s)"
+        for pid, user, application, state, seconds in rows
+    }
+
+
+def _held_by(holders: Mapping[int, str]) -> str:
+    return f" held by {', '.join(holders.values())}" if holders else ", whose holders have ended"
+
+
+def _locked(holders: Mapping[int, str], patience_s: float) -> StoreError:
+    return StoreError(
+        f"the migration did not get, within {patience_s:g} s, locks{_held_by(holders)}",
+        suggestion="end those transactions, such as by SELECT pg_terminate_backend(pid), and run `flujo migrate` again",
+        code="LOCKED",
+    )
 
 
 def _migrate(connection: Connection, *, ignore_workers: bool, roles: str | None) -> Migrated:
     with connection.transaction():
+        connection.execute("SET LOCAL lock_timeout = '1s'")
         connection.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
         connection.execute(_AS_OWNER)
         connection.execute(_CREATE)

@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from flujo_client.errors import SchemaVersionError, ServiceUnreachable
+from flujo_worker.errors import StoreError
 from flujo_worker.store.migrate import Migration, migrate, migrations, require_current
 
 NEWEST = migrations()[-1].version
@@ -70,6 +71,30 @@ def test_a_migration_that_fails_leaves_nothing_behind(empty):
     assert execute(empty, "SELECT to_regclass('flujo_pipelines'), to_regclass('flujo_schema_version')") == [
         (None, None)
     ]
+
+
+ALTERING = Migration(NEWEST + 1, "alter", "ALTER TABLE flujo_runs ADD COLUMN newer integer")
+
+
+@services
+def test_an_idle_reader_stops_no_one_else_and_is_named(empty, next_release):
+    next_release(ALTERING)
+    waits = []
+    with psycopg.connect(empty, application_name="report") as reader:
+        reader.execute("SELECT FROM flujo_runs")
+        pid = reader.info.backend_pid
+        migrating = ThreadPoolExecutor(1).submit(migrate, empty, patience_s=1.0, on_wait=waits.append)
+        while not migrating.done():
+            execute(
+                empty, "SET statement_timeout = '3s'", "SELECT FROM flujo_runs"
+            )  # else they queue behind the migration
+        with pytest.raises(StoreError, match="did not get, within 1 s, locks held by pid") as refused:
+            migrating.result()
+
+    assert refused.value.error_code == "LOCKED"
+    assert f"pid {pid} (postgres, report, idle in transaction for" in waits[0]
+    assert len(waits) == 1
+    assert migrate(empty).applied == [ALTERING]
 
 
 @services
