@@ -7,21 +7,19 @@ This module is imported with kombu and so imports next to nothing. It knows no s
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any, Final
 
+_WIRE: Final = "flujo_client.transport.wire"
 CONTENT_TYPE: Final = "application/x-flujo+json"
 
 
-def _dump(payload: Any) -> bytes:
-    from flujo_client.transport import wire
-
-    return wire.dump(payload)
+def _dump(payload: Any) -> Any:
+    return import_module(_WIRE).dump(payload)
 
 
 def _load(body: bytes | str | memoryview) -> Any:
-    from flujo_client.transport import wire
-
-    return wire.load(body)
+    return import_module(_WIRE).load(body)
 
 
 CONTENT_ENCODING: Final = "binary"
