@@ -217,7 +217,11 @@ def _own_app(settings: Settings) -> Celery:
         },
         task_publish_retry_policy=_BRIEFLY,
         # A lane's worker is not to wait for Redis: a join signal that is not sent is left to the sweeper (ADR 9).
-        result_backend_transport_options={"retry_policy": _BRIEFLY, **settings.sentinel_options()},
+        result_backend_transport_options={
+            "retry_policy": _BRIEFLY,
+            "global_keyprefix": settings.broker_key_prefix,
+            **settings.sentinel_options(),
+        },
         redis_socket_timeout=10.0,
         redis_socket_connect_timeout=5.0,
         redis_socket_keepalive=True,

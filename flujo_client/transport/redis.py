@@ -20,7 +20,16 @@ from flujo_client.config.models import SENTINEL
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["ConnectionLost", "NoAnswer", "Redis", "RedisError", "ResponseError", "connect", "is_not_allowed"]
+__all__ = [
+    "ConnectionLost",
+    "NoAnswer",
+    "Redis",
+    "RedisError",
+    "ResponseError",
+    "connect",
+    "is_denied",
+    "is_not_allowed",
+]
 
 _MAX_CONNECTIONS = 64
 _SENTINEL_PORT = 26379
@@ -57,6 +66,11 @@ def _through_sentinels(url: str, sentinel: Mapping[str, Any], options: Mapping[s
     return client
 
 
+def is_denied(error: Exception) -> bool:
+    """Return whether the user may not run a command, or not on that key or channel."""
+    return isinstance(error, NoPermissionError)
+
+
 def is_not_allowed(error: ResponseError) -> bool:
     """Return whether a server refuses a command permanently: it does not know it, or the user may not use it."""
-    return isinstance(error, NoPermissionError) or str(error).lower().startswith("unknown command")
+    return is_denied(error) or str(error).lower().startswith("unknown command")

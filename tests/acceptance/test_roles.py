@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
@@ -102,6 +103,25 @@ def test_the_doctor_misses_no_right_of_a_worker(connections):
     cursor = connections["worker"].cursor(row_factory=dict_row)
     [facts] = cursor.execute(written("deployment", CLIENT).encode())
     assert facts["not_granted"] == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "lacks"),
+    [("readonly", "the role lacks DELETE on flujo_"), ("nobody", "permission denied for table flujo_")],
+)
+def test_the_doctor_says_what_a_role_lacks(site, kind, lacks):
+    """And how it gets that: `flujo migrate --roles` has a role for it."""
+    with site.connection() as connection:
+        connection.execute(f"CREATE ROLE {PREFIX}_nobody_login LOGIN")
+    try:
+        settings = site.settings.with_services(login(site.owner_url, kind), site.settings.broker())
+        told = CliRunner().invoke(cli, ["doctor", "--json"], env=settings.as_environment())
+    finally:
+        with site.connection() as connection:
+            connection.execute(f"DROP ROLE {PREFIX}_nobody_login")
+    [finding] = [each for each in json.loads(told.stdout)["findings"] if each["level"] == "error"]
+    assert lacks in finding["what"]
+    assert "flujo migrate --roles, then GRANT flujo_worker TO the role" in finding["change"]
 
 
 def test_a_client_may_execute_its_own_statements(connections):

@@ -51,6 +51,11 @@ def test_where_all_is_well_nothing_is_to_be_changed():
 CASES = {
     "worker package": ({"missing": frozenset(["structlog"])}, "note", "no worker can run here", "flujo-worker[worker]"),
     "old postgres": ({"database": {"version": "15.2"}}, "note", "this is 15.2", None),
+    "redis user": (
+        {"settings": {"broker_url": "redis://shop:hunter2@redis/0"}, "broker": {"not_granted": ("LPUSH", "keys shop:*"), "rules": "~shop:* -@all"}},
+        "error", "the user lacks LPUSH, keys shop:*", "ACL SETUSER shop ~shop:* -@all",
+    ),
+    "no grants": ({"database": None, "database_error": "permission denied for table flujo_runs"}, "error", "permission denied", "GRANT flujo_worker"),
     "grants": ({"database": {"not_granted": ("INSERT on flujo_runs",)}}, "error", "INSERT on flujo_runs", "GRANT SELECT"),
     "many grants": (
         {"database": {"not_granted": ("a", "b", "c", "d", "e")}}, "error", "the role lacks a, b, c and 2 more", "GRANT",
