@@ -78,7 +78,7 @@ def migrate(settings: Settings) -> None:
         ConfigurationError: it did not succeed; its output is in the message.
     """
     done = subprocess.run(  # noqa: S603 - our own module
-        _command("migrate"),
+        worker_command("migrate"),
         env=ConfigManager().child_environment(settings),
         capture_output=True,
         text=True,
@@ -132,7 +132,7 @@ class Fleet:
         """Start one process."""
         out = None if self._log is None else open_log(self._log, truncate=False)
         environment = ConfigManager().child_environment(self._settings)
-        environment["PYTHONPATH"] = _search_path(environment.get("PYTHONPATH"))
+        environment["PYTHONPATH"] = search_path(environment.get("PYTHONPATH"))
         try:
             return self.launch([self._command, f"--parent={os.getpid()}", *self._arguments], environment, out)
         finally:
@@ -144,7 +144,7 @@ class Fleet:
     ) -> subprocess.Popen[bytes]:
         """Run `python -m flujo_worker` with these arguments, in a separate process."""
         return subprocess.Popen(  # noqa: S603 - our own module
-            _command(*arguments), env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out
+            worker_command(*arguments), env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out
         )
 
     def replace_dead(self) -> int:
@@ -196,10 +196,11 @@ def _quick_to_stop(settings: Settings) -> Settings:
     return settings.model_copy(update={"worker": own.model_copy(update={"shutdown_grace_s": GRACE_S / 2})})
 
 
-def _command(*arguments: str) -> list[str]:
+def worker_command(*arguments: str) -> list[str]:
+    """Return the command line of the worker's own commands, in this environment's Python."""
     return [sys.executable, "-m", "flujo_worker", *arguments]
 
 
-def _search_path(given: str | None) -> str:
+def search_path(given: str | None) -> str:
     """Return the PYTHONPATH with which a worker finds the modules that this process finds: a script's own folder is first in sys.path."""
     return os.pathsep.join([*(path for path in sys.path[:1] if path), *([given] if given else [])])

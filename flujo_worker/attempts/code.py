@@ -14,7 +14,7 @@ from flujo_worker.attempts.readiness import Readiness
 from flujo_worker.domain.values import AttemptReport
 from flujo_worker.observe.log import emit
 from flujo_worker.user_code.code_registry import CodeMismatch, put_bounded
-from flujo_worker.user_code.code_versions import CodeVersions
+from flujo_worker.user_code.code_versions import CodeOfSteps, CodeVersions
 from flujo_worker.user_code.context_migrations import ContextMigrations, ContextMisfit, fitting
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Preparation:
 
     def __init__(self, ledger: Ledger, hooks: HookCaller, settings: Settings, effects: Effects) -> None:
         stores_prompts = settings.log.prompts != "off"
-        self._versions = CodeVersions(ledger, hooks.catalog, settings.template, stores_prompts=stores_prompts)
+        self._versions = CodeVersions(ledger, CodeOfSteps(hooks.catalog, settings.template, stores_prompts))
         self._catalog = hooks.catalog
         self.migrations = ContextMigrations(ledger, hooks.bench)
         self._effects, self._refused = effects, dict[str, None]()

@@ -10,7 +10,7 @@ from flujo_client.cli.output import ErrorHandlingGroup
 if TYPE_CHECKING:
     import click
 
-NAMES = ("beat", "chaos", "demo", "migrate", "up", "worker")
+NAMES = ("beat", "chaos", "code", "demo", "migrate", "up", "worker")
 
 
 class _Commands(ErrorHandlingGroup):

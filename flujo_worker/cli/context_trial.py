@@ -11,6 +11,7 @@ import orjson
 
 from flujo_client.cli.output import say
 from flujo_client.pipeline.backend import InMemoryCache
+from flujo_client.pipeline.reference import is_blueprint
 from flujo_worker.errors import Unreadable
 from flujo_worker.event_loop import Loop
 from flujo_worker.store.postgres.store import PostgresStore
@@ -48,6 +49,16 @@ class ContextTrial:
         self._loop, self._threads = Loop(), Threads("flujo-user")
         bench = user_code_runtime(settings, self._loop, self._threads, InMemoryCache())
         self._migrations, self._absent = ContextMigrations(store, bench), set[str]()
+
+    def plan_here(self, reference: str) -> Plan | None:
+        """Return the plan of a pipeline as it is in this folder; None, and say so, if its code is not here."""
+        if is_blueprint(reference):  # another text is another pipeline
+            return None
+        try:
+            return self._catalog.here(reference).plan
+        except CodeMismatch as missing:
+            say(f"compared with the newest plan on record, for this folder does not have its code: {missing.why}")
+            return None
 
     def refusal(self, run: RunOfPlan, plan: Plan) -> str | None:
         """Return why a run would be parked for its context under a plan; None if it would not, or if its code is not here."""

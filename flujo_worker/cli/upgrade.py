@@ -49,7 +49,7 @@ class Upgraded(NamedTuple):
 @click.option(
     "--dry-run",
     is_flag=True,
-    help="Show what would happen to them, migrations of contexts included, and change nothing.",
+    help="Show what would happen to them under the code in this folder, migrations of contexts included, and change nothing.",
 )
 @click.option(
     "--all", "every", is_flag=True, help="All live runs; required unless runs, a pipeline or a status are named."
@@ -91,7 +91,7 @@ def command(  # noqa: PLR0913 - one for each option
         found = _named(client, runs) if runs else client.ask(
             plan_requests.cohort(pipeline=pipeline, status=status, limit=limit)
         )  # fmt: skip
-        targets = _Targets(client, target)
+        targets = _Targets(client, target, trial)
         done = list(_shown(_upgrade(changes, found, targets, trial), len(found), is_quiet=as_json))
     counts = Counter(each.verdict for each in done)
     if as_json:
@@ -101,18 +101,19 @@ def command(  # noqa: PLR0913 - one for each option
 
 
 class _Targets:
-    """The plan that each run is to go by: the one that was named, or the newest of its pipeline."""
+    """The plan that each run is to go by: the one that was named; in a trial, that of this folder's code; or the newest of its pipeline."""
 
-    def __init__(self, client: FlujoClient, named: StoredPlan | None) -> None:
-        self._client, self._named = client, named
-        self._newest: dict[str, Plan | None] = {}
+    def __init__(self, client: FlujoClient, named: StoredPlan | None, trial: ContextTrial | None) -> None:
+        self._client, self._named, self._trial = client, named, trial
+        self._found: dict[str, Plan | None] = {}
 
     def of(self, run: RunOfPlan) -> Plan | None:
         if self._named is not None:
             return self._named.plan if self._named.reference == run.reference else None
-        if run.reference not in self._newest:
-            self._newest[run.reference] = self._client.ask(requests.latest_plan(run.reference))
-        return self._newest[run.reference]
+        if run.reference not in self._found:
+            here = None if self._trial is None else self._trial.plan_here(run.reference)
+            self._found[run.reference] = here or self._client.ask(requests.latest_plan(run.reference))
+        return self._found[run.reference]
 
 
 def _named(client: FlujoClient, runs: Sequence[str]) -> list[RunOfPlan]:

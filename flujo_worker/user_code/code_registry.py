@@ -49,6 +49,11 @@ class CodeMismatch(Exception):
         super().__init__(message)
         self.awaited, self.loaded = awaited, loaded
 
+    @property
+    def why(self) -> str:
+        """Return why the code did not load, without what that means to a worker."""
+        return self.__cause__.message if isinstance(self.__cause__, FlujoError) else str(self)
+
 
 @dataclass(frozen=True)
 class LoadedPipeline:
@@ -156,18 +161,28 @@ class CodeRegistry:
         Raises:
             CodeMismatch: with the reason that the run is parked for.
         """
-        entry = self._entries.get(reference)
-        if entry is None:
-            entry = self._load(reference, fingerprint)
-            put_bounded(self._entries, reference, entry)
-            if not is_blueprint(reference):  # every worker has its code
-                self._on_loaded(entry.plan.fingerprint)
+        entry = self.here(reference, fingerprint)
         if entry.plan.fingerprint != fingerprint:
             raise CodeMismatch(
                 f"this worker's code of '{reference}' has fingerprint {entry.plan.fingerprint[:12]}, "
                 f"the run was started with {fingerprint[:12]}; a worker with that code will continue it",
                 loaded=entry,
             )
+        return entry
+
+    def here(self, reference: str, fingerprint: str = "") -> LoadedPipeline:
+        """Find the pipeline that this process has under a reference, whatever runs use; raises CodeMismatch where it has none.
+
+        Args:
+            reference: the pipeline's.
+            fingerprint: the plan that has the text of a blueprint; no other reference needs one.
+        """
+        entry = self._entries.get(reference)
+        if entry is None:
+            entry = self._load(reference, fingerprint)
+            put_bounded(self._entries, reference, entry)
+            if not is_blueprint(reference):  # every worker has its code
+                self._on_loaded(entry.plan.fingerprint)
         return entry
 
     def agent(self, agent: Any) -> Any:

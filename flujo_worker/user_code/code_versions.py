@@ -44,6 +44,46 @@ class PerformedWith(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class CodeOfSteps:
+    """Makes the versions of the steps that are in this process.
+
+    Attributes:
+        catalog: the live agents of this process.
+        templates: where prompt files are found.
+        stores_prompts: whether versions have texts of prompts, and not only their digests.
+    """
+
+    catalog: CodeRegistry
+    templates: TemplateSettings
+    stores_prompts: bool = True
+
+    def of(self, entry: LoadedPipeline, path: str) -> CodeVersion | None:
+        """Return a step's version, which may import its agent; None if that is not possible."""
+        try:
+            parts = list(self._parts(entry, path))
+        except Exception:
+            logger.info("the code of step '%s' could not be determined", path, exc_info=True)
+            return None
+        texts = {each.name: each.text for each in parts if each.text is not None and self._has_text(each.name)}
+        return CodeVersion.of({each.name: each.digest for each in parts}, texts)
+
+    def _has_text(self, name: str) -> bool:
+        return self.stores_prompts or not name.startswith("prompt")
+
+    def _parts(self, entry: LoadedPipeline, path: str) -> Iterator[Part]:
+        step, at = entry.steps[path], f"step '{path}'"
+        if step.agent is not None:
+            yield from agent_parts(self.catalog.agent(step.agent), at, self.templates)
+        for role, function in _around_agent(step):
+            yield from function_part(f"{role} of {at}:", function, at)
+        for above, container in _containers(entry, path):
+            for role, function in functions_of(container):
+                yield from function_part(f"{role} of step '{above}':", function, above)
+        if entry.pipeline.context_model is not None:
+            yield from context_parts(entry.pipeline.context_model)
+
+
+@dataclass(frozen=True, slots=True)
 class _Known:
     """A step's version. It references the step, so that no other one can have its id."""
 
@@ -57,16 +97,11 @@ class CodeVersions:
 
     Args:
         ledger: where versions are stored.
-        catalog: the live agents of this process.
-        templates: where prompt files are found.
-        stores_prompts: whether texts of prompts are stored, and not only their digests.
+        code: makes them.
     """
 
-    def __init__(
-        self, ledger: Ledger, catalog: CodeRegistry, templates: TemplateSettings, *, stores_prompts: bool = True
-    ) -> None:
-        self._ledger, self._catalog, self._templates = ledger, catalog, templates
-        self._stores_prompts = stores_prompts
+    def __init__(self, ledger: Ledger, code: CodeOfSteps) -> None:
+        self._ledger, self._code = ledger, code
         self._steps: dict[tuple[str, int, str], _Known] = {}
         self._answers: dict[tuple[tuple[str, ...], str], PerformedWith] = {}
 
@@ -107,14 +142,8 @@ class CodeVersions:
         return found is None or not found.changed
 
     def _made(self, entry: LoadedPipeline, path: str) -> _Known | None:
-        try:
-            parts = list(self._parts(entry, path))
-        except Exception:
-            logger.info("the code of step '%s' could not be determined", path, exc_info=True)
-            return None
-        texts = {each.name: each.text for each in parts if each.text is not None and self._is_stored(each.name)}
-        version = CodeVersion.of({each.name: each.digest for each in parts}, texts)
-        return _Known(entry.steps[path], version, is_revisited(entry.plan, path))
+        version = self._code.of(entry, path)
+        return None if version is None else _Known(entry.steps[path], version, is_revisited(entry.plan, path))
 
     def _made_ahead(self, entry: LoadedPipeline, begin: str) -> dict[str, _Known]:
         """Make the versions of the steps from one on that are not known, as far as nothing has to be imported for them."""
@@ -132,9 +161,6 @@ class CodeVersions:
         for path, each in made.items():
             put_bounded(self._steps, _key(entry, path), each, most=MAX_STEPS)
 
-    def _is_stored(self, name: str) -> bool:
-        return self._stores_prompts or not name.startswith("prompt")
-
     def _known(self, found: _Known, before: tuple[str, ...]) -> PerformedWith | None:
         if not found.converses:
             return PerformedWith(CodeMark(found.version.digest))
@@ -151,18 +177,6 @@ class CodeVersions:
         answer = PerformedWith(mark, changed(earlier, found.version.asked))
         put_bounded(self._answers, (before, found.version.digest), answer, most=MAX_STEPS)
         return answer
-
-    def _parts(self, entry: LoadedPipeline, path: str) -> Iterator[Part]:
-        step, at = entry.steps[path], f"step '{path}'"
-        if step.agent is not None:
-            yield from agent_parts(self._catalog.agent(step.agent), at, self._templates)
-        for role, function in _around_agent(step):
-            yield from function_part(f"{role} of {at}:", function, at)
-        for above, container in _containers(entry, path):
-            for role, function in functions_of(container):
-                yield from function_part(f"{role} of step '{above}':", function, above)
-        if entry.pipeline.context_model is not None:
-            yield from context_parts(entry.pipeline.context_model)
 
 
 def _key(entry: LoadedPipeline, path: str) -> tuple[str, int, str]:

@@ -47,9 +47,9 @@ def deploy(site, tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def flujo(site):
+def flujo(site, tmp_path):
     """Call `flujo runs …`; what it printed and how it ended."""
-    environment = {**site.settings.as_environment(), "FLUJO_INPUT": None}
+    environment = {**site.settings.as_environment(), "FLUJO_INPUT": None, "PYTHONPATH": f"{tmp_path}:{STEPS}"}
 
     def call(*arguments, code=0, group="runs"):
         told = CliRunner().invoke(cli, [group, *arguments], env=environment, input="")
@@ -64,10 +64,56 @@ def test_a_difference_is_told_in_words(deploy, flujo):
     deploy("a", "x", "b", "c")
     told = flujo("diff", run)
     assert told.stdout == "after   step 'x' was added\nafter   step 'c' was added\n"
-    assert "it can continue under plan" in told.stderr
+    assert "it can continue under the plan of this folder's code" in told.stderr
     shown = json.loads(flujo("diff", run, "--json").stdout)
     assert [each["what"] for each in shown["differences"]] == ["step 'x' was added", "step 'c' was added"]
     assert shown["obstacles"] == []
+
+
+def test_before_a_deploy_runs_are_compared_with_the_code_in_this_folder(deploy, flujo, tmp_path):
+    """No worker has the new code, and nothing was enqueued with it: the code itself is read, and nothing is recorded."""
+    [run] = deploy("a", "b")
+    deploy("a", "b", "c", runs=0)
+    told = flujo("diff", run)
+    assert told.stdout == "after   step 'c' was added\n"
+    assert "it can continue under the plan of this folder's code" in told.stderr
+    assert "1 would be moved, 0 refused, 0 not needed" in flujo("upgrade", "--all", "--dry-run").stderr
+    assert flujo("diff", run, "--to", "newest").stdout == ""
+    assert "0 moved, 0 refused, 1 not needed" in flujo("upgrade", "--all").stderr, "no worker has the new code yet"
+
+    (tmp_path / "upgrading.py").unlink()
+    sys.modules.pop("upgrading", None)
+    for command in (("diff", run), ("upgrade", "--all", "--dry-run")):
+        assert "this folder does not have its code: pipeline 'upgrading:moving' not found" in flujo(*command).stderr
+
+
+BODY = """
+from flujo_client import Pipeline, Step
+
+print("loading")
+
+def price(data):
+    return {body}
+
+moving = Pipeline([Step("price", price)])
+"""
+
+
+def test_before_a_deploy_a_changed_body_is_shown(site, flujo, tmp_path, monkeypatch):
+    """What the fingerprint leaves out is compared too."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    (tmp_path / "pricing.py").write_text(BODY.format(body="data"))
+    run = site.client.enqueue("pricing:moving", 1)
+    fleet = site.workers(code=f"{tmp_path}:{STEPS}")
+    assert run.result(timeout=60).output == 1
+    fleet.kill()
+    assert flujo("diff", run.id).stdout == ""
+    (tmp_path / "pricing.py").write_text(BODY.format(body="data + 1"))
+    told = flujo("diff", run.id)
+    assert told.stdout == "before  step 'price': body of agent pricing:price changed\n"
+    assert flujo("diff", run.id, "--to", "newest").stdout == ""
+    sys.modules.pop("pricing", None)
 
 
 def test_runs_are_upgraded_and_a_worker_of_the_new_code_ends_them(site, deploy, flujo, tmp_path):
