@@ -15,7 +15,7 @@ SIDE_BY_SIDE := -n $(TEST_PROCESSES) --dist loadfile
 DEFAULT := not chaos and not pages and not release and not integrations
 
 .DEFAULT_GOAL := help
-.PHONY: help lock demo test test-slow test-pools test-integrations test-fast coverage laws audit check lint types imports bench bench-compare bench-peers bench-flame bench-aros bench-client bench-growth bench-recovery bench-rates races fuzz chaos chaos-beside docs pages release-check clean
+.PHONY: help lock demo test test-slow test-pools test-integrations test-fast coverage laws audit check lint types imports bench bench-compare bench-peers bench-flame bench-aros bench-client bench-growth bench-recovery bench-rates provider-week races fuzz chaos chaos-beside docs pages release-check clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -128,6 +128,9 @@ bench-growth: $(STAMP) ## a million ended runs, a loop and a fan-out of 10 000, 
 
 bench-rates: $(STAMP) ## how much of a provider's rate limits eight workers use, over real HTTP, and how many calls are refused; BENCH="--only workers"
 	@$(ALONE) PYTHONPATH=tests:tests/acceptance $(BIN)/python -m tests.bench.rates $(BENCH)
+
+provider-week: $(STAMP) ## a provider's ordinary week (429, 500, cut, slow and broken answers) for two workers on a loaded machine; BENCH="--runs 50"
+	@$(ALONE) PYTHONPATH=tests:tests/acceptance $(BIN)/python -m tests.bench.provider_week $(BENCH)
 
 bench-recovery: $(STAMP) ## how long after kill -9 of its worker a step runs again, quiet and under load
 	@$(ALONE) PYTHONPATH=tests $(BIN)/python -m tests.bench.recovery

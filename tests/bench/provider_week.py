@@ -1,0 +1,123 @@
+"""A week of an ordinary provider in a minute or two: how many runs fail, and how much longer they take than without faults.
+
+    PYTHONPATH=tests:tests/acceptance python -m tests.bench.provider_week --runs 200
+
+Two workers send mails through five agents, over real HTTP, on a machine that busy loops keep at full load, once undisturbed and once with
+faults: of the calls, 10 % are refused (429 with `Retry-After: 1`), 3 % fail (500), 1 % are cut, 2 % slow, 1 % broken. One JSON line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from random import Random
+
+import pytest
+from fleet import BRISK, Site
+from openai_server import OpenAIServer, Request, Said
+
+from flujo_client.embedded import Embedded
+from tests.services import temporary_folder
+
+WORKERS, SLOTS, ANSWERS_S, SLOW_S = 2, 4, 0.5, 5.0
+WEEK = {"refused": 0.10, "failed": 0.03, "cut": 0.01, "slow": 0.02, "broken": 0.01}
+PATIENCE_S = 1200.0
+
+
+class Provider:
+    """Answers after half a second; so many of its calls go wrong, drawn from a seed."""
+
+    def __init__(self, faults: dict[str, float], seed: int) -> None:
+        self._faults, self._draw, self._lock = faults, Random(seed), threading.Lock()
+        self.calls: Counter[str] = Counter()
+
+    def __call__(self, request: Request) -> Said:
+        with self._lock:
+            kind = self._drawn()
+            self.calls[kind] += 1
+        if kind == "refused":
+            return Said("slow down", status=429, headers=(("retry-after", "1"),))
+        time.sleep(SLOW_S if kind == "slow" else ANSWERS_S)
+        if kind == "failed":
+            return Said("down", status=500)
+        if kind == "cut":
+            return Said("Dear", finish_reason="length")
+        if not request.body.get("tools"):
+            return Said("" if kind == "broken" else "Dear customer")
+        return Said(arguments='{"is_polite": "per' if kind == "broken" else '{"is_polite": true}')
+
+    def _drawn(self) -> str:
+        at = self._draw.random()
+        for kind, share in self._faults.items():
+            at -= share
+            if at < 0:
+                return kind
+        return "well"
+
+
+@contextmanager
+def loaded(processes: int) -> Iterator[None]:
+    """Keep so many processors busy."""
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)]
+    try:
+        yield
+    finally:
+        for each in loops:
+            each.kill()
+            each.wait()
+
+
+def run_mails(site: Site, number: int) -> tuple[float, Counter[str]]:
+    """Send the mails; return the seconds until the last has ended, and how they ended."""
+    began = time.monotonic()
+    runs = site.client.enqueue_many("week_pipelines:mails", [f"mail {number}" for number in range(number)])
+    ended = Counter(run.result(PATIENCE_S, check=False).run_status for run in runs)
+    return time.monotonic() - began, ended
+
+
+def measure(number: int, faults: dict[str, float], seed: int) -> dict[str, object]:
+    """Run the mails against a provider of its own, with services and workers of their own."""
+    provider = Provider(faults, seed)
+    with (
+        OpenAIServer(provider) as server,
+        temporary_folder() as folder,
+        Embedded(folder / "bench") as services,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setenv("OPENAI_BASE_URL", server.url)
+        patch.setenv("OPENAI_API_KEY", "none")
+        with Site(services, folder, worker={**BRISK, "lease_s": 6.0, "renew_s": 2.0, "concurrency": SLOTS}) as site:
+            site.workers(WORKERS)
+            seconds, ended = run_mails(site, number)
+            names = ["flujo.breaker.opened", "flujo.rate.slowed"]
+            told = site.rows(
+                "SELECT name, count(*) AS n FROM flujo_events WHERE name = ANY(%(names)s) GROUP BY name", names=names
+            )
+    events = {row["name"]: row["n"] for row in told}
+    return {"seconds": round(seconds, 1), "runs": dict(ended), "calls": dict(provider.calls), "events": events}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--load", type=int, default=os.cpu_count() or 1, help="busy loops")
+    given = parser.parse_args(arguments)
+    with loaded(given.load):
+        undisturbed = measure(given.runs, {}, given.seed)
+        week = measure(given.runs, WEEK, given.seed)
+    ratio = round(float(str(week["seconds"])) / float(str(undisturbed["seconds"])), 2)
+    print(json.dumps({"undisturbed": undisturbed, "week": week, "ratio": ratio}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
