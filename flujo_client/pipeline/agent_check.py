@@ -61,7 +61,7 @@ def parameter_findings(agent: Any, given: Collection[str]) -> Iterator[str]:
     except (TypeError, ValueError):  # compiled functions hide their parameters
         return
     for each in parameters[1:]:
-        is_required = each.default is each.empty and each.kind in _REQUIRED
+        is_required = each.default is each.empty and each.kind in _REQUIRED and each.name != "response_format"
         if is_required and (each.name not in given or each.kind is each.POSITIONAL_ONLY):
             yield f"parameter `{each.name}` of {described(agent)} has no default, and {_why_empty(each.name)}"
 

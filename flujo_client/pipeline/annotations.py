@@ -22,7 +22,7 @@ from flujo_client.pipeline.identity import asks_a_model
 
 _FUNCTIONS: Final = 1024
 """How many functions are remembered."""
-_LAZY: Final = frozenset({Iterable, Iterator, Generator, AsyncIterable, AsyncIterator})
+_LAZY: Final = (Iterable, Iterator, Generator, AsyncIterable, AsyncIterator)
 """Pydantic replaces a value of such a type with an iterator that can be read once."""
 _SHOWN: Final = 5
 """How many of a value's faults are named in an error."""
@@ -157,7 +157,7 @@ def _resolved(annotation: Any, names: dict[str, Any]) -> Any:
 def _checked(function: _Function) -> tuple[type | None, Any] | None:
     """Return the class whose instances stay as they are, if there is one, and what validates anything else; None if any value is accepted."""
     takes = _declared(function).takes
-    if takes in (Any, object) or _is_lazy(takes):
+    if takes is Any or takes is object or _is_lazy(takes):
         return None
     for config in (None, pydantic.ConfigDict(arbitrary_types_allowed=True)):
         try:
@@ -170,7 +170,8 @@ def _checked(function: _Function) -> tuple[type | None, Any] | None:
 
 
 def _is_lazy(annotation: Any) -> bool:
-    return annotation in _LAZY or get_origin(annotation) in _LAZY or any(map(_is_lazy, get_args(annotation)))
+    kind = get_origin(annotation) or annotation
+    return any(kind is each for each in _LAZY) or any(map(_is_lazy, get_args(annotation)))
 
 
 def _own_class(takes: Any) -> type | None:

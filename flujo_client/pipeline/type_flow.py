@@ -96,12 +96,15 @@ def _returned(step: Step, agent: Any) -> Any:
     if step.processors.output_processors or step.plugins:
         return Any
     if not asks_a_model(agent):
-        return Any if hasattr(agent, "__wrapped__") else declared_types(agent).gives
+        gives = Any if hasattr(agent, "__wrapped__") else declared_types(agent).gives
+        return Any if gives is type(None) else gives  # one that only asks a person returns the answer
     output_type = getattr(agent, "output_type", Any)
     is_known = isinstance(output_type, type) and not (output_type is str and step.processing is not None)
     return output_type if is_known and not getattr(getattr(agent, "processors", None), "output_processors", ()) else Any
 
 
+_DEEPEST: Final = 10
+"""Lists in lists that are compared: a type may contain itself."""
 _OURS: Final = frozenset({"flujo_client", "flujo_worker", "pydantic_ai"})
 """The packages whose classes are unwrapped, or mean more than themselves, when a function returns them."""
 _SCALARS: Final = frozenset({"date", "datetime", "time", "timedelta", "uuid", "decimal", "enum", "url"})
@@ -205,12 +208,14 @@ class _Schema(NamedTuple):
         return _FAMILIES.get(core["type"])
 
 
-def _is_refused(given: _Schema, taken: _Schema) -> bool:
+def _is_refused(given: _Schema, taken: _Schema, depth: int = 0) -> bool:
+    if depth > _DEEPEST:
+        return False
     pairs = [(a, b) for a in given.choices() for b in taken.choices()]
-    return all(_is_pair_refused(a, b) for a, b in pairs)
+    return all(_is_pair_refused(a, b, depth) for a, b in pairs)
 
 
-def _is_pair_refused(given: _Schema, taken: _Schema) -> bool:
+def _is_pair_refused(given: _Schema, taken: _Schema, depth: int) -> bool:
     own, other = given.cls, taken.cls
     if own is not None and other is not None and (issubclass(own, other) or issubclass(other, own)):
         return False
@@ -220,4 +225,6 @@ def _is_pair_refused(given: _Schema, taken: _Schema) -> bool:
         return True
     inside = "values_schema" if given.family == "mapping" else "items_schema"
     inner, wanted = given.core.get(inside), taken.core.get(inside)
-    return isinstance(inner, dict) and isinstance(wanted, dict) and _is_refused(given.part(inner), taken.part(wanted))
+    if not isinstance(inner, dict) or not isinstance(wanted, dict):
+        return False
+    return _is_refused(given.part(inner), taken.part(wanted), depth + 1)

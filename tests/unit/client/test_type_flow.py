@@ -11,11 +11,11 @@ from uuid import UUID
 
 import pytest
 from pydantic import BaseModel, BeforeValidator, ConfigDict, RootModel, TypeAdapter, ValidationError, model_validator
-from typing_extensions import TypedDict
+from typing_extensions import TypeAliasType, TypedDict
 
 from flujo_client import Pipeline, PipelineContext, Step, StepConfig
 from flujo_client.blueprint.validate import validate_pipeline
-from flujo_client.errors import PipelineError
+from flujo_client.errors import PausedException, PipelineError
 from flujo_client.pipeline.check import check, findings_of
 from flujo_client.pipeline.type_flow import is_refused
 from flujo_worker import make_agent_async
@@ -82,6 +82,7 @@ class Plain: ...
 
 
 Name = NewType("Name", str)
+Deep = TypeAliasType("Deep", "list[Deep]")
 
 VALUES = [
     (Order, Order()), (Rush, Rush()), (Invoice, Invoice()), (Box[int], Box[int]()), (Tree, Tree()), (Words, Words(["a"])),
@@ -89,7 +90,7 @@ VALUES = [
     (list[Order], [Order()]), (list[str], ["1"]), (tuple[int, ...], (1,)), (set[int], {1}), (str, "1"), (Name, "1"), (int, 1), (float, 1.0),
     (bool, True), (bytes, b"1"), (None, None), (date, date(2026, 1, 2)), (datetime, datetime(2026, 1, 2)), (Decimal, Decimal(1)),  # noqa: DTZ001
     (UUID, UUID(int=1)), (Colour, Colour.RED), (Word, Word.GO), (Plain, Plain()), (Literal["1"], "1"), (Any, Order()), (object, "1"),
-    (Annotated[str, "a note"], "1"), (Order | None, Order()), (Order | None, None),
+    (Annotated[str, "a note"], "1"), (Annotated[str, {"not": "hashable"}], "1"), (Order | None, Order()), (Order | None, None),
 ]  # fmt: skip
 TAKEN = [each for each, _ in VALUES] + [
     FromObject, Iterable[int], Annotated[Order, BeforeValidator(lambda _: Order())], Order | str, T, "Nowhere", frozenset[str], list[Invoice],
@@ -119,6 +120,11 @@ def test_what_cannot_fit_is_reported(given, taken):
     assert is_refused(given, taken)
 
 
+def test_a_type_that_contains_itself_is_compared_to_an_end():
+    assert is_refused(Deep, Order)
+    assert not is_refused(Deep, Deep)
+
+
 def make_order(_: Any) -> Order:
     return Order()
 
@@ -129,6 +135,10 @@ async def make_order_later(_: Any) -> Order:
 
 def pay(invoice: Invoice) -> float:
     return invoice.total
+
+
+def ask_a_person(_: Any) -> None:
+    raise PausedException("which one?")
 
 
 def keep(data: Any) -> Any:
@@ -180,6 +190,7 @@ def test_the_step_that_refuses_is_named(before, after, path):
             Step.loop_until("again", PAID, bool, initial_input_to_loop_body_mapper=lambda _data, _context: Invoice()),
         ),
         (Step.parallel("both", {"a": MADE}), PAID),
+        (Step("ask", ask_a_person), PAID),
     ],
 )
 def test_what_may_be_changed_in_between_is_not_reported(before, after):

@@ -111,6 +111,7 @@ def test_json_arrives_as_the_annotated_type(received, annotation, given, expecte
         ("Decimal", "1.5"),  # as if it were imported for type checkers only
         ("not a type", "7"),
         (Iterable[int], ["1"]),
+        (Annotated[Any, {"not": "hashable"}], "1"),
         (int, True),
         (Line, Line(sku="a")),
         (BaseModel, Line(sku="a")),
