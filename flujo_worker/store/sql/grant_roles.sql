@@ -33,7 +33,7 @@ listed AS (
 client_right (relname, words) AS (
     VALUES ('flujo_pipelines', 'INSERT'), ('flujo_scopes', 'INSERT'), ('flujo_contexts', 'INSERT'), ('flujo_inputs', 'INSERT'), ('flujo_events', 'INSERT'),
            ('flujo_gate_places', 'INSERT'), ('flujo_waiting_runs', 'INSERT'), ('flujo_gates', 'INSERT, UPDATE (touched_at)'), ('flujo_context_fields', 'INSERT'),
-           ('flujo_model_guards', 'INSERT, UPDATE'), ('flujo_blobs', 'INSERT, UPDATE (touched_at)'), ('flujo_runs', 'INSERT, UPDATE (cancel_requested_at, reason, error, digest)'),
+           ('flujo_model_guards', 'INSERT, UPDATE'), ('flujo_blobs', 'INSERT, UPDATE (touched_at)'), ('flujo_runs', 'INSERT, UPDATE (cancel_requested_at, reason, error, digest, retried_as)'),
            ('flujo_attempts', 'INSERT, UPDATE (status, available_at, sends, sent_at)')
 ),
 step (place, text) AS (
