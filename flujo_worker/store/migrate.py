@@ -132,11 +132,11 @@ def migrate(
                 return _migrate(connection, ignore_workers=ignore_workers, roles=roles)
             except (psycopg.errors.DeadlockDetected, psycopg.errors.LockNotAvailable) as error:
                 holders = _lock_holders(connection)
+                if holders.keys() != named:
+                    on_wait(f"the migration waits for locks{_held_by(holders)}")
+                    named = holders.keys()
                 if time.monotonic() > until:
                     raise _locked(holders, patience_s) from error
-            if holders.keys() != named:
-                on_wait(f"the migration waits for locks{_held_by(holders)}")
-                named = holders.keys()
             time.sleep(RETRY_EVERY_S * random.uniform(0.5, 1.5))  # noqa: S311 - as below
 
 

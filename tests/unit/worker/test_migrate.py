@@ -83,12 +83,12 @@ def test_an_idle_reader_stops_no_one_else_and_is_named(empty, next_release):
     with psycopg.connect(empty, application_name="report") as reader:
         reader.execute("SELECT FROM flujo_runs")
         pid = reader.info.backend_pid
-        migrating = ThreadPoolExecutor(1).submit(migrate, empty, patience_s=1.0, on_wait=waits.append)
+        migrating = ThreadPoolExecutor(1).submit(migrate, empty, patience_s=0.5, on_wait=waits.append)
         while not migrating.done():
             execute(
                 empty, "SET statement_timeout = '3s'", "SELECT FROM flujo_runs"
             )  # else they queue behind the migration
-        with pytest.raises(StoreError, match="did not get, within 1 s, locks held by pid") as refused:
+        with pytest.raises(StoreError, match="did not get, within 0.5 s, locks held by pid") as refused:
             migrating.result()
 
     assert refused.value.error_code == "LOCKED"
