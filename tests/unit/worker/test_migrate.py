@@ -88,7 +88,7 @@ def test_an_idle_reader_stops_no_one_else_and_is_named(empty, next_release):
             execute(
                 empty, "SET statement_timeout = '3s'", "SELECT FROM flujo_runs"
             )  # else they queue behind the migration
-        with pytest.raises(StoreError, match="did not get, within 0.5 s, locks held by pid") as refused:
+        with pytest.raises(StoreError, match=r"did not get, within 0\.5 s, locks held by pid") as refused:
             migrating.result()
 
     assert refused.value.error_code == "LOCKED"
