@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from celery import Celery
 
     from flujo_client.config.manager import Settings
+    from flujo_client.transport.dead_letters import Refused
     from flujo_client.transport.loop_publisher import Taken
 
 logger = logging.getLogger(__name__)
@@ -99,6 +100,13 @@ class RedisPublisher:
         """Count the messages in queues; raises DispatchError."""
         try:
             return self._broker.depths(queues)
+        except ServiceUnreachable as error:
+            raise DispatchError(error.message, cause=error) from error
+
+    def refused(self) -> Refused:
+        """Count the messages that workers refused; raises DispatchError."""
+        try:
+            return self._broker.refused()
         except ServiceUnreachable as error:
             raise DispatchError(error.message, cause=error) from error
 

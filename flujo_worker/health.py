@@ -5,6 +5,7 @@ It never touches a run. If it fails, the next beat repeats it.
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import structlog
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from flujo_client.config.models import Health
     from flujo_client.health.facts import ArosFacts, MachineFacts
     from flujo_client.health.report import HealthReport
+    from flujo_client.transport.dead_letters import Refused
     from flujo_worker.store.postgres.health import HealthInPostgres
 
     class Queues(Protocol):
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
 
         def depths(self, queues: Collection[str]) -> dict[str, int]:
             """Count the messages in queues; raises DispatchError."""
+
+        def refused(self) -> Refused:
+            """Count the messages that workers refused; raises DispatchError."""
 
 
 class HealthCheck:
@@ -63,7 +68,9 @@ class HealthCheck:
 
     def _depths(self, machine: MachineFacts) -> Depths:
         try:
-            return Depths(self._queues.depths(sorted(self._own | machine.queues.keys())))
+            messages = self._queues.depths(sorted(self._own | machine.queues.keys()))
+            refused = self._queues.refused()
+            return Depths.of(messages, refused.reasons, refused.last_at, now=time.time())
         except DispatchError as error:
             return Depths(error=error.message)
 
@@ -81,7 +88,7 @@ def question_of(health: Health) -> HealthQuery:
 
 
 def log_report(report: HealthReport) -> None:
-    """Log a line for each thing that is wrong with the machine, one for each threshold that was reached, and one for the report."""
+    """Log a line for each thing that is wrong, one for each threshold that was reached, and one for the report."""
     logger = structlog.get_logger()
     for reason in report.verdict.reasons:
         logger.warning("health.warn", code=reason.code, message=reason.message, named=list(reason.named))
@@ -91,6 +98,8 @@ def log_report(report: HealthReport) -> None:
     logger.info(
         "health.checked",
         verdict=report.verdict.status,
+        ended=report.outcomes.window.ended,
+        failure_rate=report.outcomes.window.failure_rate,
         runs=totals.runs,
         coercions=totals.coercions,
         refused=totals.refused,

@@ -36,6 +36,7 @@ from flujo_client.gateway.admission import AlreadyUnderWay, through_gates
 from flujo_client.gateway.effects import (
     AwaitRun,
     CountQueued,
+    CountRefused,
     MarkSent,
     Operation,
     PingBroker,
@@ -80,6 +81,7 @@ if TYPE_CHECKING:
     from flujo_client.pipeline.fork import NewFork
     from flujo_client.pipeline.step import Step
     from flujo_client.serial import Packed
+    from flujo_client.transport.dead_letters import Refused
 
     NewRunT = TypeVar("NewRunT", NewRun, NewFork)
 
@@ -402,7 +404,9 @@ def health(settings: Settings, question: HealthQuery) -> Operation[HealthReport]
     machine = yield from query(checkup.machine(question, settings.health, settings.runs.on_change))
     own = (settings.worker.attempts_queue, settings.worker.control_queue)
     try:
-        depths = Depths((yield CountQueued(sorted({*own, *machine.queues}))))
+        messages = yield CountQueued(sorted({*own, *machine.queues}))
+        refused: Refused = yield CountRefused()
+        depths = Depths.of(messages, refused.reasons, refused.last_at, now=time.time())
     except ServiceUnreachable as error:
         depths = Depths(error=error.message)
     return build(question, aros, machine, depths, settings.health)

@@ -1,4 +1,4 @@
-"""`flujo dev health-check`: how often AROS steps in, where, and whether that gets worse; and whether the machine is well.
+"""`flujo dev health-check`: whether runs fail and the machine is well; and how often AROS steps in, where, and whether that gets worse.
 
 The report is drawn, or written as JSON or CSV. It is the one that the scheduled task makes, which `--stored` shows.
 """
@@ -14,12 +14,12 @@ from flujo_client.api.client import FlujoClient
 from flujo_client.api.operations import health
 from flujo_client.cli.health_text import health_text
 from flujo_client.cli.numbers import hours
-from flujo_client.cli.output import RUNTIME, say, show, show_value
+from flujo_client.cli.output import OK, RUNTIME, say, show, show_value
 from flujo_client.config.manager import FILE_NAME, ConfigManager, Settings
 from flujo_client.errors import ClientError
 from flujo_client.gateway import health as requests
 from flujo_client.health.export import to_csv, to_json
-from flujo_client.health.facts import NEWEST, HealthQuery
+from flujo_client.health.facts import WINDOW_H, HealthQuery
 from flujo_client.health.report import HealthReport
 
 STDOUT = "-"
@@ -36,14 +36,14 @@ OUTPUT = "aros_health_report.json"
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
-    help=f"The number of newest runs to look at; {NEWEST} by default, or all runs of the window if one is given.",
+    help="The number of newest runs to look at; by default all of the window.",
 )
 @click.option("--pipeline", metavar="NAME", help="Only runs of this pipeline: its name or its reference.")
 @click.option(
     "--since-hours",
     type=hours(),
     metavar="HOURS",
-    help="Only runs that began within this window.",
+    help=f"Only runs that began or ended within this window; {WINDOW_H:g} unless there is a --limit.",
 )
 @click.option("--step", metavar="NAME", help="Only figures of this step.")
 @click.option("--model", metavar="NAME", help="Only figures of this model.")
@@ -64,7 +64,6 @@ OUTPUT = "aros_health_report.json"
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON, as --output - does.")
 @click.option("--stored", is_flag=True, help="Show the report that the scheduled task stored last.")
-@click.option("--fail-on-warn", is_flag=True, help="Exit with 1 when the machine's verdict is warn.")
 @click.pass_context
 def health_check(
     ctx: click.Context,
@@ -75,10 +74,9 @@ def health_check(
     output: str | None,
     as_json: bool,
     stored: bool,
-    fail_on_warn: bool,
     **filters: Any,
 ) -> None:
-    """How often does AROS step in, where, is it getting worse, and is the machine well? Changes nothing."""
+    """Do runs fail, is the machine well, and how often does AROS step in? Changes nothing. Exits with 1 unless the verdict is ok."""
     question = HealthQuery(**filters)
     if stored and question != HealthQuery():
         raise click.UsageError("a stored report cannot be filtered: leave out --stored or the filters")
@@ -91,7 +89,7 @@ def health_check(
         show(health_text(report))
     if path not in (None, STDOUT):
         _write(report, export, str(path))
-    ctx.exit(RUNTIME if fail_on_warn and report.verdict.status == "warn" else 0)
+    ctx.exit(OK if report.verdict.status == "ok" else RUNTIME)
 
 
 def _path(export: str | None, output: str | None, *, as_json: bool) -> str | None:

@@ -14,14 +14,23 @@ from rich.text import Text
 from flujo_client.cli.format import age, counted, printable
 
 if TYPE_CHECKING:
-    from flujo_client.health.report import Fact, Figures, HealthReport, Machine, StageCounts, Window, WindowPart
+    from flujo_client.health.report import (
+        Fact,
+        Figures,
+        HealthReport,
+        Machine,
+        RunOutcomes,
+        StageCounts,
+        Window,
+        WindowPart,
+    )
 
 TOP: Final = 10
 BROKEN_DOWN: Final = 3
 
 
 def health_text(report: HealthReport) -> Group:
-    """Draw the report: the verdict, the machine, what AROS did, how it changes, and what to do about it."""
+    """Draw the report: the verdict, how runs ended, the machine, what AROS did, how it changes, and what to do about it."""
     return Group(*_parts(report))
 
 
@@ -30,9 +39,10 @@ def _parts(report: HealthReport) -> Iterator[RenderableType]:
     yield Text.assemble(("health check", "bold"), " ", (report.verdict.status, colour), f", {_looked_at(report)}")
     for note in report.notes:
         yield Text(note, "dim")
-    yield from _section("machine", _grid(_machine(report.machine)))
     if report.verdict.reasons:
         yield from _section("problems", _list(_reasons(report)))
+    yield from _section("runs", _grid(_outcomes(report.outcomes)))
+    yield from _section("machine", _grid(_machine(report.machine)))
     if not report.totals.runs:
         return
     yield from _section("AROS", _grid(_totals(report)))
@@ -68,6 +78,20 @@ def _looked_at(report: HealthReport) -> str:
     return f"{runs}{within}{newest}{filters}; {report.generated_at:%Y-%m-%d %H:%M:%S %Z}"
 
 
+def _outcomes(outcomes: RunOutcomes) -> Iterator[tuple[str, str]]:
+    window, before = outcomes.window, outcomes.baseline
+    counts = {word: getattr(window, word) for word in ("succeeded", "failed", "expired", "cancelled")}
+    went = ", ".join(f"{count:,} {word}" for word, count in counts.items() if count) or "none"
+    yield "ended", went + (f"; {window.retried:,} more were retried" if window.retried else "")
+    yield "failure rate", "none ended" if window.failure_rate is None else f"{window.failure_rate:.1%}"
+    if before is not None and outcomes.baseline_hours is not None:
+        rate = "none ended" if before.failure_rate is None else f"{before.failure_rate:.1%} of {before.ended:,}"
+        yield f"{outcomes.baseline_hours:g} h before", rate
+    failing = [(name, each) for name, each in outcomes.pipelines.items() if each.unsuccessful]
+    for name, each in failing[:BROKEN_DOWN] if len(outcomes.pipelines) > 1 else []:
+        yield f"pipeline {name}", f"{each.unsuccessful:,} of {each.ended:,} failed or expired ({each.failure_rate:.1%})"
+
+
 def _machine(machine: Machine) -> Iterator[tuple[str, str]]:
     yield "workers", f"{machine.live_workers} alive, {machine.dead_workers.count} died recently"
     waiting = machine.waiting
@@ -80,6 +104,12 @@ def _machine(machine: Machine) -> Iterator[tuple[str, str]]:
     stuck, parked, orphans = (each.count for each in (machine.stuck_runs, machine.parked_runs, machine.orphans))
     pinned = f" ({machine.pinned_runs.count} pinned)" if machine.pinned_runs.count else ""
     yield "no progress", f"{stuck} stuck and {parked} parked runs{pinned}, {counted(orphans, 'orphan')}"
+    refused = ", ".join(f"{reason} {count:,}" for reason, count in machine.refused_messages.items())
+    yield "refused", f"messages: {refused}" if refused else "no message"
+    yield (
+        "breakers",
+        f"{', '.join(machine.open_breakers.named)} not closed" if machine.open_breakers.count else "all closed",
+    )
     yield (
         "lost",
         f"{counted(machine.reservation_leaks.count, 'reservation')}, {counted(machine.events_dropped, 'event')}",

@@ -9,8 +9,8 @@ runs use, each with reference, fingerprint, build, runs, is_pinned, is_live (a l
 (of one of them) and change (what lets pinned runs that no live worker can take continue, else null); owed_hooks, the calls of hooks that
 are still to be made, likewise; limits, the concurrency limits of steps with attempts that run or wait, each with name, at_once, in_use and
 waiting; gates, the limits and windows at which runs wait for their admission, each with name, most (null: any number, runs only wait),
-taken and waiting; breakers, the circuit breakers that are not closed, each with model, state and since_s; budgets, those that running attempts have
-reserved from, 20 at most, as `lens show` shows them; refused, the messages that workers refused since Redis was last emptied, with count,
+taken and waiting; breakers, the circuit breakers that are not closed, each with model, state and since_s; budgets, those of
+tenants of which 80 % are spent or reserved today, as `lens show` shows them; refused, the messages that workers refused since Redis was last emptied, with count,
 reasons (a number for each), kept, key (the Redis list they are kept in) and last_at. Parts that could not be read are null.
 """
 
@@ -110,7 +110,7 @@ def _ask(client: FlujoClient) -> dict[str, Any]:
         "limits": [asdict(each) for each in client.ask(guards.limits_in_use())],
         "gates": [asdict(each) for each in client.ask(guards.gates_in_use())],
         "breakers": [asdict(each) for each in client.ask(guards.open_breakers())],
-        "budgets": [budget_shape(each) for each in client.ask(requests.budgets_in_use())],
+        "budgets": [budget_shape(each) for each in client.ask(requests.budgets_near_limit())],
     }
 
 

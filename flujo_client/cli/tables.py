@@ -37,6 +37,8 @@ from flujo_client.contract.trace import TraceNode
 _SPAN_COLUMNS = ("place", "status", "at", "took", "attempts", "tokens", "cost")
 _SPENDING = ("spent", "reserved", "overrun")
 MOST_COUNTS = 10
+SCREEN, DETAIL_WIDTH = 24, 50
+"""`flujo status` fits into so many lines of 80 columns, of which the last column has so many at least."""
 _NUMBERS = ("attempts", "at", "took", "tokens", "cost", "age", "ended", "failed", "of", "runs", "questions")
 
 
@@ -235,26 +237,47 @@ def services_table(state: Mapping[str, Any]) -> Table:
     waits = {**state["backlog"], "not admitted": state["waiting_runs"], "hooks pending": state["owed_hooks"]}
     for name, waiting in waits.items():
         table.add_row(name, f"{waiting['count']:,}", f"oldest {age(waiting['oldest_s'])}" if waiting["count"] else "")
-    for plan in state["parked"]:
-        table.add_row("parked", f"{plan['runs']:,}", Text(_parked_line(plan), overflow="fold"))
-    for kind, line in _guard_lines(state):
-        table.add_row(kind, "", Text(line, overflow="fold"))
+    room = SCREEN - sum(_height(str(cell)) for cell in table.columns[-1].cells)
+    for kind, number, line in _fitting(list(_details(state)), room):
+        table.add_row(kind, number, Text(line, overflow="fold"))
     return table
 
 
-def _guard_lines(state: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield what holds attempts and runs back: its kind, and how it is used."""
-    for limit in state["limits"]:
-        used = f"{limit['in_use']} of {limit['at_once']} in use, {counted(limit['waiting'], 'attempt')} waiting"
-        yield "limit", f"{printable(limit['name'])}: {used}"
-    for gate in state["gates"]:
-        places = "" if gate["most"] is None else f"{gate['taken']} of {gate['most']} places taken, "
-        yield "run limit", f"{printable(gate['name'])}: {places}{counted(gate['waiting'], 'run')} waiting"
+def _fitting(details: Sequence[tuple[str, str, str]], room: int) -> Iterator[tuple[str, str, str]]:
+    """Yield what fits into so many lines: the first of each kind before the second of any; and how many are left out."""
+    ranked = sorted(
+        range(len(details)), key=lambda place: sum(each[0] == details[place][0] for each in details[:place])
+    )
+    kept, left = set[int](), room - 1
+    for place in ranked:
+        left -= _height(details[place][2])
+        if left < 0:
+            break
+        kept.add(place)
+    yield from (each for place, each in enumerate(details) if place in kept)
+    if rest := len(details) - len(kept):
+        yield "…", f"{rest:,}", "more lines, which `flujo status --json` has"
+
+
+def _height(text: str) -> int:
+    return sum(max(1, -(-len(line) // DETAIL_WIDTH)) for line in text.split("\n"))
+
+
+def _details(state: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yield what holds attempts and runs back: its kind, a number, and how it is used."""
     for breaker in state["breakers"]:
         turned = f"{breaker['state'].replace('_', ' ')} for {age(breaker['since_s'])}"
-        yield "breaker", f"{printable(breaker['model'])}: {turned}"
+        yield "breaker", "", f"{printable(breaker['model'])}: {turned}"
+    for plan in state["parked"]:
+        yield "parked", f"{plan['runs']:,}", _parked_line(plan)
     for budget in state["budgets"]:
-        yield "budget", f"{printable(budget['scope'])}: {budget_line(budget)}"
+        yield "budget", "", f"{printable(budget['scope'])}: {budget_line(budget)}"
+    for limit in state["limits"]:
+        used = f"{limit['in_use']} of {limit['at_once']} in use, {counted(limit['waiting'], 'attempt')} waiting"
+        yield "limit", "", f"{printable(limit['name'])}: {used}"
+    for gate in state["gates"]:
+        places = "" if gate["most"] is None else f"{gate['taken']} of {gate['most']} places taken, "
+        yield "run limit", "", f"{printable(gate['name'])}: {places}{counted(gate['waiting'], 'run')} waiting"
 
 
 def _slowed_line(slowed: Mapping[str, Any]) -> str:

@@ -485,7 +485,8 @@ class Health(Section):
 
     `every_s` seconds between two reports, of which the newest `keep` are stored. `window_hours` to `model` are the command's options. The
     others are seconds, and `queue_depth` messages: how long a run may have no work, an attempt be without its worker or wait, the fleet be
-    without a sweep; how long a dead worker is reported.
+    without a sweep; how long a dead worker is reported. At least `failed_runs` of a window, and the part `failure_rate` of those that ended, are
+    too many failures; so is a part `failure_rise` times that of the `baseline_hours` before it.
     """
 
     every_s: Seconds = 300.0
@@ -502,6 +503,10 @@ class Health(Section):
     sweep_lag_s: Seconds = 30.0
     dead_s: Seconds = 3600.0
     queue_depth: Count = 10_000
+    failed_runs: Count = 3
+    failure_rate: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = 0.1
+    failure_rise: Annotated[float, Field(gt=1, le=1000, allow_inf_nan=False)] = 3.0
+    baseline_hours: Annotated[float, Field(gt=0, le=876_000, allow_inf_nan=False)] = 168.0
 
 
 class Log(Section):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from flujo_client.gateway.health import HOME as HEALTH
 from flujo_client.gateway.requests import Request
 
 MOST = 20
@@ -50,4 +51,4 @@ def gates_in_use() -> Request[list[GateRecord]]:
 
 def open_breakers() -> Request[list[BreakerRecord]]:
     """List the circuit breakers that were last seen open or half open."""
-    return Request("open_breakers", {"limit": MOST}, lambda rows: [BreakerRecord(**row) for row in rows])
+    return Request("open_breakers", {"limit": MOST}, lambda rows: [BreakerRecord(**row) for row in rows], HEALTH)

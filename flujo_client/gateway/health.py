@@ -12,19 +12,19 @@ if TYPE_CHECKING:
     from flujo_client.config.models import Health
     from flujo_client.contract.plan import OnChange
 
-_HOME: Final = "flujo_client.health"
-_BOUNDS: Final[Request[None]] = Request("bounds", HealthQuery.bounds(), lambda _: None, _HOME)
+HOME: Final = "flujo_client.health"
+_BOUNDS: Final[Request[None]] = Request("bounds", HealthQuery.bounds(), lambda _: None, HOME)
 
 
 def aros(question: HealthQuery) -> Request[ArosFacts]:
     """Count the interventions of AROS in the examined runs."""
-    return Request("aros", question.aros_parameters(), lambda rows: read_aros(rows[0]), _HOME, _BOUNDS)
+    return Request("aros", question.aros_parameters(), lambda rows: read_aros(rows[0]), HOME, _BOUNDS)
 
 
 def machine(question: HealthQuery, health: Health, on_change: OnChange = "carry_on") -> Request[MachineFacts]:
     """Read the state of workers, queues and limits in Postgres; `on_change` is the policy of plans that name none."""
     parameters = question.machine_parameters(health, on_change)
-    return Request("machine", parameters, lambda rows: read_machine(rows[0]), _HOME, _BOUNDS)
+    return Request("machine", parameters, lambda rows: read_machine(rows[0]), HOME, _BOUNDS)
 
 
 def last_report() -> Request[HealthReport | None]:

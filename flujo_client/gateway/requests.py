@@ -276,9 +276,10 @@ def budgets(run_id: str) -> Request[list[BudgetRecord]]:
     return Request("budgets", {"run": run_id}, lambda rows: [BudgetRecord(**row) for row in rows])
 
 
-def budgets_in_use(limit: int = 20) -> Request[list[BudgetRecord]]:
-    """List the budgets that attempts have something reserved from."""
-    return Request("budgets_in_use", {"limit": limit}, lambda rows: [BudgetRecord(**row) for row in rows])
+def budgets_near_limit(part: float = 0.8, limit: int = 20) -> Request[list[BudgetRecord]]:
+    """List the tenants' budgets of today of which this part, from 0 to 1, is spent or reserved; the fullest first."""
+    parameters = {"part": part, "limit": limit}
+    return Request("budgets_near_limit", parameters, lambda rows: [BudgetRecord(**row) for row in rows])
 
 
 def corrections(run_id: str) -> Request[list[CorrectionRecord]]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from flujo_client.health.advice import advise
 from flujo_client.health.facts import ArosFacts, Counter, Depths, HealthQuery, MachineFacts, RunCount
 from flujo_client.health.infrastructure import judge, machine_of
+from flujo_client.health.outcomes import outcomes_of
 from flujo_client.health.report import Bucket, Figures, HealthReport, Shadow, Trend, Window, WindowPart
 
 if TYPE_CHECKING:
@@ -37,22 +38,24 @@ def build(
         aros: what AROS counted there.
         machine: what Postgres holds of the machine.
         depths: what is in Redis.
-        health: from when on the machine's facts are bad.
+        health: from when on the facts are bad.
     """
     counters = aros.counters
     runs = sum(each.runs for each in aros.runs)
     sums = _sums(counters)
     facts = machine_of(machine, depths)
+    outcomes = outcomes_of(machine.ended, None if question.hours is None else health.baseline_hours)
     report = HealthReport(
         generated_at=aros.at,
         window=Window(
             since=aros.since,
             until=aros.at,
-            hours=question.since_hours,
-            limit=question.most_runs,
+            hours=question.hours,
+            limit=question.limit,
             filters=question.filters(),
         ),
-        verdict=judge(facts, health),
+        verdict=judge(outcomes, facts, health, question.hours),
+        outcomes=outcomes,
         machine=facts,
         totals=_figures(sums, runs),
         stages=_stages(sums, _STAGE),
@@ -211,5 +214,5 @@ def _nothing(question: HealthQuery, runs: int) -> list[str]:
     if runs:
         return []
     filtered = " that fits the filters" if question.pipeline is not None else ""
-    when = f" in the last {question.since_hours:g} hours" if question.since_hours is not None else " yet"
+    when = f" in the last {question.hours:g} hours" if question.hours is not None else " yet"
     return [f"there is nothing to report: no run{filtered} has begun{when}"]

@@ -8,20 +8,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 if TYPE_CHECKING:
     from flujo_client.config.models import Health
     from flujo_client.contract.plan import OnChange
 
-NEWEST: Final = 50
-"""The number of runs examined if neither a window nor a limit is set."""
+WINDOW_H: Final = 24.0
+"""The hours that are examined if neither a window nor a limit is set."""
 FEWEST_BUCKETS: Final = 2
 NAMED: Final = 10
 """The number of problems that are listed by name."""
 LONGEST_S: Final = 30.0
 """Seconds that one of the statements may take."""
-_DAY_H: Final = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +28,8 @@ class HealthQuery:
     """The scope of a health check: each filter is off when None.
 
     Attributes:
-        since_hours: only runs that began within these hours.
-        limit: the number of newest runs; all of the window if there is one, else 50.
+        since_hours: only runs that began or ended within these hours; 24 if there is no limit either.
+        limit: the number of newest runs; all of the window when None.
         buckets: the number of equal parts of the window, in addition to its halves.
     """
 
@@ -42,9 +41,9 @@ class HealthQuery:
     buckets: int | None = None
 
     @property
-    def most_runs(self) -> int | None:
-        """Return how many runs are examined, at most."""
-        return NEWEST if self.limit is None and self.since_hours is None else self.limit
+    def hours(self) -> float | None:
+        """Return the hours that are examined; None where the limit alone decides."""
+        return WINDOW_H if self.since_hours is None and self.limit is None else self.since_hours
 
     @property
     def parts(self) -> int | None:
@@ -55,7 +54,7 @@ class HealthQuery:
         """List what was requested but not done, and why."""
         if self.buckets is None:
             return []
-        if self.since_hours is None:
+        if self.hours is None:
             return ["trend buckets are left out: they divide a window, and no window was given"]
         if self.buckets < FEWEST_BUCKETS:
             return [f"trend buckets are left out: a trend needs at least {FEWEST_BUCKETS}"]
@@ -64,8 +63,8 @@ class HealthQuery:
     def aros_parameters(self) -> dict[str, Any]:
         """Return the parameters of `sql/aros.sql`."""
         return {
-            "hours": self.since_hours,
-            "limit": self.most_runs,
+            "hours": self.hours,
+            "limit": self.limit,
             "pipeline": self.pipeline,
             "step": self.step,
             "model": self.model,
@@ -78,7 +77,11 @@ class HealthQuery:
             "stuck_s": health.stuck_s,
             "orphan_s": health.orphan_s,
             "dead_s": health.dead_s,
-            "event_hours": self.since_hours or _DAY_H,
+            "event_hours": self.hours or WINDOW_H,
+            "hours": self.hours,
+            "baseline_hours": health.baseline_hours,
+            "limit": self.limit,
+            "pipeline": self.pipeline,
             "named": NAMED,
             "on_change": on_change,
         }
@@ -101,6 +104,16 @@ class RunCount(NamedTuple):
     bucket: int | None
     pipeline: str
     runs: int
+
+
+class EndCount(NamedTuple):
+    """So many runs of one pipeline that ended with one status in the `window`, or in the `baseline` before it; and those of them that were retried."""
+
+    part: str
+    pipeline: str
+    status: str
+    runs: int
+    retried: int
 
 
 class Counter(NamedTuple):
@@ -137,10 +150,22 @@ class FactGroup:
 
 @dataclass(frozen=True, slots=True)
 class Depths:
-    """The answer of Redis: messages by queue; or why there is none."""
+    """The answer of Redis: messages by queue, and those that workers refused; or why there is none.
+
+    Attributes:
+        refused: by reason, since Redis was emptied last.
+        refused_s: seconds since the last one; None when there was none.
+    """
 
     messages: Mapping[str, int] = field(default_factory=dict)
     error: str | None = None
+    refused: Mapping[str, int] = field(default_factory=dict)
+    refused_s: float | None = None
+
+    @classmethod
+    def of(cls, messages: Mapping[str, int], refused: Mapping[str, int], last_at: float | None, *, now: float) -> Self:
+        """Combine the broker's answers; `last_at`, when the last message was refused, and `now` are in unix seconds."""
+        return cls(messages, refused=refused, refused_s=None if last_at is None else now - last_at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +179,7 @@ class MachineFacts:
         sweep_age_s: seconds since the last sweep; None when there was none.
         sweep_lag_s: seconds that workers have lived since then without a sweep; None when none lives.
         events_dropped: lines that were not stored.
+        ended: how runs ended.
     """
 
     found: Mapping[str, FactGroup] = field(default_factory=dict)
@@ -162,6 +188,7 @@ class MachineFacts:
     sweep_age_s: float | None = None
     sweep_lag_s: float | None = None
     events_dropped: int = 0
+    ended: Sequence[EndCount] = ()
 
 
 def read_aros(row: Mapping[str, Any]) -> ArosFacts:
@@ -181,4 +208,5 @@ def read_machine(row: Mapping[str, Any]) -> MachineFacts:
         what: FactGroup(each["count"], each["oldest_s"], tuple(each["named"]))
         for what, each in sorted(row["found"].items())
     }
-    return MachineFacts(found=found, **{name: row[name] for name in plain})
+    ended = tuple(EndCount(*each) for each in row["ended"])
+    return MachineFacts(found=found, ended=ended, **{name: row[name] for name in plain})

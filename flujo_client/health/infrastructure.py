@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from flujo_client.health.facts import Depths, MachineFacts
-from flujo_client.health.report import Fact, Machine, Queue, Reason, Verdict
+from flujo_client.health.facts import WINDOW_H, Depths, MachineFacts
+from flujo_client.health.outcomes import failures
+from flujo_client.health.report import Fact, Machine, Queue, Reason, RunOutcomes, Verdict
 
 if TYPE_CHECKING:
     from flujo_client.config.models import Health
@@ -21,6 +22,7 @@ _BAD: Final = {
     "`flujo runs upgrade`",
     "orphans": "attempts are orphans: their worker is gone, and no sweep has recovered them",
     "dead_workers": "workers died: their lease ran out without an orderly stop",
+    "open_breakers": "circuit breakers are not closed: calls of their models wait",
     "reservation_leaks": "reservations are held by attempts that have ended, or do not add up to their budget",
 }
 
@@ -40,16 +42,18 @@ def machine_of(facts: MachineFacts, depths: Depths) -> Machine:
         sweep_age_s=_rounded(facts.sweep_age_s),
         sweep_lag_s=_rounded(facts.sweep_lag_s),
         events_dropped=facts.events_dropped,
+        refused_messages=depths.refused,
+        refused_age_s=_rounded(depths.refused_s),
     )
 
 
-def judge(machine: Machine, health: Health) -> Verdict:
-    """Return whether an operator should look, and at what."""
-    reasons = tuple(_reasons(machine, health))
+def judge(outcomes: RunOutcomes, machine: Machine, health: Health, hours: float | None) -> Verdict:
+    """Return whether an operator should look, and at what; `hours` is the window."""
+    reasons = (*failures(outcomes, health), *_reasons(machine, health, hours or WINDOW_H))
     return Verdict(status="warn" if reasons else "ok", reasons=reasons)
 
 
-def _reasons(machine: Machine, health: Health) -> Iterator[Reason]:
+def _reasons(machine: Machine, health: Health, hours: float) -> Iterator[Reason]:
     for code, message in _BAD.items():
         fact: Fact = getattr(machine, code)
         if fact.count:
@@ -64,6 +68,11 @@ def _reasons(machine: Machine, health: Health) -> Iterator[Reason]:
         yield Reason(code="sweep_lag", message=f"no sweep for {machine.sweep_lag_s:g} s, although workers are alive")
     if machine.events_dropped:
         yield Reason(code="events_dropped", message=f"{machine.events_dropped} events were dropped")
+    if machine.refused_age_s is not None and machine.refused_age_s <= hours * 3600:
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in machine.refused_messages.items())
+        count = sum(machine.refused_messages.values())
+        message = f"{count:,} messages were refused, the last one {machine.refused_age_s:g} s ago: {reasons}"
+        yield Reason(code="refused_messages", message=message)
     if machine.broker_error is not None:
         yield Reason(code="broker_unreachable", message=machine.broker_error)
 

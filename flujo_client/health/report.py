@@ -116,6 +116,41 @@ class Advice(Value):
     message: str
 
 
+class Outcomes(Value):
+    """How runs ended that were not retried; `retried` counts the others, whose newest retry counts for them.
+
+    Attributes:
+        ended: all that are counted here.
+        failure_rate: the part that failed or expired; None where none ended.
+    """
+
+    ended: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    expired: int = 0
+    cancelled: int = 0
+    retried: int = 0
+    failure_rate: float | None = None
+
+    @property
+    def unsuccessful(self) -> int:
+        """Return how many failed or expired."""
+        return self.failed + self.expired
+
+
+class RunOutcomes(Value):
+    """How runs ended in the window, of all pipelines and of each, the one with the most failures first; child runs are left out.
+
+    Attributes:
+        baseline: how they ended in the `baseline_hours` before it; None where a limit takes the place of a window.
+    """
+
+    window: Outcomes = Outcomes()
+    baseline: Outcomes | None = None
+    baseline_hours: float | None = None
+    pipelines: Mapping[str, Outcomes] = {}
+
+
 class Fact(Value):
     """Things of one kind that the machine should not have: how many, the oldest's age, and up to ten by name."""
 
@@ -140,16 +175,19 @@ class Machine(Value):
     dead_workers: Fact = Fact()
     reservation_leaks: Fact = Fact()
     owed_hooks: Fact = Fact()
+    open_breakers: Fact = Fact()
     queues: Mapping[str, Queue] = {}
     broker_error: str | None = None
     live_workers: int = 0
     sweep_age_s: float | None = None
     sweep_lag_s: float | None = None
     events_dropped: int = 0
+    refused_messages: Mapping[str, int] = {}
+    refused_age_s: float | None = None
 
 
 class Reason(Value):
-    """One thing that is wrong with the machine. `named` are runs, attempts or workers to look at."""
+    """One thing that is wrong. `named` are pipelines, runs, attempts, models or workers to look at."""
 
     code: str
     message: str
@@ -157,7 +195,7 @@ class Reason(Value):
 
 
 class Verdict(Value):
-    """The machine's. Interventions of AROS are advice, and not a reason for an alert."""
+    """Of runs and the machine. Interventions of AROS are advice, and not a reason for an alert."""
 
     status: Literal["ok", "warn"] = "ok"
     reasons: tuple[Reason, ...] = ()
@@ -168,6 +206,7 @@ class HealthReport(Value):
     generated_at: datetime
     window: Window
     verdict: Verdict = Verdict()
+    outcomes: RunOutcomes = RunOutcomes()
     machine: Machine = Machine()
     totals: Figures = Figures()
     stages: StageCounts = {}

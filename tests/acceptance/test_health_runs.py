@@ -86,13 +86,13 @@ def test_two_beats_have_one_report_made_for_each_slot(site, beats, checked):
 
 def test_a_healthy_machine_gives_no_reason(checked):
     """M-188: workers live, sweeps take place, nothing waits."""
-    told = checked("--since-hours", "24", "--fail-on-warn")
+    told = checked("--since-hours", "24")
     assert told.stdout.startswith("health check ok, 2 runs that began in the last 24 h")
 
 
 def test_a_worker_that_was_killed_is_found(site, checked):
-    """And `--fail-on-warn` says so to a script. The last test here: no one works after it."""
+    """And the exit code says so to a script. The last test here: no one works after it."""
     site.dismiss()
     site.rows("UPDATE flujo_workers SET lease_until = lease_until - interval '1 min' RETURNING id")
-    reasons = json.loads(checked("--json", "--fail-on-warn", code=1).stdout)["verdict"]["reasons"]
+    reasons = json.loads(checked("--json", code=1).stdout)["verdict"]["reasons"]
     assert [reason["code"] for reason in reasons] == ["dead_workers"]

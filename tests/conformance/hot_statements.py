@@ -47,7 +47,7 @@ HOT: Final = frozenset(
         "renew release_unowned neighbours",  # leases
         "begin_sweep runs_to_stop orphaned_children poisoned aborted missed_joins stranded parked expire_questions offer_permits queues due",
         "begin_pruning hold_aged_runs prune_runs prune_budgets prune_summaries begin_marking marked_to mark_blobs sweep_blobs",  # retention
-        "record record_many run runs count_runs statuses attempts backlog approvals count_approvals budgets_in_use limits_in_use gates_in_use open_breakers stats machine",  # clients
+        "record record_many run runs count_runs statuses attempts backlog approvals count_approvals budgets_near_limit limits_in_use gates_in_use open_breakers stats machine",  # clients
     )
     for name in names.split()
 )
@@ -297,7 +297,7 @@ def _read(world: World) -> None:
         requests.backlog(),
         requests.approvals(RunFilter()),
         requests.count_approvals(RunFilter(status="paused")),
-        requests.budgets_in_use(),
+        requests.budgets_near_limit(),
         guards.limits_in_use(),
         guards.gates_in_use(),
         guards.open_breakers(),

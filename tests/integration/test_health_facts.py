@@ -19,12 +19,17 @@ from flujo_client.cli.health_text import health_text
 from flujo_client.config.models import Health
 from flujo_client.health.aggregate import build
 from flujo_client.health.export import to_csv, to_json
-from flujo_client.health.facts import Depths, HealthQuery, MachineFacts
+from flujo_client.health.facts import Depths, EndCount, HealthQuery, MachineFacts
 
 pytestmark = pytest.mark.services
 
 GOLDEN = Path(__file__).parents[1] / "golden/health"
-WELL = MachineFacts(live_workers=2, sweep_age_s=0.4, sweep_lag_s=0.4)
+ENDED = (
+    EndCount("window", "letters", "succeeded", 2, 0),
+    EndCount("window", "orders", "succeeded", 4, 0),
+    EndCount("baseline", "orders", "succeeded", 1, 0),
+)
+WELL = MachineFacts(live_workers=2, sweep_age_s=0.4, sweep_lag_s=0.4, ended=ENDED)
 EMPTY_QUEUES = Depths({"flujo.attempts": 0, "flujo.control": 0})
 
 
@@ -114,7 +119,7 @@ def test_a_step_whose_output_was_right_shows_no_intervention(connection):
 def test_without_a_window_every_run_counts_and_nothing_is_a_trend(connection):
     """M-175, M-186: and buckets are left out with a note (M-177)."""
     plant(connection)
-    report = reported(connection, buckets=4)
+    report = reported(connection, limit=50, buckets=4)
     assert report.totals.runs == len(TRACES)
     assert (report.trend.last_half, report.trend.buckets) == (None, ())
     assert report.notes == ("trend buckets are left out: they divide a window, and no window was given",)
@@ -185,11 +190,12 @@ def test_filters(connection, question, runs, coercions):
     assert (totals.runs, totals.coercions) == (runs, coercions)
 
 
-def test_fifty_runs_are_looked_at_where_nothing_is_said(connection):
-    """§2.8: `--limit` is 50; a window is looked at as a whole (M-175)."""
-    plant(connection, [Traced(f"r{number}", "p", number / 100) for number in range(60)])
-    assert reported(connection).totals.runs == 50
-    assert reported(connection, since_hours=24).totals.runs == 60
+def test_a_day_is_looked_at_where_nothing_is_said(connection):
+    """C-51: a window as a whole (M-175), 24 hours without a limit; `--limit 50` is the original's (§2.8)."""
+    plant(connection, [Traced(f"r{number}", "p", number / 2) for number in range(60)])
+    assert reported(connection).totals.runs == 48 + 1
+    assert reported(connection, since_hours=48).totals.runs == 60
+    assert reported(connection, limit=50).totals.runs == 50
     assert reported(connection, since_hours=24, limit=7).totals.runs == 7
 
 

@@ -11,8 +11,9 @@ from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
 from flujo_client.config.models import Health
-from flujo_client.health.facts import Depths, HealthQuery
+from flujo_client.health.facts import WINDOW_H, Depths, HealthQuery
 from flujo_client.health.infrastructure import judge, machine_of
+from flujo_client.health.outcomes import outcomes_of
 
 pytestmark = pytest.mark.services
 
@@ -39,8 +40,9 @@ def connection(database_url):
 def judged(connection, depths=QUIET, **health):
     """The machine's facts, and the verdict's reasons by their codes."""
     settings = Health(**health)
-    machine = machine_of(machine_facts(connection, HealthQuery(), settings), depths)
-    return machine, {reason.code: reason for reason in judge(machine, settings).reasons}
+    facts = machine_facts(connection, HealthQuery(), settings)
+    machine, outcomes = machine_of(facts, depths), outcomes_of(facts.ended, settings.baseline_hours)
+    return machine, {reason.code: reason for reason in judge(outcomes, machine, settings, WINDOW_H).reasons}
 
 
 def only(connection, code, depths=QUIET, **health):

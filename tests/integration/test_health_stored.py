@@ -24,6 +24,7 @@ from flujo_client.errors import ClientError
 from flujo_client.gateway import health as requests
 from flujo_client.health import facts
 from flujo_client.health.report import HealthReport
+from flujo_client.transport.dead_letters import Refused
 from flujo_worker.errors import DispatchError, StoreError
 from flujo_worker.health import HealthCheck, question_of
 from flujo_worker.store.postgres.store import PostgresStore
@@ -42,6 +43,9 @@ class Queues:
 
     def __init__(self, error=None, meanwhile=None):
         self.error, self.meanwhile, self.asked = error, meanwhile, 0
+
+    def refused(self):
+        return Refused({}, 0, None, "flujo:dead_letters")
 
     def depths(self, queues):
         self.asked += 1

@@ -77,6 +77,56 @@ leaked AS (
 owed AS (
     SELECT c.run_id || ' ' || c.payload AS name, extract(epoch FROM now() - c.created_at)::float8 AS age_s FROM flujo_hook_calls c
 ),
+breakers AS (
+-- include open_breakers
+),
+-- How runs ended in the window, and in the time before that it is compared with, by the indexes on their ends and on background runs. A limit
+-- takes the newest ends instead. Child runs are left out: their parents fail with them.
+names AS (
+    SELECT DISTINCT name FROM flujo_pipelines WHERE %(pipeline)s::text IS NULL OR name = %(pipeline)s::text OR reference = %(pipeline)s::text
+),
+parts AS (
+    SELECT 'window' AS part, now() - make_interval(secs => coalesce(%(hours)s::float8, 876000) * 3600) AS since, now() AS until
+    UNION ALL
+    SELECT 'baseline', now() - make_interval(secs => (%(hours)s::float8 + %(baseline_hours)s::float8) * 3600), now() - make_interval(secs => %(hours)s::float8 * 3600)
+    WHERE %(hours)s::float8 IS NOT NULL AND %(limit)s::bigint IS NULL
+),
+ended AS (
+    SELECT p.part, n.name, w.status, c.count, 0::bigint AS retried
+    FROM parts p CROSS JOIN names n CROSS JOIN (VALUES ('succeeded')) w (status)
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS count FROM flujo_runs r
+        WHERE r.name = n.name AND r.status = w.status AND r.ended_at > p.since AND r.ended_at <= p.until AND r.parent_run IS NULL
+    ) c
+    WHERE %(limit)s::bigint IS NULL AND c.count > 0
+    UNION ALL
+    SELECT p.part, n.name, w.status, c.count, c.retried
+    FROM parts p CROSS JOIN names n CROSS JOIN (VALUES ('failed'), ('cancelled'), ('expired')) w (status)
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS count, count(r.retried_as) AS retried FROM flujo_runs r
+        WHERE r.name = n.name AND r.status = w.status AND r.ended_at > p.since AND r.ended_at <= p.until AND r.parent_run IS NULL
+    ) c
+    WHERE %(limit)s::bigint IS NULL AND c.count > 0
+    UNION ALL
+    SELECT p.part, r.name, r.status, count(*), count(r.retried_as)
+    FROM parts p JOIN flujo_runs r ON r.created_at > p.since AND r.ended_at > p.since AND r.ended_at <= p.until
+    JOIN names n ON n.name = r.name
+    WHERE %(limit)s::bigint IS NULL AND r.parent_run IS NOT NULL AND r.parent_address IS NULL
+    GROUP BY p.part, r.name, r.status
+    UNION ALL
+    SELECT 'window', l.name, l.status, count(*), count(l.retried_as)
+    FROM (
+        SELECT e.* FROM parts p CROSS JOIN names n CROSS JOIN (VALUES ('succeeded'), ('failed'), ('cancelled'), ('expired')) w (status)
+        CROSS JOIN LATERAL (
+            SELECT r.name, r.status, r.ended_at, r.retried_as FROM flujo_runs r
+            WHERE r.name = n.name AND r.status = w.status AND r.ended_at > p.since AND r.parent_run IS NULL
+            ORDER BY r.ended_at DESC LIMIT %(limit)s::bigint
+        ) e
+        WHERE %(limit)s::bigint IS NOT NULL
+        ORDER BY e.ended_at DESC LIMIT %(limit)s::bigint
+    ) l
+    GROUP BY l.name, l.status
+),
 found AS (
     SELECT 'stuck_runs' AS what, name, age_s FROM stuck
     UNION ALL SELECT 'parked_runs', name, age_s FROM parked
@@ -86,6 +136,7 @@ found AS (
     UNION ALL SELECT 'dead_workers', name, age_s FROM dead
     UNION ALL SELECT 'reservation_leaks', name, age_s FROM leaked
     UNION ALL SELECT 'owed_hooks', name, age_s FROM owed
+    UNION ALL SELECT 'open_breakers', model, since_s FROM breakers
 ),
 alive AS (
     SELECT count(*) AS workers, min(started_at) AS since FROM flujo_workers WHERE ended_at IS NULL AND lease_until > now()
@@ -101,6 +152,7 @@ SELECT (SELECT coalesce(jsonb_object_agg(g.what, jsonb_build_object('count', g.c
        -- Nothing sweeps before there is a worker: that time does not count.
        (SELECT extract(epoch FROM now() - greatest(w.swept_at, l.since))::float8 FROM flujo_sweeps w WHERE l.workers > 0) AS sweep_lag_s,
        l.workers AS live_workers,
+       (SELECT coalesce(jsonb_agg(jsonb_build_array(e.part, e.name, e.status, e.count, e.retried)), '[]') FROM ended e) AS ended,
        (SELECT coalesce(sum(CASE WHEN jsonb_typeof(e.data -> 'count') = 'number' THEN (e.data ->> 'count')::numeric ELSE 1 END), 0)::bigint
         FROM flujo_events e WHERE e.name = 'events.dropped' AND e.at >= now() - make_interval(secs => %(event_hours)s::float8 * 3600)) AS events_dropped
 FROM alive l;

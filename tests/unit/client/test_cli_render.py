@@ -1,6 +1,7 @@
 """What people see, to the letter, at 80 columns and without colour; and what programs get (SYS-29, M-291)."""
 
 import io
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -631,7 +632,7 @@ def test_services():
             {"name": "debounce 'x'", "most": None, "taken": 0, "waiting": 1},
         ],
         "breakers": [{"model": "openai:gpt-5", "state": "half_open", "since_s": 99.0}],
-        "budgets": [BUDGET],
+        "budgets": [{**BUDGET, "scope": "tenant:acme:2026-01-01"}],
         "refused": {"count": 1300, "reasons": {"foreign": 100, "malformed": 1200}, "kept": 1000, "key": "x:letters"},
     }
     assert drawn(services_table(state)) == lines("""
@@ -647,18 +648,56 @@ def test_services():
     queued         0
     not admitted   7       oldest 5 s
     hooks pending  3       oldest 2 h
+    breaker                openai:gpt-5: half open for 1 min
     parked         2       m:a 0a1b
     parked         1       m:p 2c3d, build 7: pinned, no live worker is known to
                            have that code
                            → flujo worker --build 7
-    parked         1       m:p 4d5e, build 8: pinned, a worker with that code is up
+    budget                 tenant:acme:2026-01-01: $0.2 of $0.5 spent, $0.1
+                           reserved; 1,200 of 1,000 tokens spent, 200 too much
     limit                  crm: 5 of 5 in use, 1 attempt waiting
     run limit              limit 'erp': 2 of 2 places taken, 7 runs waiting
     run limit              debounce 'x': 1 run waiting
-    breaker                openai:gpt-5: half open for 1 min
-    budget                 run:run_1: $0.2 of $0.5 spent, $0.1 reserved; 1,200 of
-                           1,000 tokens spent, 200 too much
+    …              1       more lines, which `flujo status --json` has
     """)
+
+
+def test_services_fit_on_a_screen():
+    """Of each kind the first ones are shown, and the rest is counted; all of it is in the JSON."""
+    many = range(20)
+    none = {"count": 0, "oldest_s": 0.0}
+    service = {"ok": True, "url": "postgresql://flujo@database.example.com:5432/flujo", "error": None}
+    state = {
+        "postgres": service,
+        "redis": service,
+        "schema": 1,
+        "workers": [],
+        "other_workers": 0,
+        "backlog": {"ready": none, "queued": none, "running": none},
+        "waiting_runs": none,
+        "owed_hooks": none,
+        "parked": [
+            {
+                "reference": f"shop.pipelines:number_{each}",
+                "fingerprint": "2c3d" * 3,
+                "build": "7",
+                "runs": 1,
+                "is_pinned": True,
+                "change": "flujo worker --build 7",
+            }
+            for each in many
+        ],
+        "limits": [{"name": f"crm {each}", "at_once": 5, "in_use": 5, "waiting": 1} for each in many],
+        "gates": [{"name": f"limit 'erp {each}'", "most": 2, "taken": 2, "waiting": 7} for each in many],
+        "breakers": [{"model": f"openai:gpt-{each}", "state": "opened", "since_s": 99.0} for each in many],
+        "budgets": [{**BUDGET, "scope": f"tenant:acme{each}:2026-01-01"} for each in many],
+        "refused": None,
+    }
+    shown = drawn(services_table(state))
+    assert len(shown.splitlines()) <= 24
+    assert {"breaker", "parked", "budget", "limit", "run"} <= {line.split()[0] for line in shown.splitlines()}
+    left = int(re.search(r"^… +(\d+) +more lines", shown, re.MULTILINE)[1])
+    assert left == 100 - sum(shown.count(f"\n{kind}") for kind in ("breaker", "parked", "budget", "limit", "run limit"))
 
 
 @pytest.mark.parametrize(

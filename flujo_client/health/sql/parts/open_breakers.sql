@@ -9,9 +9,7 @@ SELECT model, state, since_s FROM (
 WHERE state <> 'closed' AND NOT EXISTS (
     SELECT 1 FROM flujo_model_guards g
     WHERE g.guard = 'breaker' AND (
-        (latest.model LIKE translate(g.model, '*?', '%%_') AND g.cleared_at > latest.at)
+        (latest.model LIKE translate(g.model, '*?', chr(37) || '_') AND g.cleared_at > latest.at)
         OR (latest.model = g.model AND coalesce(g.edits ->> 'enabled', g.from_file ->> 'enabled') = 'false')
     )
 )
-ORDER BY model
-LIMIT %(limit)s::int;

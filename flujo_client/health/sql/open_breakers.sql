@@ -1,0 +1,3 @@
+-- include open_breakers
+ORDER BY model
+LIMIT %(limit)s::int;
