@@ -17,6 +17,7 @@ from flujo_client.cli.format import cost, counted, duration, in_a_line, printabl
 from flujo_client.cli.json_output import feedback_of
 from flujo_client.contract.kinds import LOOP
 from flujo_client.contract.trace import CHILDREN, TraceEvent, TraceNode, spent
+from flujo_client.contract.waits import waits_in_words
 from flujo_client.tracebacks import shortened
 
 PREVIEW = 200
@@ -56,12 +57,6 @@ _FRAMES = 2
 """The number of traceback frames that are drawn; `lens show --show-error` shows all."""
 _OF_THE_BUDGET = "flujo.budget."
 """An event of each attempt under limits; `--json` and `lens spans` include it, drawn it would hide the others."""
-_WAITED_FOR = {
-    "breaker": "for its model's breaker",
-    "rate": "for its model's rate limit",
-    "retry": "to be tried again",
-    "worker": "for a worker",
-}
 _SHORTEST_WAIT_S = 1.0
 """Shorter waits are the usual time to start work."""
 _NAMED_BY_KIND = ("run", "step", "attempt")
@@ -233,10 +228,8 @@ def _wait(wait: Mapping[str, Any] | None) -> Iterator[str]:
     if wait is None:
         return
     since, lasted = f"+{duration(wait['offset_s'])}", wait["duration_s"]
-    what = _WAITED_FOR.get(wait["for"], "")
-    if wait["for"] == "limit":
-        what = f"for {printable(wait['limit'])} ({wait['in_use']} of {wait['at_once']} in use)"
-    if not what:
+    what = printable(waits_in_words(wait))
+    if wait["for"] == "answer":
         until = "since " + since if lasted is None else f"from {since} to +{duration(wait['offset_s'] + lasted)}"
         yield f"question open {until}"
     elif lasted is None:

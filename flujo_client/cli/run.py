@@ -15,7 +15,7 @@ from flujo_client.address import STEP
 from flujo_client.api.client import FlujoClient
 from flujo_client.api.handle import RunHandle
 from flujo_client.api.hold import hold
-from flujo_client.api.operations import FIRST_LOOK_S, look_at, timed_out
+from flujo_client.api.operations import look_at, timed_out
 from flujo_client.api.runner import Flujo
 from flujo_client.blueprint.rules.agents import NO_PACKAGE
 from flujo_client.blueprint.validate import validate
@@ -100,7 +100,7 @@ def command(  # noqa: PLR0913 - a parameter for each option
         if flujo.has_started_worker:
             _warn_of_packages(reference)
         try:
-            result = _wait(run, timeout, flujo.client, START_S if flujo.has_started_worker else FIRST_LOOK_S)
+            result = _wait(run, timeout, flujo.client, START_S if flujo.has_started_worker else 0.0)
         except KeyboardInterrupt:
             say(f"{run.id} is not stopped: `flujo runs cancel {run.id}` does that")
             raise
@@ -163,13 +163,13 @@ def progress_of(attempts: Sequence[AttemptRecord]) -> str:
     return f"{where} {last.status}{again}{others}"
 
 
-def _wait(run: RunHandle, timeout: float | None, client: FlujoClient, patience_s: float) -> PipelineResult:
+def _wait(run: RunHandle, timeout: float | None, client: FlujoClient, worker_s: float) -> PipelineResult:
     """Wait for the run's end and show its progress: as one moving line on a terminal, else whenever it changes.
 
-    Each question to a person is shown once, with the commands that answer it; the reason why the run waits, after some seconds. Output and
-    logs of steps are shown with their names.
+    Each question to a person is shown once, with the commands that answer it; and so is the reason why the run waits. Output
+    and logs of steps are shown with their names.
     """
-    began, last_line, seen, held = time.monotonic(), "", set[str](), _Holds(client, patience_s)
+    began, last_line, seen, held = time.monotonic(), "", set[str](), _Holds(client, worker_s)
     output = OutputReader(run)
     with stderr.status("") as line:
         while True:
@@ -194,18 +194,22 @@ def _wait(run: RunHandle, timeout: float | None, client: FlujoClient, patience_s
 
 
 class _Holds:
-    """Print what holds a run, once for each change."""
+    """Print what holds a run, as soon as it does, once for each change.
 
-    def __init__(self, client: FlujoClient, patience_s: float) -> None:
-        self._client, self._shown, self._look_at = client, "", time.monotonic() + patience_s
+    Args:
+        client: to ask with.
+        worker_s: seconds within which a worker may still be starting, so that the lack of one is not told.
+    """
+
+    def __init__(self, client: FlujoClient, worker_s: float) -> None:
+        self._client, self._shown, self._worker_at = client, "", time.monotonic() + worker_s
 
     def show(self, run: RunRecord) -> None:
-        """Show what holds the run, if it is time to look again."""
-        is_asked = run.status == "paused"  # its question is shown, with the commands that answer it
-        if is_asked or time.monotonic() < self._look_at:
+        """Show what holds the run."""
+        if run.status == "paused":  # its question is shown, with the commands that answer it
             return
-        self._look_at = time.monotonic() + FIRST_LOOK_S
         found = self._client.perform(hold(run, self._client.settings.services_named))
-        if found is not None and str(found) != self._shown:
-            say(f"the run makes no progress: {found}")
-        self._shown = "" if found is None else str(found)
+        if found is None or found.why == self._shown or (found.needs_worker and time.monotonic() < self._worker_at):
+            return
+        self._shown = found.why
+        say(f"the run makes no progress: {found}")

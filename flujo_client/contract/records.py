@@ -340,11 +340,19 @@ class CorrectionRecord:
 
 @dataclass(frozen=True, slots=True)
 class HeldRecord:
-    """Why a run makes no progress: parked for a reason, or with attempts that wait in a queue."""
+    """Why a run makes no progress: parked for a reason, or with attempts of a step that wait in a queue.
+
+    Attributes:
+        wait: what they wait for besides a worker, as in a trace; None while other attempts of the run are at work.
+        in_s: seconds until the first of them asks again.
+    """
 
     run: str
     reason: str | None = None
     queue: str | None = None
+    step: str | None = None
+    wait: Mapping[str, Any] | None = None
+    in_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -305,8 +305,8 @@ def _waited(what: str, since: float, until: float | None) -> dict[str, Any]:
 
 
 def _place(event: TraceEvent) -> dict[str, Any]:
-    """Return which concurrency limit an attempt waits at, and how full it was when it asked."""
-    return {name: event.data[name] for name in ("limit", "at_once", "in_use") if name in event.data}
+    """Return which concurrency limit an attempt waits at, and how full it was when it asked; or for which model."""
+    return {name: event.data[name] for name in ("limit", "at_once", "in_use", "model") if name in event.data}
 
 
 def _contract(run: RunRecord, hidden: Iterable[str]) -> dict[str, Any]:
