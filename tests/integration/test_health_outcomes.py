@@ -153,7 +153,7 @@ def test_the_command_tells_and_ends_with_1(site):
     DeadLetters(site.redis).add("malformed", b"{", queue="flujo.attempts")
     told = CliRunner().invoke(cli, ["dev", "health-check"], env=environment)
     assert told.exit_code == 1
-    lines = told.stdout.splitlines()
+    lines = [line.rstrip() for line in told.stdout.splitlines()]
     assert lines[0].startswith("health check warn, 6 runs that began in the last 24 h")
     assert lines[3] == "  - 4 of 6 runs that ended failed or expired (66.7%)"
     assert "  ended         2 succeeded, 4 failed" in lines
