@@ -132,4 +132,4 @@ def test_flujo_run_says_it_at_once(site, run):
     with site.connection() as connection:
         connection.execute("UPDATE flujo_workers SET lease_until = now() - interval '1 min'")
     told = CliRunner().invoke(cli, command, env=environment)
-    assert "the run makes no progress: no worker is running" in told.stderr
+    assert "the run makes no progress: no worker is running for" in told.stderr
