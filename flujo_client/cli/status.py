@@ -26,7 +26,7 @@ from flujo_client.api.client import FlujoClient
 from flujo_client.cli.json_output import budget_shape
 from flujo_client.cli.numbers import Real
 from flujo_client.cli.output import UNREACHABLE, show, show_json
-from flujo_client.cli.tables import services_table
+from flujo_client.cli.services_table import services_table
 from flujo_client.cli.timeouts import LONGEST_S, within
 from flujo_client.config.manager import ConfigManager, Settings
 from flujo_client.contract.deployment import ParkedPlan

@@ -23,6 +23,7 @@ from flujo_client.cli.json_output import (
 from flujo_client.cli.output import show_json
 from flujo_client.cli.render import trace_tree
 from flujo_client.cli.run import progress_of
+from flujo_client.cli.services_table import services_table
 from flujo_client.cli.story import event_line, question_lines, summary
 from flujo_client.cli.tables import (
     approvals_list,
@@ -31,7 +32,6 @@ from flujo_client.cli.tables import (
     run_card,
     runs_table,
     section,
-    services_table,
     spans_table,
     stats_card,
     steps_table,
