@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, nullcontext
@@ -11,6 +10,7 @@ from typing import Final, NamedTuple
 import click
 
 from flujo_client.api.client import FlujoClient
+from flujo_client.cli.bulk import with_progress
 from flujo_client.cli.lookup import find_run
 from flujo_client.cli.output import RUNTIME, say, show_json, show_value
 from flujo_client.config.manager import ConfigManager
@@ -24,7 +24,6 @@ from flujo_worker.coordinator.code_changes import CarryOnResult, CodeChanges
 from flujo_worker.errors import Unreadable
 
 MOST: Final = 1_000_000
-REPORT_EVERY_S: Final = 1.0
 WORDS: Final = {"moved": "moved", "unneeded": "not needed", "busy": "refused", "refused": "refused"}
 
 
@@ -146,13 +145,9 @@ def _upgrade(
 
 def _shown(done: Iterator[Upgraded], count: int, *, is_quiet: bool) -> Iterator[Upgraded]:
     """Print the progress, and each refusal, as they come."""
-    reported_at = time.monotonic()
-    for number, each in enumerate(done, 1):
+    for each in with_progress(done, count, "run"):
         if each.verdict == "refused" and not is_quiet:
             show_value(f"{each.id}: refused: {each.reason}")
-        if time.monotonic() - reported_at >= REPORT_EVERY_S:
-            reported_at = time.monotonic()
-            say(f"{number} of {count} runs")
         yield each
 
 
