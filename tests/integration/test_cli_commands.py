@@ -298,17 +298,33 @@ def test_a_run_is_one_of_its_key_the_last_of_its_input_or_one_of_its_period(fluj
 
 
 def test_limits_go_with_the_run(flujo, read):
-    """Both flags of `enqueue` and `run`; what is spent of a budget is shown with the run, and while it is in use."""
+    """Both flags of `enqueue` and `run`; what is spent of a budget is shown with the run."""
     limits = ("--max-cost-usd", "0.5", "--max-tokens", "1000")
     ran = read("run", "cli_pipelines:shout", "-i", "x", *limits)
     [budget] = ran["budgets"]
     assert (budget["scope"], budget["limit_usd"], budget["limit_tokens"]) == (f"run:{ran['id']}", 0.5, 1000)
     assert "budget     $0 of $0.5 spent; 0 of 1,000 tokens spent" in flujo("lens", "show", ran["id"]).stdout
 
-    hanging = flujo("enqueue", "cli_pipelines:hang", "-i", "x", *limits).stdout.strip()
-    wait_until(lambda: read("lens", "show", hanging)["steps"][-1]["name"] == "wait", what="it hangs")
-    assert f"run:{hanging}" in {each["scope"] for each in read("status")["budgets"]}
-    flujo("runs", "cancel", hanging)
+
+def test_status_shows_the_tenants_that_are_near_their_limit(flujo, read, site):
+    """Of today, the fullest first, and no line for each run."""
+    rows = [
+        ("tenant:near:", 0, 0.9, None, 0, 0.05),
+        ("tenant:full:", 0, None, 100, 100, 0),
+        ("tenant:far:", 0, 1.0, None, 0, 0.5),
+        ("tenant:before:", 1, 1.0, None, 0, 1.0),
+    ]
+    with site.connection() as connection:
+        for scope, days, usd, tokens, spent_tokens, spent_usd in rows:
+            connection.execute(
+                "INSERT INTO flujo_budgets (scope, limit_usd, limit_tokens, settled_tokens, settled_usd, reserved_usd) "
+                "VALUES (%s || to_char(now() AT TIME ZONE 'UTC' - make_interval(days => %s), 'YYYY-MM-DD'), %s, %s, %s, %s, %s)",
+                [scope, days, usd, tokens, spent_tokens, spent_usd, 0.7 if scope == "tenant:near:" else 0],
+            )
+    near = [each["scope"].split(":")[1] for each in read("status")["budgets"]]
+    assert near == ["full", "near"]
+    assert "tenant:full:" in flujo("status").stdout
+    site.rows("DELETE FROM flujo_budgets WHERE scope LIKE 'tenant:%' RETURNING scope")
 
 
 def test_enqueue_under_the_same_key(flujo, read):
