@@ -38,6 +38,9 @@ ALLOWED = {
     # `flujo run --watch` starts the command that its user started, as it was started; the demo says where that stands on PATH.
     "flujo_client/cli/watching.py": {"subprocess"},
     "flujo_worker/cli/demo.py": {"which"},
+    # The parent of a worker forks it; the code of a folder is read in a process with the environment of workers.
+    "flujo_worker/cli/supervise.py": {"subprocess"},
+    "flujo_client/cli/folder_code.py": {"subprocess with env"},
     # Postgres and Redis read nothing of ours; they are looked for on PATH, and inherit what is there.
     "flujo_client/embedded/process.py": {"subprocess"},
     "flujo_client/embedded/redis.py": {"subprocess", "which"},
