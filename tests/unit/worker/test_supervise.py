@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import pty
 import signal
 import subprocess
 import sys
+import termios
 import time
 from contextlib import suppress
 
@@ -32,15 +35,18 @@ while True:
             sys.exit(75)
         if number == signal.SIGUSR1:
             os.kill(os.getpid(), signal.SIGKILL)
-        sys.exit({signal.SIGTERM: 0, signal.SIGINT: 7}.get(number, 75))
+        if number == signal.SIGINT:
+            time.sleep(0.5)  # a second one would come meanwhile
+            sys.exit(7 if heard.count(number) == 1 else 8)
+        sys.exit(0 if number == signal.SIGTERM else 75)
 """
 
 
 class Supervised:
-    def __init__(self, folder):
+    def __init__(self, folder, **options):
         self.starts = folder / "starts"
         self.starts.touch()
-        self.process = subprocess.Popen([sys.executable, "-c", WORKER, str(self.starts)])
+        self.process = subprocess.Popen([sys.executable, "-c", WORKER, str(self.starts)], **options)
 
     def pids(self):
         return [int(line.split()[0]) for line in self.starts.read_text().splitlines() if len(line.split()) == 2]
@@ -93,6 +99,23 @@ def test_a_signal_reaches_the_worker_once_and_its_end_is_the_parents(supervised,
     supervised.process.send_signal(sent)
     assert supervised.process.wait(30) == code
     assert supervised.pids() == [pid]
+
+
+def test_ctrl_c_at_a_terminal_reaches_the_worker_once(tmp_path):
+    """The terminal signals both; a second SIGINT would be Celery's cold shutdown."""
+    terminal, own = pty.openpty()
+    one = Supervised(
+        tmp_path, stdin=own, start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    )
+    try:
+        one.wait_for_start(1)
+        os.write(terminal, b"\x03")
+        assert one.process.wait(30) == 7
+    finally:
+        one.process.kill()
+        one.process.wait()
+        os.close(terminal)
+        os.close(own)
 
 
 def test_a_worker_whose_parent_is_killed_ends(supervised):
