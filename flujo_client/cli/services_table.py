@@ -37,12 +37,9 @@ def services_table(state: Mapping[str, Any]) -> Table:
     has_one = slots if working else "no run can continue without one"
     table.add_row("workers", str(len(working)), Text(has_one + others, overflow="fold"))
     if stopping := [printable(worker["id"]) for worker in state["workers"] if worker["is_stopping"]]:
-        table.add_row(
-            "stopping", str(len(stopping)), Text(f"take no more work: {', '.join(stopping)}", overflow="fold")
-        )
-    for worker in working:
-        if slowed := worker["slowed"]:
-            table.add_row("slowed", "1", Text(f"{printable(worker['id'])} {_slowed_line(slowed)}", overflow="fold"))
+        more = f" and {len(stopping) - 2:,} more" if len(stopping) > 2 else ""  # noqa: PLR2004 - two fit
+        line = f"take no more work: {', '.join(stopping[:2])}{more}"
+        table.add_row("stopping", str(len(stopping)), Text(line, overflow="fold"))
     waits = {**state["backlog"], "not admitted": state["waiting_runs"], "hooks pending": state["owed_hooks"]}
     for name, waiting in waits.items():
         table.add_row(name, f"{waiting['count']:,}", f"oldest {age(waiting['oldest_s'])}" if waiting["count"] else "")
@@ -74,6 +71,9 @@ def _height(text: str) -> int:
 
 def _details(state: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     """Yield what holds attempts and runs back: its kind, a number, and how it is used."""
+    for worker in state["workers"]:
+        if worker["slowed"] and not worker["is_stopping"]:
+            yield "slowed", "1", f"{printable(worker['id'])} {_slowed_line(worker['slowed'])}"
     for breaker in state["breakers"]:
         turned = f"{breaker['state'].replace('_', ' ')} for {age(breaker['since_s'])}"
         yield "breaker", "", f"{printable(breaker['model'])}: {turned}"

@@ -671,7 +671,15 @@ def test_services_fit_on_a_screen():
         "postgres": service,
         "redis": service,
         "schema": 1,
-        "workers": [],
+        "workers": [
+            {
+                "id": f"host-{each}-abcdef",
+                "slots": 9,
+                "is_stopping": each % 2 == 0,
+                "slowed": {"at_once": 8, "of": 500, "late": 45, "waited_for_cpu": 40},
+            }
+            for each in range(40)
+        ],
         "other_workers": 0,
         "backlog": {"ready": none, "queued": none, "running": none},
         "waiting_runs": none,
@@ -695,9 +703,12 @@ def test_services_fit_on_a_screen():
     }
     shown = drawn(services_table(state))
     assert len(shown.splitlines()) <= 24
-    assert {"breaker", "parked", "budget", "limit", "run"} <= {line.split()[0] for line in shown.splitlines()}
+    assert {"stopping", "slowed", "breaker", "parked", "budget", "limit", "run"} <= {
+        line.split()[0] for line in shown.splitlines()
+    }
     left = int(re.search(r"^… +(\d+) +more lines", shown, re.MULTILINE)[1])
-    assert left == 100 - sum(shown.count(f"\n{kind}") for kind in ("breaker", "parked", "budget", "limit", "run limit"))
+    kinds = ("slowed", "breaker", "parked", "budget", "limit", "run limit")
+    assert left == 120 - sum(shown.count(f"\n{kind}") for kind in kinds)
 
 
 @pytest.mark.parametrize(
