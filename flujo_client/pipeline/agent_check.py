@@ -1,18 +1,23 @@
-"""What is wrong with a step's agent: it is none, its model has no provider, its function has parameters that nothing fills."""
+"""What is wrong with a step's agent.
+
+It is none, its model has no provider, its function has parameters that nothing fills, or its output cannot be stored.
+"""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, Union
 
 from flujo_client.contract.providers import misspelt_provider
 from flujo_client.contract.suggestions import did_you_mean
 from flujo_client.errors import FlujoError
+from flujo_client.pipeline.annotations import declared_types, type_text
 from flujo_client.pipeline.declared import DeclaredAgent, is_made_here
 from flujo_client.pipeline.identity import asks_a_model
 from flujo_client.pipeline.reference import load
 from flujo_client.pipeline.step import Step, described
+from flujo_client.serial import refused_type
 
 
 def agent_findings(agent: Any, allowed: Sequence[str]) -> Iterator[str]:
@@ -64,6 +69,27 @@ def parameter_findings(agent: Any, given: Collection[str]) -> Iterator[str]:
         is_required = each.default is each.empty and each.kind in _REQUIRED and each.name != "response_format"
         if is_required and (each.name not in given or each.kind is each.POSITIONAL_ONLY):
             yield f"parameter `{each.name}` of {described(agent)} has no default, and {_why_empty(each.name)}"
+
+
+def output_findings(step: Step, agent: Any) -> Iterator[str]:
+    """Find why no output of a step could be stored, if the type that its agent declares tells: before a model is paid for it."""
+    processors = (step.processors, getattr(agent, "processors", None))
+    if any(getattr(each, "output_processors", None) for each in processors):  # which may make another type of it
+        return
+    declared = _outputs(getattr(agent, "output_type", None)) if agent is not None else Any
+    if declared is None:
+        declared = declared_types(agent).gives
+    if (refused := refused_type(declared)) is not None:
+        way_out = f": {refused.suggestion}" if refused.suggestion else ""
+        yield f"its output type {type_text(declared)} cannot be stored: {refused.message}{way_out}"
+
+
+def _outputs(declared: Any) -> Any:
+    """Return the type that an agent's `output_type` asks for: that of its marker, of several any one."""
+    declared = getattr(declared, "outputs", getattr(declared, "output", declared))
+    if isinstance(declared, list | tuple) and declared:
+        return Union[tuple(map(_outputs, declared))]  # noqa: UP007 - of types known only now
+    return declared
 
 
 def _why_empty(name: str) -> str:

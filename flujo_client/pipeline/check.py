@@ -12,7 +12,7 @@ from flujo_client.contract import kinds
 from flujo_client.contract.json_schema import wrong_schema
 from flujo_client.contract.processing import PRECHECK_AGENTS
 from flujo_client.errors import FlujoError, InfiniteFallbackError, MissingAgentError, PipelineError
-from flujo_client.pipeline.agent_check import agent_findings, model_findings, parameter_findings
+from flujo_client.pipeline.agent_check import agent_findings, model_findings, output_findings, parameter_findings
 from flujo_client.pipeline.backend import backend_findings
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.compiled_text import OWN_NAMES, template_of
@@ -178,6 +178,7 @@ class _Reading:
         texts += deps_findings(agent, location.resources, place.model if place.has_context else None)
         texts += model_findings(agent)
         texts += parameter_findings(agent, self._given(step, location))
+        texts += output_findings(step, agent)
         if len(path.encode(errors="replace")) > MAX_PATH:
             texts.append(f"its name and the names above it have more than {MAX_PATH:,} bytes together")
         yield from (PipelineFinding(text, path) for text in texts)

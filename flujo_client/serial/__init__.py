@@ -11,6 +11,7 @@ from flujo_client.serial.stored import stored, stored_safely
 from flujo_client.serial.strict import decode, encode, is_plain_key
 from flujo_client.serial.text import storable_text
 from flujo_client.serial.tree import Tree, canonical, digest, dumps, loads
+from flujo_client.serial.types_refused import refused_type
 
 __all__ = [
     "MAIN",
@@ -34,6 +35,7 @@ __all__ = [
     "loads",
     "part_key",
     "reference",
+    "refused_type",
     "register_custom_deserializer",
     "register_custom_serializer",
     "renewed",

@@ -11,6 +11,7 @@ import dataclasses
 import datetime as dt
 import pathlib
 import uuid
+from collections.abc import Awaitable
 from decimal import Decimal
 from enum import Enum
 from functools import lru_cache
@@ -19,9 +20,13 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
+from flujo_client.errors import SerializationError
 from flujo_client.serial import library_types
-from flujo_client.serial.library_types import zone_apart, zone_together
+from flujo_client.serial.library_types import refuse_secret, zone_apart, zone_together
+from flujo_client.serial.refusal import EncodingRefused
+from flujo_client.serial.resolve import reference
 from flujo_client.serial.rule import EncodingRule, Entries, simple
+from flujo_client.serial.tree import is_mock, type_name
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -214,8 +219,43 @@ BY_TAG = {rule.tag: rule for rule in (*_EXACT.values(), *_CLASS_RULES)} | {
 
 
 @lru_cache(maxsize=1024)
-def rule_for(kind: type) -> EncodingRule | None:
+def _rule_for(kind: type) -> EncodingRule | None:
     """Find the rule for a type: the exact one, else that of its family, else none."""
     if kind in _EXACT:
         return _EXACT[kind]
     return next((rule for rule in _CLASS_RULES if rule.owns and rule.owns(kind)), None)
+
+
+@lru_cache(maxsize=1024)
+def reference_of(kind: type) -> str:
+    """Return the reference of a class. Raises EncodingRefused if no worker could find it."""
+    try:
+        return reference(kind)
+    except SerializationError as error:
+        raise EncodingRefused(error.message, error.suggestion) from None
+
+
+def rule_of(kind: type) -> EncodingRule:
+    """Return the rule by which values of a class are written.
+
+    Raises:
+        EncodingRefused: they cannot be, or no worker could find the class.
+    """
+    rule = _rule_for(kind) or _refuse_kind(kind)
+    if rule.owns and not rule.named:
+        reference_of(kind)
+    return rule
+
+
+def _refuse_kind(kind: type) -> EncodingRule:
+    if is_mock(kind):
+        raise EncodingRefused("a mock object cannot be serialized", "use a real value, or a scripted agent in tests")
+    refuse_secret(kind)
+    if issubclass(kind, Awaitable):
+        raise EncodingRefused(
+            f"a {kind.__name__} cannot be serialized", "write `await` in front of the call that returned it"
+        )
+    raise EncodingRefused(
+        f"object of type {type_name(kind)} cannot be serialized",
+        "use plain data, a pydantic model or a dataclass, or register_custom_serializer()",
+    )

@@ -8,8 +8,7 @@ whose type has no rule.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from functools import lru_cache
+from collections.abc import Callable
 from math import isfinite
 from typing import Any, Final
 
@@ -18,13 +17,11 @@ import orjson
 from flujo_client.errors import SerializationError
 from flujo_client.serial import names
 from flujo_client.serial.custom import deserializer_for, serializer_for
-from flujo_client.serial.library_types import refuse_secret
 from flujo_client.serial.refusal import EncodingRefused, step_to
-from flujo_client.serial.resolve import reference
 from flujo_client.serial.rule import EncodingRule
-from flujo_client.serial.rules import BY_TAG, MAP, SETS, rule_for
+from flujo_client.serial.rules import BY_TAG, MAP, SETS, reference_of, rule_of
 from flujo_client.serial.text import is_storable_text
-from flujo_client.serial.tree import Tree, is_mock, type_name
+from flujo_client.serial.tree import Tree
 
 MAX_DEPTH: Final = 64
 _TAG: Final = "$"
@@ -159,10 +156,10 @@ def _encode_other(value: Any, kind: type, depth: int) -> Tree:
         if custom := serializer_for(kind):
             name, serialize = custom
             return {_TAG: _CUSTOM, "c": name, "v": _encode(_apart(serialize, value), depth + 1)}
-        rule = rule_for(kind) or _refuse_kind(kind)
+        rule = rule_of(kind)
         node: dict[str, Tree] = {_TAG: rule.tag}
         if rule.owns:
-            node["c"] = rule.named(value) if rule.named else _reference(kind)
+            node["c"] = rule.named(value) if rule.named else reference_of(kind)
         for name, part in _apart(rule.apart, value).items():
             node[name] = _encode(part, depth)
         if kind in SETS:
@@ -180,28 +177,6 @@ def _apart(take: Callable[[Any], Any], value: Any) -> Any:
         raise
     except Exception as error:  # users' serializers and properties run here
         raise EncodingRefused(f"cannot be serialized: {error}") from error
-
-
-@lru_cache(maxsize=1024)
-def _reference(kind: type) -> str:
-    try:
-        return reference(kind)
-    except SerializationError as error:
-        raise EncodingRefused(error.message, error.suggestion) from None
-
-
-def _refuse_kind(kind: type) -> EncodingRule:
-    if is_mock(kind):
-        raise EncodingRefused("a mock object cannot be serialized", "use a real value, or a scripted agent in tests")
-    refuse_secret(kind)
-    if issubclass(kind, Awaitable):
-        raise EncodingRefused(
-            f"a {kind.__name__} cannot be serialized", "write `await` in front of the call that returned it"
-        )
-    raise EncodingRefused(
-        f"object of type {type_name(kind)} cannot be serialized",
-        "use plain data, a pydantic model or a dataclass, or register_custom_serializer()",
-    )
 
 
 def _check_depth(depth: int) -> None:

@@ -37,6 +37,7 @@ _OPTIONS: Final = (
     (r"model '", "V-A6"),
     (r"parameter `", "V-A10"),
     (r"its input is what step ", "V-S4"),
+    (r"its output type ", "V-S5"),
     (r"(its agent|agent) ", "V-A2"),
     (r"(sink_to|updates_context|iterable_input|gather)\b|conversation stores |the log of its turns", "V-C1"),
     (r"(conversation|history_\w+|\w+_turn_sources?|named_steps)\b", "V-L2"),

@@ -76,6 +76,9 @@ _VALIDATION: Final[Mapping[str, Rule]] = {
         "a schema that tells the model too little: lists of anything, required keys it does not describe", "warning"
     ),
     "V-S4": Rule("a step's function takes another type than the step before returns"),
+    "V-S5": Rule(
+        "a step's output type has values that cannot be stored: a secret, or a class that workers cannot rebuild"
+    ),
     "V-L1": Rule("the end of a loop does not depend on anything that its body changes", "warning"),
     "V-L2": Rule("a loop's conversation settings have no effect, name a step that adds no turns, or cannot be stored"),
     "V-CF1": Rule("a branch that the condition never chooses, or a result of it that has no branch", "warning"),

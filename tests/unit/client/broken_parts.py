@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel
+from pydantic import BaseModel, SecretStr
 
 NUMBER = 3
 
@@ -13,6 +13,13 @@ def echo(data: object) -> object:
 
 class Tools:
     echo = staticmethod(echo)
+
+
+class Login(BaseModel):
+    key: SecretStr
+
+
+def sign_in(_: object) -> Login: ...
 
 
 class Letter(BaseModel):

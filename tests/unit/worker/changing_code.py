@@ -58,10 +58,12 @@ def soon(_: Any, context: Any) -> bool:
     return twice(_, context)
 
 
+@dataclass
 class Text:
     """An output type."""
 
 
+@dataclass
 class Note:
     """Another output type."""
 

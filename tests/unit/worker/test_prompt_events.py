@@ -200,12 +200,12 @@ def test_a_rendered_system_prompt_is_told_with_its_variables(hidden_iban):
     assert of(told_of(agent, "off"), "agent.system.vars") == []
 
 
+class Fruit(BaseModel):
+    ripe: bool
+
+
 def test_the_outputs_schema_is_told_as_it_was_sent():
     """Output schemas are as reachable as prompts."""
-
-    class Fruit(BaseModel):
-        ripe: bool
-
     schema = {"type": "object", "required": ["ripe"]}
     story = ran(make_agent_async("local:mock", output_type=Fruit), '{"ripe": true}', log=Log(prompts="full"))
     [told] = of(story, "agent.schema")
