@@ -324,7 +324,7 @@ def test_status_shows_the_tenants_that_are_near_their_limit(flujo, read, site):
     near = [each["scope"].split(":")[1] for each in read("status")["budgets"]]
     assert near == ["full", "near"]
     assert "tenant:full:" in flujo("status").stdout
-    site.rows("DELETE FROM flujo_budgets WHERE scope LIKE 'tenant:%' RETURNING scope")
+    site.rows("DELETE FROM flujo_budgets WHERE starts_with(scope, 'tenant:') RETURNING scope")
 
 
 def test_enqueue_under_the_same_key(flujo, read):
