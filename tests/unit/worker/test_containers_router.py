@@ -136,7 +136,7 @@ def test_an_agent_is_tried_again(engine):
 
 
 def test_an_agent_that_fails_permanently_fails_the_router(engine):
-    result = engine.run(bare(route(fails), step("after")), "in")
+    result = engine.run(bare(route(fails), step("after")), "in", context={})
 
     assert_attributed(engine, result, "Agent execution failed", "NonRetryableError", "no in")
     assert [each.name for each in result.step_history] == ["route"]
