@@ -93,11 +93,11 @@ def test_a_probe_tells_whether_this_worker_is_well(site, tmp_path):
     with watched(site, "worker", file) as (worker, log):
         wait_until(file.exists, what=log)
         assert probe(file, "30") == 0
-        worker.send_signal(signal.SIGSTOP)
+        os.killpg(worker.pid, signal.SIGSTOP)  # its parent, and the worker itself
         wait_until(lambda: time.time() - file.stat().st_mtime > 2, what="the file to grow old")
         assert probe(file, "2") == 1
         before = file.stat().st_mtime
-        worker.send_signal(signal.SIGCONT)
+        os.killpg(worker.pid, signal.SIGCONT)
         wait_until(lambda: file.stat().st_mtime > before, what=log)
         assert probe(file, "30") == 0
         worker.terminate()
