@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, Final
 
 from pydantic import TypeAdapter
 from pydantic.errors import PydanticUserError
 from pydantic_core import SchemaValidator
 
 Core = dict[str, Any]
+
+_NO_SCHEMAS: Final = frozenset({"metadata", "serialization", "default", "expected", "members"})
 
 
 def core_of(kind: Any) -> Core | None:
@@ -51,3 +53,21 @@ def schemas_in(core: Any) -> Iterator[Core]:
 def is_by_name(name: str, value: Any) -> bool:
     """Return whether a part of a core schema holds schemas under names of the author's, which may be those of pydantic's own keys."""
     return name in {"fields", "choices"} and isinstance(value, dict)
+
+
+def with_parts(core: Core, change: Callable[[Any], Any], *, unchanged: Collection[str] = ()) -> Core:
+    """Copy a core schema with what `change` makes of each of its parts; values that only look like schemas stay.
+
+    Args:
+        core: the schema.
+        change: gets each part: a schema, a list of them, or any other value.
+        unchanged: names of further parts that stay as they are.
+    """
+    return {
+        name: {key: change(each) for key, each in value.items()}
+        if is_by_name(name, value)
+        else value
+        if name in _NO_SCHEMAS or name in unchanged
+        else change(value)
+        for name, value in core.items()
+    }

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticCustomError, SchemaError, SchemaValidator
 from pydantic_core.core_schema import no_info_before_validator_function
 
-from flujo_client.contract.core import Core, core_of, is_by_name, schemas_in
+from flujo_client.contract.core import Core, core_of, schemas_in, with_parts
 
 LARGE: Final = 10_000
 """Parts of a value from which on it is large."""
@@ -28,7 +28,6 @@ _STOPS: Final = frozenset({"list", "set", "frozenset", "tuple", "generator"})
 _FIELDS: Final = frozenset({"model-fields", "typed-dict", "dataclass-args"})
 _NUMBERS: Final = frozenset({"int", "float", "decimal", "bool"})
 _SAME_IN_BOTH: Final = frozenset({"str", "int", "float", "bool"})
-_NO_SCHEMAS: Final = frozenset({"config", "metadata", "serialization", "default", "expected", "members"})
 
 
 def fail_fast(kind: Any, data: Any, **options: Any) -> None:
@@ -130,12 +129,7 @@ def stopping(core: Any, *, with_functions: bool, forbids: bool = False) -> Any:
     extra = (core.get("config") or {}).get("extra_fields_behavior", "forbid" if forbids else "ignore")
     forbids = core.get("extra_behavior", extra) == "forbid"
     inner = functools.partial(stopping, with_functions=with_functions, forbids=forbids)
-    copy: Core = {}
-    for name, value in core.items():
-        if is_by_name(name, value):
-            copy[name] = {key: inner(each) for key, each in value.items()}
-        else:
-            copy[name] = value if name in _NO_SCHEMAS else inner(value)
+    copy = with_parts(core, inner, unchanged={"config"})
     kind = core.get("type")
     if kind in _STOPS:
         return {**copy, "fail_fast": True}

@@ -11,11 +11,10 @@ from typing import Any, Final
 from pydantic import ValidationError
 from pydantic_core import SchemaError, SchemaValidator
 
-from flujo_client.contract.core import core_of, is_by_name
+from flujo_client.contract.core import core_of, with_parts
 
 Places = frozenset[tuple[tuple[int | str, ...], str]]
 
-_NO_SCHEMAS: Final = frozenset({"config", "metadata", "serialization", "default", "expected", "members"})
 _INSTANCES: Final = frozenset({"model", "dataclass"})
 _NONE: Final[Places] = frozenset()
 
@@ -59,12 +58,5 @@ def _asking_instances(core: Any) -> Any:
         return type(core)(map(_asking_instances, core))
     if not isinstance(core, dict):
         return core
-    copy = {
-        name: {key: _asking_instances(each) for key, each in value.items()}
-        if is_by_name(name, value)
-        else value
-        if name in _NO_SCHEMAS
-        else _asking_instances(value)
-        for name, value in core.items()
-    }
+    copy = with_parts(core, _asking_instances, unchanged={"config"})
     return {**copy, "revalidate_instances": "always"} if core.get("type") in _INSTANCES else copy

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 from pydantic_core import PydanticCustomError, SchemaError, SchemaValidator, ValidationError
 
 from flujo_client.contract.ambiguity import ambiguity, may_be_ambiguous
-from flujo_client.contract.core import Core, core_of, is_by_name
+from flujo_client.contract.core import Core, core_of, with_parts
 from flujo_client.contract.fail_fast import stopping
 from flujo_worker.aros.decode import canonical
 from flujo_worker.aros.outcome import Path
@@ -28,7 +28,6 @@ from flujo_worker.aros.validation_feedback import real_place
 
 Judge = Callable[[Any], "Refused | None"]
 
-_NO_SCHEMAS: Final = frozenset({"metadata", "serialization", "default", "expected", "members"})
 _GROUPS: Final = (list, tuple, set, frozenset)
 _DECIMAL: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)")
 
@@ -168,16 +167,8 @@ def _guarded(core: Any) -> Any:
         core = {**core, "choices": _without_texts(core["choices"])}
     if kind == "chain":  # what later steps get is an earlier one's
         return {**core, "steps": [_guarded(core["steps"][0]), *core["steps"][1:]]}
-    unseen = _NO_SCHEMAS | _UNSEEN.get(kind, frozenset())
-    copy: Core = {
-        name: {key: _guarded(each) for key, each in value.items()}
-        if is_by_name(name, value)
-        else value
-        if name in unseen
-        else _guarded(value)
-        for name, value in core.items()
-        if name not in _LEFT_OUT
-    }
+    own = {name: value for name, value in core.items() if name not in _LEFT_OUT}
+    copy = with_parts(own, _guarded, unchanged=_UNSEEN.get(kind, ()))
     if kind in _FUNCTIONS:
         function = {**core["function"], "function": _FUNCTIONS[kind](core["function"]["function"])}
         return {**copy, "type": "function-wrap", "function": function}
