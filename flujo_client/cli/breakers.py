@@ -16,11 +16,17 @@ from rich.text import Text
 
 from flujo_client.api.client import FlujoClient
 from flujo_client.cli.format import age, printable
-from flujo_client.cli.model_guards import as_json_option, change, model_argument, pairs_argument, settings_line
+from flujo_client.cli.model_guards import (
+    GuardView,
+    as_json_option,
+    change,
+    model_argument,
+    pairs_argument,
+    settings_line,
+)
 from flujo_client.cli.output import show_json, show_rows
-from flujo_client.config.model_guards import FleetGuards, read_edits
+from flujo_client.config.model_guards import read_edits
 from flujo_client.gateway.guards import open_breakers
-from flujo_client.gateway.model_guards import guard_rows, waiting_for_models
 
 
 @click.group("breakers")
@@ -51,25 +57,16 @@ def list_breakers(*, as_json: bool) -> None:
 
 
 def _shapes(client: FlujoClient) -> list[dict[str, Any]]:
-    fleet = FleetGuards(client.ask(guard_rows()))
-    open_ones = {each.model: each for each in client.ask(open_breakers())}
-    waiting = {each.model: each for each in client.ask(waiting_for_models()) if each.guard == "breaker"}
-    rows = {row.model: row for row in fleet.rows if row.guard == "breaker" and row.settings is not None}
+    fleet, open_ones = GuardView.read(client, "breaker"), {each.model: each for each in client.ask(open_breakers())}
 
     def shape(model: str) -> dict[str, Any]:
-        settings, found, waits, row = fleet.breaker(model), open_ones.get(model), waiting.get(model), rows.get(model)
-        state = found.state if found else "closed"
-        return {
-            "model": model,
-            "state": state if settings.enabled else "disabled",
-            "since_s": found.since_s if found and settings.enabled else None,
-            "waiting": waits.waiting if waits else 0,
-            "next_s": waits.next_s if waits else None,
-            "settings": settings.model_dump(mode="json"),
-            "edits": row.edits if row else None,
-        }
+        settings, found = fleet.guards.breaker(model), open_ones.get(model)
+        state, since_s = (found.state, found.since_s) if found else ("closed", None)
+        if not settings.enabled:
+            state, since_s = "disabled", None
+        return {"model": model, "state": state, "since_s": since_s, **fleet.facts(model, settings)}
 
-    return [shape(model) for model in sorted({*rows, *open_ones, *waiting})]
+    return [shape(model) for model in sorted({*fleet.rows, *open_ones, *fleet.waiting})]
 
 
 @command.command("close")

@@ -15,10 +15,16 @@ from rich.text import Text
 
 from flujo_client.api.client import FlujoClient
 from flujo_client.cli.format import printable
-from flujo_client.cli.model_guards import as_json_option, change, model_argument, pairs_argument, settings_line
+from flujo_client.cli.model_guards import (
+    GuardView,
+    as_json_option,
+    change,
+    model_argument,
+    pairs_argument,
+    settings_line,
+)
 from flujo_client.cli.output import say, show_json, show_rows
-from flujo_client.config.model_guards import FleetGuards, read_edits
-from flujo_client.gateway.model_guards import guard_rows, waiting_for_models
+from flujo_client.config.model_guards import read_edits
 
 
 @click.group("rates")
@@ -49,21 +55,13 @@ def list_rates(*, as_json: bool) -> None:
 
 
 def _shapes(client: FlujoClient) -> list[dict[str, Any]]:
-    fleet = FleetGuards(client.ask(guard_rows()))
-    waiting = {each.model: each for each in client.ask(waiting_for_models()) if each.guard == "rate"}
-    rows = {row.model: row for row in fleet.rows if row.guard == "rate" and row.settings is not None}
+    fleet = GuardView.read(client, "rate")
 
     def shape(model: str) -> dict[str, Any]:
-        limit, waits, row = fleet.limit(model), waiting.get(model), rows.get(model)
-        return {
-            "model": model,
-            "waiting": waits.waiting if waits else 0,
-            "next_s": waits.next_s if waits else None,
-            "settings": None if limit is None else limit.settings.model_dump(mode="json"),
-            "edits": row.edits if row else None,
-        }
+        limit = fleet.guards.limit(model)
+        return {"model": model, **fleet.facts(model, None if limit is None else limit.settings)}
 
-    return [shape(model) for model in sorted({*rows, *waiting})]
+    return [shape(model) for model in sorted({*fleet.rows, *fleet.waiting})]
 
 
 @command.command("set")
