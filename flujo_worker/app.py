@@ -30,7 +30,7 @@ from flujo_worker.consumer.gate import Gate, guarding
 from flujo_worker.consumer.intake import Intake, retire, stop, stop_parent
 from flujo_worker.consumer.pool import AttemptPool
 from flujo_worker.consumer.refusals import Refusals
-from flujo_worker.consumer.stopping import STOPPING, after, on_stop, on_stop_signal
+from flujo_worker.consumer.stopping import AWAY_S, STOPPING, after, on_stop, on_stop_signal
 
 if TYPE_CHECKING:
     from flujo_worker.host import Host
@@ -160,10 +160,14 @@ class FlujoWorker:
             self._begin_stop_here()
 
     def _begin_stop_here(self) -> None:
-        """Record that this process takes no more work, and hand back attempts that have not ended after the grace time."""
-        host = self.host()
+        """Record that this process takes no more work, and hand back attempts that have not ended after the grace time.
+
+        It ends without Postgres if that is away for longer.
+        """
+        host, grace_s = self.host(), self.settings.worker.shutdown_grace_s
         host.announce_stop()
-        after(self.settings.worker.shutdown_grace_s, host.hand_back)
+        after(grace_s, host.hand_back)
+        after(grace_s + self.settings.agents.cancel_grace_s + AWAY_S, host.give_postgres_up)
 
     def _stop(self, **_: Any) -> None:
         host = self._hosts.pop(os.getpid(), None)

@@ -275,6 +275,10 @@ class Host:
             if self.engine is not None:
                 self.engine.drop()
 
+    def give_postgres_up(self) -> None:
+        """Fail what waits for a Postgres that is away."""
+        self._stopping.set()
+
     def release(self) -> None:
         """Release the lease; what is worked on is free at once."""
         self._stopping.set()

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 STOPPING: Final = signal.SIGUSR2
 """The signal to the processes of a prefork pool. Celery and billiard use SIGUSR1 there, and take SIGTERM for themselves."""
+AWAY_S: Final = 3.0
+"""Seconds for handing back, after the grace times. What a worker could not record is done again by others."""
 
 
 def on_stop(begin_stop: Callable[[Any], object]) -> type[bootsteps.StartStopStep]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 from fleet import BRISK, Site, assert_merged_once, wait_until
 from services import read_only
@@ -111,6 +113,21 @@ def test_a_step_outlives_a_failover(services, tmp_path):
             assert len(site.executions(run.id)) == 3
             assert [each["losses"] for each in site.attempts(run.id)] == [0, 0, 0]
         assert_merged_once(site, waiting, THREE)
+
+
+def test_a_worker_stops_although_its_outcomes_cannot_be_recorded(services, tmp_path):
+    """A supervisor's SIGKILL must not be what ends it."""
+    worker, agents = BRISK | {"shutdown_grace_s": 0.2}, {"cancel_grace_s": 0.2}
+    with Site(services, tmp_path, worker=worker, agents=agents) as site:
+        stopping = site.workers()
+        run = site.enqueue("gated")
+        site.wait_for_execution(run.id, "gate")
+        with read_only(services):
+            site.open_gate(run.id)
+            stopping.signal(signal.SIGTERM)
+            wait_until(lambda: not stopping.pids, what=site.log)
+        site.workers()
+        assert_merged_once(site, run, GATED)
 
 
 def test_an_outcome_that_meets_a_crash_is_merged_once(site, services):
