@@ -248,14 +248,14 @@ def test_a_build_s_name_is_checked(flujo):
 @pytest.mark.large
 def test_a_thousand_parked_runs_are_upgraded_in_one_command(site, deploy, flujo, monkeypatch):
     """Each in a separate transaction; how far it is, is told meanwhile."""
-    monkeypatch.setattr("flujo_worker.cli.upgrade.REPORT_EVERY_S", 0.1)
+    monkeypatch.setattr("flujo_client.cli.bulk.REPORT_EVERY_S", 0.1)
     deploy("a", runs=1000)
     with site.connection() as connection:
         connection.execute("UPDATE flujo_runs SET status = 'parked', reason = 'other code'")
     deploy("a", "b")
     told = flujo("upgrade", "--status", "parked").stderr
     assert "1000 moved, 0 refused, 0 not needed" in told
-    assert re.search(r"^\d+ of 1000 runs$", told, re.MULTILINE)
+    assert re.search(r"^\d+ of 1,000 runs$", told, re.MULTILINE)
     assert site.rows("SELECT 1 FROM flujo_runs WHERE status = 'parked'") == []
 
 
