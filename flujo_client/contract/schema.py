@@ -15,6 +15,7 @@ from typing import Any, Final
 import jsonschema_rs
 
 from flujo_client.contract.overlap import Overlap
+from flujo_client.contract.schema_names import without_names
 
 _ROOT: Final = "urn:flujo:schema"
 _DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -28,7 +29,7 @@ Part = tuple[Schema, str]
 
 
 class UnusableSchema(ValueError):
-    """A schema that cannot be compiled; `is_endless` if that is because it refers to itself without end."""
+    """A schema, or a part of one, that cannot be compiled; `is_endless` if that is because it refers to itself without end."""
 
     def __init__(self, message: str, *, is_endless: bool = False) -> None:
         super().__init__(message)
@@ -90,6 +91,9 @@ class Check:
             sub: the part.
             pointer: its place in the root schema.
             value: what is checked.
+
+        Raises:
+            UnusableSchema: the part cannot be compiled.
         """
         if self.is_overlapping:
             return _holds(functools.partial(self._overlap.holds, sub, pointer), value)
@@ -99,10 +103,20 @@ class Check:
         """Ask jsonschema-rs whether one part of the schema holds for one part of the value."""
         known = self._branches.get(id(sub))
         if known is None:
-            reference = {"$schema": _DRAFT, "$ref": f"{_ROOT}#{_escaped(pointer)}"}
-            validator = self.compiled(reference, self._registry)
-            known = self._branches[id(sub)] = (sub, validator.is_valid)
+            known = self._branches[id(sub)] = (sub, self._part_compiled(pointer).is_valid)
         return _holds(known[1], value)
+
+    def _part_compiled(self, pointer: str) -> Any:
+        """Compile one part. A pointer does not lead through schemas that have names of their own: if it fails, the names are left out."""
+        reference = {"$schema": _DRAFT, "$ref": f"{_ROOT}#{_escaped(pointer)}"}
+        try:
+            return self.compiled(reference, self._registry)
+        except ValueError:
+            unnamed = jsonschema_rs.Registry([(_ROOT, without_names(self.root))])
+        try:
+            return self.compiled(reference, unnamed)
+        except ValueError as cause:
+            raise UnusableSchema(f"the schema cannot be used: {str(cause)[:200]}") from cause
 
     def below(self, sub: dict[str, Any], pointer: str, value: Any) -> Iterator[tuple[Part, Any]]:
         """Give what a part of the schema says of the members or elements of a value."""

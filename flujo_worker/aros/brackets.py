@@ -1,4 +1,4 @@
-"""One bracket wrong: every text that one insertion, removal or exchange of a closer makes balanced (level 2).
+"""One slip in the brackets: every text that one closer more, less or of the other kind, or two that change places, make balanced (level 2).
 
 It must not choose between them: more than one that holds is a refusal. In: a region whose brackets do not match; out: the
 few texts to try.
@@ -43,7 +43,7 @@ def variants(text: str, level: int, budget: ParseBudget) -> dict[str, str]:
     if len(brackets) > MOST_BRACKETS or balanced([char for _, char in brackets]):
         return {}
     texts: dict[str, str] = {}
-    for place, removed, put in _edits(found, brackets, len(text.rstrip())):
+    for place, removed, put in _edits(text, found, brackets):
         texts.setdefault(text[:place] + put + text[place + removed :], _named(text, place, removed, put))
         if len(texts) > MOST_VARIANTS:
             first, last = next(iter(texts.values())), texts.popitem()[1]
@@ -60,7 +60,7 @@ def _named(text: str, place: int, removed: int, put: str) -> str:
     return f"{gone!r} after {before!r} may be {f'meant as {put!r}' if put else 'too many'}"
 
 
-def _edits(found: Marks, brackets: Marks, end: int) -> Iterator[tuple[int, int, str]]:
+def _edits(text: str, found: Marks, brackets: Marks) -> Iterator[tuple[int, int, str]]:
     """Yield each edit as (place, characters removed, characters put)."""
     chars = [char for _, char in brackets]
     for index, (place, char) in enumerate(brackets):
@@ -70,10 +70,18 @@ def _edits(found: Marks, brackets: Marks, end: int) -> Iterator[tuple[int, int, 
             other = "]" if char == "}" else "}"
             if balanced([*chars[:index], other, *chars[index + 1 :]]):
                 yield place, 1, other
+            next_place, next_char = brackets[index + 1] if index + 1 < len(brackets) else (place, char)
+            between = text[place + 1 : next_place]
+            if (
+                next_char == other
+                and not between.strip()
+                and balanced([*chars[:index], other, char, *chars[index + 2 :]])
+            ):
+                yield place, 2 + len(between), other + between + char
     for gap in range(1, len(brackets) + 1):
         for closer in "}]":
             if balanced([*chars[:gap], closer, *chars[gap:]]):
-                yield from ((place, 0, closer) for place in _ends_of_values(found, brackets, gap, end))
+                yield from ((place, 0, closer) for place in _ends_of_values(found, brackets, gap, len(text.rstrip())))
 
 
 def _ends_of_values(found: Marks, brackets: Marks, gap: int, end: int) -> Iterator[int]:

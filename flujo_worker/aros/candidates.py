@@ -7,7 +7,7 @@ ends inside one. A text that is one JSON value as a whole has one candidate: its
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final
@@ -19,7 +19,7 @@ from flujo_worker.aros.outcome import CUT, LIMIT, StageRefused
 from flujo_worker.aros.reader import CLOSER, Reader
 from flujo_worker.aros.region_patterns import BEGINS_STRICT
 from flujo_worker.aros.scalars import REPAIR, ParseBudget
-from flujo_worker.aros.unwrap import layers, without_reasoning
+from flujo_worker.aros.unwrap import layers, without_codes, without_reasoning
 from flujo_worker.aros.wanted import Wanted, check_different
 
 MOST_FENCES: Final = 16
@@ -27,7 +27,16 @@ _FENCE: Final = re.compile(r"```+|~~~+")
 _INFO: Final = re.compile(r"[ \t]*[\w+.-]*[ \t]*\r?\n|json\b[ \t]*", re.IGNORECASE)
 _PROSE: Final = re.compile(r"\s*\n\s*(?!\w+\s*:)[^\W\d_]|\s*\n\s*[*(>-]+\s*\w")
 _GOES_ON: Final = re.compile(r"[\[{]|\A[\s}\]]*+,")
+_AFTER_COMMA: Final = re.compile(r"\s*+,\s*+\Z")
 _LONE: Final = re.compile(r"[\[{]\s*\Z")
+
+
+_AROUND: Final[Mapping[str, Callable[[str], str]]] = {
+    "terminal-codes": without_codes,
+    "reasoning": without_reasoning,
+    "byte-order-mark": lambda text: text.lstrip("\ufeff"),
+}
+"""What may be around an answer, by the name of the transform that takes it off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,20 +98,21 @@ class Layer:
 
     @classmethod
     def of(cls, text: str, depth: int, wanted: Wanted) -> Layer:
-        """Take the thinking and the byte-order mark off, unless the text is one JSON value."""
+        """Take codes of a terminal, the thinking and the byte-order mark off, unless the text is one JSON value."""
         try:
             return cls(text, depth, wanted, decode(text), is_whole=True)
         except ERRORS:
-            answer = without_reasoning(text)
-        removed = ("reasoning",) if answer != text else ()
-        if answer.startswith("\ufeff"):
-            answer, removed = answer.lstrip("\ufeff"), (*removed, "byte-order-mark")
+            answer, removed = text, list[str]()
+        for name, without in _AROUND.items():
+            if (rest := without(answer)) != answer:
+                answer = rest
+                removed.append(name)
         try:
             if removed:
-                return cls(answer, depth, wanted, decode(answer), is_whole=True, removed=removed)
+                return cls(answer, depth, wanted, decode(answer), is_whole=True, removed=tuple(removed))
         except ERRORS:
             pass
-        return cls(answer, depth, wanted, removed=removed)
+        return cls(answer, depth, wanted, removed=tuple(removed))
 
     def found(self, level: int, budget: ParseBudget) -> CandidateLayer:
         """Return the candidates, best first: of the schema's own kind, then the largest.
@@ -113,11 +123,13 @@ class Layer:
         """
         if level not in self._found:
             found = self._look(level, budget)
-            found.candidates.sort(
-                key=lambda one: (one.kind == "scalar", one.kind not in self.wanted.kinds, -one.size, one.start)
-            )
+            found.candidates.sort(key=lambda one: (*self.rank(one), -one.size, one.start))
             self._found[level] = found
         return self._found[level]
+
+    def rank(self, candidate: TextCandidate) -> tuple[bool, bool]:
+        """Return how unlike the schema's kinds a candidate is: the lowest come first."""
+        return candidate.kind == "scalar", candidate.kind not in self.wanted.kinds
 
     def _look(self, level: int, budget: ParseBudget) -> CandidateLayer:
         if self.is_whole or (level == 0 and self._one_region()):
@@ -128,7 +140,10 @@ class Layer:
         regions, opened, cut = _judged(self.text, found, level, budget)
         if len(regions) > MANY:
             regions = _worth_a_look(self.text, regions, self.wanted)
-        candidates = [TextCandidate(start, stop, _kind(self.text, start)) for start, stop in regions]
+        candidates = [
+            TextCandidate(start, stop, _kind(self.text, start), finished=_AFTER_COMMA.match(self.text, stop) is None)
+            for start, stop in regions
+        ]
         return CandidateLayer([*opened, *candidates, *self._fenced(level)], cut)
 
     def _scanned(self, level: int, budget: ParseBudget) -> Scan:
@@ -203,21 +218,21 @@ def _judged(
 
 
 def _worth_a_look(text: str, regions: list[Region], wanted: Wanted) -> list[Region]:
-    """Drop from many regions the duplicates, and those that cannot match, but not the best.
+    """Drop from many regions those that cannot match, but not the best, and the duplicates, but not the first and the last of each.
 
     Raises:
         StageRefused: when too many are left.
     """
-    distinct: dict[str, Region] = {}
+    first, last = dict[str, Region](), dict[str, Region]()
     for start, stop in regions:
         part = text[start:stop]
         if wanted.may_be(part):
-            distinct.setdefault(part, (start, stop))
-            check_different(len(distinct))
+            first.setdefault(part, (start, stop))
+            last[part] = (start, stop)
+            check_different(len(first))
     own = wanted.openers
     best = max(regions, key=lambda region: (text[region[0]] in own, region[1] - region[0], -region[0]))
-    distinct[text[slice(*best)]] = best
-    return sorted(distinct.values())
+    return sorted({best, *first.values(), *last.values()})
 
 
 def _opened(text: str, open_: Open, level: int, budget: ParseBudget) -> TextCandidate | None:

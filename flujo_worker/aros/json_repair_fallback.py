@@ -13,6 +13,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from flujo_worker.aros.extract import marks
+from flujo_worker.aros.grammar import NO_TEXT
 from flujo_worker.aros.scalars import REPAIR
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ except ImportError:
 LONGEST: Final = 20_000
 """Characters: json-repair has been quadratic."""
 _PUNCTUATION: Final = re.compile(r"[\s{}\[\](),:\"'“”„‘’]+")
-_HOLE: Final = re.compile(r"[\[{:,(]\s*,|:\s*[}\])]|\.\.\.|…|\\|//|/\*|#|```|\b(?:NaN|Infinity|undefined)\b")
+_HOLE: Final = re.compile(r"[\[{:,(]\s*[,:]|:\s*[}\])]|\.\.\.|…|\\|//|/\*|#|```|\b(?:NaN|Infinity|undefined)\b")
 
 _LIKE_JSON: Final = re.compile(r"[,:{}\[\]]|\A\s*(?:-?[\d.]+|true|false|null|None)\s*\Z", re.IGNORECASE)
 """A string of these says that a separator was taken for text, or a number or a word for a string: only quotes allow that."""
@@ -47,7 +48,9 @@ def salvaged(text: str, budget: ParseBudget) -> Any:
 
 
 def _is_lossless(value: Any, text: str, budget: ParseBudget) -> bool:
-    if not all(_is_quoted(string, text) for string in _strings(value) if _LIKE_JSON.search(string)):
+    strings = (string for string in _strings(value) if string not in budget.words)
+    doubtful = (string for string in strings if _LIKE_JSON.search(string) or NO_TEXT.fullmatch(string))
+    if not all(_is_quoted(string, text) for string in doubtful):
         return False
     pieces = list(_pieces(value))
     brackets = [piece for piece, is_bracket in pieces if is_bracket]

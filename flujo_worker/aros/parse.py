@@ -9,7 +9,8 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from itertools import groupby, product
+from typing import Any, Final, NamedTuple
 
 from flujo_client.contract.processing import ProcessingSettings
 from flujo_client.contract.schema import Check, Schema, UnusableSchema
@@ -24,7 +25,6 @@ from flujo_worker.aros.outcome import (
     NO_BRANCHES,
     NO_JSON,
     NOT_JSON,
-    TWO_READINGS,
     ParseOutcome,
     StageRefused,
     Transform,
@@ -32,8 +32,9 @@ from flujo_worker.aros.outcome import (
     pointer_of,
 )
 from flujo_worker.aros.scalars import ParseBudget
+from flujo_worker.aros.several import Match, check_one, meant
 from flujo_worker.aros.type_judge import Judge
-from flujo_worker.aros.wanted import Wanted
+from flujo_worker.aros.wanted import Wanted, words_of
 
 Parser = Callable[[str], ParseOutcome]
 Clock = Callable[[], float]
@@ -100,7 +101,7 @@ def prepare(
     try:
         check = Check(schema)
     except UnusableSchema as wrong:
-        outcome = _refusal(StageRefused(LIMIT if wrong.is_endless else BAD_SCHEMA, wrong.message, stage="semantic"))
+        outcome = _unusable(wrong)
         return lambda _raw: outcome
     parser = _fast(check, _Search(check, chosen, clock, judge))
     return parser if clock is None else _timed(parser, clock)
@@ -130,6 +131,15 @@ def _timed(parser: Parser, clock: Clock) -> Parser:
     return timed
 
 
+class Chosen(NamedTuple):
+    """The candidate of one layer that is the answer, and what decided between several."""
+
+    candidate: TextCandidate
+    accepted: Accepted
+    match: Match
+    by: str | None
+
+
 class _Search:
     """The slow path: what is done with a text that is not right as it came."""
 
@@ -139,8 +149,16 @@ class _Search:
         self.check, self.settings, self.clock, self.judge = check, settings, clock, judge
         self.efforts = efforts(settings)
         self.wanted = Wanted.of(check)
+        self.words = words_of(check.root)
 
     def outcome(self, raw: str) -> ParseOutcome:
+        """Search a text. A part of a schema is compiled when it is first needed, also for a message: it may be unusable."""
+        try:
+            return self._outcome(raw)
+        except UnusableSchema as wrong:
+            return _unusable(wrong)
+
+    def _outcome(self, raw: str) -> ParseOutcome:
         try:
             if self.settings.aop == "off":
                 self._strictly(raw)
@@ -167,18 +185,22 @@ class _Search:
             raise StageRefused(LIMIT, message, stage="extract") from None
 
     def _found(self, raw: str) -> ParseOutcome:
-        budget = ParseBudget.of(raw, self.settings, self.clock)
+        budget = ParseBudget.of(raw, self.settings, self.clock, self.words)
         layers = [
             (layer, ParseAttempt(self.check, layer.text, budget, self.judge)) for layer in self._layers(raw, budget)
         ]
         why = StageRefused(NO_JSON, "no JSON value found in the text", stage="extract")
-        for effort in self.efforts:
+        for effort, depth in product(self.efforts, range(layers[-1][0].depth + 1)):
+            held: list[tuple[Layer, Chosen]] = []
             for layer, attempt in layers:
-                chosen = self._chosen(layer, attempt, effort)
-                if isinstance(chosen, tuple):
-                    return _acceptance(layer, *chosen)
-                if chosen is not None:
+                chosen = self._chosen(layer, attempt, effort) if layer.depth == depth else None
+                if isinstance(chosen, Chosen):
+                    held.append((layer, chosen))
+                elif chosen is not None:
                     why = chosen
+            if held:
+                check_one([(layer.text, chosen.match) for layer, chosen in held])
+                return _acceptance(*held[0])
         raise why
 
     def _layers(self, raw: str, budget: ParseBudget) -> list[Layer]:
@@ -190,33 +212,34 @@ class _Search:
                 layers += [Layer.of(text, layer.depth + 1, self.wanted) for text in layer.below(budget)]
         return layers
 
-    def _chosen(
-        self, layer: Layer, attempt: ParseAttempt, effort: Effort
-    ) -> tuple[TextCandidate, Accepted] | StageRefused | None:
-        """Choose among the candidates of one layer: the best, or the only other one that holds."""
+    def _chosen(self, layer: Layer, attempt: ParseAttempt, effort: Effort) -> Chosen | StageRefused | None:
+        """Choose among the candidates of one layer: those of the schema's own kind go before others, and one value must be left."""
         found = layer.found(effort.level or 0, attempt.budget)
         if found.cut is not None:
             return StageRefused(CUT, found.cut.message, found.cut.path, "extract")
-        if not found.candidates:
+        first: StageRefused | None = None
+        for _, tier in groupby(found.candidates, key=layer.rank):
+            held: dict[Match, tuple[TextCandidate, Accepted]] = {}
+            for candidate in tier:
+                done = _tried(attempt, candidate, effort)
+                if isinstance(done, Accepted):
+                    held[Match(candidate.start, candidate.stop, canonical(done.value))] = candidate, done
+                elif first is None:
+                    first = done
+            if held:
+                match, by = meant(layer.text, list(held))
+                return Chosen(*held[match], match, by)
+        return first and self._refused(layer, found.candidates, first)
+
+    @staticmethod
+    def _refused(layer: Layer, candidates: list[TextCandidate], first: StageRefused) -> StageRefused | None:
+        """Return why the best candidate was rejected, if it looks like a value; its value, if no other could be meant."""
+        best, *rest = candidates
+        if best.kind == "scalar" and first.stage != "semantic":
             return None
-        best, *rest = found.candidates
-        first = _tried(attempt, best, effort)
-        if isinstance(first, Accepted):
-            rest = [one for one in rest if one.kind == best.kind and one.size == best.size]
-        others = [(one, done) for one in rest if isinstance(done := _tried(attempt, one, effort), Accepted)]
-        held = [*([(best, first)] if isinstance(first, Accepted) else []), *others]
-        if not held:
-            if not isinstance(first, StageRefused) or (best.kind == "scalar" and first.stage != "semantic"):
-                return None
-            if isinstance(first, Misfit) and all(one.kind != best.kind for one in rest):
-                first.unfit = Unfit(first.value, (*_around(layer, best), *first.done))
-            return first
-        different = len({canonical(done.value) for _, done in held})
-        if different > 1:
-            raise StageRefused(
-                TWO_READINGS, f"{different} different values in the text match the schema: give one", stage="extract"
-            )
-        return held[0]
+        if isinstance(first, Misfit) and all(one.kind != best.kind for one in rest):
+            first.unfit = Unfit(first.value, (*_around(layer, best), *first.done))
+        return first
 
 
 def _tried(attempt: ParseAttempt, candidate: TextCandidate, effort: Effort) -> Accepted | StageRefused:
@@ -228,8 +251,10 @@ def _tried(attempt: ParseAttempt, candidate: TextCandidate, effort: Effort) -> A
         return refused
 
 
-def _acceptance(layer: Layer, candidate: TextCandidate, accepted: Accepted) -> ParseOutcome:
-    transforms = (*_around(layer, candidate), *accepted.transforms)
+def _acceptance(layer: Layer, chosen: Chosen) -> ParseOutcome:
+    candidate, accepted, by = chosen.candidate, chosen.accepted, chosen.by
+    decided = (Transform("extract", f"chosen-by-{by}"),) if by else ()
+    transforms = (*_around(layer, candidate), *decided, *accepted.transforms)
     return ParseOutcome(
         ok=True,
         value=accepted.value,
@@ -247,6 +272,10 @@ def _around(layer: Layer, candidate: TextCandidate) -> list[Transform]:
     if candidate.size < len(layer.text.strip()):
         done.append(Transform("extract", "region"))
     return done
+
+
+def _unusable(wrong: UnusableSchema) -> ParseOutcome:
+    return _refusal(StageRefused(LIMIT if wrong.is_endless else BAD_SCHEMA, wrong.message, stage="semantic"))
 
 
 def _refusal(why: StageRefused) -> ParseOutcome:

@@ -41,6 +41,7 @@ class ParseBudget:
         clock: returns seconds of processor time; None: the search is bounded in steps only.
         ends_at: the end of the search, by the clock.
         per_mb: the allowed milliseconds for each megabyte.
+        words: texts that the schema lists; without quotes too they are text.
     """
 
     left: int = MAX_STEPS
@@ -50,12 +51,19 @@ class ParseBudget:
     clock: Callable[[], float] | None = None
     ends_at: float = 0.0
     per_mb: float = 0.0
+    words: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, text: str, settings: ProcessingSettings, clock: Callable[[], float] | None) -> ParseBudget:
+    def of(
+        cls,
+        text: str,
+        settings: ProcessingSettings,
+        clock: Callable[[], float] | None,
+        words: frozenset[str] = frozenset(),
+    ) -> ParseBudget:
         """Make the budget of a text: asking, and searching, may cost more for a longer one."""
         checks = MAX_CHECKS + CHECKS_PER_CHARACTER * len(text)
-        budget = cls(left=settings.max_steps, checks=checks, asks=checks)
+        budget = cls(left=settings.max_steps, checks=checks, asks=checks, words=words)
         if clock is not None:
             budget.clock, budget.per_mb = clock, settings.max_ms_per_mb
             budget.ends_at = clock() + LEAST_S + settings.max_ms_per_mb * len(text) / 1e9
@@ -124,7 +132,7 @@ class Scalars:
         self.budget.spend()
         found = self._skip.match(self.text, self.position, self.stop)
         assert found is not None
-        if "..." in (gap := found.group()) or "…" in gap:
+        if (gap := found.group()) and not gap.isspace() and grammar.ELISION.search(gap):
             raise StageRefused(LOSSY, "a comment says that something was left out")
         self.position = found.end()
         if self.position >= self.stop or (self.level and self.text.startswith("/*", self.position)):
@@ -178,9 +186,11 @@ class Scalars:
         text = found.group().rstrip() if found else ""
         if self._final and self._frames and self.position + len(text) >= self.stop:
             raise StageRefused(CUT, "the text ends inside a value")
-        if text.lstrip("+-") in grammar.NO_VALUE or text.startswith("...") or self._here().startswith("'…"):
+        is_no_text = text and text not in self.budget.words and grammar.NO_TEXT.fullmatch(text)
+        if is_no_text or text.startswith("...") or self._here().startswith("'…"):
             raise StageRefused(LOSSY, f"expected a value, found {text or '…'}")
-        if self.level < REPAIR or not self._frames or not any(map(str.isalnum, text)):
+        is_call = self.text[self.position + len(text) : self.position + len(text) + 1] in {"(", '"', "'", "`"}
+        if self.level < REPAIR or not self._frames or not text or is_call:
             raise StageRefused(NOT_JSON, f"expected a value, found {self._here()}")
         if "..." in text or (self._frames[-1].closer != "}" and " " in text):
             raise StageRefused(TWO_READINGS, f"{text!r} without quotes can be read in more than one way")

@@ -39,9 +39,13 @@ _UP_TO_KNOWN: Final = tuple(re.compile(rf"(?:[^\\]++|\\(?!{known})(?s:.))*+\\(?s
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _MARK = {quotes: re.compile(rf"\\.|[{quotes}]", re.DOTALL) for quotes in ('"', "'", '”“"', "’‘'")}
 _ANY_QUOTE: Final = re.compile('["“”„]')
-_NEXT: Final = re.compile(r"\s*+(?:,[\s,]*+[\"'“„]|:)")
-_NEXT_TO_WORD: Final = re.compile(r"\s*+(?:,[\s,]*+[\"'“„]|[\"“„{\[:])")
+_NEXT: Final = re.compile(r"\s*+(?:,[\s,]*+[a-zA-Z]{0,2}+[\"'“„]|:)")
+_NEXT_TO_WORD: Final = re.compile(r"\s*+(?:,[\s,]*+[a-zA-Z]{0,2}+[\"'“„]|[\"“„{\[:])")
 _INCHES: Final = re.compile(r"(?:\A|[\s(x×])\d[\d./-]*\Z")
+_LIKE_JSON: Final = re.compile(
+    r"(?:(?<=[\[{,:])|(?<=[\[{,:]\s)|\A)[\[{]|[\[{](?=\s*+[\"'“„{\[])|[\]}](?=\s*+(?:[,\]}]|\Z))|(?<=[\"'”])[\]}]"
+)
+"""A bracket where JSON may have one: after a separator, before a quote or another bracket; a closer before a separator, or after a quote."""
 _STRUCTURE: Final = re.compile(r"[,:{}\[\]\n]")
 _ENDS: Final = {"key": ENDS_KEY, "member": ENDS_MEMBER, "element": ENDS_ELEMENT, "in-tuple": ENDS_IN_TUPLE}
 
@@ -112,8 +116,13 @@ def _is_doubled(body: str, places: list[int]) -> bool:
 
 
 def _is_balanced(body: str) -> bool:
+    """Return whether the brackets in a string match, or all of them, but for those that match, are where JSON has none."""
+    return _match(body) or _match("".join(mark[0] for mark in _LIKE_JSON.finditer(body)))
+
+
+def _match(brackets: str) -> bool:
     depth = {"[": 0, "{": 0}
-    for char in body:
+    for char in brackets:
         if char in depth:
             depth[char] += 1
         elif char in "]}":

@@ -1,4 +1,6 @@
-"""Takes off what a model puts around its answer: thinking, and one layer of encoding.
+"""Takes off what is around an answer: codes of a terminal, thinking, and one layer of encoding.
+
+Codes: it must not touch one inside a JSON string: that is text. In: the text; out: the text without the codes outside of strings.
 
 Thinking: it must not touch a tag inside a JSON string: that is text. In: the text; out: the text without what is between closed tags, before
 a closing tag that was not opened, and after an opening tag that was not closed.
@@ -19,10 +21,39 @@ from flujo_worker.aros.quoted import opens_string, string_end
 _NAMES: Final = "think|thinking|reasoning|reflection|scratchpad"
 _TAG: Final = re.compile(rf"<(/?)\s*(?:{_NAMES})(?:\s[^<>]*)?>", re.IGNORECASE)
 _MARK: Final = re.compile(rf"{_TAG.pattern}|[\"{{}}\[\]]", re.IGNORECASE)
+_CODE_OR_MARK: Final = re.compile(
+    r"(?P<code>(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\^_])|[\"{}\[\]]"
+)
+"""A code of ECMA-48 (colours, movements of the cursor, links), or what may begin or end a string."""
+_BEFORE_STRING: Final = frozenset("{[,:")
 MOST_ENCODED: Final = 8
 """The maximum of encoded texts that are searched in one text."""
 _ESCAPED: Final = re.compile(r"[{\[](?:\s|\\++[nrt]|[{\[])*+\\++\"")
 _BEFORE: Final = frozenset('\\" \t\r\n')
+
+
+def without_codes(text: str) -> str:
+    """Return the text without the codes of a terminal, such as colours; itself when there are none."""
+    if "\x1b" not in text and "\x9b" not in text:
+        return text
+    kept: list[str] = []
+    start = position = depth = 0
+    before = ""
+    while (mark := _CODE_OR_MARK.search(text, position)) is not None:
+        sign = mark.group()
+        before, position = text[position : mark.start()].rstrip()[-1:] or before, mark.end()
+        if mark.lastgroup == "code":
+            kept.append(text[start : mark.start()])
+            start = position
+            if text[mark.start() - 1 : mark.start()].isalnum() and text[position : position + 1].isalnum():
+                kept.append(" ")  # what a code divides is not one word
+            continue
+        if sign == '"' and depth and before in _BEFORE_STRING:
+            position = string_end(text, position)
+        elif sign != '"':
+            depth = depth + 1 if sign in "[{" else max(0, depth - 1)
+        before = sign
+    return "".join([*kept, text[start:]])
 
 
 def without_reasoning(text: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 from flujo_client.contract.schema import Check
 from flujo_worker.aros.outcome import LIMIT, StageRefused
@@ -68,6 +68,24 @@ class NeededPlaces:
             found = self._pattern.search(self._text, position)
             self._next = len(self._text) if found is None else found.start()
         return self._next
+
+
+def words_of(schema: Any) -> frozenset[str]:
+    """Return the texts that a schema lists as values."""
+    pending, found = [schema], set[str]()
+    while pending:
+        part = pending.pop()
+        if isinstance(part, dict):
+            listed = [*_listed(part.get("enum")), part.get("const")]
+            found.update(each for each in listed if isinstance(each, str))
+            pending += part.values()
+        elif isinstance(part, list):
+            pending += part
+    return frozenset(found)
+
+
+def _listed(members: Any) -> list[Any]:
+    return members if isinstance(members, list) else []
 
 
 def check_different(parts: int) -> None:

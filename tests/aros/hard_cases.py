@@ -104,7 +104,7 @@ def equal():
             text = (ANSWER + between) * count
             yield f"{count} times, with {name} between", ITEM, MINIMAL, text, VALUE
             other = '{"a": 2, "b": "x"}'
-            yield f"{count} times and another one, with {name} between", ITEM, MINIMAL, text + other, "two-readings"
+            yield f"{count} times and another one, with {name} between", ITEM, MINIMAL, text + other, "several-values"
 
 
 def stray_and_cut():

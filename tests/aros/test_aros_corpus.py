@@ -6,6 +6,7 @@ Each case names where its pattern was reported. No case is known to the parser.
 """
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -47,3 +48,13 @@ def test_the_corpus_is_large_and_half_of_it_is_refusals():
     assert 0.4 <= refused / len(CASES) <= 0.6
     assert len({case["id"] for case in CASES}) == len(CASES)
     assert all(case["source"] for case in CASES)
+
+
+def test_the_reference_counts_the_cases_of_each_kind():
+    page = (Path(__file__).parents[2] / "docs/reference/aros.md").read_text()
+    counted = re.findall(r"^\| [\w ]+ \(`(\w+)`\) \| (\d+) \| \d+ \| (\d+) \|", page, re.MULTILINE)
+
+    assert len(counted) == 5
+    for kind, read, rejected in counted:
+        cases = [case for case in CASES if case["id"].startswith(f"{kind}-")]
+        assert [int(read), int(rejected)] == [sum(key in case for case in cases) for key in ("value", "refuse")]

@@ -280,7 +280,7 @@ def test_two_different_answers_of_one_size_are_refused(value):
     one, two = json.dumps(value), json.dumps(other)
     assume(one != two and len(one) == len(two))
 
-    assert parse(f"{one}\n{two}", SCHEMA, FULL[2]).rule == "two-readings"
+    assert parse(f"{one}\n{two}", SCHEMA, FULL[2]).rule == "several-values"
     assert parse(f"{one}\n{one}", SCHEMA, FULL[2]).ok
 
 
