@@ -33,14 +33,12 @@ WHOLE: Final = re.compile(r"[+-]?[0-9]++")
 
 WORD: Final = re.compile(r"[A-Za-z]++" + _END)
 WORDS: Final = {"true": True, "false": False, "null": None, "True": True, "False": False, "None": None}
-_NOTHING: Final = r"[+.-]*(?:null|nil|none|nan|nat|n/?a|inf|infinity|undefined|undef|nullptr|void(?: 0)?|(?-i:Nothing))"
-_LEFT_OUT: Final = (
-    r"(?:\w+ )?(?:omitted|truncated|elided|snip|snipped)|and so on|(?:same )?as above|(?:and )?\d+ more(?: \w+)?"
-)
+_NOTHING: Final = r"[+.$@-]*(?:true|false|null|nil|none|nan|nat|n[/.]?a|inf|infinity|undefined|undef|nullptr|void(?: 0)?|ellipsis|notimplemented|(?-i:Nothing))\.?"
+_LEFT_OUT: Final = r"(?:\w+ )?(?:omitted|truncated|elided|snip|snipped)|and so on|(?:same |see )?(?:as )?above|(?:and )?\d+ more(?: \w+)?"
 _NUMBER: Final = r"[+-]?\d++(?:_\d++)+(?:\.\d+)?|0o[0-7_]+|0b[01_]+|(?-i:[+-]?\d+(?:n|[uU]?LL?|[uU]))|[+-]?\d*\.\d+f|[+-]?\d+(?:\.\d*)?j"
 _REGEX: Final = r"/\S+/[dgimsuvy]{1,8}"
 NO_TEXT: Final = re.compile(
-    rf"true|false|{_NOTHING}|{_LEFT_OUT}|etc\.?|&c\.?|{_NUMBER}|{_REGEX}|<.*|[a-z]{{1,2}}[\"'`].*|\W*",
+    rf"{_NOTHING}|{_LEFT_OUT}|etc\.?|&c\.?|{_NUMBER}|{_REGEX}|<.*|_+|[a-z]{{1,2}}\d?([\"'`]).*\1|\W*",
     re.IGNORECASE | re.DOTALL,
 )
 """Words without quotes that are no text: values that JSON cannot express, literals of other languages, and marks of something left out."""

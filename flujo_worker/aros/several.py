@@ -19,15 +19,21 @@ _FENCE: Final = re.compile(r"```+|~~~+")
 _TAG: Final = re.compile(r"<(/?)(final[_-]?answer|answer|final|result|output|response)(?:\s[^<>]*)?>", re.IGNORECASE)
 _MARK: Final = re.compile(r"(?<![^\W_])(?:final|answer|results?|output|corrected)(?![^\W_])", re.IGNORECASE)
 _NOT_MEANT: Final = re.compile(
-    r"n['’]t\b|\b(?:not?|never|neither|nor|unlike|instead|wrong|above|this|that|it|was|were|before|previous|earlier"
-    r"|draft|first|initial|example|instance|sample|format|template|schema)\b",
+    r"n['’]t\b|\^|↑|\b(?:not?|never|neither|nor|unlike|instead|wrong|incorrect|above|this|that|it|if|or|was|were|before|previous|earlier|old"
+    r"|original|other|another|alternative|different|possible|expected|may|might|could|maybe|draft|first|initial|partial|intermediate"
+    r"|preliminary|tentative|example|instance|sample|format|template|schema)\b",
     re.IGNORECASE,
 )
 """Words that say that a value is not the answer, or that the answer came before it."""
+_CORRECTED: Final = re.compile(r"\b(corrected(?: \w+)?) (?:of|for|from|to) (?:the|my|that) [\w ]+", re.IGNORECASE)
+"""Whatever was corrected, the result is meant."""
 _FILLER: Final = re.compile(
-    r"(?:\W|\b(?:is|are|be|would|will|so|then|thus|now|here|as|follows|the|in|my|your|json|object|array|list|value|version)\b)*+\Z",
+    r"(?:\W|\b(?:is|are|be|becomes|would|will|should|so|then|thus|therefore|hence|now|here|as|follows|below|the|in|my|your|json|object|array"
+    r"|list|value|version)\b)*+\Z",
     re.IGNORECASE,
 )
+_LEADS: Final = re.compile(r"(?::|\b(?:is|are|be|becomes)|\b(?:follows|below)[.!]?)\Z", re.IGNORECASE)
+"""The end of a clause that leads to what comes next, even on another line."""
 _SENTENCE: Final = re.compile(r"[.!?;]\s|\n")
 _OPENING_FENCE: Final = re.compile(r"(?:```+|~~~+)[ \t]*[\w+.-]*\s*\Z")
 _ORNAMENT: Final = " \t\r\n*_`#>"
@@ -143,7 +149,7 @@ def _clause(lead: str, *, at_start: bool) -> tuple[str, bool]:
     clause = said[breaks[-1] if breaks else 0 :].strip(_ORNAMENT)
     goes_on = at_start or bool(breaks)
     has_line_break = "\n" in lead[len(said) :]
-    if clause.endswith(":"):
+    if _LEADS.search(clause):
         return clause, True
     if clause.endswith((".", ",", "!", "?", ";")) or (has_line_break and not goes_on):
         return clause, False
@@ -156,7 +162,7 @@ def _last(clause: str) -> re.Match[str] | None:
 
 
 def _is_meant(clause: str, mark: re.Match[str]) -> bool:
-    if _NOT_MEANT.search(clause):
+    if _NOT_MEANT.search(_CORRECTED.sub(r"\1", clause)):
         return False
     return clause.endswith(":") or _FILLER.match(clause, mark.end()) is not None
 

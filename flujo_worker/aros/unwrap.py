@@ -21,8 +21,10 @@ from flujo_worker.aros.quoted import opens_string, string_end
 _NAMES: Final = "think|thinking|reasoning|reflection|scratchpad"
 _TAG: Final = re.compile(rf"<(/?)\s*(?:{_NAMES})(?:\s[^<>]*)?>", re.IGNORECASE)
 _MARK: Final = re.compile(rf"{_TAG.pattern}|[\"{{}}\[\]]", re.IGNORECASE)
+_BEGIN_CODE: Final = ("\x1b", "\x9b", r"\x1b[", r"\x1B[", r"\u001b[", r"\u001B[", r"\033[", r"\e[", "^[[", "␛[")
+"""What codes begin with, also where something wrote them out."""
 _CODE_OR_MARK: Final = re.compile(
-    r"(?P<code>(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\^_])|[\"{}\[\]]"
+    r"(?P<code>(?:(?:\x1b|\\x1[bB]|\\u001[bB]|\\033|\\e|\^\[|␛)\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\^_])|[\"{}\[\]]"
 )
 """A code of ECMA-48 (colours, movements of the cursor, links), or what may begin or end a string."""
 _BEFORE_STRING: Final = frozenset("{[,:")
@@ -34,7 +36,7 @@ _BEFORE: Final = frozenset('\\" \t\r\n')
 
 def without_codes(text: str) -> str:
     """Return the text without the codes of a terminal, such as colours; itself when there are none."""
-    if "\x1b" not in text and "\x9b" not in text:
+    if not any(sign in text for sign in _BEGIN_CODE):
         return text
     kept: list[str] = []
     start = position = depth = 0

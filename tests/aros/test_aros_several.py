@@ -39,6 +39,50 @@ def test_the_answer_does_not_depend_on_the_size_of_the_draft():
         assert parse(f'{draft}\nFinal: {{"a": 1}}', ITEM, {}).value == {"a": 1}
 
 
+@pytest.mark.parametrize(
+    "lead",
+    [
+        "Here is the corrected JSON with the missing field:\n\n",
+        "Corrected version of my first draft above: ",
+        "Final Answer\n",
+        "## Output\n",
+        "**Answer**: ",
+        "> Final answer:\n> ",
+        "So the final output should be\n",
+        "The final answer is therefore ",
+        "Result below.\n",
+        "final_answer = ",
+        "=> Output: `",
+        "Final answer (JSON): ",
+    ],
+)
+def test_a_mark_before_the_last_value_decides(lead):
+    assert parse(f'{DRAFT}\n\n{lead}{{"a": 1}}', ITEM, {}).value == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    "lead",
+    [
+        " is the final answer, and a draft was ",
+        " (final answer)\n",
+        "\n^ final answer\n",
+        "\nThat was my final answer.\n",
+        "\nThis is the final answer\n",
+        "\nThe following is not my final answer: ",
+        "\nThe output mustn't look like: ",
+        "\nExample output: ",
+        "\nThe expected output: ",
+        "\nAnother answer is ",
+        "\nAn old result: ",
+        "\nBefore the final answer I tried ",
+        "\nThe final answer may differ from ",
+        "\nFinally ",
+    ],
+)
+def test_a_word_that_does_not_call_the_last_value_final_decides_nothing(lead):
+    assert parse(f'{DRAFT}{lead}{{"a": 1}}', ITEM, {}).rule == "several-values"
+
+
 def test_of_many_values_the_last_one_counts_where_it_stands_last():
     several = "".join(f'{{"a": {number}}}\n' for number in range(100))
 
