@@ -32,7 +32,7 @@ from flujo_worker.aros.outcome import (
     pointer_of,
 )
 from flujo_worker.aros.scalars import ParseBudget
-from flujo_worker.aros.several import Match, check_one, meant
+from flujo_worker.aros.several import Match, called_final, check_one, meant
 from flujo_worker.aros.type_judge import Judge
 from flujo_worker.aros.wanted import Wanted, words_of
 
@@ -220,12 +220,16 @@ class _Search:
         first: StageRefused | None = None
         for _, tier in groupby(found.candidates, key=layer.rank):
             held: dict[Match, tuple[TextCandidate, Accepted]] = {}
+            refused: dict[Match, StageRefused] = {}
             for candidate in tier:
                 done = _tried(attempt, candidate, effort)
                 if isinstance(done, Accepted):
                     held[Match(candidate.start, candidate.stop, canonical(done.value))] = candidate, done
-                elif first is None:
-                    first = done
+                else:
+                    refused[Match(candidate.start, candidate.stop, "")] = done
+                    first = first or done
+            if held and (called := called_final(layer.text, list(held), list(refused))) is not None:
+                return refused[called]
             if held:
                 match, by = meant(layer.text, list(held))
                 return Chosen(*held[match], match, by)

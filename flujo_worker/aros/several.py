@@ -85,6 +85,15 @@ def meant(text: str, found: Sequence[Match]) -> tuple[Match, str | None]:
     raise _several([(text, each) for each in found])
 
 
+def called_final(text: str, found: Sequence[Match], others: Sequence[Match]) -> Match | None:
+    """Return the part that the text calls final although it does not match: the last of all parts, and no draft replaces it."""
+    last = max(others, default=None)
+    if last is None or last < max(found):
+        return None
+    together = [*sorted(found), last]
+    return last if last in {*_marked(text, together), *_tagged(text, together)} else None
+
+
 def check_one(found: Sequence[tuple[str, Match]]) -> None:
     """Check that parts of different texts, that were encoded in one, have the same value.
 
@@ -120,14 +129,14 @@ def _fenced(text: str, found: Sequence[Match]) -> Iterator[Match]:
 
 def _tagged(text: str, found: Sequence[Match]) -> Iterator[Match]:
     """Yield the parts in closed answer tags."""
+    starts = [each.start for each in found]
     opened: dict[str, int] = {}
     for tag in _outside(_TAG, text, found):
         name = tag[2].lower()
         if not tag[1]:
             opened.setdefault(name, tag.end())
         elif name in opened:
-            start = opened.pop(name)
-            yield from (each for each in found if start <= each.start and each.stop <= tag.start())
+            yield from found[bisect(starts, opened.pop(name) - 1) : bisect(starts, tag.start())]
 
 
 def _marked(text: str, found: Sequence[Match]) -> Iterator[Match]:

@@ -1,5 +1,7 @@
 """Several values in one text: what decides, what the outcome says of it, and schemas whose parts have names (rules 3 and 15)."""
 
+import time
+
 import pytest
 
 from flujo_worker.aros import parse, prepare
@@ -88,6 +90,24 @@ def test_of_many_values_the_last_one_counts_where_it_stands_last():
 
     assert parse(f'{several}Final answer: {{"a": 5}}', ITEM, {}).value == {"a": 5}
     assert parse(f'{several}Final answer: {{"a": 5}}\n\n{{"a": 6}}', ITEM, {}).rule == "several-values"
+
+
+def test_no_draft_replaces_what_is_called_final():
+    unfit, broken = f'{DRAFT}\nFinal answer: {{"a": "x"}}', f"{DRAFT}\nFinal answer: {{a: 1}}"
+
+    assert (parse(unfit, ITEM, FULL).rule, parse(unfit, ITEM, FULL).pointer) == ("schema", "/a")
+    assert parse(broken, ITEM, {}).rule == "not-json"
+    assert parse(broken, ITEM, FULL).value == {"a": 1}
+    assert parse('{"a": 1}\nIn short: {"a": "x"}', ITEM, {}).value == {"a": 1}
+
+
+def test_choosing_takes_time_in_proportion_to_the_text():
+    values = "".join(f'result: {{"a": {number}}}\n' for number in range(1500))
+    text = f"{values}{'<answer></answer>' * 30_000}"
+    start = time.thread_time()
+
+    assert parse(text, ITEM, {}).rule == "several-values"
+    assert time.thread_time() - start < 2
 
 
 DRAFT_4 = "http://json-schema.org/draft-04/schema#"
