@@ -2,7 +2,7 @@
 
     run      id, pipeline, version, reference, fingerprint, status, reason, tenant, metadata, created_at, started_at, ended_at,
              deadline_at, cancel_requested_at, forked_from, from_step, retried_as, duration_s, tokens, cost_usd, parent, background,
-             retry_of, waits_for
+             retry_of, waits_for, unreadable
     details  a run with budgets, error, steps, and on request input, output, context, step_outputs (by step), logs (lines)
     budget   scope, limit_usd, limit_tokens, spent_usd, spent_tokens, reserved_usd, reserved_tokens, overrun_usd, overrun_tokens
     step     name, kind, status, attempts, duration_s, tokens, cost_usd, feedback
@@ -55,6 +55,7 @@ def run_shape(run: RunRecord) -> dict[str, Any]:
         "background": run.is_background,
         "retry_of": run.retry_of,
         "waits_for": run.waits_for,
+        "unreadable": run.unreadable,
     }
 
 

@@ -75,6 +75,9 @@ def list_runs(
         show_json([run_shape(run) for run in runs])
     elif runs:
         show_rows(runs_table(runs, datetime.now(UTC), parents=background, is_narrow=_is_narrow()))
+        for run in runs:
+            if run.unreadable is not None:
+                say(f"run {run.id} is unreadable: {run.unreadable}")
     else:
         say("no matching runs" if filters != RunFilter() or parent or background else "no runs yet")
 

@@ -58,6 +58,8 @@ def runs_table(runs: Sequence[RunRecord], now: datetime, *, parents: bool = Fals
             name.append(f"  fork at {printable(run.from_step or '')}", "dim")
         if run.retried_as is not None:
             name.append(f"  retried as {short(run.retried_as)}", "dim")
+        if run.unreadable is not None:
+            name.append("  unreadable", "red")
         went = status(run.status) if run.retried_as is None else Text(run.status, "dim")
         table.add_row(Text(short(run.id)) if is_narrow else _run_id(run.id), name, went, since, took)
         if parents:
@@ -253,16 +255,16 @@ def _facts_of(run: RunRecord, trace: TraceNode, now: datetime, *, verbose: bool)
     ):
         if at is not None:
             yield name, _when(at, now)
-    if run.parent_run:
-        yield "background of" if run.is_background else "child of", run.parent_run
-    if run.retry_of:
-        yield "replaces", run.retry_of
-    if run.retried_as:
-        yield "retried as", run.retried_as
-    if run.waits_for:
-        yield "waits at", run.waits_for
-    if run.tenant:
-        yield "tenant", run.tenant
+    for name, text in (
+        ("background of" if run.is_background else "child of", run.parent_run),
+        ("replaces", run.retry_of),
+        ("retried as", run.retried_as),
+        ("waits at", run.waits_for),
+        ("tenant", run.tenant),
+        ("unreadable", run.unreadable),
+    ):
+        if text:
+            yield name, text
     if run.metadata:
         yield "metadata", in_a_line(run.metadata)
     if verbose:

@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract.context import ContextState, PipelineContext
 from flujo_client.contract.kinds import CACHE, FALLBACK, LOOP
-from flujo_client.contract.outcome import Fault
-from flujo_client.contract.records import AttemptRecord, RunRecord, ScopeRecord, without_code
 from flujo_client.contract.results import Failed, Paused, PipelineResult, StepResult, track_parallel_costs
 from flujo_client.contract.tree import arrange
 from flujo_client.errors import SerializationError
-from flujo_client.serial import Packed, decode
+from flujo_client.serial import decode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from datetime import datetime
 
     from flujo_client.contract.approval import Approval
+    from flujo_client.contract.outcome import Fault
+    from flujo_client.contract.records import AttemptRecord, RunRecord, ScopeRecord
     from flujo_client.contract.tree import NodeRows, SequenceRows
+    from flujo_client.serial import Packed
 
     Fetch = Callable[[Collection[str]], Mapping[str, Packed]]
     Resolve = Callable[[str], Any]
-    Row = Mapping[str, Any]
 
 ENDED = ("succeeded", "failed", "cancelled")
 NO_AGENT = StepResult(name="")
@@ -50,7 +50,12 @@ def read_result(
         resolve: finds the classes that values were made of; a value whose class is not to be had here comes back as plain data.
         fetch: reads values that the rows only point at.
         questions: the questions to people that are open, in it and its child runs.
+
+    Raises:
+        SerializationError: it succeeded, and its output cannot be read.
     """
+    if run.status == "succeeded" and run.output is None and run.unreadable is not None:
+        raise SerializationError(f"run {run.id} is unreadable: {run.unreadable}")
     reading = _Reading(run, resolve, fetch)
     return PipelineResult(
         run_id=run.id,
@@ -160,7 +165,7 @@ class _Reading:
             latency_s=own.latency_s + _seconds(scope.opened_at, scope.closed_at or self.run.ended_at),
             token_counts=own.token_counts + scope.tokens + sum(each.token_counts for each in inside),
             cost_usd=own.cost_usd + scope.cost_usd + sum(each.cost_usd for each in inside),
-            feedback=feedback if has_succeeded else self._why(scope, inside),
+            feedback=feedback if has_succeeded and scope.fault is None else self._why(scope, inside),
             branch_context=self.context(scope.context) if has_succeeded else None,
             metadata_=metadata,
             step_history=inside,
@@ -229,9 +234,9 @@ def _seconds(start: datetime, end: datetime | None) -> float:
 
 
 def _feedback(last: AttemptRecord) -> str | None:
-    if last.status == "succeeded":
-        return None
-    return last.fault.feedback if last.fault is not None else last.reason
+    if last.fault is not None:  # of an attempt that succeeded: what cannot be read of its row
+        return last.fault.feedback
+    return None if last.status == "succeeded" else last.reason
 
 
 def _failed(fault: Fault | None, reason: str | None) -> Failed | None:
@@ -249,39 +254,3 @@ def plain(tree: Any) -> Any:
     if "$" in tree:
         return plain(tree.get("v"))
     return {key: plain(value) for key, value in tree.items()}
-
-
-def packed(body: bytes | None) -> Packed | None:
-    """Read a value's column."""
-    return None if body is None else Packed.from_bytes(body)
-
-
-def fault_of(tree: Mapping[str, Any] | None) -> Fault | None:
-    """Read an error's column."""
-    return None if tree is None else Fault.from_tree(tree)
-
-
-def run_record(row: Row) -> RunRecord:
-    """Read a row of `run.sql` or `runs.sql`."""
-    values = {key: packed(row[key]) for key in ("input", "output", "context")}
-    return RunRecord(**{**row, **values, "error": fault_of(row["error"])})
-
-
-def attempt_record(row: Row) -> AttemptRecord:
-    """Read a row of `attempts.sql`."""
-    rest = {key: value for key, value in row.items() if key not in ("error", "output", "metadata")}
-    return AttemptRecord(
-        **rest, output=packed(row["output"]), fault=fault_of(row["error"]), metadata=row["metadata"] or {}
-    )
-
-
-def scope_record(row: Row) -> ScopeRecord:
-    """Read a row of `scopes.sql`."""
-    rest = {key: value for key, value in row.items() if key not in ("error", "output", "context", "metadata")}
-    return ScopeRecord(
-        **rest,
-        output=packed(row["output"]),
-        context=packed(row["context"]),
-        fault=fault_of(row["error"]),
-        metadata=without_code(row["metadata"]),
-    )

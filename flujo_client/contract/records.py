@@ -81,6 +81,7 @@ class RunRecord:
         forked_from: the run it was forked from by a retry, at the step `from_step`.
         retried_as: the run that retried it last, or was forked from it after its end.
         waits_for: the gate that it waits at before its first step, in words; None for a run that was admitted.
+        unreadable: what of its row could not be read, in words; None if all of it could.
     """
 
     id: str
@@ -112,6 +113,7 @@ class RunRecord:
     from_step: str | None = None
     retried_as: str | None = None
     waits_for: str | None = None
+    unreadable: str | None = None
     tokens: int = 0
     cost_usd: float = 0.0
 

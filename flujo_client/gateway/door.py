@@ -35,6 +35,7 @@ from flujo_client.gateway.effects import (
 from flujo_client.gateway.post import Ages, ClientPublisher, MarkThread
 from flujo_client.gateway.requests import Request, SchemaVersion, mark_sent, schema_version, statement
 from flujo_client.gateway.run_watch import watch_of
+from flujo_client.gateway.times import LENIENT_TIMES
 from flujo_client.gateway.transaction import flujo_tables_expected, sync_connection
 from flujo_client.transport.encryption import encrypt_values
 from flujo_client.transport.postgres import fate, options, prepare_in_own_session, unreachable
@@ -184,7 +185,7 @@ def needs_check(connection: _Connection | psycopg.AsyncConnection[Any], answered
 
 def connection_options(settings: Settings) -> dict[str, Any]:
     prepare_after = 5 if settings.prepare_statements else None
-    ours = {"autocommit": True, "row_factory": dict_row, "prepare_threshold": prepare_after}
+    ours = {"autocommit": True, "row_factory": dict_row, "prepare_threshold": prepare_after, "context": LENIENT_TIMES}
     return options(settings.database()) | ours
 
 

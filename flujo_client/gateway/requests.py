@@ -11,12 +11,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from flujo_client.contract.approval import Approval, state_of
-from flujo_client.contract.code import CodeVersion
 from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.outcome import Correction, Fault
 from flujo_client.contract.plan import Plan
-from flujo_client.contract.read import attempt_record, fault_of, packed, run_record, scope_record
 from flujo_client.contract.records import (
     AttemptRecord,
     BackgroundRestart,
@@ -34,6 +31,17 @@ from flujo_client.contract.records import (
     WorkerRecord,
     read_statuses,
 )
+from flujo_client.contract.rows import (
+    approval_record,
+    attempt_record,
+    code_versions,
+    event_record,
+    fault_of,
+    packed,
+    run_record,
+    scope_record,
+    worker_record,
+)
 from flujo_client.errors import ClientError, RunNotFound
 from flujo_client.serial import Manifest, Packed, dumps, storable_text, stored
 from flujo_client.sql_files import without_comments
@@ -41,6 +49,8 @@ from flujo_client.sql_files import without_comments
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from flujo_client.contract.approval import Approval
+    from flujo_client.contract.code import CodeVersion
     from flujo_client.contract.run_filter import RunFilter
     from flujo_client.pipeline.fork import NewFork
 
@@ -236,9 +246,7 @@ def scopes(run_id: str) -> Request[list[ScopeRecord]]:
 
 def code(run_id: str) -> Request[dict[str, CodeVersion]]:
     """Read the versions of code that a run's attempts name, by digest."""
-    return Request(
-        "code", {"run": run_id}, lambda rows: {row["digest"]: CodeVersion.from_tree(row["parts"]) for row in rows}
-    )
+    return Request("code", {"run": run_id}, code_versions)
 
 
 def events(
@@ -262,13 +270,13 @@ def events(
             suggestion="give the `cursor` of an event that was read before, or leave it out to begin at the start",
         )
     parameters = {"run": run_id, "xid": found[1], "id": int(found[2]), "limit": limit, "settled": settled}
-    return Request("events", parameters, lambda rows: [EventRecord(**row) for row in rows])
+    return Request("events", parameters, lambda rows: [event_record(row) for row in rows])
 
 
 def system_events(*, since_s: float, limit: int) -> Request[list[EventRecord]]:
     """Read the events of workers in the last seconds, newest first."""
     parameters = {"seconds": since_s, "limit": limit}
-    return Request("system_events", parameters, lambda rows: [EventRecord(**row) for row in rows])
+    return Request("system_events", parameters, lambda rows: [event_record(row) for row in rows])
 
 
 def budgets(run_id: str) -> Request[list[BudgetRecord]]:
@@ -323,7 +331,7 @@ def fail_stale(older_s: float, fault: Fault) -> Request[list[str]]:
 
 def questions(run_id: str) -> Request[list[Approval]]:
     """Read a run's questions to people, open and closed, in the order they were asked."""
-    return Request("questions", {"run": run_id}, lambda rows: [_approval(row) for row in rows])
+    return Request("questions", {"run": run_id}, lambda rows: [approval_record(row) for row in rows])
 
 
 def approvals(
@@ -346,7 +354,7 @@ def approvals(
     after_at, after_key = after or (None, None)
     page = {"limit": limit, "offset": offset, "after_at": after_at, "after_key": after_key, "until": until}
     parameters = {**filters.parameters(), **page}
-    return Request("approvals", parameters, lambda rows: [_approval(row) for row in rows])
+    return Request("approvals", parameters, lambda rows: [approval_record(row) for row in rows])
 
 
 def count_approvals(filters: RunFilter) -> Request[MatchCounts]:
@@ -394,7 +402,7 @@ def schema_version() -> Request[SchemaVersion]:
 
 def workers() -> Request[list[WorkerRecord]]:
     """List the worker processes of the last day."""
-    return Request("workers", {}, lambda rows: [_worker(row) for row in rows])
+    return Request("workers", {}, lambda rows: [worker_record(row) for row in rows])
 
 
 def backlog() -> Request[dict[str, tuple[int, float]]]:
@@ -479,30 +487,12 @@ def _match_counts(rows: Sequence[Row]) -> MatchCounts:
     return MatchCounts(rows[0]["at"] if rows else None, groups)
 
 
-def _worker(row: Row) -> WorkerRecord:
-    queues = row["queues"]
-    return WorkerRecord(**{**row, "queues": None if queues is None else tuple(queues)})
-
-
 def _text(text: str | None) -> str | None:
     return None if text is None else storable_text(text)
 
 
 def _launch(row: Row) -> Launch:
     return Launch(packed(row["launched_with"]), row["key"], row["address"], row["step"], row["kind"])
-
-
-def _approval(row: Row) -> Approval:
-    names = ("run_id", "pipeline", "address", "step", "key", "asked_at", "expires_at", "run_status")
-    question = row["question"]
-    return Approval(
-        **{name: row[name] for name in (*names, "answered_by", "note", "answered_at")},
-        message=question["message"],
-        schema=question["schema"],
-        actor=question.get("actor"),
-        refused=question.get("refused"),
-        state=state_of(row["status"], row["run_status"], is_answered=row["is_answered"], is_over=row["is_over"]),
-    )
 
 
 def _recording(row: Row) -> Recording:

@@ -144,7 +144,7 @@ alive AS (
 SELECT (SELECT coalesce(jsonb_object_agg(g.what, jsonb_build_object('count', g.count, 'oldest_s', g.oldest_s, 'named', g.named)), '{}')
         FROM (
             SELECT what, sum(count) AS count, max(age_s) AS oldest_s, (array_agg(name ORDER BY age_s DESC NULLS LAST, name))[:%(named)s::int] AS named
-            FROM (SELECT what, name, count(*) AS count, max(age_s) AS age_s FROM found GROUP BY what, name) n GROUP BY what
+            FROM (SELECT what, name, count(*) AS count, max(age_s) FILTER (WHERE abs(age_s) < 'infinity') AS age_s FROM found GROUP BY what, name) n GROUP BY what
         ) g) AS found,
        (SELECT coalesce(jsonb_object_agg(g.queue, g.count), '{}')
         FROM (SELECT queue, count(*) AS count FROM waiting GROUP BY queue) g) AS queues,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flujo_client.contract.read import attempt_record, run_record, scope_record
+from flujo_client.contract.rows import attempt_record, run_record, scope_record
 from flujo_client.serial import stored_safely
 from flujo_worker.ports import PendingHookCall, Records
 from flujo_worker.store.postgres.make_entities import shown

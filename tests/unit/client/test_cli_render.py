@@ -737,7 +737,7 @@ def test_keys_of_a_run():
     assert list(run_shape(run_of())) == [
         "id", "pipeline", "version", "reference", "fingerprint", "status", "reason", "tenant", "metadata", "created_at",
         "started_at", "ended_at", "deadline_at", "cancel_requested_at", "forked_from", "from_step", "retried_as", "duration_s", "tokens",
-        "cost_usd", "parent", "background", "retry_of", "waits_for",
+        "cost_usd", "parent", "background", "retry_of", "waits_for", "unreadable",
     ]  # fmt: skip
     assert (run_shape(run_of())["duration_s"], run_shape(run_of(ended_at=None))["duration_s"]) == (60.0, None)
 

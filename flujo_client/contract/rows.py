@@ -1,0 +1,168 @@
+"""Read rows of Postgres into the records that people are shown, each by itself. Pure.
+
+What cannot be read of a row, such as an error without its message or a time in the year 10000, is named in that row's record. It never
+raises, and concerns no other row.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from flujo_client.contract.approval import Approval, state_of
+from flujo_client.contract.code import CodeVersion
+from flujo_client.contract.outcome import Fault
+from flujo_client.contract.records import (
+    AttemptRecord,
+    EventRecord,
+    RunRecord,
+    ScopeRecord,
+    WorkerRecord,
+    without_code,
+)
+from flujo_client.errors import FlujoError
+from flujo_client.serial import Packed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    Row = Mapping[str, Any]
+    Readers = Mapping[str, Callable[[Any], Any]]
+
+EARLIEST: Final = datetime(1, 1, 2, tzinfo=UTC)
+LATEST: Final = datetime(9999, 12, 30, tzinfo=UTC)
+"""Stand for all times that Postgres has and Python does not; a day less than it has, so that every time zone has them too."""
+UNREADABLE: Final = "UNREADABLE"
+_BEYOND: Final = {EARLIEST: "too early", LATEST: "too late"}
+_NEEDED: Final = ("category", "type_name", "message", "feedback")
+
+
+def packed(body: bytes | None) -> Packed | None:
+    """Read a value's column; raises SerializationError."""
+    return None if body is None else Packed.from_bytes(body)
+
+
+def fault_of(tree: Any) -> Fault | None:
+    """Read an error's column; raises TypeError, or ValueError that names the keys it lacks."""
+    if tree is None:
+        return None
+    missing = [name for name in _NEEDED if name not in _mapping(tree)]
+    if missing:
+        raise ValueError(f"lacks {', '.join(missing)}")
+    return Fault.from_tree(tree)
+
+
+def run_record(row: Row) -> RunRecord:
+    """Read a row of `run.sql` or `runs.sql`."""
+    values, wrong = _read(row, _OF_RUN)
+    if row["error"] is not None and values["error"] is None:
+        values["error"] = _unreadable(wrong)
+    return RunRecord(**{**values, "metadata": values["metadata"] or {}, "unreadable": wrong})
+
+
+def attempt_record(row: Row) -> AttemptRecord:
+    """Read a row of `attempts.sql`; what cannot be read is its fault."""
+    values, wrong = _read(row, _OF_PART)
+    fault = values.pop("error") or _unreadable(wrong)
+    return AttemptRecord(**{**values, "metadata": values["metadata"] or {}, "fault": fault})
+
+
+def scope_record(row: Row) -> ScopeRecord:
+    """Read a row of `scopes.sql`; what cannot be read is its fault."""
+    values, wrong = _read(row, _OF_PART)
+    fault, metadata = values.pop("error") or _unreadable(wrong), without_code(values["metadata"] or {})
+    return ScopeRecord(**{**values, "metadata": metadata, "lanes": values["lanes"] or {}, "fault": fault})
+
+
+def event_record(row: Row) -> EventRecord:
+    """Read a row of `events.sql` or `system_events.sql`; what cannot be read is in its data."""
+    values, wrong = _read(row, {"data": _mapping})
+    return EventRecord(**values if wrong is None else values | {"data": (values["data"] or {}) | {"unreadable": wrong}})
+
+
+def approval_record(row: Row) -> Approval:
+    """Read a row of `approvals.sql` or `questions.sql`; what cannot be read takes the place of the question."""
+    values, wrong = _read(row, {"question": _question})
+    names = ("run_id", "pipeline", "address", "step", "key", "asked_at", "expires_at", "run_status")
+    question = values["question"] or {}
+    return Approval(
+        **{name: row[name] for name in (*names, "answered_by", "note", "answered_at")},
+        message=question.get("message") or f"unreadable: {wrong}",
+        schema=question.get("schema"),
+        actor=question.get("actor"),
+        refused=question.get("refused"),
+        state=state_of(row["status"], row["run_status"], is_answered=row["is_answered"], is_over=row["is_over"]),
+    )
+
+
+def worker_record(row: Row) -> WorkerRecord:
+    """Read a row of `workers.sql`. Queues that cannot be read were not reported."""
+    values, _ = _read(row, {"queues": _texts, "slowed": _mapping_or_none})
+    return WorkerRecord(**values)
+
+
+def code_versions(rows: list[dict[str, Any]]) -> dict[str, CodeVersion]:
+    """Read the rows of `code.sql`, by digest, but those that cannot be read."""
+    read = {row["digest"]: _read(row, {"parts": CodeVersion.from_tree})[0]["parts"] for row in rows}
+    return {digest: code for digest, code in read.items() if code is not None}
+
+
+def _read(row: Row, readers: Readers) -> tuple[dict[str, Any], str | None]:
+    """Return a row whose columns were read, None in place of what cannot be, and that in words; None if all of it could be read."""
+    values = dict(row)
+    wrong = [f"{name} is {_BEYOND[at]}" for name, at in row.items() if isinstance(at, datetime) and at in _BEYOND]
+    for name, read in readers.items():
+        if name not in row:
+            continue
+        try:
+            values[name] = read(row[name])
+        except (FlujoError, TypeError, ValueError, AttributeError, LookupError) as error:
+            values[name] = None
+            wrong.append(f"{name} {error.message if isinstance(error, FlujoError) else error}")
+    return values, "; ".join(wrong) or None
+
+
+def _unreadable(wrong: str | None) -> Fault | None:
+    if wrong is None:
+        return None
+    said = f"unreadable: {wrong}"
+    return Fault(category="system", type_name="UnreadableRow", message=said, feedback=said, code=UNREADABLE)
+
+
+def _mapping(tree: Any) -> dict[str, Any]:
+    if not isinstance(tree, dict):
+        raise TypeError(f"is a {type(tree).__name__} instead of an object")
+    return tree
+
+
+def _mapping_or_none(tree: Any) -> dict[str, Any] | None:
+    return None if tree is None else _mapping(tree)
+
+
+def _lanes(tree: Any) -> dict[str, int]:
+    if not all(isinstance(lane, int) for lane in _mapping(tree).values()):
+        raise TypeError("has a lane that is not a number")
+    return _mapping(tree)
+
+
+def _texts(tree: Any) -> tuple[str, ...] | None:
+    if tree is not None and not (isinstance(tree, list) and all(isinstance(each, str) for each in tree)):
+        raise TypeError("is not a list of texts")
+    return None if tree is None else tuple(tree)
+
+
+def _question(tree: Any) -> dict[str, Any]:
+    question = _mapping(tree)
+    if not isinstance(question.get("message"), str):
+        raise TypeError("has no message")
+    _mapping_or_none(question.get("schema"))
+    return question
+
+
+_VALUES: Final[Readers] = dict.fromkeys(("input", "output", "context"), packed)
+_OF_PART: Final[Readers] = {**_VALUES, "error": fault_of, "metadata": _mapping_or_none, "lanes": _lanes}
+_OF_RUN: Final[Readers] = {
+    **_VALUES,
+    "error": fault_of,
+    **dict.fromkeys(("metadata", "limits", "aros", "settings"), _mapping_or_none),
+}
