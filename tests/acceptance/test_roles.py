@@ -192,6 +192,38 @@ def test_a_run_lives_under_these_roles(site):
 
 
 @pytest.fixture
+def live_and_ended(site):
+    """The ids of a live run and of an ended one; both are gone after the test."""
+    with FlujoClient(site.settings) as client:
+        runs = [client.enqueue("acceptance_pipelines:three", [], queue="nobody").id for _ in range(2)]
+    with site.connection() as connection:
+        connection.execute(
+            "UPDATE flujo_attempts SET status = 'cancelled', ended_at = now() WHERE run_id = %s", [runs[1]]
+        )
+        connection.execute("UPDATE flujo_runs SET status = 'failed', ended_at = now() WHERE id = %s", [runs[1]])
+    yield runs
+    with site.connection() as connection:
+        connection.execute("DELETE FROM flujo_attempts WHERE run_id = ANY(%s)", [runs])
+        connection.execute("DELETE FROM flujo_runs WHERE id = ANY(%s)", [runs])
+
+
+@pytest.mark.parametrize("change", ["error = '{}'", "reason = 'x'", "cancel_requested_at = now()", "digest = 'x'"])
+def test_a_client_does_not_rewrite_how_a_run_ended(connections, live_and_ended, change):
+    """Of a live run it writes a request to cancel with its reason, and the error of a stale one; a worker may do more."""
+    live, ended = live_and_ended
+    write = f"UPDATE flujo_runs SET {change} WHERE id = %s"
+    with pytest.raises(psycopg.errors.InsufficientPrivilege, match=f"permission denied: run {ended}"):
+        connections["client"].execute(write, [ended])
+    if "digest" in change:
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connections["client"].execute(write, [live])
+    else:
+        assert connections["client"].execute(write, [live]).rowcount == 1
+    connections["client"].execute("UPDATE flujo_runs SET retried_as = 'x' WHERE id = %s", [ended])
+    assert connections["worker"].execute(write, [ended]).rowcount == 1
+
+
+@pytest.fixture
 def later(site, monkeypatch):
     """A migration of the future, which makes a table."""
     new = Migration(migrations()[-1].version + 1, "more", "CREATE TABLE flujo_more (id integer)")
