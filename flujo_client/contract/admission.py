@@ -28,7 +28,7 @@ class Gate:
     Attributes:
         name: as people see it: `limit 'crm'`.
         most: the maximum of runs that hold a place at once; None: any number, and runs only wait here.
-        period_s: seconds that a place is held after the admission; None: until the run's end.
+        period_s: seconds that a place is held after the run's beginning; None: until the run's end.
         flow: the queue of the gate that a run waits in; the queues take turns.
         weight: the turns of that queue relative to others.
         policy: how a new run is treated when the gate has no room. Where that is decided as the run is recorded, the run holds its place
@@ -89,7 +89,7 @@ class Throttle:
 
     Args:
         most: the number of runs; at least 1.
-        period_s: seconds, from each run's admission.
+        period_s: seconds, from the beginning of each run's first step.
         key: as for `RunLimit`; all runs of the pipeline share the empty one.
         on_full: `queue` lets further runs wait, `drop` raises AdmissionRefused.
 

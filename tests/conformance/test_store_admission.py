@@ -180,6 +180,33 @@ def test_a_throttle_frees_its_places_by_time_and_not_by_ends(world):
     assert admitted(world) == ["r2"]
 
 
+def test_the_period_of_a_throttle_counts_from_beginnings(world):
+    """Runs that were admitted while all workers were away begin together: the next ones wait for as long after that."""
+    gate = Gate("throttle 'x'", 2, period_s=60.0)
+    runs = [recorded(world, f"r{number}", gate) for number in range(4)]
+    world.pass_time(3600)
+    world.register_worker("w1", lease_s=1000)
+    assert admitted(world) == []
+    assert waits(world, *runs) == ["r2", "r3"]
+    end(world, runs[0])
+    assert admitted(world) == []
+    world.pass_time(30)
+    end(world, runs[1])
+    world.pass_time(31)
+    assert admitted(world) == ["r2"]
+    assert admitted(world) == []
+    world.pass_time(30)
+    assert admitted(world) == ["r3"]
+
+
+def test_a_run_that_ends_before_it_begins_is_not_counted_by_a_throttle(world):
+    gate = Gate("throttle 'x'", 1, period_s=60.0)
+    recorded(world, "r0", gate)
+    recorded(world, "r1", gate)
+    world.store.stop("r0", "cancelled", "x")
+    assert admitted(world) == ["r1"]
+
+
 def test_a_run_past_its_deadline_is_not_admitted(world):
     gate = Gate("limit 'x'", 1)
     first = recorded(world, "r0", gate)

@@ -65,7 +65,7 @@ _AGES = {
     "permits": "offered_at",
     "attempts": "available_at sent_at started_at",
     "scopes": "opened_at closed_at",
-    "runs": "deadline_at ended_at",
+    "runs": "deadline_at started_at ended_at",
     "sweeps": "swept_at live_since looked_at pruned_at marking_since",
     "broker_epochs": "started_at",
     "blobs": "touched_at",

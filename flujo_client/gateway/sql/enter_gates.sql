@@ -24,7 +24,7 @@ waits AS (
 ),
 placed AS (
     INSERT INTO flujo_gate_places (gate, run_id, is_window, until)
-    SELECT a.gate, a.run, a.is_window, now() + make_interval(secs => a.period_s)
+    SELECT a.gate, a.run, a.is_window, CASE WHEN a.period_s IS NOT NULL THEN 'infinity'::timestamptz END  -- the period begins with the run
     FROM asked a
     WHERE a.most IS NOT NULL AND ((a.has_room AND a.decides) OR NOT EXISTS (SELECT 1 FROM waits w WHERE w.run_id = a.run))
 ),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import count
 from math import inf
+from typing import Final
 
 from flujo_client.contract.admission import WAITING_S, Gate, waits_for
 from flujo_client.errors import AdmissionRefused
@@ -14,6 +16,9 @@ from flujo_worker.ports import Admitted
 from flujo_worker.store.memory.rows import StoredAttempt, StoredRun
 from flujo_worker.store.memory.tables import Tables
 from flujo_worker.store.shared_rules import ADMITTED_AT_ONCE, grace_s
+
+NOT_BEGUN: Final = sys.float_info.max
+"""Until when a place is held whose period begins with its run."""
 
 
 @dataclass
@@ -115,19 +120,29 @@ class AdmissionInMemory(Tables):
 
     def _take_place(self, run: str, gate: Gate) -> None:
         if gate.most is not None:
-            until = inf if gate.period_s is None else self._clock() + gate.period_s
+            until = inf if gate.period_s is None else NOT_BEGUN
             self._places.setdefault(gate.name, {}).setdefault(run, until)
 
     def _release_places(self, ended: Collection[str] | None) -> None:
         now = self._clock()
         windows = {row.gate.name for row in self._waiting_runs.values() if row.gate.is_window}
         for name, places in self._places.items():
-            for run, until in [*places.items()]:
+            for run in [*places]:
                 if ended is not None and run not in ended:
                     continue
-                is_over = until <= now or (until == inf and not self._is_live_run(run))
+                if places[run] == NOT_BEGUN:
+                    places[run] = self._period_of(run, name)
+                until = places[run]
+                is_over = until <= now or (until >= NOT_BEGUN and not self._is_live_run(run))
                 if is_over or (name in windows and self._is_paused_run(run)):
                     del places[run]
+
+    def _period_of(self, run: str, gate: str) -> float:
+        """Return until when a run holds a place that is held for a period from its beginning."""
+        row = self._runs.get(run)
+        if row is None or row.started_at is None:
+            return NOT_BEGUN
+        return next(row.started_at + each.period_s for each in row.gates if each.name == gate and each.period_s)
 
     def _has_room(self, gate: Gate) -> bool:
         waits = any(row.gate.name == gate.name for row in self._waiting_runs.values())

@@ -44,6 +44,7 @@ def _admit(connection: psycopg.Connection[dict[str, Any]], gates: Collection[str
     """Let runs pass these gates, or any: all places that no one holds any more are released then."""
     with connection.transaction():
         if gates is None:
+            execute(connection, "begin_periods", {})
             execute(connection, "release_stale_places", {})
             execute(connection, "leave_windows", {})
         parameters = {"gates": None if gates is None else sorted(gates), "each": EACH, "limit": ADMITTED_AT_ONCE}

@@ -12,7 +12,7 @@ moved AS (
 ),
 placed AS (
     INSERT INTO flujo_gate_places (gate, run_id, is_window, until)
-    SELECT g.name, r.id, g.is_window, now() + make_interval(secs => g.period_s)
+    SELECT g.name, r.id, g.is_window, CASE WHEN g.period_s IS NOT NULL THEN 'infinity'::timestamptz END  -- see begin_periods.sql
     FROM admitted a JOIN flujo_runs r ON r.id = a.run_id
     CROSS JOIN LATERAL jsonb_to_recordset(r.gates) AS g (name text, most int, period_s float8, is_window bool)
     WHERE g.most IS NOT NULL
