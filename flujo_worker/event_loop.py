@@ -61,11 +61,13 @@ class within:  # noqa: N801 - used as asyncio.timeout is
 
     def __init__(self, seconds: float, left: Callable[[TimeoutError], BaseException] = lambda error: error) -> None:
         self._seconds, self._left, self._call = seconds, left, _current.get()
-        self._timeout = asyncio.timeout(seconds)
+        self._timeout = asyncio.timeout(None)
         self.ends_at = time.monotonic() + seconds
 
     async def __aenter__(self) -> None:
         await self._timeout.__aenter__()
+        # The loop keeps cancelled timers, up to a hundred, and each its context variables: this one's must not hold the attempt's values.
+        Context().run(self._timeout.reschedule, asyncio.get_running_loop().time() + self._seconds)
         if self._call is not None:
             self._call.limits.append(self)
 

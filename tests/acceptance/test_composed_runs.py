@@ -57,5 +57,7 @@ def test_a_task_is_solved_by_a_call(site):
 
 def test_a_call_that_fails_says_why(site):
     """A task that the judge cannot look for in a text."""
-    with pytest.raises(RunFailed, match="TypeError"):
+    with pytest.raises(
+        RunFailed, match="TypeMismatchError: step 'review': its input does not fit parameter `task: str`"
+    ):
         asyncio.run(run_default_pipeline("composed_pipelines:solving", 3, settings=site.settings))

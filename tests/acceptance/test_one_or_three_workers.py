@@ -52,7 +52,7 @@ def portrait(site, run):
     story = Counter((event["name"], (event["attempt"] or "").removeprefix(run.id)) for event in events(site, run))
     return {
         "ended": (result.run_status, result.error and result.error.message),
-        "output": result.output,
+        "output": result.unchecked().output,
         "context": result.final_pipeline_context,
         "history": told_of(result.step_history),
         "totals": (result.total_cost_usd, result.total_tokens),

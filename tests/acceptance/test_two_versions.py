@@ -75,13 +75,13 @@ OLD_SETTINGS = ("FLUJO_DATABASE_URL", "FLUJO_BROKER_URL", "FLUJO_WORKER_LEASE_S"
 
 @contextmanager
 def older_worker(site, code, *arguments):
-    """A worker of the older code, which has checked its schema before the new one came."""
+    """A worker of the older code, which has checked its schema before the new one came; the process that works."""
     with (site.folder / "older.log").open("ab") as log:
         command = [sys.executable, "-m", "flujo_worker", "worker", *arguments]
         process = subprocess.Popen(command, env=environment(site, code), cwd=site.folder, stdout=log, stderr=log)
     try:
-        wait_until(lambda: process.pid in site.live_pids(), what=(site.folder / "older.log").read_text)
-        yield process
+        [works] = wait_until(site.live_pids, what=(site.folder / "older.log").read_text)
+        yield works
     finally:
         process.terminate()
         process.wait(timeout=60)
@@ -116,12 +116,12 @@ def test_the_steps_of_one_run_alternate_between_both(services, tmp_path, before,
             migrate(site.settings.database())
             alone = site.enqueue("three")
             assert_merged_once(site, alone, ["first", "second", "third"])
-            assert {each.pid for each in site.executions(alone.id)} == {older.pid}
+            assert {each.pid for each in site.executions(alone.id)} == {older}
             newer = site.workers(arguments=("-Q", f"{OURS},newer"))
             known = "SELECT max(schema) AS schema FROM flujo_workers WHERE pid = %(pid)s"
-            assert (site.rows(known, pid=older.pid)[0]["schema"] or 0) < SCHEMA
+            assert (site.rows(known, pid=older)[0]["schema"] or 0) < SCHEMA
             for run in [site.enqueue("alternating") for _ in range(3)]:
-                assert_alternated(site, run, older.pid, newer.pids)
+                assert_alternated(site, run, older, newer.pids)
         last = site.enqueue("three")
         assert_merged_once(site, last, ["first", "second", "third"])
         assert {each.pid for each in site.executions(last.id)} == newer.pids

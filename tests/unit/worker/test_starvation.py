@@ -79,7 +79,7 @@ def test_the_breaker_hears_nothing_of_a_starved_call(starved):
         return ModelResponse([TextPart("fine")])
 
     reported = []
-    starved.attempts._admissions._breakers = Reports(reported)
+    starved.attempts._admissions._models = Reports(starved.attempts._admissions._models, reported)
     agent = make_agent_async(FunctionModel(answer, model_name="m"))
     long_enough = StepConfig(max_retries=0, timeout_s=1.0)
     assert starved.run(Pipeline([Step("s", agent, config=long_enough)]), "in").output == "fine"
@@ -87,21 +87,14 @@ def test_the_breaker_hears_nothing_of_a_starved_call(starved):
 
 
 class Reports:
-    """Breakers that let everything pass, and keep what they are told."""
+    """The models, which also keep what they are told of calls."""
 
-    def __init__(self, reported):
-        from flujo_worker.domain.breaker import Permit, Rules
-        from flujo_worker.guards.breakers import BreakerAnswer
-
-        self.reported, self.rules = reported, Rules()
-        self._yes = BreakerAnswer(Permit(turn=1))
-
-    def for_run(self, _):
-        return self
+    def __init__(self, models, reported):
+        self.models, self.reported, self.settings = models, reported, models.settings
 
     def answer(self, requests):
-        self.reported += [each.report for each in requests if each.report is not None]
-        return [self._yes] * len(requests)
+        self.reported += [each.report.calls for each in requests if each.report is not None]
+        return self.models.answer(requests)
 
 
 def test_code_that_blocks_the_loop_itself_is_not_starved(starved):

@@ -17,16 +17,18 @@
       AND (%(error)s::text IS NULL OR CASE
           WHEN r.ended_at IS NOT NULL THEN
               strpos(lower(concat_ws(' ', r.error ->> 'type_name', r.error ->> 'code', r.error ->> 'message')), lower(%(error)s::text)) > 0
-          ELSE EXISTS (
-              SELECT 1 FROM flujo_attempts t
+          ELSE (
+              SELECT true FROM flujo_attempts t
               WHERE t.run_id = r.id AND t.status = 'failed'
                 AND strpos(lower(concat_ws(' ', t.error ->> 'type_name', t.error ->> 'code', t.error ->> 'message')), lower(%(error)s::text)) > 0
+              LIMIT 1 -- not EXISTS, for which Postgres may read the failed attempts of all runs first
           ) END)
       -- Where a run is, or where it stopped: the last attempt at the step did not succeed.
-      AND (%(step)s::text IS NULL OR EXISTS (
-          SELECT 1 FROM flujo_attempts t
+      AND (%(step)s::text IS NULL OR (
+          SELECT true FROM flujo_attempts t
           WHERE t.run_id = r.id AND t.step = %(step)s::text AND t.status <> 'succeeded'
             AND NOT EXISTS (
                 SELECT 1 FROM flujo_attempts l WHERE l.run_id = t.run_id AND l.address = t.address AND l.step = t.step AND l.number > t.number
             )
+          LIMIT 1
       ))
