@@ -40,7 +40,8 @@ FlujoError                      message, code, suggestion; can be sent as plain 
 │   ├── TypeMismatchError           an input that does not fit the type that its step's function declares; names the parameter
 │   └── TemplateResolutionError     an expression or a template that does not fit its values; names the place in it
 ├── SerializationError          a value that cannot be serialised; names the path inside it
-│   └── SnapshotTooLarge
+│   ├── SnapshotTooLarge
+│   └── KeyMissing              a value that cannot be decrypted here; names the key
 └── ClientError
     ├── RunNotFound
     ├── WaitTimedOut
@@ -349,6 +350,19 @@ class SerializationError(FlujoError):
 
 class SnapshotTooLarge(SerializationError):
     code = "SNAPSHOT_TOO_LARGE"
+
+
+class KeyMissing(SerializationError):
+    """A value that this process cannot decrypt: it lacks the key, has another secret under that id, or the value was changed.
+
+    `key_id` names the key.
+    """
+
+    code = "KEY_MISSING"
+
+    def __init__(self, message: str = "", *, key_id: str = "", **rest: Any) -> None:
+        super().__init__(message, **rest)
+        self.key_id = key_id
 
 
 class ClientError(FlujoError):

@@ -129,8 +129,9 @@ class FlujoWorker:
     def _start_in_child(self, **_: Any) -> None:
         self._slots = 1
         on_stop_signal(self._begin_stop_here)
-        steps = self.host().steps
-        steps.retire, steps.stop = lambda _: stop_parent(), stop_parent
+        host = self.host()
+        host.steps.retire, host.steps.stop = lambda _: stop_parent(), stop_parent
+        host.value_keys.check()
 
     def _start_in_main(self, sender: Any = None, **_: Any) -> None:
         """Start the host in the main process for pools that run tasks there; prefork's children start their own."""
@@ -148,7 +149,8 @@ class FlujoWorker:
         steps.retire, steps.stop = lambda _: retire(), stop
         if self._is_own:
             intake = Intake(sender)
-            steps.pause, steps.resume = intake.pause, intake.resume
+            steps.pause, steps.resume, steps.withdraw = intake.pause, intake.resume, intake.withdraw
+        host.value_keys.check()
 
     def _begin_stop(self, worker: Any) -> None:
         """Make each process of a stopping worker that performs attempts begin to stop: with prefork, the pool's."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from flujo_client.errors import FlujoError
+from flujo_client.errors import FlujoError, KeyMissing
 from flujo_client.transport.dead_letters import Reason
 
 RETIRED: Final = 75
@@ -60,3 +60,10 @@ class StepFailed(WorkerError):
 
 class IllegalTransition(WorkerError):
     code = "ILLEGAL_TRANSITION"
+
+
+def key_missing_in(error: BaseException | None) -> KeyMissing | None:
+    """Return the error's cause, if that is a value that could not be decrypted here: such an error says nothing about the run."""
+    while error is not None and not isinstance(error, KeyMissing):
+        error = error.__cause__ or error.__context__
+    return error

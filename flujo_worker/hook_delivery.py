@@ -21,6 +21,7 @@ from flujo_client.address import AttemptKey
 from flujo_client.contract.hooks import OnPauseRequestedPayload, Payload, PostRunPayload
 from flujo_client.contract.outcome import Event
 from flujo_client.contract.read import read_result
+from flujo_client.errors import KeyMissing
 from flujo_client.serial import Packed, decode
 from flujo_worker import failpoints
 from flujo_worker.attempts.isolation import Isolation, NoFreeSlot, NoProcess
@@ -121,7 +122,7 @@ class HookDelivery:
         failpoints.hit("hook_call_taken")
         try:
             return call_hooks(call)
-        except (NoFreeSlot, NoProcess):
+        except (NoFreeSlot, NoProcess, KeyMissing):
             self._store.release_call(call, worker, losses=0)
             raise
 

@@ -18,7 +18,7 @@ from flujo_client.contract.envelope import TASK_JOIN, Envelope
 from flujo_client.contract.join_signal import JoinSignal
 from flujo_client.contract.outcome import Event
 from flujo_client.contract.plan import Backoff
-from flujo_client.errors import SerializationError
+from flujo_client.errors import KeyMissing, SerializationError
 from flujo_client.redact import hide_fields
 from flujo_client.transport.encryption import encrypt_values
 from flujo_worker.admission import AdmissionThread
@@ -59,6 +59,7 @@ from flujo_worker.threads import Threads
 from flujo_worker.user_code.code_registry import CodeRegistry
 from flujo_worker.user_code.evaluator import Evaluator, user_code_runtime
 from flujo_worker.user_code.hooks import HookCaller
+from flujo_worker.value_keys import ValueKeys
 
 if TYPE_CHECKING:
     from celery import Celery
@@ -84,6 +85,7 @@ class Host:
         steps: the reactions when code blocks the event loop, or too many calls do not end.
         effects: the waiting of attempts for services and threads.
         engine: the event loop of attempts, if there is one.
+        value_keys: what this process can decrypt.
     """
 
     def __init__(
@@ -156,6 +158,11 @@ class Host:
         self._file_settings = [] if is_child else first_rows(settings)
         self._live_guards = LiveGuards(self._store.guard_rows, self._file_settings)
         self._quarantine = Quarantine(settings, self._store, app, is_own_app=is_own_app)
+        self.value_keys = ValueKeys(
+            self._store,
+            report=lambda event: self._system.put(event),  # noqa: PLW0108 - it is made later
+            withdraw=lambda: self.steps.withdraw(),  # noqa: PLW0108 - the code that runs the process replaces it
+        )
         self._attempts = Attempts(
             self._store,
             coordinator,
@@ -170,6 +177,7 @@ class Host:
             refused_formats=RefusedFormats(self._results),
             processes=self._quarantine,
             late_s=lambda: self._loop.late_s,
+            value_keys=self.value_keys,
         )
         if isinstance(self.effects, LoopEffects):
             self.effects.known_reservations = self._attempts.claims.known_reservations
@@ -330,6 +338,8 @@ class Host:
     async def _attempt(self, wire: Mapping[str, Any], *, task_id: str) -> DeliveryResult:
         try:
             envelope = Envelope.from_wire(wire)
+        except KeyMissing as error:
+            return await self._attempts.leave_encrypted(task_id, error)
         except SerializationError as error:
             raise WireError(f"message {task_id} refused: {error.message}", cause=error) from error
         if envelope.key != task_id or envelope.kind == "join":  # joins come as join signals

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from flujo_client.contract.code import AwaitedCode
 from flujo_client.contract.envelope import CONTROL_QUEUE, Envelope
 from flujo_client.contract.plan import Plan
+from flujo_client.errors import KeyMissing
 from flujo_worker import failpoints
 from flujo_worker.coordinator.code_changes import CodeChanges
 from flujo_worker.errors import DispatchError, StoreError, Unreadable
@@ -148,7 +149,7 @@ class Sweeper:
         why = Unreadable(f"attempt {envelope.key} was lost too often, and its failure does not match its rows")
         try:
             self._coordinator.lost(envelope, fence, self._max_lost + 1)
-        except (StoreError, DispatchError):
+        except (StoreError, DispatchError, KeyMissing):
             raise
         except Exception as error:
             logger.exception("failing %s failed", envelope.key)
@@ -159,7 +160,7 @@ class Sweeper:
         """Move a run on; one whose rows do not let it be moved is failed."""
         try:
             act()
-        except (StoreError, DispatchError):
+        except (StoreError, DispatchError, KeyMissing):
             raise
         except Exception as error:
             logger.exception("%s of %s failed", what, run)

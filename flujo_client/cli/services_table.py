@@ -72,6 +72,9 @@ def _height(text: str) -> int:
 def _details(state: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     """Yield what holds attempts and runs back: its kind, a number, and how it is used."""
     for worker in state["workers"]:
+        if worker["lacks"]:
+            keys = ", ".join(map(printable, worker["lacks"]))
+            yield "lacks key", "1", f"{printable(worker['id'])} takes no work: it lacks the value key {keys}"
         if worker["slowed"] and not worker["is_stopping"]:
             yield "slowed", "1", f"{printable(worker['id'])} {_slowed_line(worker['slowed'])}"
     for breaker in state["breakers"]:

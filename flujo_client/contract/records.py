@@ -367,6 +367,7 @@ class WorkerRecord:
         is_stopping: it takes no more work, and ends when its attempts have ended or were handed back.
         slowed: where it takes fewer attempts at once because its event loop is late: `at_once`, `of` its slots, and the percentages `late`
             and `waited_for_cpu` of the last second; else None.
+        lacks: the ids of the value keys that it lacks, or has another secret for; with any, it takes no work.
     """
 
     id: str
@@ -379,6 +380,7 @@ class WorkerRecord:
     queues: tuple[str, ...] | None = None
     is_stopping: bool = False
     slowed: Mapping[str, Any] | None = None
+    lacks: tuple[str, ...] = ()
 
     def serves(self, queues: Collection[str]) -> bool:
         """Return whether it takes messages from one of these queues; assumed of a live worker that has not reported them."""

@@ -97,8 +97,8 @@ def approval_record(row: Row) -> Approval:
 
 def worker_record(row: Row) -> WorkerRecord:
     """Read a row of `workers.sql`. Queues that cannot be read were not reported."""
-    values, _ = _read(row, {"queues": _texts, "slowed": _mapping_or_none})
-    return WorkerRecord(**values)
+    values, _ = _read(row, {"queues": _texts, "slowed": _mapping_or_none, "lacks": _texts})
+    return WorkerRecord(**{**values, "lacks": values["lacks"] or ()})
 
 
 def code_versions(rows: list[dict[str, Any]]) -> dict[str, CodeVersion]:

@@ -194,6 +194,12 @@ def _workers(facts: Facts) -> Iterator[Finding]:
         if facts.live and not is_ours and not any(worker.serves((queue,)) for worker in facts.live):
             what = f"{_many(count, 'attempt')} {'waits' if count == 1 else 'wait'} in {queue}, which no worker consumes"
             yield Finding("error", "queues", what, f"flujo worker -Q {queue}")
+    for each in facts.live:
+        if each.lacks:
+            what = f"{each.id} takes no work: it lacks the value key {_some(each.lacks)}, or has another secret for it"
+            yield Finding(
+                "error", "value keys", what, "give it the same value_keys as all other processes, and restart it"
+            )
     others = sorted({worker.build for worker in facts.live} - {facts.build})
     if others:
         what = f"workers run version {', '.join(others)}, here is {facts.build}"

@@ -1,7 +1,7 @@
 """Serialisation of values: strict with types, lenient for traces, packed for storage. Pure."""
 
 from flujo_client.serial.custom import register_custom_deserializer, register_custom_serializer
-from flujo_client.serial.encryption import cipher_in_use, use_cipher
+from flujo_client.serial.encryption import cipher_in_use, header_of_key, use_cipher
 from flujo_client.serial.fragments import held_at, items_of
 from flujo_client.serial.lenient import safe_serialize
 from flujo_client.serial.manifest import Manifest, digest_of, part_key, renewed, stored_apart
@@ -27,6 +27,7 @@ __all__ = [
     "digest_of",
     "dumps",
     "encode",
+    "header_of_key",
     "held_at",
     "importable",
     "is_ours",

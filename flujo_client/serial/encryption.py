@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from flujo_client.errors import SerializationError
+from flujo_client.errors import KeyMissing
 
 FORM: Final = b"e"
 
@@ -21,7 +21,7 @@ class Cipher(Protocol):
         """Encrypt with the first key; the header is authenticated too."""
 
     def decrypt(self, key_id: str, body: bytes, header: bytes) -> bytes:
-        """Decrypt. Raises SerializationError for what was changed."""
+        """Decrypt. Raises KeyMissing for what was changed, or was encrypted with another secret."""
 
 
 _cipher: Cipher | None = None
@@ -42,17 +42,17 @@ def encrypted(stored: bytes) -> bytes:
     """Return the form to store: encrypted if this process has keys."""
     if _cipher is None:
         return stored
-    header = _header(_cipher.key_ids[0])
+    header = header_of_key(_cipher.key_ids[0])
     return header + _cipher.encrypt(stored, header)
 
 
 def is_renewed(stored: bytes) -> bool:
     """Return whether a stored form is what this process would write: encrypted with its first key, a reference, or plain without keys."""
-    return stored[:1] == b"#" or stored.startswith(b"" if _cipher is None else _header(_cipher.key_ids[0]))
+    return stored[:1] == b"#" or stored.startswith(b"" if _cipher is None else header_of_key(_cipher.key_ids[0]))
 
 
 def decrypted(stored: bytes) -> bytes:
-    """Return the form below the encryption. Raises SerializationError if this process lacks the key, or the value was changed."""
+    """Return the form below the encryption. Raises KeyMissing if this process lacks the key, or the value was changed."""
     if stored[:1] != FORM:
         return stored
     key_id, header = require_key(stored)
@@ -60,7 +60,7 @@ def decrypted(stored: bytes) -> bytes:
 
 
 def require_key(stored: bytes) -> tuple[str, bytes]:
-    """Return the id of an encrypted form's key, and the header. Raises SerializationError if this process lacks that key."""
+    """Return the id of an encrypted form's key, and the header. Raises KeyMissing if this process lacks that key."""
     header = stored[: 2 + (stored[1] if len(stored) > 1 else 0)]
     key_id = header[2:].decode("ascii", "replace")
     _key_of(key_id)
@@ -69,12 +69,14 @@ def require_key(stored: bytes) -> tuple[str, bytes]:
 
 def _key_of(key_id: str) -> Cipher:
     if _cipher is None or key_id not in _cipher.key_ids:
-        raise SerializationError(
+        raise KeyMissing(
             f"encrypted with the key '{key_id}', which `value_keys` lacks here",
+            key_id=key_id,
             suggestion="add that key to `value_keys`",
         )
     return _cipher
 
 
-def _header(key_id: str) -> bytes:
+def header_of_key(key_id: str) -> bytes:
+    """Return what each form begins with that is encrypted with this key."""
     return FORM + bytes([len(key_id)]) + key_id.encode("ascii")

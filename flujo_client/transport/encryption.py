@@ -11,7 +11,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from flujo_client.errors import SerializationError, SettingsError
+from flujo_client.errors import KeyMissing, SettingsError
 from flujo_client.serial import cipher_in_use, use_cipher
 
 if TYPE_CHECKING:
@@ -75,14 +75,15 @@ class AesGcm:
         return b"".join((salt, self._key(self.key_ids[0], salt).encrypt(_NONCE, plain, header)))
 
     def decrypt(self, key_id: str, body: bytes, header: bytes) -> bytes:
-        """Decrypt. Raises SerializationError for what was changed, or was encrypted with another secret of this id."""
+        """Decrypt. Raises KeyMissing for what was changed, or was encrypted with another secret of this id."""
         from cryptography.exceptions import InvalidTag
 
         try:
             plain: bytes = self._key(key_id, body[:_SALT]).decrypt(_NONCE, body[_SALT:], header)
         except InvalidTag as error:
-            raise SerializationError(
+            raise KeyMissing(
                 f"changed since it was encrypted, or encrypted with another secret than that of the key '{key_id}'",
+                key_id=key_id,
                 cause=error,
             ) from error
         return plain

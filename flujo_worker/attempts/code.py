@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from flujo_client.contract.code import AwaitedCode
+from flujo_client.errors import KeyMissing
 from flujo_worker.attempts.readiness import Readiness
 from flujo_worker.domain.values import AttemptReport
 from flujo_worker.observe.log import emit
@@ -111,7 +112,7 @@ class Preparation:
         try:
             if envelope is not None:
                 fitting(self.migrations, entry, envelope)
-        except ContextMisfit:
+        except (ContextMisfit, KeyMissing):
             return False
         return True
 
@@ -123,6 +124,10 @@ class Preparation:
         if not isinstance(finding, ContextMisfit):
             return finding.awaited
         self.migrations.forget()
+        return self.refuse(key)
+
+    def refuse(self, key: str) -> AwaitedCode:
+        """Return what a run waits for whose attempt's values cannot be read here; this process does not try it again."""
         put_bounded(self._refused, key, None)
         return AwaitedCode(attempt=key)
 

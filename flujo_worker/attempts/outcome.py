@@ -36,6 +36,7 @@ from flujo_worker.attempts.step import looks_at_context, perform_step
 from flujo_worker.domain.conversation import conversation_at
 from flujo_worker.domain.retry import draw
 from flujo_worker.domain.waiting import FIRST_AGAIN
+from flujo_worker.errors import key_missing_in
 from flujo_worker.event_loop import Loop, is_cancelled
 from flujo_worker.frames import Place
 from flujo_worker.observe.log import emit, filling_of
@@ -165,11 +166,13 @@ class Outcomes:
                 return None
             fault, usage = fault_of(AgentError("the agent cancelled its own task"), "agent", None), run.spent
         except StageError as failure:
+            await self._leave_encrypted(claimed, failure.error, failure.usage, run)
             fault, usage = _stage_fault(failure, run), failure.usage
             _emit_left_behind(failure.error)
         except CodeMismatch:
             raise
         except Exception as error:  # noqa: BLE001 - any error becomes the outcome's fault
+            await self._leave_encrypted(claimed, error, run.spent, run)
             fault, usage = fault_of(error, "system", None), run.spent
         else:
             latency = time.monotonic() - started
@@ -203,6 +206,12 @@ class Outcomes:
             logger.warning("attempt %s: %s", envelope.key, _UNTIL_THE_END)
         spend, fence = self._ledger.spend, held.fence or 0
         await self._effects.call(spend, envelope.ticket.run, envelope.key, fence, usage, claimed_at=held.claimed_at)
+
+    async def _leave_encrypted(self, claimed: Claimed, error: BaseException, usage: Usage, run: AttemptRun) -> None:
+        """Raise KeyMissing if that is what the attempt has failed with: another worker is to begin it again."""
+        if (missing := key_missing_in(error)) is not None:
+            await self._record_interrupted(claimed, usage, run)
+            raise missing
 
     def _begun(self, claimed: Claimed, entry: LoadedPipeline, run: AttemptRun) -> tuple[Envelope, Work]:
         envelope = claimed.inline or claimed.envelope

@@ -6,6 +6,7 @@ A start or a join goes the same way, with nothing to perform: only what follows 
 from __future__ import annotations
 
 import logging
+import random
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
@@ -19,6 +20,7 @@ from flujo_client.config.run_settings import RunSettings, settings_of
 from flujo_client.contract.code import AwaitedCode
 from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.outcome import NO_USAGE, Event, Outcome, Usage
+from flujo_client.errors import KeyMissing
 from flujo_client.redact import redact
 from flujo_worker import failpoints
 from flujo_worker.attempts.admission import Admission, Admissions
@@ -43,11 +45,14 @@ from flujo_worker.runtime.attempt_run import AttemptRun, CallSettings, RefusalMe
 from flujo_worker.runtime.faults import fault_of
 from flujo_worker.user_code.code_registry import CodeMismatch, LoadedPipeline
 from flujo_worker.user_code.hooks import HookCaller
+from flujo_worker.value_keys import ValueKeys
 
 logger = logging.getLogger(__name__)
 
 ASK_AGAIN_S: Final = 2.0
 """Seconds until an attempt is retried whose run still has attempts running under its old code."""
+ELSEWHERE_S: Final = 0.5, 1.5
+"""After how many seconds a message that this process cannot decrypt is sent again, drawn at random from between."""
 FAILURES: Final = ("failure", "lost", "limit")
 """The outcomes that Celery's listeners see as failures: a question to a person is not among them."""
 
@@ -68,6 +73,7 @@ class Attempts:
         rates: the limits of these models; None: none has any.
         refused_formats: which models refused structured output; None: that is not remembered.
         processes: where attempts run that have lost their process before; None: such an attempt runs alone in this one.
+        value_keys: what this process can decrypt; None: what it cannot was changed.
         late_s: returns for how many seconds the event loop has been late; a constant where attempts are not to begin again for that.
     """
 
@@ -86,8 +92,10 @@ class Attempts:
         rates: RateLimiter | None = None,
         refused_formats: RefusalMemory | None = None,
         processes: Processes | None = None,
+        value_keys: ValueKeys | None = None,
         late_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
+        self._value_keys = value_keys
         self._changes, self._late_s = changes, late_s
         self.isolation = Isolation(ledger, processes)
         self._ledger, self._coordinator, self._lease, self._loop = ledger, coordinator, lease, loop
@@ -132,6 +140,8 @@ class Attempts:
             await self._effects.together(self._wait_for_loop, None)
         if self._loop.is_given_up:
             return DeliveryResult("busy")
+        if self._value_keys is not None and self._value_keys.is_lacking:
+            return await self._postpone(envelope.key)
         with self._lease.holding(envelope.key) as held:
             if held is None:
                 return DeliveryResult("busy")
@@ -163,9 +173,43 @@ class Attempts:
     async def _perform(self, envelope: Envelope, held: ActiveAttempt, room: Room) -> DeliveryResult:
         try:
             return await self._performed(envelope, held, room)
+        except KeyMissing as error:
+            return await self._leave_claimed(envelope, held.fence or 0, error)
         except Unreadable as error:
             await self._effects.call(self._coordinator.break_off, envelope.ticket.run, error, key=envelope.key)
             return DeliveryResult("unreadable")
+
+    async def leave_encrypted(self, key: str, error: KeyMissing) -> DeliveryResult:
+        """Leave the attempt of a message whose key is not here. Its row may have been encrypted with another one since."""
+        await self._effects.call(self._check_row, key, error)
+        return await self._postpone(key)
+
+    def _check_row(self, key: str, error: KeyMissing) -> None:
+        try:
+            for envelope in self._ledger.envelopes([key]):
+                Envelope.from_wire(envelope.to_wire())
+        except KeyMissing:
+            if self._value_keys is not None:
+                self._value_keys.lacks(error)
+
+    async def _postpone(self, key: str) -> DeliveryResult:
+        """Have a message sent again in a while, for a worker that can decrypt it."""
+        await self._effects.call(self._ledger.postpone, key, random.uniform(*ELSEWHERE_S))  # noqa: S311 - jitter
+        return DeliveryResult("waiting")
+
+    async def _leave_claimed(self, envelope: Envelope, fence: int, error: KeyMissing) -> DeliveryResult:
+        """Give an attempt back whose values this process cannot decrypt: that is not its run's fault, and counts nowhere.
+
+        If the key is here, the value was changed, or its writer has another secret: the run is parked, until a worker can read it.
+        """
+        keys, call = self._value_keys, self._effects.call
+        if keys is None or not await call(keys.lacks, error):
+            return await self._park(
+                envelope, fence, f"a value is {error.message}", self.preparation.refuse(envelope.key)
+            )
+        if moved := await call(self._ledger.hand_back, self._lease.worker, [envelope.key]):
+            await self._effects.send(await call(self._ledger.envelopes, moved), None)
+        return DeliveryResult("waiting")
 
     async def _performed(self, envelope: Envelope, held: ActiveAttempt, room: Room) -> DeliveryResult:
         if envelope.ticket.limits is not None and not self.catalog.has(envelope.ticket.reference):
@@ -264,7 +308,7 @@ class Attempts:
         """Perform it; it fails if it cannot begin because the rows and the plan do not match."""
         try:
             return await self._outcomes.of(claimed, entry, story, run)
-        except (StoreError, CodeMismatch):
+        except (StoreError, CodeMismatch, KeyMissing):
             raise
         except Exception as error:
             logger.exception("attempt %s could not be performed", claimed.envelope.key)
@@ -310,7 +354,7 @@ class Attempts:
         """Conclude; an outcome that Postgres rejects fails its attempt, which would otherwise stay `running` while this process lives."""
         try:
             concluded = await self._coordinator.merge(notice)
-        except (StoreError, DispatchError, Unreadable):
+        except (StoreError, DispatchError, Unreadable, KeyMissing):
             raise
         except CodeMismatch as finding:
             return await self._park_late(notice, finding)
@@ -323,7 +367,7 @@ class Attempts:
         """Conclude with a failure without values; if not even that can be merged, fail the run."""
         try:
             concluded = await self._coordinator.merge(notice)
-        except (StoreError, DispatchError):
+        except (StoreError, DispatchError, KeyMissing):
             raise
         except CodeMismatch as finding:
             return await self._park_late(notice, finding)
@@ -354,7 +398,7 @@ def _delivered(notice: AttemptReport, concluded: ConcludeResult) -> DeliveryResu
 
 
 def _bare(error: Exception, usage: Usage, started: float) -> Outcome:
-    if isinstance(error, Unreadable):
+    if isinstance(error, (Unreadable, KeyMissing)):
         raise error
     return failed(fault_of(error, "system", None), usage, started)
 

@@ -30,6 +30,7 @@ class Intake:
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
         self._queues: list[str] = []
+        self._is_withdrawn = False
 
     def pause(self) -> None:
         """Take no more messages; one that is on its way goes back to its queue."""
@@ -39,13 +40,18 @@ class Intake:
         """Take messages again."""
         self._consumer.call_soon(self._resume)
 
+    def withdraw(self) -> None:
+        """Take no more messages, whatever `resume` says."""
+        self._is_withdrawn = True
+        self.pause()
+
     def _pause(self) -> None:
         self._queues += self._consumer.app.amqp.queues.consume_from
         for queue in self._queues:
             self._consumer.cancel_task_queue(queue)
 
     def _resume(self) -> None:
-        while self._queues:
+        while self._queues and not self._is_withdrawn:
             self._consumer.add_task_queue(self._queues.pop())
 
 

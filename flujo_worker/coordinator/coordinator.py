@@ -24,7 +24,7 @@ from flujo_worker.coordinator.offload import offload_large_values
 from flujo_worker.coordinator.recorded_answers import RecordedAnswers
 from flujo_worker.domain.decide import decide
 from flujo_worker.domain.values import AttemptReport, CallUserCode, ReadScope, UserCodeFailed, UserCodePaused
-from flujo_worker.errors import Unreadable
+from flujo_worker.errors import Unreadable, key_missing_in
 from flujo_worker.observe.log import collecting_events
 from flujo_worker.runtime.effects import BlockingEffects
 from flujo_worker.runtime.fault_text import clean
@@ -193,6 +193,9 @@ class Coordinator:
         With a fence only if that attempt still runs under it; return whether the run was failed here. If this process ends after the mark,
         a sweep winds the run down.
         """
+        if key_missing_in(error) is not None:
+            logger.error("run %s is left to workers that can decrypt it", run)
+            return False
         message = clean(error.message if isinstance(error, FlujoError) else str(error))
         fault = Fault("system", type(error).__name__, message, message, type(error).__module__, Unreadable.code)
         event = Event("run.unreadable", {"reason": fault.message}, "error")

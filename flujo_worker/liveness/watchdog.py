@@ -36,12 +36,14 @@ class Steps:
     Attributes:
         pause: take no more messages.
         resume: take messages again.
+        withdraw: take no more messages, for good.
         retire: stop gracefully and be replaced; gets the reason.
         stop: stop gracefully, as SIGTERM does.
     """
 
     pause: Callable[[], object] = lambda: None
     resume: Callable[[], object] = lambda: None
+    withdraw: Callable[[], object] = lambda: None
     retire: Callable[[str], object] = lambda _: None
     stop: Callable[[], object] = lambda: None
 

@@ -18,7 +18,7 @@ from flujo_client.pipeline.backend import CacheBackend
 from flujo_client.pipeline.compiled_text import filling_by
 from flujo_client.serial import Packed, Resolver
 from flujo_worker.domain.values import CacheEntry, CallUserCode, UserCodeFailed, UserCodePaused
-from flujo_worker.errors import StoreError
+from flujo_worker.errors import StoreError, key_missing_in
 from flujo_worker.event_loop import Loop
 from flujo_worker.observe.log import filling_of
 from flujo_worker.ports import Ledger, Replies
@@ -115,6 +115,8 @@ class Evaluator:
             message = message_of(pause, None).strip() or f"Step '{step.name}' requires human input."
             raise UserCodePaused(message, _fault(call, pause, bench.timeout_s), call) from pause
         except Exception as error:
+            if (missing := key_missing_in(error)) is not None:
+                raise missing from error
             raise UserCodeFailed(_fault(call, error, bench.timeout_s)) from error
 
     @cached_property

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract.hooks import Payload, PostRunPayload
 from flujo_client.contract.outcome import CONTROL_FLOW, Event, Fault
-from flujo_client.errors import PipelineAbortSignal
+from flujo_client.errors import KeyMissing, PipelineAbortSignal
 from flujo_client.pipeline.hooks import name_of, wanted
 from flujo_worker.errors import StoreError
 from flujo_worker.runtime.faults import fault_of
@@ -63,7 +63,7 @@ class HookCaller:
                 live = self.catalog.hook(hook)
                 if kind in wanted(live):
                     self.bench.call(live, partial(live, make()))
-            except StoreError:
+            except (StoreError, KeyMissing):
                 raise
             except Exception as error:  # noqa: BLE001 - any error means that the hook has failed
                 fault = self._fault(hook, error)

@@ -1,7 +1,7 @@
 -- The worker processes of the last day. Which queues a process consumes is in its first event, and whether it is slowed down in the last one
--- about that; each later incarnation has the same id before the `~`.
+-- about that, and which value keys it lacks in the last one about those; each later incarnation has the same id before the `~`.
 SELECT w.id, w.host, w.pid, w.build, w.slots, w.started_at, w.lease_until > now() AS is_live, w.stop_requested_at IS NOT NULL AS is_stopping, e.queues,
-       s.slowed
+       s.slowed, l.lacks
 FROM flujo_workers w
 LEFT JOIN (
     SELECT DISTINCT ON (data ->> 'worker') data ->> 'worker' AS worker, data -> 'queues' AS queues FROM flujo_events
@@ -13,4 +13,9 @@ LEFT JOIN (
     FROM flujo_events WHERE run_id IS NULL AND name IN ('worker.slowed', 'worker.recovered') AND at > now() - interval '1 day'
     ORDER BY split_part(data ->> 'worker', '~', 1), at DESC, id DESC
 ) s ON s.worker = split_part(w.id, '~', 1)
+LEFT JOIN (
+    SELECT DISTINCT ON (split_part(data ->> 'worker', '~', 1)) split_part(data ->> 'worker', '~', 1) AS worker, data -> 'keys' AS lacks
+    FROM flujo_events WHERE run_id IS NULL AND name = 'worker.lacks_key'
+    ORDER BY split_part(data ->> 'worker', '~', 1), at DESC, id DESC
+) l ON l.worker = split_part(w.id, '~', 1)
 WHERE w.lease_until > now() - interval '1 day' ORDER BY w.started_at DESC;

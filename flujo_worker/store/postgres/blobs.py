@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, OrderedDict
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
-from flujo_client.errors import SerializationError
+from flujo_client.errors import KeyMissing, SerializationError
 from flujo_client.serial import Manifest, Packed, digest_of, part_key, stored_apart
 
 if TYPE_CHECKING:
@@ -142,15 +141,22 @@ def _proven(bodies: dict[str, bytes]) -> dict[str, Packed]:
     """Read what is stored whole, and still is what its key says."""
     proven = {}
     for key, body in bodies.items():
-        with suppress(SerializationError):
+        try:
             blob = Packed.from_bytes(body)
-            if blob.matches(digest_of(key)):
-                proven[key] = blob
+            is_proven = blob.matches(digest_of(key))
+        except KeyMissing:  # the value is there
+            raise
+        except SerializationError:
+            continue
+        if is_proven:
+            proven[key] = blob
     return proven
 
 
 def _manifest(digest: str, body: bytes) -> Manifest | None:
     try:
         return Manifest.read(digest, body)
+    except KeyMissing:
+        raise
     except SerializationError:
         return None

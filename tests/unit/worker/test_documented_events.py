@@ -118,6 +118,7 @@ ELSEWHERE = {
     "attempt.handed_back": "test_rolling_restarts.py",
     **dict.fromkeys(["attempt.starved", "worker.slowed", "worker.recovered"], "test_starvation.py"),
     "outcome.refused": "test_lost_workers.py",
+    "worker.lacks_key": "test_lacking_keys.py",
     "output.cut": "test_response_check.py",
     "run.cancel_requested": "test_trace_endings.py",
     **dict.fromkeys(["run.waiting", "run.admitted"], "test_store_admission.py"),

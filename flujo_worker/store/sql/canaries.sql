@@ -1,0 +1,1 @@
+SELECT id, canary FROM flujo_value_keys;
