@@ -6,6 +6,7 @@ It must not look at other candidates: `parse` chooses. In: a candidate and an ef
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -21,9 +22,11 @@ from flujo_worker.aros.feedback import Misfit
 from flujo_worker.aros.json_repair_fallback import salvaged
 from flujo_worker.aros.outcome import CUT, NOT_JSON, TWO_READINGS, Preview, StageRefused, Transform
 from flujo_worker.aros.reader import CLOSER, Reader, Reading
-from flujo_worker.aros.scalars import REPAIR, ParseBudget
+from flujo_worker.aros.scalars import INNER_QUOTES, REPAIR, ParseBudget
 from flujo_worker.aros.type_judge import NOWHERE, Judge, Refused
 
+_GOES_ON: Final = re.compile(r'[^\n"]*+"[^\n]*[}\]]')
+"""After a value, on its line: a quote and a closing bracket. If the value's strings have quotes inside, one may end only there."""
 _SHOWN: Final = 120
 _TIERS: Final = {1: "json5", 2: "repair"}
 
@@ -114,7 +117,13 @@ class ParseAttempt:
         try:
             value = self._value(candidate)
         except ERRORS:
-            return self._repaired(candidate, effort.level, effort.coercion)
+            repaired = self._repaired(candidate, effort.level, effort.coercion)
+            if any(done.name == INNER_QUOTES for done in repaired.transforms) and _GOES_ON.match(
+                self.text, candidate.stop
+            ):
+                message = "quotes inside a string, and after the value one that may end the string: escape the quotes"
+                raise StageRefused(TWO_READINGS, message) from None
+            return repaired
         return self._decoded(value, candidate, effort.coercion)
 
     def _decoded(self, value: Any, candidate: TextCandidate, coercion: ProcessingSettings) -> Accepted:

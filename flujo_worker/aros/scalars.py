@@ -25,6 +25,8 @@ _LOOKS: Final = 256
 _GLANCE: Final = 256
 """Characters that are looked at where no value without quotes is read."""
 _ROLES: Final = {"}": "member", "]": "element", ")": "in-tuple"}
+INNER_QUOTES: Final = "inner-quotes"
+"""The repair of a string with quotes inside."""
 REPAIR: Final = 2
 """The level that reads what models write beyond JSON5."""
 
@@ -242,7 +244,7 @@ class Scalars:
         if grammar.SUM.search(self.text, self.position, end) or grammar.MEMBER.search(self.text, self.position, end):
             raise StageRefused(NOT_JSON, "expected one string, found several")
         torn = strings.is_torn(self.text[self.position + 1 : end], self._quotes[quote], role)
-        self._repairs["inner-quotes"] = None
+        self._repairs[INNER_QUOTES] = None
         inside -= min(inside, self.text.count("„", self.position, end))  # „so" is how some languages quote
         self._odd += inside % 2
         alone = role == "element" and bool(self._frames) and self._is_alone(end)

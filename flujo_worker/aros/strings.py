@@ -97,7 +97,9 @@ def is_torn(body: str, quotes: str, role: str) -> bool:
         return True
     if any(_closes_late(body, place) for place in places[::2]):
         return True
-    return not _is_balanced(body) or (len(places) % 2 == 1 and _is_doubled(body, places))
+    if len(places) % 2:
+        return not _match(body) or _is_doubled(body, places)
+    return not _is_balanced(body)
 
 
 def _closes_late(body: str, place: int) -> bool:
