@@ -14,7 +14,7 @@ from flujo_client.errors import KeyMissing
 from flujo_worker.attempts.readiness import Readiness
 from flujo_worker.domain.values import AttemptReport
 from flujo_worker.observe.log import emit
-from flujo_worker.user_code.code_registry import CodeMismatch, put_bounded
+from flujo_worker.user_code.code_registry import CodeMismatch, ModuleMissing, put_bounded
 from flujo_worker.user_code.code_versions import CodeOfSteps, CodeVersions
 from flujo_worker.user_code.context_migrations import ContextMigrations, ContextMisfit, fitting
 
@@ -119,9 +119,9 @@ class Preparation:
     def awaited(self, finding: CodeMismatch, key: str) -> AwaitedCode | None:
         """Return the code that a run has to wait for.
 
-        Code does not change in this process, so it rejects an attempt for its context once.
+        Code does not change in this process, so it rejects an attempt for its context, or a missing module, once.
         """
-        if not isinstance(finding, ContextMisfit):
+        if not isinstance(finding, (ContextMisfit, ModuleMissing)):
             return finding.awaited
         self.migrations.forget()
         return self.refuse(key)

@@ -46,7 +46,7 @@ from flujo_worker.runtime.attempt_run import AttemptRun, Done, StageError, Starv
 from flujo_worker.runtime.effects import Effects
 from flujo_worker.runtime.faults import ErrorCategory, fault_of, guidance_of
 from flujo_worker.runtime.write_context import written
-from flujo_worker.user_code.code_registry import CodeMismatch
+from flujo_worker.user_code.code_registry import CodeMismatch, ModuleMissing
 from flujo_worker.user_code.context_migrations import ContextMigrations, may_be_other
 from flujo_worker.user_code.hooks import HookCaller
 from flujo_worker.user_code.question import fetched
@@ -166,13 +166,13 @@ class Outcomes:
                 return None
             fault, usage = fault_of(AgentError("the agent cancelled its own task"), "agent", None), run.spent
         except StageError as failure:
-            await self._leave_encrypted(claimed, failure.error, failure.usage, run)
+            await self._leave_to_others(claimed, failure.error, failure.usage, run)
             fault, usage = _stage_fault(failure, run), failure.usage
             _emit_left_behind(failure.error)
         except CodeMismatch:
             raise
         except Exception as error:  # noqa: BLE001 - any error becomes the outcome's fault
-            await self._leave_encrypted(claimed, error, run.spent, run)
+            await self._leave_to_others(claimed, error, run.spent, run)
             fault, usage = fault_of(error, "system", None), run.spent
         else:
             latency = time.monotonic() - started
@@ -207,9 +207,10 @@ class Outcomes:
         spend, fence = self._ledger.spend, held.fence or 0
         await self._effects.call(spend, envelope.ticket.run, envelope.key, fence, usage, claimed_at=held.claimed_at)
 
-    async def _leave_encrypted(self, claimed: Claimed, error: BaseException, usage: Usage, run: AttemptRun) -> None:
-        """Raise KeyMissing if that is what the attempt has failed with: another worker is to begin it again."""
-        if (missing := key_missing_in(error)) is not None:
+    async def _leave_to_others(self, claimed: Claimed, error: BaseException, usage: Usage, run: AttemptRun) -> None:
+        """Raise KeyMissing or ModuleMissing if the attempt has failed with that: another worker is to begin it again."""
+        missing = error if isinstance(error, ModuleMissing) else key_missing_in(error)
+        if missing is not None:
             await self._record_interrupted(claimed, usage, run)
             raise missing
 

@@ -55,6 +55,10 @@ class CodeMismatch(Exception):
         return self.__cause__.message if isinstance(self.__cause__, FlujoError) else str(self)
 
 
+class ModuleMissing(CodeMismatch):
+    """A module that one of the run's steps names is not installed here."""
+
+
 @dataclass(frozen=True)
 class LoadedPipeline:
     """A pipeline with its plan and its steps, by their paths in it."""
@@ -212,7 +216,14 @@ class CodeRegistry:
             return thing
         live = self._live.get(thing)
         if live is None:
-            live = load(thing, allowed=self._allowed, what=what)
+            try:
+                live = load(thing, allowed=self._allowed, what=what)
+            except FlujoError as error:
+                if isinstance(error.__cause__, ModuleNotFoundError):
+                    raise ModuleMissing(
+                        f"this worker cannot load a step: {error.message}{_way_out(error, thing)}"
+                    ) from error
+                raise
             put_bounded(self._live, thing, live)
         return live
 
