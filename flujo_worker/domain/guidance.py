@@ -58,6 +58,7 @@ VERDICTS: Final[dict[str, bool]] = {
             "TypeMismatchError",
             "SerializationError",
             "SnapshotTooLarge",
+            "KeyMissing",
             "ClientError",
             "RunNotFound",
             "WaitTimedOut",
