@@ -34,12 +34,14 @@ SERVICES = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-
 OURS = [name for name, service in SERVICES.items() if "build" in service]
 STAYING = [name for name in OURS if SERVICES[name]["restart"] != "no"]
 WRITABLE = "/run/flujo"
-_VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
+_VARIABLE = re.compile(r"\$\{(\w+)(?::[-?]([^}]*))?\}")
+SECRETS = {"POSTGRES_PASSWORD": "5" * 64, "FLUJO_SIGNING_KEYS": f"1:{'a' * 64}"}
+"""What the head of the file has its user generate."""
 
 
 def interpolated(text):
-    """As compose does, with no variable set."""
-    return _VARIABLE.sub(lambda found: found[2] or "", text)
+    """As compose does, with no variable set but the secrets."""
+    return _VARIABLE.sub(lambda found: SECRETS.get(found[1], found[2] or ""), text)
 
 
 def seconds(text):
