@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from flujo_client.api.client import AsyncFlujoClient, FlujoClient
 from flujo_client.api.handle import RunHandle
-from flujo_client.api.operations import peek_at, result_of
+from flujo_client.api.operations import LOOK_AGAIN_S, peek_at, result_of
 from flujo_client.api.original_options import OriginalOptions, check_original, settings_for
 from flujo_client.api.outcome_stream import is_over, news, pause
 from flujo_client.config.manager import Settings
@@ -25,6 +25,7 @@ from flujo_client.contract.results import PipelineResult, StepOutcome
 from flujo_client.embedded.local import LOG, Fleet
 from flujo_client.errors import ConfigurationError
 from flujo_client.gateway import requests
+from flujo_client.gateway.effects import Operation
 from flujo_client.pipeline.nested import ImportStep
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.reference import load_pipeline, reference_with_options
@@ -183,7 +184,7 @@ class Flujo(Generic[OutputT, ContextT]):
         """
         run = self.start(value, run_id=run_id, initial_context_data=initial_context_data)
         result: PipelineResult[OutputT, ContextT] = self.client.perform(
-            result_of(self.client.settings, run.id, timeout, through_pauses=False)
+            _result_of(self.client.settings, run.id, timeout)
         )
         return result
 
@@ -274,8 +275,13 @@ class Flujo(Generic[OutputT, ContextT]):
 
 
 async def _until_pause(client: AsyncFlujoClient, run_id: str) -> PipelineResult:
-    result: PipelineResult = await client.perform(result_of(client.settings, run_id, None, through_pauses=False))
+    result: PipelineResult = await client.perform(_result_of(client.settings, run_id, None))
     return result
+
+
+def _result_of(settings: Settings, run_id: str, timeout: float | None) -> Operation[PipelineResult]:
+    """Wait for a run's end or question. What holds it is looked for later than elsewhere: workers that `Flujo` started need some seconds."""
+    return result_of(settings, run_id, timeout, through_pauses=False, first_look_s=LOOK_AGAIN_S)
 
 
 def _chosen(pipeline: Any, registry: PipelineRegistry | None, name: str | None, version: str) -> Any:
