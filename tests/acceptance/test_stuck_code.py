@@ -116,6 +116,7 @@ def test_flujo_up_replaces_a_worker_that_retired(site):
     assert "1 worker process ended and was replaced" in talk
 
 
+@pytest.mark.large
 def test_flujo_worker_replaces_itself_when_it_retires(site):
     """The process that was started stays, and its new worker takes the next step; then SIGTERM stops both."""
     own = {

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 import pytest
+from breadth import large
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -81,7 +82,7 @@ def work_off(provider, backlog, seconds):
 
 
 @pytest.mark.parametrize("window_s", [1.0, 60.0])
-@pytest.mark.parametrize("per_minute", [60, 600, 3000])
+@pytest.mark.parametrize("per_minute", [60, 600, large(3000)])
 def test_a_backlog_finds_the_pace_of_a_limit_that_no_one_has_written_down(per_minute, window_s):
     """Most of the limit is used, and most calls are accepted."""
     accepted, refused = work_off(Provider(per_minute, window_s), 20 * per_minute, 600)

@@ -143,9 +143,9 @@ def test_a_tool_that_refuses_its_arguments_is_asked_again_by_the_model(engine):
 
 def test_a_providers_package_that_is_missing_is_named(engine, monkeypatch):
     """The error of making a model is not tried again, and says what to install."""
-    monkeypatch.setitem(__import__("sys").modules, "anthropic", None)
-    tried, error = attempts(engine, make_agent_async("anthropic:claude-sonnet-4-5", "Be brief."))
+    monkeypatch.setitem(__import__("sys").modules, "groq", None)
+    tried, error = attempts(engine, make_agent_async("groq:llama-3.3-70b-versatile", "Be brief."))
     assert tried == 1
     assert error.suggestion == (
-        "install it where workers run: pip install 'pydantic-ai-slim[anthropic]', or 'flujo-worker[models]' for all providers"
+        "install it where workers run: pip install 'pydantic-ai-slim[groq]', or 'flujo-worker[models]' for all providers"
     )
