@@ -72,7 +72,7 @@ def parameter_findings(agent: Any, given: Collection[str]) -> Iterator[str]:
 
 
 def output_findings(step: Step, agent: Any) -> Iterator[str]:
-    """Find why no output of a step could be stored, if the type that its agent declares tells: before a model is paid for it."""
+    """Return why no output of a step can be stored, by its agent's declared type; asked before a model is paid."""
     processors = (step.processors, getattr(agent, "processors", None))
     if any(getattr(each, "output_processors", None) for each in processors):  # which may make another type of it
         return

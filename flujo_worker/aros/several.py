@@ -1,6 +1,6 @@
 """Choose between the values of one text that all match the schema, or reject them: size never decides.
 
-It must not read a value. In: a text, and the parts of it that match; out: the part that the model meant, and what said so. That is a fence or
+It must not read a value. In: a text, and the parts of it that match; out: the part that the model meant, and what decided. That is a fence or
 an answer tag around one of the values, or a word such as "final answer" before the last one; if two of these disagree, nothing decides.
 """
 

@@ -47,7 +47,7 @@ def supervise() -> int | None:
 
 
 def _watch(child: int) -> tuple[int, bool]:
-    """Pass signals on to the worker until it ends; return its exit code, and whether it was told to stop."""
+    """Pass signals on to the worker until it ends; return its exit code, and whether a signal asked it to stop."""
     is_told_to_stop = False
     while True:
         heard = signal.sigwaitinfo(_PASSED_ON | {signal.SIGCHLD})
