@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import Any
+from signal import SIGINT, SIGTERM, signal
+from typing import Any, NoReturn
 
 import click
-from celery.beat import Scheduler
+from celery.apps.beat import Beat
+from celery.beat import Scheduler, Service
 
 from flujo_client.config.manager import Settings
 from flujo_client.contract.envelope import TASK_HEALTH_CHECK, TASK_SWEEP
@@ -23,19 +25,45 @@ from flujo_worker.observe.log import configure
 logger = logging.getLogger(__name__)
 
 SWEEP_EVERY_S = 10.0
+LOOK_EVERY_S = 1
 
 
 class ObservedScheduler(Scheduler):
     """Holds the schedule in memory, because it is constant, and notifies the heartbeat of each task that was sent."""
 
+    is_stopping = False
+
     def __init__(self, *args: Any, heartbeat: Heartbeat, **kwargs: Any) -> None:
         self._heartbeat = heartbeat
         super().__init__(*args, **kwargs)
+
+    def tick(self, *args: Any, **kwargs: Any) -> Any:
+        if self.is_stopping:
+            raise SystemExit
+        return super().tick(*args, **kwargs)
 
     def apply_async(self, *args: Any, **kwargs: Any) -> Any:
         sent = super().apply_async(*args, **kwargs)
         self._heartbeat.beat()
         return sent
+
+
+class SignalledBeat(Beat):
+    """Stops at a signal wherever it finds the process.
+
+    Celery's own handler closes the connection that the interrupted code may be using. An exception alone is lost where the interrupted
+    code swallows it, as finalizers do: the next tick raises it again.
+    """
+
+    def install_sync_handler(self, service: Service) -> None:
+        scheduler: Any = service.scheduler
+
+        def stop(*_: object) -> NoReturn:
+            scheduler.is_stopping = True
+            raise SystemExit
+
+        for number in (SIGTERM, SIGINT):
+            signal(number, stop)
 
 
 @click.command("beat")
@@ -50,7 +78,9 @@ def command(*, parent: int | None) -> None:
     heartbeat.begin()
     logger.info("beat is up")
     try:
-        worker.app.Beat(
+        SignalledBeat(
+            app=worker.app,
+            max_interval=LOOK_EVERY_S,
             scheduler_cls=partial(ObservedScheduler, heartbeat=heartbeat),  # type: ignore[arg-type]  # what makes one will do
             loglevel=worker.settings.log.level,
             quiet=True,

@@ -116,6 +116,27 @@ def test_a_probe_tells_whether_beat_is_well(site, tmp_path):
         assert writings(log()) == {str(file)}
 
 
+SWALLOWED = """
+import os, signal, sys
+from flujo_worker.cli import beat
+class Finalized:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+def lose_the_signal(*_, **__):
+    Finalized()
+    print("swallowed", flush=True)
+beat.ObservedScheduler.apply_async = lose_the_signal
+beat.command([])
+"""
+
+
+def test_beat_stops_at_a_signal_whose_exception_is_lost(site):
+    """An exception in a finalizer, and in much other code, goes no further."""
+    with started(site, sys.executable, "-c", SWALLOWED) as (beat, log):
+        assert beat.wait(timeout=60) == 0, log()
+        assert "swallowed" in log()
+
+
 def watched(site, command, file):
     """A process that tells of every file it opens to write."""
     variables = {"FLUJO_WORKER_HEARTBEAT_FILE": str(file), "PYTHONDONTWRITEBYTECODE": "1"}
