@@ -26,7 +26,7 @@ from flujo_client.redact import mask_url
 from flujo_client.transport.entry import CONTENT_TYPE
 from flujo_client.transport.wire import SERIALIZER, register
 from flujo_worker import failpoints, tasks
-from flujo_worker.consumer.gate import Gate, guarding
+from flujo_worker.consumer.gate import ItemGate, guarding
 from flujo_worker.consumer.intake import Intake, retire, stop, stop_parent
 from flujo_worker.consumer.pool import AttemptPool
 from flujo_worker.consumer.refusals import Refusals
@@ -240,7 +240,7 @@ def _carry(app: Celery, host: Callable[[], Host], settings: Settings, *, is_alon
     """Add our tasks to an app, and a gate before its workers' consumers."""
     refusals = Refusals(settings)
     tasks.add(app, host, refusals)
-    app.steps["consumer"].add(guarding(Gate(app, settings, refusals, tasks.NAMES, is_alone=is_alone)))
+    app.steps["consumer"].add(guarding(ItemGate(app, settings, refusals, tasks.NAMES, is_alone=is_alone)))
 
 
 def _place(url: str) -> str:

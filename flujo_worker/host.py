@@ -64,7 +64,7 @@ from flujo_worker.value_keys import ValueKeys
 if TYPE_CHECKING:
     from celery import Celery
 
-    from flujo_worker.liveness.throttle import Slots
+    from flujo_worker.liveness.throttle import PoolSlots
 
 logger = logging.getLogger(__name__)
 
@@ -230,7 +230,7 @@ class Host:
         """Return the seconds since the lease was last renewed."""
         return self._lease.silent_s
 
-    def throttle(self, slots: Slots) -> None:
+    def throttle(self, slots: PoolSlots) -> None:
         """Adapt the slots of this process's pool to how late its event loop is, from now on."""
         self._watchdog.throttle.slots = slots
 

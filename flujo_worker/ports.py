@@ -513,7 +513,7 @@ class RunAdmissions(Protocol):
         """Delete gates that no run has come to for an hour, and that none is at."""
 
 
-class Retention(Protocol):
+class RetentionStore(Protocol):
     """Deletes what has outlived its retention, but nothing live and nothing that live runs refer to."""
 
     def begin_pruning(self, every_s: float) -> bool:
@@ -583,7 +583,17 @@ class Canaries(Protocol):
 
 
 class Store(
-    Leases, Ledger, Tree, Backlog, PlanMoves, PendingHookCalls, RunAdmissions, Retention, Permits, ModelGuards, Protocol
+    Leases,
+    Ledger,
+    Tree,
+    Backlog,
+    PlanMoves,
+    PendingHookCalls,
+    RunAdmissions,
+    RetentionStore,
+    Permits,
+    ModelGuards,
+    Protocol,
 ):
     """All of it, as one object."""
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from flujo_client.config.manager import ConfigManager, Settings
 from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.outcome import Event
-from flujo_worker.attempts.isolation import DeliveryResult, Failure, NoFreeSlot, NoProcess
+from flujo_worker.attempts.isolation import DeliveryResult, FailureText, NoFreeSlot, NoProcess
 from flujo_worker.ports import PendingHookCall, Room, Store
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Quarantine:
         if message is None:
             return DeliveryResult("waiting" if self._is_stopping else "crashed")
         failure = message["failure"]
-        return DeliveryResult(message["disposition"], message["counts"], failure=failure and Failure(*failure))
+        return DeliveryResult(message["disposition"], message["counts"], failure=failure and FailureText(*failure))
 
     def call_hooks(self, call: PendingHookCall) -> bool:
         with self._started({"call": asdict(call)}) as process:

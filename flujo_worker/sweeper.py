@@ -67,7 +67,7 @@ class Sweeper:
         keep_events_days: days that events are retained; None: forever.
         may_load: returns whether code can be loaded without harm to this process.
         fits: returns whether a pipeline here has the bodies or models that a run waits for, by the waiting attempt.
-        look_beside: finds processes of this machine that are gone, before each turn to sweep.
+        find_dead_neighbours: finds processes of this machine that are gone, before each turn to sweep.
         prune: deletes a few runs that have passed their retention, after each sweep.
     """
 

@@ -28,7 +28,7 @@ from flujo_client.contract.envelope import (
 )
 from flujo_client.transport.wire import SERIALIZER
 from flujo_worker.attempts.isolation import DeliveryResult
-from flujo_worker.consumer.chord_parts import Part, count_parts
+from flujo_worker.consumer.chord_parts import ChordPart, count_parts
 from flujo_worker.consumer.refusals import Refusals
 from flujo_worker.consumer.strategy import strategy
 from flujo_worker.errors import StepFailed, WireError
@@ -101,7 +101,7 @@ def _deliver(task: Any, carry_out: Callable[[], DeliveryResult], refusals: Refus
         if failure is not None and counts and task.request.group:
             counts = False
             request = task.request
-            count_parts(task.app, [Part(request.id, request.group, request.group_index, request.chord)])
+            count_parts(task.app, [ChordPart(request.id, request.group, request.group_index, request.chord)])
     except WireError as refused:
         refusals.record(refused, str(task.request.id).encode(), queue=_queue_of(task.request))
     except Exception as error:

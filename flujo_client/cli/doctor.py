@@ -27,7 +27,7 @@ from flujo_client.contract.providers import is_installed
 from flujo_client.embedded.local import with_running_services
 from flujo_client.gateway import plan_requests, requests
 from flujo_client.gateway.deployment import broker_facts, database_facts
-from flujo_client.health.doctor import Facts, Finding, diagnose, modules_asked_about, worst
+from flujo_client.health.doctor import Diagnosis, Facts, diagnose, modules_asked_about, worst
 
 COLOURS = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "red"}
 
@@ -50,7 +50,7 @@ def command(ctx: click.Context, *, timeout: float, fail_on_warn: bool, as_json: 
     ctx.exit(RUNTIME if found == "error" or (fail_on_warn and found == "warning") else OK)
 
 
-def findings_table(findings: Sequence[Finding]) -> Table:
+def findings_table(findings: Sequence[Diagnosis]) -> Table:
     """Draw findings, each with the line to change below it."""
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)

@@ -13,7 +13,7 @@ from flujo_client.cli.json_output import details_shape, tracebacks
 from flujo_client.cli.lookup import find_part, find_run, run_argument
 from flujo_client.cli.output import say, show, show_json, show_value
 from flujo_client.cli.prompts import prompts_shape, prompts_text
-from flujo_client.cli.step_output import OutputReader
+from flujo_client.cli.step_output import StepOutputReader
 from flujo_client.cli.tables import error_section, run_card, section
 from flujo_client.cli.timeouts import read, timeout_option
 from flujo_client.errors import ClientError, SerializationError
@@ -116,7 +116,7 @@ def _look(client: FlujoClient, handle: RunHandle, *, show_input: bool, show_logs
     record = handle.record()
     result: PipelineResult = client.perform(peek_at(client.settings, handle.id))
     given = _value(client, record.input) if show_input else None
-    logs = list(OutputReader(handle).lines()) if show_logs else []
+    logs = list(StepOutputReader(handle).lines()) if show_logs else []
     return Seen(record, handle.trace(), handle.budgets(), result, given, logs)
 
 

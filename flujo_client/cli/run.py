@@ -25,7 +25,7 @@ from flujo_client.cli.format import counted, duration, in_a_line, short
 from flujo_client.cli.inputs import input_options, limit_options
 from flujo_client.cli.json_output import details_shape
 from flujo_client.cli.output import json_text, print_lines, print_status, say, show_json, stderr
-from flujo_client.cli.step_output import OutputReader
+from flujo_client.cli.step_output import StepOutputReader
 from flujo_client.cli.story import question_lines
 from flujo_client.cli.tables import steps_table
 from flujo_client.cli.watching import WATCH, run_and_watch
@@ -170,7 +170,7 @@ def _wait(run: RunHandle, timeout: float | None, client: FlujoClient, worker_s: 
     and logs of steps are shown with their names.
     """
     began, last_line, seen, held = time.monotonic(), "", set[str](), _Holds(client, worker_s)
-    output = OutputReader(run)
+    output = StepOutputReader(run)
     with stderr.status("") as line:
         while True:
             passed = time.monotonic() - began

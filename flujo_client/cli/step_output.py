@@ -27,7 +27,7 @@ def output_lines(events: Iterable[EventRecord]) -> Iterator[str]:
             yield f"[{where}] {line}"
 
 
-class OutputReader:
+class StepOutputReader:
     """Reads what the steps of a run have printed and logged since it was read last.
 
     Args:

@@ -2,7 +2,7 @@
 
 Pure. It checks only whether parts of a compiled schema hold, and follows one branch of each union: the one that the value most likely
 means, by its constants, its type, and its members. So the work is proportional to the value, not to the number of paths through the schema.
-It must not decide whether a value is valid: a `Check` does. In: a check and a value that it rejects. Out: `Fault`s, at least one.
+It must not decide whether a value is valid: a `Check` does. In: a check and a value that it rejects. Out: `SchemaFault`s, at least one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _OWN: Final = _WHOLE.union(
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class SchemaFault:
     """One place where a value breaks a rule.
 
     Attributes:
@@ -69,12 +69,12 @@ class _Place(NamedTuple):
     """It is in a branch that the value may not have meant: unions inside it are not reported."""
 
 
-def faults(check: Check, value: Any, most: int = MOST) -> list[Fault]:
+def faults(check: Check, value: Any, most: int = MOST) -> list[SchemaFault]:
     """Return the first few faults of a value; none if it holds."""
     return [] if check.valid(value) else _Walk(check, value, most).run()
 
 
-def most_specific(found: Iterable[Fault]) -> list[Fault]:
+def most_specific(found: Iterable[SchemaFault]) -> list[SchemaFault]:
     """Leave out unions whose branch is plain, for the faults of that branch say more; one fault is always left."""
     found = list(found)
     return [each for each in found if each.branch is None or not each.branch.is_meant] or found[:1]
@@ -91,11 +91,11 @@ class _Walk:
         self.check, self.most = check, most
         self.left = WORK + 8 * size_of(value, _LARGE)
         self.seen: set[tuple[int, Path]] = set()
-        self.found: list[Fault] = []
+        self.found: list[SchemaFault] = []
         self.counted = 0
         self.pending = [_Place(check.root, "", value, ())]
 
-    def run(self) -> list[Fault]:
+    def run(self) -> list[SchemaFault]:
         while self.pending and self.counted < self.most:
             place = self._resolved(self.pending.pop())
             if (key := (id(place.sub), place.path)) in self.seen:
@@ -112,7 +112,7 @@ class _Walk:
             self.pending += reversed(below)
         return self.found or [_of_unknown_rule(_Place(self.check.root, "", None, ()))]
 
-    def _looked_at(self, place: _Place) -> tuple[list[Fault], list[_Place]]:
+    def _looked_at(self, place: _Place) -> tuple[list[SchemaFault], list[_Place]]:
         """Return the rules that the schema itself has broken here, and the parts below it that do not hold."""
         if isinstance(place.sub, bool):
             return [_fault(place, "falseSchema", "nothing is allowed here")], []
@@ -127,7 +127,7 @@ class _Walk:
 
     # --- the schema's own rules
 
-    def _own(self, sub: dict[str, Any], place: _Place) -> Iterator[Fault]:
+    def _own(self, sub: dict[str, Any], place: _Place) -> Iterator[SchemaFault]:
         rules = {name: rule for name, rule in sub.items() if name in _OWN}
         if sub.get("additionalProperties") is False:
             named = {name: dict.fromkeys(sub.get(name) or {}, True) for name in ("properties", "patternProperties")}
@@ -150,7 +150,7 @@ class _Walk:
 
     # --- what the schema says of the parts of a value
 
-    def _of_members(self, sub: dict[str, Any], place: _Place, below: list[_Place]) -> Iterator[Fault]:
+    def _of_members(self, sub: dict[str, Any], place: _Place, below: list[_Place]) -> Iterator[SchemaFault]:
         children = _children(self.check, sub, place)
         below += islice((child for child in children if not self._holds(child)), self.most)
         if isinstance(place.value, list) and "contains" in sub:
@@ -166,7 +166,7 @@ class _Walk:
 
     # --- what further schemas say of the same value
 
-    def _applied(self, sub: dict[str, Any], place: _Place, below: list[_Place]) -> Iterator[Fault]:
+    def _applied(self, sub: dict[str, Any], place: _Place, below: list[_Place]) -> Iterator[SchemaFault]:
         below += [part for part in self._demanded(sub, place) if not self._holds(part)]
         for keyword in ("anyOf", "oneOf"):
             branches = [place._replace(sub=each, pointer=where) for each, where in parts(sub, place.pointer, keyword)]
@@ -203,7 +203,7 @@ class _Walk:
             if key in value:
                 yield place._replace(sub=each, pointer=f"{pointer}/dependentSchemas/{step(key)}")
 
-    def _unevaluated(self, sub: dict[str, Any], place: _Place) -> Iterator[Fault]:
+    def _unevaluated(self, sub: dict[str, Any], place: _Place) -> Iterator[SchemaFault]:
         if isinstance(place.value, dict) and "unevaluatedProperties" in sub:
             known = self._evaluated(sub, place, set())
             keys = [key for key in place.value if key not in known and not self._may_stay(sub, place, key)]
@@ -262,19 +262,19 @@ def _children(check: Check, sub: dict[str, Any], place: _Place) -> Iterator[_Pla
         yield place._replace(sub=part, pointer=pointer, value=value, path=(*place.path, key))
 
 
-def _of_error(error: jsonschema_rs.ValidationError, place: _Place) -> Fault:
+def _of_error(error: jsonschema_rs.ValidationError, place: _Place) -> SchemaFault:
     path = (*place.path, *error.instance_path)
     found = place.value if path == place.path else error.instance
-    return Fault(path, error.kind.name, str(error.message), found, error.kind.as_dict())
+    return SchemaFault(path, error.kind.name, str(error.message), found, error.kind.as_dict())
 
 
 def _fault(
     place: _Place, keyword: str, message: str, rule: Mapping[str, Any] | None = None, branch: Branch | None = None
-) -> Fault:
-    return Fault(place.path, keyword, message, place.value, rule or {}, branch)
+) -> SchemaFault:
+    return SchemaFault(place.path, keyword, message, place.value, rule or {}, branch)
 
 
-def _of_unknown_rule(place: _Place) -> Fault:
+def _of_unknown_rule(place: _Place) -> SchemaFault:
     """Return a fault without details, where no more is known: too deep, too large, or a rule that is not examined."""
     keyword = "unevaluatedItems" if isinstance(place.sub, dict) and "unevaluatedItems" in place.sub else UNKNOWN_RULE
     return _fault(place, keyword, "the value does not match the schema")

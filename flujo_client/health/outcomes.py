@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from flujo_client.health.report import Outcomes, Reason, RunOutcomes
+from flujo_client.health.report import EndedRuns, Reason, RunOutcomes
 
 if TYPE_CHECKING:
     from flujo_client.config.models import Health
@@ -33,14 +33,16 @@ def outcomes_of(ended: Sequence[EndCount], baseline_hours: float | None) -> RunO
     )
 
 
-def _outcomes(ended: Iterable[EndCount]) -> Outcomes:
+def _outcomes(ended: Iterable[EndCount]) -> EndedRuns:
     counts, retried = Counter[str](), 0
     for each in ended:
         counts[each.status] += each.runs - each.retried
         retried += each.retried
     total, unsuccessful = counts.total(), counts["failed"] + counts["expired"]
     rate = round(unsuccessful / total, 4) if total else None
-    return Outcomes(ended=total, retried=retried, failure_rate=rate, **{status: counts[status] for status in _STATUSES})
+    return EndedRuns(
+        ended=total, retried=retried, failure_rate=rate, **{status: counts[status] for status in _STATUSES}
+    )
 
 
 _STATUSES: Final = ("succeeded", "failed", "expired", "cancelled")
@@ -59,17 +61,17 @@ def failures(outcomes: RunOutcomes, health: Health) -> Iterator[Reason]:
         yield Reason(code="failure_rise", message=message, named=_named(outcomes, named))
 
 
-def _is_high(each: Outcomes, health: Health) -> bool:
+def _is_high(each: EndedRuns, health: Health) -> bool:
     return each.unsuccessful >= health.failed_runs and (each.failure_rate or 0.0) >= health.failure_rate
 
 
-def _has_risen(window: Outcomes, before: Outcomes, health: Health) -> bool:
+def _has_risen(window: EndedRuns, before: EndedRuns, health: Health) -> bool:
     if window.unsuccessful < health.failed_runs or before.ended < FEWEST_BEFORE:
         return False
     return (window.failure_rate or 0.0) >= max((before.failure_rate or 0.0) * health.failure_rise, LEAST_RISE)
 
 
-def _message(window: Outcomes) -> str:
+def _message(window: EndedRuns) -> str:
     return f"{window.unsuccessful:,} of {window.ended:,} runs that ended failed or expired ({window.failure_rate or 0.0:.1%})"
 
 

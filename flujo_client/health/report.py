@@ -116,7 +116,7 @@ class Advice(Value):
     message: str
 
 
-class Outcomes(Value):
+class EndedRuns(Value):
     """How runs ended that were not retried; `retried` counts the others, whose newest retry counts for them.
 
     Attributes:
@@ -145,10 +145,10 @@ class RunOutcomes(Value):
         baseline: how they ended in the `baseline_hours` before it; None where a limit takes the place of a window.
     """
 
-    window: Outcomes = Outcomes()
-    baseline: Outcomes | None = None
+    window: EndedRuns = EndedRuns()
+    baseline: EndedRuns | None = None
     baseline_hours: float | None = None
-    pipelines: Mapping[str, Outcomes] = {}
+    pipelines: Mapping[str, EndedRuns] = {}
 
 
 class Fact(Value):

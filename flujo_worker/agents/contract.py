@@ -21,7 +21,7 @@ from flujo_client.errors import ConfigurationError, FlujoError
 from flujo_client.serial import digest, dumps, loads, safe_serialize
 
 if TYPE_CHECKING:
-    from flujo_client.contract.faults import Fault
+    from flujo_client.contract.faults import SchemaFault
     from flujo_client.contract.schema import Check
 
 _CAN_CHECK: Final = importlib.util.find_spec("jsonschema_rs") is not None
@@ -115,7 +115,7 @@ class Contract:
         """Return the required properties that are not given, in the schema's order."""
         return [name for name in self.required if not isinstance(given, Mapping) or name not in given]
 
-    def _refusal(self, given: Any, value: Any, fault: Fault) -> dict[str, Any]:
+    def _refusal(self, given: Any, value: Any, fault: SchemaFault) -> dict[str, Any]:
         lacking = self.missing_from(value) if isinstance(value, dict) else []
         missing = self.missing_from(given)
         if lacking:  # defaults are filled in: only the others are why
@@ -174,7 +174,7 @@ class Contract:
         return written
 
 
-def _drop(value: Any, fault: Fault) -> list[str]:
+def _drop(value: Any, fault: SchemaFault) -> list[str]:
     """Take the unexpected properties out of a value, in place; return their JSON pointers. Two parts of a schema may name the same one."""
     place, pointer = value, ""
     for key in fault.path:

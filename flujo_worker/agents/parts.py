@@ -37,7 +37,7 @@ MOST_TEXT: Final = 8_000
 """Characters of a part's text that are stored."""
 
 
-class Part(NamedTuple):
+class AgentPart(NamedTuple):
     """A part of what a step is performed with; `text` is what people read of it, without secrets, shortened; None for a function."""
 
     name: str
@@ -45,7 +45,7 @@ class Part(NamedTuple):
     text: str | None = None
 
 
-def agent_parts(agent: Any, at: str, templates: TemplateSettings) -> Iterator[Part]:
+def agent_parts(agent: Any, at: str, templates: TemplateSettings) -> Iterator[AgentPart]:
     """Return the named parts of an agent.
 
     Args:
@@ -56,17 +56,17 @@ def agent_parts(agent: Any, at: str, templates: TemplateSettings) -> Iterator[Pa
     yield from _agent(agent, at, templates, 0)
 
 
-def function_part(kind: str, function: Any, at: str) -> Iterator[Part]:
+def function_part(kind: str, function: Any, at: str) -> Iterator[AgentPart]:
     """Return the part of a function, or of the class of an object, if a user wrote it."""
     while isinstance(function, functools.partial):
         function = function.func
     named = function if hasattr(function, "__qualname__") else type(function)
     module = str(getattr(named, "__module__", ""))
     if not f"{module}.".startswith(_LIBRARIES) and (body := body_digest(named)) is not None:
-        yield Part(f"{kind} {_name(module, named.__qualname__, at)}", body)
+        yield AgentPart(f"{kind} {_name(module, named.__qualname__, at)}", body)
 
 
-def _agent(agent: Any, at: str, templates: TemplateSettings, depth: int) -> Iterator[Part]:
+def _agent(agent: Any, at: str, templates: TemplateSettings, depth: int) -> Iterator[AgentPart]:
     if depth > _DEEPEST:
         return
     agent = unwrap(agent)
@@ -84,16 +84,16 @@ def _agent(agent: Any, at: str, templates: TemplateSettings, depth: int) -> Iter
         yield from _asking(made, at, templates, depth)
 
 
-def _asking(agent: Any, at: str, templates: TemplateSettings, depth: int) -> Iterator[Part]:
+def _asking(agent: Any, at: str, templates: TemplateSettings, depth: int) -> Iterator[AgentPart]:
     library: Any = agent.agent if isinstance(agent, FlujoAgent) else agent
     prompts = [getattr(library, "_system_prompts", ()), getattr(library, "_instructions", ())]
     texts = [text for given in prompts for text in _texts(given)]
     if texts:
-        yield Part(f"prompt of {at}", _data_digest(texts), readable("\n\n".join(texts)))
+        yield AgentPart(f"prompt of {at}", _data_digest(texts), readable("\n\n".join(texts)))
     for runner in getattr(library, "_system_prompt_functions", ()):
         yield from function_part("prompt", runner.function, at)
     if model := model_name(library):
-        yield Part(f"model of {at}", model[:_MOST_NAME], model[:_MOST_NAME])
+        yield AgentPart(f"model of {at}", model[:_MOST_NAME], model[:_MOST_NAME])
     settings = [_plain(getattr(owner, name, None)) for owner in (agent, library) for name in _SETTINGS]
     yield data_part(f"settings of {at}", settings, shown=[each for each in settings if each])
     yield data_part(f"output of {at}", _schema(getattr(agent, "output_type", None)))
@@ -101,7 +101,7 @@ def _asking(agent: Any, at: str, templates: TemplateSettings, depth: int) -> Ite
         yield from _tool(tool, at, templates, depth)
 
 
-def _tool(tool: Any, at: str, templates: TemplateSettings, depth: int) -> Iterator[Part]:
+def _tool(tool: Any, at: str, templates: TemplateSettings, depth: int) -> Iterator[AgentPart]:
     owner = getattr(tool.function, "__self__", None)
     if isinstance(owner, AgentTool):
         yield from _agent(owner, f"tool {tool.name} of {at}", templates, depth + 1)
@@ -123,12 +123,12 @@ def _texts(given: Any) -> list[str]:
     return [text for each in found if isinstance(text := getattr(each, "content", each), str)]
 
 
-def _template_part(name: str, template: str, templates: TemplateSettings) -> Part:
+def _template_part(name: str, template: str, templates: TemplateSettings) -> AgentPart:
     try:
         text = template_source(template, templates) if template.endswith(".j2") else template
     except FlujoError:
         text = template
-    return Part(name, text_digest(text), readable(text))
+    return AgentPart(name, text_digest(text), readable(text))
 
 
 def _schema(output_type: Any) -> Any:
@@ -143,10 +143,10 @@ def _plain(settings: Any) -> Any:
     return dict(settings) if isinstance(settings, Mapping) else None
 
 
-def data_part(name: str, data: Any, *, shown: Any = None) -> Part:
+def data_part(name: str, data: Any, *, shown: Any = None) -> AgentPart:
     """Return a part that is data: its text is that of `shown`, or of all of it."""
     text = orjson.dumps(whole(data if shown is None else shown), option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)
-    return Part(name, _data_digest(data), readable(text.decode()))
+    return AgentPart(name, _data_digest(data), readable(text.decode()))
 
 
 def readable(text: str) -> str:

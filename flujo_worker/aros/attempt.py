@@ -23,7 +23,7 @@ from flujo_worker.aros.json_repair_fallback import salvaged
 from flujo_worker.aros.outcome import CUT, NOT_JSON, TWO_READINGS, Preview, StageRefused, Transform
 from flujo_worker.aros.reader import CLOSER, Reader, Reading
 from flujo_worker.aros.scalars import INNER_QUOTES, REPAIR, ParseBudget
-from flujo_worker.aros.type_judge import NOWHERE, Judge, Refused
+from flujo_worker.aros.type_judge import NOWHERE, Judge, TypeRefusal
 
 _GOES_ON: Final = re.compile(r'[^\n"]*+"[^\n]*[}\]]')
 """After a value, on its line: a quote and a closing bracket. If the value's strings have quotes inside, one may end only there."""
@@ -85,7 +85,7 @@ class ParseAttempt:
             raise Misfit(self.check, value, [], places=refused.places)
         return Accepted(value, (), {})
 
-    def _refused_by_all(self, value: Any) -> Refused | None:
+    def _refused_by_all(self, value: Any) -> TypeRefusal | None:
         """Return None if the schema holds, or the type behind it takes the value; else where the type refuses it."""
         if self.check.valid(value):
             return None

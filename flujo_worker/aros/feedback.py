@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final
 
-from flujo_client.contract.faults import UNEXPECTED, UNKNOWN_RULE, Fault, faults, most_specific
+from flujo_client.contract.faults import UNEXPECTED, UNKNOWN_RULE, SchemaFault, faults, most_specific
 from flujo_client.contract.schema import Check, kind_of
 from flujo_worker.aros.outcome import NOT_ALLOWED, SCHEMA, Path, StageRefused, Transform, pointer_of
 
@@ -72,7 +72,7 @@ def written(refused: StageRefused) -> str:
     return f"at {pointer_of(refused.path) or ROOT}: {refused.message} [{refused.rule}]"[:LONGEST]
 
 
-def _places(fault: Fault) -> list[tuple[Path, str]]:
+def _places(fault: SchemaFault) -> list[tuple[Path, str]]:
     if fault.keyword == "required":
         missing = fault.rule.get("property")
         return [((*fault.path, missing) if isinstance(missing, str) else fault.path, "a required member is missing")]
@@ -81,7 +81,7 @@ def _places(fault: Fault) -> list[tuple[Path, str]]:
     return [(fault.path, _sentence(fault))]
 
 
-def _sentence(fault: Fault) -> str:
+def _sentence(fault: SchemaFault) -> str:
     if fault.keyword == UNKNOWN_RULE:
         return fault.message
     if "types" in fault.rule:

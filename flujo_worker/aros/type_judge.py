@@ -26,19 +26,19 @@ from flujo_worker.aros.decode import canonical
 from flujo_worker.aros.outcome import Path
 from flujo_worker.aros.validation_feedback import real_place
 
-Judge = Callable[[Any], "Refused | None"]
+Judge = Callable[[Any], "TypeRefusal | None"]
 
 _GROUPS: Final = (list, tuple, set, frozenset)
 _DECIMAL: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)")
 
 
-class Refused(NamedTuple):
+class TypeRefusal(NamedTuple):
     """A type's refusal: where; no places if that is not known."""
 
     places: tuple[Path, ...] = ()
 
 
-NOWHERE: Final = Refused()
+NOWHERE: Final = TypeRefusal()
 
 
 def judge_of(kind: Any) -> Judge | None:
@@ -67,14 +67,14 @@ def _judge_of(kind: Any) -> Judge | None:
     return functools.partial(_asked, kind, validator)
 
 
-def _asked(kind: Any, validator: SchemaValidator, value: Any) -> Refused | None:
+def _asked(kind: Any, validator: SchemaValidator, value: Any) -> TypeRefusal | None:
     if may_be_ambiguous(kind) and ambiguity(kind, value):
         return NOWHERE
     try:
         validator.validate_python(_copied(value))
     except ValidationError as error:
         found = error.errors(include_url=False, include_context=False, include_input=False)
-        return Refused(tuple({real_place(each["loc"], value): None for each in found}))
+        return TypeRefusal(tuple({real_place(each["loc"], value): None for each in found}))
     except Exception:  # noqa: BLE001 - of a user's function: the schema's verdict stands
         return NOWHERE
     return None

@@ -24,7 +24,7 @@ from flujo_worker.attempts.budget import ExpectedCall, StepCalls, calls_of, rese
 from flujo_worker.attempts.lease import ActiveAttempt, Lease
 from flujo_worker.attempts.prompt_size import is_rendered, prompt_bytes
 from flujo_worker.attempts.resume import is_for_tool
-from flujo_worker.attempts.spent_history import History
+from flujo_worker.attempts.spent_history import SpentHistory
 from flujo_worker.domain.budget import Reservation
 from flujo_worker.errors import StoreError
 from flujo_worker.ports import Claim, Ledger, Reply, Room
@@ -39,7 +39,7 @@ UNCOMMITTED_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimRequest:
+class ClaimParameters:
     """The parameters of an attempt's claim, or why they are unknown; `inline` is its envelope with the values that had to be read."""
 
     reply: Reply | None = None
@@ -72,11 +72,11 @@ class Claims:
     ) -> None:
         self._ledger, self._lease, self._catalog, self._settings = ledger, lease, catalog, settings
         self._effects = effects
-        self._history = History(ledger, settings.cost.historical or Historical(), threads)
+        self._history = SpentHistory(ledger, settings.cost.historical or Historical(), threads)
         self._resolve, self._own = Resolver(settings.allowed_imports), RunSettings.of(settings)
         self._calls: dict[tuple[str, str, str], StepCalls] = {}
 
-    async def wanted(self, envelope: Envelope) -> ClaimRequest:
+    async def wanted(self, envelope: Envelope) -> ClaimParameters:
         """Find the parameters of the attempt's claim.
 
         If that fails it is claimed anyway, to report the error and end. Agents are asked once which models they may call, which may import
@@ -84,7 +84,7 @@ class Claims:
         long.
         """
         if envelope.kind != "resume" and envelope.ticket.limits is None:
-            return ClaimRequest()
+            return ClaimParameters()
         known = self._known_request(envelope) if envelope.kind == "step" else None
         return await self._effects.call(self._look_up, envelope) if known is None else known
 
@@ -93,7 +93,7 @@ class Claims:
         known = self._known_request(envelope)
         return None if known is None else known.to_reserve
 
-    def _known_request(self, envelope: Envelope) -> ClaimRequest | None:
+    def _known_request(self, envelope: Envelope) -> ClaimParameters | None:
         """Return the parameters of a step's claim, if this process knows all of them."""
         ticket = envelope.ticket
         if not self._catalog.has(ticket.reference):
@@ -112,19 +112,19 @@ class Claims:
                 return self._request(envelope, entry, path, calls, size)
         return None
 
-    def _look_up(self, envelope: Envelope) -> ClaimRequest:
+    def _look_up(self, envelope: Envelope) -> ClaimParameters:
         try:
             reply = self.reply(envelope)
             if envelope.ticket.limits is None or not performs_step(envelope, reply):
-                return ClaimRequest(reply)
+                return ClaimParameters(reply)
             return replace(self._look_up_step(envelope), reply=reply)
         except StoreError:
             raise
         except Exception as error:
             logger.exception("the needs of attempt %s could not be determined", envelope.key)
-            return ClaimRequest(error=error)
+            return ClaimParameters(error=error)
 
-    def _look_up_step(self, envelope: Envelope) -> ClaimRequest:
+    def _look_up_step(self, envelope: Envelope) -> ClaimParameters:
         """Find the calls that the attempt may make, and the reservation for them.
 
         Code that is missing here reserves nothing: its run is parked.
@@ -140,7 +140,7 @@ class Claims:
             inline = envelope.inline(fetched(self._ledger, envelope.references)) if envelope.references else envelope
             size = prompt_bytes(inline, entry, step, calls.agent.write_prompt, self._resolve)
             return replace(self._request(envelope, entry, path, calls, size), inline=inline)
-        return ClaimRequest()
+        return ClaimParameters()
 
     def _calls_at(self, envelope: Envelope, step: Step, path: str) -> StepCalls:
         key = _key(envelope, path)
@@ -152,13 +152,13 @@ class Claims:
 
     def _request(
         self, envelope: Envelope, entry: LoadedPipeline, path: str, calls: StepCalls, size: int
-    ) -> ClaimRequest:
+    ) -> ClaimParameters:
         cost = settings_of(envelope.ticket.settings, self._own).cost
         is_whole = cost.estimation_strategy == "historical"
         known = self._history.expected(envelope) if is_whole or calls.needs_prompt else None
         expected = calls.expected(size, cost, known, is_whole=is_whole)
         today = datetime.now(UTC).date()
-        return ClaimRequest(calls=expected, to_reserve=reservations(envelope, entry, path, expected, today))
+        return ClaimParameters(calls=expected, to_reserve=reservations(envelope, entry, path, expected, today))
 
     async def claim(
         self, envelope: Envelope, held: ActiveAttempt, to_reserve: Sequence[Reservation], room: Room

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from flujo_worker.runtime.effects import Effects
     from flujo_worker.user_code.code_registry import LoadedPipeline
     from flujo_worker.user_code.code_versions import PerformedWith
-    from flujo_worker.user_code.context_migrations import Migrated
+    from flujo_worker.user_code.context_migrations import MigratedContext
     from flujo_worker.user_code.hooks import HookCaller
 
 _PERFORMED = ("step", "resume")
@@ -42,7 +42,7 @@ class Prepared:
     envelope: Envelope
     entry: LoadedPipeline
     code: PerformedWith | None = None
-    migrated: Migrated | None = None
+    migrated: MigratedContext | None = None
 
     def emit(self) -> None:
         """Emit a migration, and warn that a conversation continues with other code, unless the pipeline ignores that."""

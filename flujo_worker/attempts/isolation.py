@@ -44,10 +44,10 @@ class DeliveryResult:
     disposition: Verdict | Refusal | Disposition
     counts: bool = False
     in_company: int = 0
-    failure: Failure | None = None
+    failure: FailureText | None = None
 
 
-class Failure(NamedTuple):
+class FailureText(NamedTuple):
     """Why an attempt failed, for those who listen to Celery."""
 
     message: str
@@ -81,7 +81,7 @@ class Processes(Protocol):
         """
 
 
-class Gate:
+class IsolationGate:
     """Lets many through together, or one when no one else is inside. One that must be alone goes first once it waits."""
 
     def __init__(self) -> None:
@@ -141,7 +141,7 @@ class Isolation:
     """
 
     def __init__(self, ledger: Ledger, processes: Processes | None) -> None:
-        self._ledger, self._processes, self.gate = ledger, processes, Gate()
+        self._ledger, self._processes, self.gate = ledger, processes, IsolationGate()
 
     def perform(self, envelope: Envelope, in_company: int, here: Callable[[], DeliveryResult]) -> DeliveryResult:
         """Perform a suspect apart. `here` performs it in this process, as the only one."""

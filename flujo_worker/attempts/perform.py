@@ -25,10 +25,10 @@ from flujo_client.redact import redact
 from flujo_worker import failpoints
 from flujo_worker.attempts.admission import Admission, Admissions
 from flujo_worker.attempts.budget import ExpectedCall, emit_reservations
-from flujo_worker.attempts.claim import ClaimRequest, Claims
+from flujo_worker.attempts.claim import ClaimParameters, Claims
 from flujo_worker.attempts.code import Preparation, Prepared
 from flujo_worker.attempts.gates import LimitRefusal
-from flujo_worker.attempts.isolation import DeliveryResult, Failure, Isolation, Processes, isolated
+from flujo_worker.attempts.isolation import DeliveryResult, FailureText, Isolation, Processes, isolated
 from flujo_worker.attempts.lease import ActiveAttempt, Lease
 from flujo_worker.attempts.outcome import Claimed, Outcomes, failed
 from flujo_worker.coordinator.code_changes import CodeChanges
@@ -379,7 +379,7 @@ class Attempts:
         return _delivered(notice, concluded)
 
 
-def _unperformed(claim: Claim, wanted: ClaimRequest, started: float) -> Outcome | None:
+def _unperformed(claim: Claim, wanted: ClaimParameters, started: float) -> Outcome | None:
     """Return the outcome of an attempt that is claimed only to be closed; None if it must be performed."""
     if claim.aborted:
         return Outcome("cancelled")
@@ -393,7 +393,7 @@ def _delivered(notice: AttemptReport, concluded: ConcludeResult) -> DeliveryResu
     failure = None
     if fault is not None and notice.outcome.kind in FAILURES:
         message = f"step '{envelope.step}' of run {envelope.ticket.run} failed in attempt {envelope.number}: {fault.type_name}: {fault.message}"
-        failure = Failure(message, fault.traceback)
+        failure = FailureText(message, fault.traceback)
     return DeliveryResult(concluded.verdict, concluded.counts, failure=failure)
 
 

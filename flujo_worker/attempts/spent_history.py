@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class History:
+class SpentHistory:
     """Expects of an attempt what those before it have cost. Safe for several threads.
 
     It does not make an attempt wait: what is not known yet, or too old, is read in a thread, once for each pipeline, and counts from the

@@ -37,7 +37,7 @@ MOST_READ: Final = 200
 JUNK: Final = (b"", b"{}", b"not a message", b'{"body": 1}', b"\x80\x04K\x01.", b"[" * 1000)
 
 
-class Faults:
+class FaultDeck:
     """Draws faults like cards: each kind happens before one happens again.
 
     Args:

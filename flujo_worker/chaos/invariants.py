@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from flujo_worker.chaos.pipelines import COST_USD, TOKENS, Trail
-from flujo_worker.chaos.report import Verdict
+from flujo_worker.chaos.report import InvariantResult
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -47,7 +47,7 @@ class Observed(NamedTuple):
     deadlocks: int = 0
 
 
-def judge(site: Site, acknowledged: Collection[str], observed: Observed) -> list[Verdict]:
+def judge(site: Site, acknowledged: Collection[str], observed: Observed) -> list[InvariantResult]:
     """Return all invariants with their violations.
 
     Args:
@@ -56,10 +56,10 @@ def judge(site: Site, acknowledged: Collection[str], observed: Observed) -> list
         observed: what servers observed.
     """
     return [
-        *(Verdict(name, promise, violations(site, name, acknowledged)) for name, promise in PROMISES.items()),
-        Verdict("contexts_folded", CONTEXTS, wrong_contexts(site)),
-        Verdict("no_dead_letters", DEAD_LETTERS, unexplained(observed)),
-        Verdict("no_deadlocks", DEADLOCKS, ["Postgres has reported one"] * observed.deadlocks),
+        *(InvariantResult(name, promise, violations(site, name, acknowledged)) for name, promise in PROMISES.items()),
+        InvariantResult("contexts_folded", CONTEXTS, wrong_contexts(site)),
+        InvariantResult("no_dead_letters", DEAD_LETTERS, unexplained(observed)),
+        InvariantResult("no_deadlocks", DEADLOCKS, ["Postgres has reported one"] * observed.deadlocks),
     ]
 
 

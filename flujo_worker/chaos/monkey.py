@@ -6,7 +6,7 @@ import random
 import time
 from typing import TYPE_CHECKING, Final
 
-from flujo_worker.chaos.faults import Faults
+from flujo_worker.chaos.faults import FaultDeck
 from flujo_worker.chaos.invariants import judge
 from flujo_worker.chaos.report import Report, recoveries
 from flujo_worker.chaos.traffic import Traffic
@@ -33,7 +33,7 @@ def run_chaos(
         watch: is called with each fault, and with each wait.
     """
     traffic = Traffic(site, seed)
-    faults = Faults(site, traffic, seed)
+    faults = FaultDeck(site, traffic, seed)
     draw = random.Random(f"gaps {seed}")
     site.start_workers()
     began = time.monotonic()
@@ -59,14 +59,14 @@ def run_chaos(
     )
 
 
-def _pass(seconds: float, faults: Faults) -> None:
+def _pass(seconds: float, faults: FaultDeck) -> None:
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         faults.replace_dead()
         time.sleep(LOOK_EVERY_S)
 
 
-def _let_end(site: Site, traffic: Traffic, faults: Faults, until: float) -> None:
+def _let_end(site: Site, traffic: Traffic, faults: FaultDeck, until: float) -> None:
     while site.live_runs() and time.monotonic() < until:
         traffic.answer()
         _pass(LOOK_EVERY_S, faults)

@@ -41,7 +41,7 @@ class Trail(BaseModel):
     load: str = ""
 
 
-class Done(BaseModel):
+class StepDone(BaseModel):
     """A step's output. The engine records its cost as spent."""
 
     cost_usd: float = COST_USD
@@ -51,7 +51,7 @@ class Done(BaseModel):
 # --- steps -----------------------------------------------------------------------------------------------------------
 
 
-def act(_before: Any, *, context: Trail) -> Done:
+def act(_before: Any, *, context: Trail) -> StepDone:
     """Record an effect, with a pause before and after it: a fault may happen anywhere."""
     run = current_run()
     assert run is not None
@@ -60,16 +60,16 @@ def act(_before: Any, *, context: Trail) -> Done:
     ledger.record(run.info, run.claim)
     _pause()
     context.merged.append(run.info.key)
-    return Done()
+    return StepDone()
 
 
-def act_with_load(before: Any, *, context: Trail) -> Done:
+def act_with_load(before: Any, *, context: Trail) -> StepDone:
     """Do the same with a context that is too large for a message."""
     context.load = random.Random(LOAD_BYTES).randbytes(LOAD_BYTES // 2).hex()
     return act(before, context=context)
 
 
-def fail_once(before: Any, *, context: Trail) -> Done:
+def fail_once(before: Any, *, context: Trail) -> StepDone:
     """Fail the first attempt, with an effect and a changed context that must not be merged."""
     run, done = current_run(), act(before, context=context)
     if run is not None and run.info is not None and run.info.number == 1:
@@ -89,7 +89,7 @@ def kill_process(_before: Any) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def is_long(_done: Done, context: Trail) -> bool:
+def is_long(_done: StepDone, context: Trail) -> bool:
     return len(context.merged) >= ROUNDS
 
 

@@ -33,7 +33,7 @@ class Strike:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class InvariantResult:
     """An invariant, and what violates it."""
 
     name: str
@@ -66,7 +66,7 @@ class Report:
     workers: int
     totals: Mapping[str, int]
     recoveries: Sequence[Recovery]
-    verdicts: Sequence[Verdict]
+    verdicts: Sequence[InvariantResult]
 
     @property
     def violations(self) -> int:

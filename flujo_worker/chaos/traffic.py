@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from flujo_client.errors import ResumeError
 from flujo_worker.chaos.ledger import patiently
-from flujo_worker.chaos.pipelines import KILLER, MODULE, SHAPES, Done, Trail
+from flujo_worker.chaos.pipelines import KILLER, MODULE, SHAPES, StepDone, Trail
 
 if TYPE_CHECKING:
     from flujo_client.api.handle import RunHandle
@@ -56,7 +56,7 @@ class Traffic:
         run = patiently(
             lambda: self._site.client.enqueue(
                 f"{MODULE}:{name}",
-                Done(),
+                StepDone(),
                 context=Trail(),
                 idempotency_key=key,
                 limits=shape.limits,

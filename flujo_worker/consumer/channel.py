@@ -29,7 +29,7 @@ MOST_AT_ONCE = 32
 """The maximum of messages that a process takes at once: more would wait here while other processes are idle."""
 
 
-class Slots(Protocol):
+class FreeSlots(Protocol):
     """Counts what a process can still take."""
 
     @property
@@ -44,7 +44,7 @@ class Capacity:
         slots: of the pool.
     """
 
-    def __init__(self, slots: Slots) -> None:
+    def __init__(self, slots: FreeSlots) -> None:
         self._slots = slots
         self._hub: Any = None
         self._is_awaited = False

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from celery import Celery
 
 
-class Part(NamedTuple):
+class ChordPart(NamedTuple):
     """A task that has ended, as its chord counts it: its id, its group's, its place there, and the chord's body as a signature."""
 
     id: str
@@ -30,7 +30,7 @@ _NEVER: Final = 0
 """The expiry of the signal's key for a part that must not signal: Redis rejects it, so nothing is claimed."""
 
 
-def count_parts(app: Celery, parts: Sequence[Part]) -> None:
+def count_parts(app: Celery, parts: Sequence[ChordPart]) -> None:
     """Count parts; to be called from a thread that may wait for Redis.
 
     A part that completes its chord after all is also counted by Celery.
@@ -49,7 +49,7 @@ def count_parts(app: Celery, parts: Sequence[Part]) -> None:
         backend.on_chord_part_return(SimpleNamespace(**part._asdict()), "SUCCESS", None)
 
 
-def _count(backend: Any, part: Part, client: Any) -> None:
+def _count(backend: Any, part: ChordPart, client: Any) -> None:
     """Count a part as Celery 5.7's `RedisBackend.on_chord_part_return` begins to, without asking whether Redis knows the script."""
     names = (".j", ".t", ".s", ".d", "", ".c")
     result = backend.encode([1, part.id, "SUCCESS", backend.encode_result(None, "SUCCESS")])

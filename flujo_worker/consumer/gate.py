@@ -35,7 +35,7 @@ _PIDBOX = ".pidbox"
 """In the names of the channels that Celery's remote control broadcasts on."""
 
 
-class Gate:
+class ItemGate:
     """Screens the items that one worker process reads.
 
     Args:
@@ -158,7 +158,7 @@ def _is_watched(client: Any) -> bool:
     return "parse_response" in vars(client)
 
 
-def guarding(gate: Gate) -> type[bootsteps.StartStopStep]:
+def guarding(gate: ItemGate) -> type[bootsteps.StartStopStep]:
     """Return the consumer's step that puts a gate before it."""
 
     class Guarding(bootsteps.StartStopStep):

@@ -20,7 +20,7 @@ from celery.worker import state
 
 from flujo_client.contract.envelope import TASKS
 from flujo_worker.consumer.channel import Capacity, connection_for
-from flujo_worker.consumer.chord_parts import Part, count_parts
+from flujo_worker.consumer.chord_parts import ChordPart, count_parts
 from flujo_worker.engine import LoopEffects, Taker
 from flujo_worker.errors import WireError
 
@@ -79,10 +79,10 @@ class Held:
         self.time_start = time.time()
 
     @property
-    def part(self) -> Part | None:
+    def part(self) -> ChordPart | None:
         """Return what its chord counts when it has closed a branch."""
         group = self.headers["group"]
-        return None if group is None else Part(self.id, group, self.headers["group_index"], self.chord)
+        return None if group is None else ChordPart(self.id, group, self.headers["group_index"], self.chord)
 
     def info(self, safe: bool = False) -> dict[str, Any]:  # noqa: ARG002, FBT001, FBT002 - Celery's signature
         """Return what `celery inspect active` shows of a request; a body is never shown."""
@@ -250,7 +250,7 @@ class AttemptPool(TaskPool, Taker):
             self._done += 1
         self._capacity.wake()
 
-    def _count_parts(self, parts: Sequence[Part]) -> Sequence[None]:
+    def _count_parts(self, parts: Sequence[ChordPart]) -> Sequence[None]:
         count_parts(self.app, parts)
         return [None] * len(parts)
 

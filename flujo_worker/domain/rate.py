@@ -48,7 +48,7 @@ class RateRules:
 
 
 @dataclass(frozen=True, slots=True)
-class Bucket:
+class RateBucket:
     """The state of a rate limit, in seconds of the caller's clock.
 
     Attributes:
@@ -103,8 +103,8 @@ class RateAnswer:
 
 
 def reserve(
-    bucket: Bucket, rules: RateRules, now: float, tokens: int, *, has_waited: bool = False
-) -> tuple[Bucket, RateAnswer]:
+    bucket: RateBucket, rules: RateRules, now: float, tokens: int, *, has_waited: bool = False
+) -> tuple[RateBucket, RateAnswer]:
     """Set a call aside, or say when to ask again. `has_waited`: it has asked before, and comes at the time it was given."""
     bucket = bucket if bucket.is_known else _cold(rules, now)
     tokens = tokens if rules.tokens is None else min(tokens, rules.tokens)
@@ -130,14 +130,14 @@ def reserve(
     return granted, RateAnswer(begins - now, Grant(tokens, begins))
 
 
-def settle(bucket: Bucket, rules: RateRules, now: float, grant: Grant, tokens: int) -> Bucket:
+def settle(bucket: RateBucket, rules: RateRules, now: float, grant: Grant, tokens: int) -> RateBucket:
     """Return the bucket once the call's real tokens are known."""
     more = tokens - grant.tokens
     at = bucket.tokens_at + rules.cost(more, rules.tokens)
     return replace(bucket, tokens_at=at, spent=_counted(bucket, rules, now, grant.at, more))
 
 
-def observe(bucket: Bucket, rules: RateRules, now: float, left: Left) -> Bucket:
+def observe(bucket: RateBucket, rules: RateRules, now: float, left: Left) -> RateBucket:
     """Return the bucket with no more in it than the provider says is left: others may use the same limit."""
 
     def lowered(at: float, limit: int | None, amount: int | None) -> float:
@@ -151,8 +151,8 @@ def observe(bucket: Bucket, rules: RateRules, now: float, left: Left) -> Bucket:
 
 
 def _in_line(
-    bucket: Bucket, now: float, begins: float, cost_s: float, *, has_waited: bool
-) -> tuple[Bucket, RateAnswer]:
+    bucket: RateBucket, now: float, begins: float, cost_s: float, *, has_waited: bool
+) -> tuple[RateBucket, RateAnswer]:
     """Promise a call the next time of its line."""
     begins = max(begins, bucket.returning_until) if has_waited else begins
     until = begins + cost_s
@@ -160,14 +160,14 @@ def _in_line(
     return longer, RateAnswer(min(begins - now, LONGEST_S))
 
 
-def _cold(rules: RateRules, now: float) -> Bucket:
+def _cold(rules: RateRules, now: float) -> RateBucket:
     """Return a bucket of which nothing is known: it may be forgotten, with calls under way that were let through to begin soon."""
     empty = now + rules.full_s + SHORT_S
     slow = now + rules.slow_start_s * (1.0 - COLD)
-    return Bucket(requests_at=empty, tokens_at=empty, full_speed_at=slow, is_known=True)
+    return RateBucket(requests_at=empty, tokens_at=empty, full_speed_at=slow, is_known=True)
 
 
-def _room_at(bucket: Bucket, rules: RateRules, tokens: int) -> float:
+def _room_at(bucket: RateBucket, rules: RateRules, tokens: int) -> float:
     """Return when the window before has room for a call that is larger than the bucket."""
     if rules.tokens is None or tokens <= rules.tokens * BURST:
         return -inf
@@ -180,7 +180,7 @@ def _room_at(bucket: Bucket, rules: RateRules, tokens: int) -> float:
     return room
 
 
-def _counted(bucket: Bucket, rules: RateRules, now: float, at: float, tokens: int) -> tuple[tuple[int, int], ...]:
+def _counted(bucket: RateBucket, rules: RateRules, now: float, at: float, tokens: int) -> tuple[tuple[int, int], ...]:
     if rules.tokens is None:
         return ()
     oldest = int(now - rules.window_s) - 1

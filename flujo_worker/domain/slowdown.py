@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from flujo_worker.domain.rate import LONGEST_S, Bucket, RateRules, reserve
+from flujo_worker.domain.rate import LONGEST_S, RateBucket, RateRules, reserve
 
 SHARE: Final = 1 / 3
 DOUBT: Final = 4
@@ -46,7 +46,7 @@ class Slowdown:
     parts: tuple[tuple[int, int, int], ...] = ()
     per_minute: float = 0.0
     since: float = 0.0
-    bucket: Bucket = field(default_factory=Bucket)
+    bucket: RateBucket = field(default_factory=RateBucket)
 
     def limit(self, now: float) -> int | None:
         """Return the calls that may begin in a minute; None: any number."""
@@ -102,7 +102,7 @@ def _slowed(slowdown: Slowdown, now: float, offered: float, asked_s: float | Non
     per_minute = pace if present is None else max(SLOWEST, min(pace, present * SLOWER))
     restart = now + min(max(asked_s or 0.0, SHORTEST_S), LONGEST_S)
     empty = restart + _rules(round(per_minute)).full_s
-    return Slowdown(accepted, per_minute, restart, Bucket(empty, restart, restart, restart, is_known=True))
+    return Slowdown(accepted, per_minute, restart, RateBucket(empty, restart, restart, restart, is_known=True))
 
 
 def _latest(slowdown: Slowdown, now: float) -> tuple[int, int, float]:

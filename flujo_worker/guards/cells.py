@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 
 from flujo_client.transport.redis import RedisError, connect
 from flujo_worker.domain.called_model import CalledModel
-from flujo_worker.domain.rate import Bucket
+from flujo_worker.domain.rate import RateBucket
 
 if TYPE_CHECKING:
     from flujo_client.config.manager import Settings
@@ -65,8 +65,8 @@ MODELS: Final = CellKind(
 )
 RATES: Final = CellKind(
     "flujo:rate:",
-    Bucket(),
-    TypeAdapter(Bucket),
+    RateBucket(),
+    TypeAdapter(RateBucket),
     lambda bucket: max(bucket.promised_until, bucket.tokens_at, bucket.requests_at),
     "rate limits cannot be reached and are not applied",
 )

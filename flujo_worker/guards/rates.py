@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from flujo_worker.domain import rate as machine
-from flujo_worker.domain.rate import NOT_SAID, Bucket, Grant, Left, RateAnswer, RateRules
+from flujo_worker.domain.rate import NOT_SAID, Grant, Left, RateAnswer, RateBucket, RateRules
 
 if TYPE_CHECKING:
     from flujo_client.config.models import ModelRate
@@ -39,7 +39,7 @@ class RateLimiter:
         live: the fleet's settings.
     """
 
-    def __init__(self, cells: Cells[Bucket], live: LiveGuards) -> None:
+    def __init__(self, cells: Cells[RateBucket], live: LiveGuards) -> None:
         self._cells, self._live = cells, live
 
     def limit_of(self, model: str, tenant: str) -> LimitedModel | None:
@@ -60,7 +60,7 @@ class RateLimiter:
     def _answer(self, limit: LimitedModel, requests: Sequence[RateRequest]) -> list[RateAnswer]:
         own = [each for each in requests if each.limit.name == limit.name]
 
-        def act(bucket: Bucket, now: float) -> tuple[Bucket, list[RateAnswer]]:
+        def act(bucket: RateBucket, now: float) -> tuple[RateBucket, list[RateAnswer]]:
             answers = []
             for each in own:
                 bucket, answer = machine.reserve(bucket, limit.rules, now, each.tokens, has_waited=each.has_waited)
@@ -74,13 +74,13 @@ class RateLimiter:
     def settle(self, limit: LimitedModel, grant: Grant, tokens: int, left: Left = NOT_SAID) -> None:
         """Replace the tokens that were set aside for a call by those that it has used; `left` is what the provider then reported."""
 
-        def act(bucket: Bucket, now: float) -> Bucket:
+        def act(bucket: RateBucket, now: float) -> RateBucket:
             settled = machine.settle(bucket, limit.rules, now, grant, tokens)
             return machine.observe(settled, limit.rules, now, left)
 
         self._change(limit, act)
 
-    def _change(self, limit: LimitedModel, act: Callable[[Bucket, float], Bucket]) -> None:
+    def _change(self, limit: LimitedModel, act: Callable[[RateBucket, float], RateBucket]) -> None:
         self._cells.change(limit.name, lambda bucket, now: (act(bucket, now), None))
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from flujo_worker.event_loop import Loop
 
-    class Slots(Protocol):
+    class PoolSlots(Protocol):
         """What takes attempts: the worker's pool."""
 
         @property
@@ -39,7 +39,7 @@ EVERY_S: Final = 1.0
 REPORT_EVERY_S: Final = 10.0
 
 
-class Throttle:
+class SlotThrottle:
     """Adapts the slots of one process.
 
     Args:
@@ -55,7 +55,7 @@ class Throttle:
         self, loop: Loop, report: Callable[[Event], object], *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._loop, self._report, self._clock = loop, report, clock
-        self.slots: Slots | None = None
+        self.slots: PoolSlots | None = None
         self._allowed: int | None = None
         self._looked = self._read()
         self._reported_at: float | None = None

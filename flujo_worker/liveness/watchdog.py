@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from flujo_worker.liveness.throttle import Throttle
+from flujo_worker.liveness.throttle import SlotThrottle
 
 if TYPE_CHECKING:
     from flujo_client.config.manager import Settings
@@ -71,7 +71,7 @@ class Watchdog:
         *,
         report: Callable[[Event], object] = lambda _: None,
     ) -> None:
-        self.throttle = Throttle(loop, report)
+        self.throttle = SlotThrottle(loop, report)
         self._loop, self._threads, self._steps = loop, threads, steps
         self._grace_s, own = settings.agents.cancel_grace_s, settings.worker
         self._blocked_s, self._most = own.loop_blocked_s, own.max_left_behind

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from flujo_client.contract.envelope import RunHeader
     from flujo_worker.user_code.code_registry import LoadedPipeline
-    from flujo_worker.user_code.context_migrations import ContextMigrations, Migrated
+    from flujo_worker.user_code.context_migrations import ContextMigrations, MigratedContext
 
     Values = tuple[Packed | None, ...]
 
@@ -62,7 +62,7 @@ class _Join:
         start: Packed,
     ) -> None:
         self._migrations, self._entry, self._ticket, self._model = migrations, entry, ticket, model
-        self.found: list[Migrated] = []
+        self.found: list[MigratedContext] = []
         self._defaults: Mapping[str, Any] = {}
         self.start, self.began = start, self.fit(start)
         self._last_wins = self._drawn()

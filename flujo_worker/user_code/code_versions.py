@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from flujo_client.config.models import TemplateSettings
     from flujo_client.contract.code import AwaitedCode
     from flujo_client.pipeline.step import Step
-    from flujo_worker.agents.parts import Part
+    from flujo_worker.agents.parts import AgentPart
     from flujo_worker.ports import Ledger
     from flujo_worker.user_code.code_registry import CodeRegistry, LoadedPipeline
 
@@ -70,7 +70,7 @@ class CodeOfSteps:
     def _has_text(self, name: str) -> bool:
         return self.stores_prompts or not name.startswith("prompt")
 
-    def _parts(self, entry: LoadedPipeline, path: str) -> Iterator[Part]:
+    def _parts(self, entry: LoadedPipeline, path: str) -> Iterator[AgentPart]:
         step, at = entry.steps[path], f"step '{path}'"
         if step.agent is not None:
             yield from agent_parts(self.catalog.agent(step.agent), at, self.templates)

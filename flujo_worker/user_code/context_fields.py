@@ -13,7 +13,7 @@ from flujo_client.pipeline.context_fields import REQUIRED, SCHEMA, TYPE, fields_
 from flujo_client.pipeline.identity import whole
 from flujo_client.redact import preview, redact_tree
 from flujo_client.serial import digest, dumps
-from flujo_worker.agents.parts import Part
+from flujo_worker.agents.parts import AgentPart
 from flujo_worker.runtime.source import DIGEST_LENGTH
 
 if TYPE_CHECKING:
@@ -23,17 +23,17 @@ _LONGEST_DEFAULT: Final = 40
 
 
 @once_per_model
-def context_parts(model: type[BaseModel]) -> tuple[Part, ...]:
+def context_parts(model: type[BaseModel]) -> tuple[AgentPart, ...]:
     """Return each field as a part of what a step is performed with: its type, and its default."""
     known = fields_of_model(model)
     return tuple(_part(name, field, known[name]) for name, field in model.model_fields.items())
 
 
-def _part(name: str, field: FieldInfo, known: dict[str, Any]) -> Part:
+def _part(name: str, field: FieldInfo, known: dict[str, Any]) -> AgentPart:
     default = _default(field)
     shown = "required" if known[REQUIRED] else f"default {_shown(name, default)}"
     made_of = [known[SCHEMA], known[REQUIRED], default]
-    return Part(CONTEXT_FIELD + f"'{name}'", digest(whole(made_of))[:DIGEST_LENGTH], f"{known[TYPE]}, {shown}")
+    return AgentPart(CONTEXT_FIELD + f"'{name}'", digest(whole(made_of))[:DIGEST_LENGTH], f"{known[TYPE]}, {shown}")
 
 
 def _default(field: FieldInfo) -> Any:

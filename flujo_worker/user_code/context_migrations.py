@@ -44,7 +44,7 @@ _SHORTEST = 12
 """Characters of a fingerprint that name it, as they are shown."""
 
 
-class Migrated(NamedTuple):
+class MigratedContext(NamedTuple):
     """A context after its migration: by the function under which key, and why. None: it has the fields of the present model, under another name."""
 
     context: Packed
@@ -72,7 +72,7 @@ class ContextMigrations:
         """Return whether every context of a pipeline can be read as it is, by what this process knows already."""
         return entry.pipeline.context_model is None or ((known := self._known(entry)) is not None and not known)
 
-    def migrate(self, entry: LoadedPipeline, ticket: RunHeader, packed: Packed | None) -> Migrated | None:
+    def migrate(self, entry: LoadedPipeline, ticket: RunHeader, packed: Packed | None) -> MigratedContext | None:
         """Migrate a context; None for one that can be read as it is, and for any other value.
 
         Raises:
@@ -94,9 +94,9 @@ class ContextMigrations:
         if former == name:
             return None
         renamed = f"its model was '{former}' and is '{name}' now"
-        return Migrated(Packed.of({**tree, "c": name}, like=(packed,)), None, (renamed,))
+        return MigratedContext(Packed.of({**tree, "c": name}, like=(packed,)), None, (renamed,))
 
-    def look_again(self, entry: LoadedPipeline, envelope: Envelope) -> Migrated | None:
+    def look_again(self, entry: LoadedPipeline, envelope: Envelope) -> MigratedContext | None:
         """Do what `migrate` does with an attempt's context, after looking up again what fields its model had."""
         self.forget()
         return self.migrate(entry, envelope.ticket, envelope.context)
@@ -145,13 +145,13 @@ class ContextMigrations:
 
     def _by_function(
         self, entry: LoadedPipeline, ticket: RunHeader, model: type[BaseModel], tree: Any, misfits: tuple[str, ...]
-    ) -> Migrated:
+    ) -> MigratedContext:
         tried: list[str] = []
         for key, function in self._functions(entry, ticket):
             try:
                 given = {name: self.live(value) for name, value in fields_of(tree).items()}
                 made = _checked(model, self._bench.call(function, partial(function, given)))
-                return Migrated(Packed.of(encode(made, path="context")), key, misfits)
+                return MigratedContext(Packed.of(encode(made, path="context")), key, misfits)
             except StoreError:
                 raise
             except Exception as error:  # noqa: BLE001 - after any error of a user's function, the run waits for a better one
@@ -199,7 +199,7 @@ class ContextMisfit(CodeMismatch):
     """A context that cannot be read by the models that are here."""
 
 
-def fitting(migrations: ContextMigrations, entry: LoadedPipeline, envelope: Envelope) -> Migrated | None:
+def fitting(migrations: ContextMigrations, entry: LoadedPipeline, envelope: Envelope) -> MigratedContext | None:
     """Migrate an attempt's context, if it needs that; raises ContextMisfit.
 
     A container's context stays as it began, because the changes of its branches are relative to it; its readers migrate it.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 from for_each import for_each
@@ -14,6 +16,7 @@ NAMED = re.compile(r"`(?P<file>[\w/]+\.(?:py|sql|lua|j2))`|`(?P<name>_?[A-Z]\w*[
 RAISED = re.compile(r"^\s+([A-Z]\w+(?:, [A-Z]\w+)*):", re.MULTILINE)
 FOREIGN = {"Session", "AsyncSession"}
 """Classes of libraries that are recognised and never imported."""
+ARGUMENT = re.compile(r"(?:^|\. )((?:\*{0,2}[a-z_]\w*(?:, )?)+): ", re.MULTILINE)
 CODED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
 
 
@@ -40,3 +43,35 @@ def test_every_name_is_there(module):
         name for text in texts for found in RAISED.findall(text.partition("Raises:")[2]) for name in found.split(", ")
     }
     assert not (named | raised) - there() - FOREIGN
+
+
+@for_each({module: (module,) for module in FILES})
+def test_every_argument_that_a_docstring_describes_is_there(module):
+    """Of a plain constructor or a function, none is left out either."""
+    here = import_module(module.removesuffix(".__init__"))
+    for node in ast.parse(FILES[module].read_text(encoding="utf-8")).body:
+        for found in (node, *getattr(node, "body", ())) if isinstance(node, ast.ClassDef) else (node,):
+            described = arguments(found) if isinstance(found, CODED) else set()
+            if described:
+                there = getattr(here, node.name) if found is node else getattr(getattr(here, node.name), found.name)
+                taken = parameters(there)
+                assert described <= taken, f"{found.name} takes no {described - taken}"
+                if not (isinstance(there, type) and "__init__" not in methods(found)):
+                    assert described == taken, f"{found.name} does not describe {taken - described}"
+
+
+def parameters(there):
+    """A constructor that takes anything names its arguments as fields or in another's signature."""
+    found = inspect.signature(there).parameters.values()
+    more = getattr(there, "__dataclass_fields__", ()) if any(each.kind is each.VAR_KEYWORD for each in found) else ()
+    return {each.name for each in found} - {"self", "cls"} | set(more)
+
+
+def arguments(node):
+    text = re.split(r"\n\n|\n[A-Z]\w+:", (ast.get_docstring(node) or "").partition("Args:\n")[2])[0]
+    lines = re.sub(r"\n\s+", "\n", "\n" + re.sub(r"`[^`]*`", "", text))
+    return {name.strip("* ") for found in ARGUMENT.findall(lines) for name in found.split(",")}
+
+
+def methods(node):
+    return {each.name for each in node.body if isinstance(each, ast.FunctionDef)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,17 @@ def environment(source: str) -> set[str]:
 
 def names_of(requirements: list[str]) -> set[str]:
     return {Requirement(each).name for each in requirements}
+
+
+def test_a_public_class_name_is_used_once():
+    """A reader who searches for a class finds one."""
+    names = Counter(
+        node.name
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert not {name for name, count in names.items() if count > 1}
 
 
 def test_no_product_code_imports_what_tests_are_made_of():

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 import psycopg
 
 from flujo_client.config.manager import ConfigManager
-from flujo_worker.chaos.faults import Faults
+from flujo_worker.chaos.faults import FaultDeck
 from flujo_worker.chaos.ledger import patiently
 from flujo_worker.chaos.site import SiteOptions, embedded_site, own_folder
 
@@ -113,7 +113,7 @@ def storm(site, side, given):
     site.fleet.start()
     while not side.enqueue("chain first") or not ask(url, ENDED):  # the same work each time
         time.sleep(0.2)
-    faults = Faults(site, side, given.seed)
+    faults = FaultDeck(site, side, given.seed)
     faults.kinds = {name: act for name, act in faults.kinds.items() if name in side.faults}
     until = time.monotonic() + given.duration
     while time.monotonic() < until:

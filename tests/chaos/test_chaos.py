@@ -13,8 +13,8 @@ from services import migrated_database
 
 from flujo_client import FlujoClient, Settings
 from flujo_client.errors import ConfigurationError
-from flujo_worker.chaos.faults import Faults
-from flujo_worker.chaos.pipelines import Done, Trail
+from flujo_worker.chaos.faults import FaultDeck
+from flujo_worker.chaos.pipelines import StepDone, Trail
 from flujo_worker.chaos.site import SiteOptions, staging_site
 
 pytestmark = [pytest.mark.services, pytest.mark.acceptance, pytest.mark.installation]
@@ -62,7 +62,7 @@ def test_a_staging_system_keeps_what_is_not_the_monkeys(migrated_url, redis_url)
 def test_a_database_with_live_runs_of_others_is_refused(services, redis_url, tmp_path):
     settings = Settings(database_url=migrated_database(services), broker_url=redis_url)
     with FlujoClient(settings) as client:
-        client.enqueue("flujo_worker.chaos.pipelines:chain", Done(), context=Trail())
+        client.enqueue("flujo_worker.chaos.pipelines:chain", StepDone(), context=Trail())
     with (
         pytest.raises(ConfigurationError, match="1 other runs are live"),
         staging_site(settings, SiteOptions("m", 1, tmp_path)),
@@ -76,7 +76,7 @@ def test_both_services_have_to_be_named():
 
 def test_on_services_of_others_only_what_is_ours_is_broken(calm):
     """No fault of a staging site names Redis, or Postgres as a whole."""
-    outside = set(Faults(calm.site, calm.traffic, 1).kinds)
+    outside = set(FaultDeck(calm.site, calm.traffic, 1).kinds)
     assert outside == {
         "kill -9 of a worker",
         "a worker stopped and continued",

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import psycopg
 import pytest
 
-from flujo_worker.chaos.faults import Faults
+from flujo_worker.chaos.faults import FaultDeck
 from flujo_worker.chaos.invariants import PROMISES, Observed, judge, unexplained, violations, wrong_contexts
 from flujo_worker.chaos.pipelines import SHAPES
 from flujo_worker.consumer.refusals import Refusals
@@ -126,7 +126,7 @@ def found(site, observed):
 
 
 def test_a_message_that_a_worker_refused_is_found(calm, copy):
-    faults = Faults(calm.site, calm.traffic, 1)
+    faults = FaultDeck(calm.site, calm.traffic, 1)
     Refusals(copy.settings).record(WireError("its signature is wrong", reason="undecodable"), b"{}", queue="any")
     faults.end()
     assert found(copy, faults.observed()) == {"no_dead_letters": 1}
@@ -152,7 +152,7 @@ def test_a_deadlock_is_found(services, calm, copy, monkeypatch):
     with ThreadPoolExecutor(2) as together:
         for order in ((first, second), (second, first)):
             together.submit(hold_or_be_broken, *order)
-    faults = Faults(calm.site, calm.traffic, 1)
+    faults = FaultDeck(calm.site, calm.traffic, 1)
     faults.end()
     assert found(copy, Observed({}, deadlocks=faults.deadlocks)).keys() == {"no_deadlocks"}
 

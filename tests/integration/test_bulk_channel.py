@@ -23,7 +23,7 @@ from flujo_client.config.manager import Settings
 from flujo_client.embedded.redis import Redis
 from flujo_client.embedded.state import Ownership
 from flujo_worker.consumer.channel import MOST_AT_ONCE, BulkChannel, Capacity, connection_for
-from flujo_worker.consumer.gate import Gate, guarding
+from flujo_worker.consumer.gate import ItemGate, guarding
 
 pytestmark = pytest.mark.services
 
@@ -512,7 +512,7 @@ def test_each_item_of_a_bulk_is_screened(app, url, noted):
     settings = Settings(
         database_url="postgresql://nowhere/none", broker_url="redis://nowhere", broker_key_prefix=PREFIX
     )
-    app.steps["consumer"].add(guarding(Gate(app, settings, Refusals(), {"note"}, is_alone=True)))
+    app.steps["consumer"].add(guarding(ItemGate(app, settings, Refusals(), {"note"}, is_alone=True)))
     app.note.delay(1)
     push(client_of(url), f"{PREFIX}q", JUNK.values())
     app.note.delay(2)

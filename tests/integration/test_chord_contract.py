@@ -23,7 +23,7 @@ from flujo_client.transport.chords import group_of, membership
 from flujo_client.transport.wire import dump, load, register
 from flujo_worker.app import _carry, _own_app
 from flujo_worker.attempts.isolation import DeliveryResult
-from flujo_worker.consumer.chord_parts import Part, count_parts
+from flujo_worker.consumer.chord_parts import ChordPart, count_parts
 from flujo_worker.dispatch import RedisPublisher
 
 pytestmark = pytest.mark.services
@@ -192,7 +192,7 @@ def test_parts_are_counted_together_without_asking_redis_for_the_script(parts_of
         monkeypatch.setattr(app.backend._chord_part_return_script, "sha", "0" * 40)
     monkeypatch.setattr(redis.client.Pipeline, "load_scripts", ask)
     part = membership("run", {OUTER: 0}, queue=CONTROL)
-    count_parts(app, [Part(f"task-{lane}", part["group_id"], lane, part["chord"]) for lane in range(3)])
+    count_parts(app, [ChordPart(f"task-{lane}", part["group_id"], lane, part["chord"]) for lane in range(3)])
     assert chord_.rings()[0] == ([None] * 3, JOIN)
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flujo_worker.domain.rate import SHORT_S, Bucket, RateRules, reserve, settle
+from flujo_worker.domain.rate import SHORT_S, RateBucket, RateRules, reserve, settle
 
 NOW = 1_000_000.0
 WINDOW_S = RateRules().window_s
@@ -22,7 +22,7 @@ class Fleet:
     """Calls that ask a bucket, wait as they are told, come late, and settle later."""
 
     rules: RateRules
-    bucket: Bucket = field(default_factory=Bucket)
+    bucket: RateBucket = field(default_factory=RateBucket)
     made: list = field(default_factory=list)
     asks: int = 0
 
@@ -35,7 +35,7 @@ class Fleet:
         while queue and queue[0][0] <= until:
             now, number, what, call = heapq.heappop(queue)
             if now >= flushed_at:
-                self.bucket, flushed_at = Bucket(), float("inf")
+                self.bucket, flushed_at = RateBucket(), float("inf")
             if what == "settle":
                 self.bucket = settle(self.bucket, self.rules, now, *call)
                 continue
@@ -130,7 +130,7 @@ def test_it_starts_slowly_when_nothing_is_known():
 def test_those_who_gave_up_are_forgotten():
     """A thousand wait for ten minutes; none of them comes back, and a new call does not wait for them."""
     rules = RateRules(requests=60, slow_start_s=0.0)
-    bucket = Bucket()
+    bucket = RateBucket()
     for _ in range(1000):
         bucket, answer = reserve(bucket, rules, NOW, 1)
     assert answer.wait_s > 100

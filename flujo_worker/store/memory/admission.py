@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import count
 from math import inf
@@ -33,8 +33,8 @@ class StoredWait:
 class AdmissionInMemory(Tables):
     """The port `RunAdmissions`, and what recording a run with gates asks. Called under the lock, but for the port's acts."""
 
-    def __init__(self, *args: object, **kwargs: object) -> None:
-        super().__init__(*args, **kwargs)  # type: ignore[arg-type]
+    def __init__(self, clock: Callable[[], float]) -> None:
+        super().__init__(clock)
         self._places: dict[str, dict[str, float]] = {}
         self._waiting_runs: dict[str, StoredWait] = {}
         self._turns: dict[str, GateState] = {}

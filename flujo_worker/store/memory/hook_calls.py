@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flujo_client.contract.outcome import Event, Fault
 from flujo_worker.ports import PendingHookCall, Room
-from flujo_worker.store.memory.rows import Taken
+from flujo_worker.store.memory.rows import TakenCall
 from flujo_worker.store.memory.tables import Tables
 from flujo_worker.store.shared_rules import fairly
 
@@ -33,7 +33,9 @@ class HookCallsInMemory(Tables):
         with self._lock:
             taken = self._owed.get(_key(call))
             if taken is not None and taken.worker == worker:
-                self._owed[_key(call)] = Taken(losses=taken.losses + losses, losses_alone=taken.losses_alone + losses)
+                self._owed[_key(call)] = TakenCall(
+                    losses=taken.losses + losses, losses_alone=taken.losses_alone + losses
+                )
 
     def settle_call(self, call: PendingHookCall, worker: str) -> None:
         with self._lock:
@@ -54,7 +56,7 @@ class HookCallsInMemory(Tables):
                 self._add_event(run, key, event.name, event.level, event.data)
             return True
 
-    def _is_free(self, taken: Taken, worker: str, *, may_judge: bool) -> bool:
+    def _is_free(self, taken: TakenCall, worker: str, *, may_judge: bool) -> bool:
         return taken.worker in (None, worker) or (may_judge and not self._is_leased(taken.worker))
 
     def _call(self, run: str, payload: str, attempt: str) -> PendingHookCall:
@@ -63,7 +65,7 @@ class HookCallsInMemory(Tables):
         return PendingHookCall(run, payload, attempt, ticket.reference, ticket.fingerprint, ticket.root, *losses)
 
 
-def _losses(taken: Taken) -> tuple[int, int]:
+def _losses(taken: TakenCall) -> tuple[int, int]:
     """Count the losses, and those alone: a call that names a worker was lost with it when the next one asks."""
     is_lost = taken.worker is not None
     return taken.losses + is_lost, taken.losses_alone + (is_lost and taken.is_alone)

@@ -419,7 +419,7 @@ class StoredPermit:
 
 
 @dataclass
-class Taken:
+class TakenCall:
     """One row of the pending hook calls: who has taken it, whether it runs alone, and how often it was lost."""
 
     worker: str | None = None

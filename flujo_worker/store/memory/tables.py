@@ -27,7 +27,7 @@ from flujo_worker.store.memory.rows import (
     StoredReservation,
     StoredRun,
     StoredScope,
-    Taken,
+    TakenCall,
     when,
 )
 
@@ -72,7 +72,7 @@ class Tables:
         self._permits: dict[str, StoredPermit] = {}
         self._last_turn = 0
         self._corrections: list[CorrectionRecord] = []
-        self._owed: dict[tuple[str, str, str], Taken] = {}
+        self._owed: dict[tuple[str, str, str], TakenCall] = {}
         self._swept_at = self._pruned_at = self._marked_at = float("-inf")
 
     def _run(self, run_id: str) -> StoredRun:
@@ -98,7 +98,7 @@ class Tables:
     def _owe(self, run: str, payload: str, attempt: str = "") -> None:
         """Record a hook call to be made, in a pipeline that has any hooks."""
         if self._runs[run].plan.hooks:
-            self._owed.setdefault((run, payload, attempt), Taken())
+            self._owed.setdefault((run, payload, attempt), TakenCall())
 
     def _keep(self, blobs: Iterable[Packed]) -> None:
         """Store large values; those that are there are touched."""

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from flujo_worker.chaos.report import Recovery, Report, Strike, Verdict, percentiles, recoveries, violations_text
+from flujo_worker.chaos.report import (
+    InvariantResult,
+    Recovery,
+    Report,
+    Strike,
+    percentiles,
+    recoveries,
+    violations_text,
+)
 
 
 def ended(key, started_at, ended_at, *, is_merged=True):
@@ -42,7 +50,10 @@ def test_percentiles_are_values_that_were_measured():
 
 
 def test_violations_are_counted_and_named():
-    verdicts = [Verdict("merged_once", "No result is merged twice.", ["attempt a"]), Verdict("scopes_closed", "", [])]
+    verdicts = [
+        InvariantResult("merged_once", "No result is merged twice.", ["attempt a"]),
+        InvariantResult("scopes_closed", "", []),
+    ]
     report = Report(7, 60.0, 1.234, 3, {"runs": 5}, [Recovery("kill", 2, (1.0, 2.0))], verdicts)
     assert (report.violations, report.tree()["violations"], report.tree()["runs"]) == (1, 1, 5)
     assert report.tree()["recovery"][-1] == {"fault": "all", "times": 2, "p50_s": 1.0, "p99_s": 2.0, "max_s": 2.0}

@@ -13,7 +13,7 @@ from flujo_client.config.manager import Settings
 from flujo_client.config.models import Historical
 from flujo_client.contract.outcome import Usage
 from flujo_worker.agents.answer import AgentAnswer
-from flujo_worker.attempts.spent_history import History
+from flujo_worker.attempts.spent_history import SpentHistory
 from flujo_worker.domain.budget import Learned, learned, place_of
 from flujo_worker.testing import LocalEngine
 
@@ -61,7 +61,7 @@ def test_iterations_are_one_place_and_branches_are_not():
 @pytest.fixture
 def asked():
     books, times = Books(), [0.0]
-    history = History(books, Historical(runs=5, refresh_s=60), Now(), clock=lambda: times[0])
+    history = SpentHistory(books, Historical(runs=5, refresh_s=60), Now(), clock=lambda: times[0])
     return books, times, lambda: history.expected(enqueued(pipeline_of("a")).first)
 
 

@@ -15,7 +15,7 @@ from pydantic_ai import exceptions as ai
 from flujo_client import Pipeline, Step, StepConfig
 from flujo_client.errors import AgentError
 from flujo_worker import LocalEngine, make_agent_async
-from flujo_worker.domain.rate import Bucket, Left, RateRules, observe, reserve
+from flujo_worker.domain.rate import Left, RateBucket, RateRules, observe, reserve
 from flujo_worker.runtime.http_errors import asked_wait, left_of, reset_wait
 from flujo_worker.runtime.service_errors import is_outage, is_rate_refusal, requested_wait
 from tests.openai_server import OpenAIServer, Said
@@ -68,7 +68,7 @@ def test_how_long_until_a_limit_is_whole_again(headers, wait_s):
 def test_others_who_use_the_same_limit_are_seen():
     """The bucket holds no more than the provider says is left, and as much as before if it says that more is left."""
     rules = RateRules(requests=600, tokens=60_000, slow_start_s=0.0)
-    bucket, _ = reserve(Bucket(), rules, 1000.0, 10)
+    bucket, _ = reserve(RateBucket(), rules, 1000.0, 10)
     later = 1100.0
 
     def wait_s(left):

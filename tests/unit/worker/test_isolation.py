@@ -11,7 +11,7 @@ import pytest
 from builders import enqueued
 from celery import Celery
 
-from flujo_worker.attempts.isolation import ALONE_AFTER, DeliveryResult, Gate, Isolation, NoFreeSlot, NoProcess
+from flujo_worker.attempts.isolation import ALONE_AFTER, DeliveryResult, Isolation, IsolationGate, NoFreeSlot, NoProcess
 from flujo_worker.quarantine import import_path_of
 
 ENVELOPE = enqueued().first
@@ -78,7 +78,7 @@ def test_where_no_process_can_be_had_a_suspect_has_this_one_for_itself(processes
 
 def test_whoever_is_to_be_alone_goes_before_those_who_come_later():
     """Else a busy worker would never be empty."""
-    gate, entered = Gate(), []
+    gate, entered = IsolationGate(), []
     leave = threading.Event()
 
     def enter(name, kind):
@@ -100,7 +100,7 @@ def test_whoever_is_to_be_alone_goes_before_those_who_come_later():
 
 
 def test_the_gate_opens_again_after_an_error():
-    gate = Gate()
+    gate = IsolationGate()
     for kind in (gate.shared, gate.alone):
         with pytest.raises(ValueError, match="oops"), kind():
             raise ValueError("oops")

@@ -16,7 +16,7 @@ from flujo_client.config.manager import Settings
 from flujo_worker.agents import make_agent_async
 from flujo_worker.domain.starvation import LEAST, attempts_allowed, is_starved
 from flujo_worker.event_loop import Loop
-from flujo_worker.liveness.throttle import Throttle
+from flujo_worker.liveness.throttle import SlotThrottle
 from flujo_worker.testing import LocalEngine
 
 ONCE = StepConfig(max_retries=0, timeout_s=0.2)
@@ -186,7 +186,7 @@ class LateLoop:
 
 def test_a_worker_that_is_slowed_down_says_so_and_that_it_has_recovered():
     loop, events, now = LateLoop(), [], [0.0]
-    throttle = Throttle(loop, events.append, clock=lambda: now[0])
+    throttle = SlotThrottle(loop, events.append, clock=lambda: now[0])
     throttle.look()
     throttle.slots = slots = Slots()
     for second in range(100):

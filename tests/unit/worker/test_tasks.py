@@ -8,7 +8,7 @@ from celery.exceptions import Ignore
 
 from flujo_client.contract.envelope import TASK_ATTEMPT, TASK_HEALTH_CHECK, TASK_JOIN, TASK_START, TASK_SWEEP, TASKS
 from flujo_worker import tasks
-from flujo_worker.attempts.isolation import DeliveryResult, Failure
+from flujo_worker.attempts.isolation import DeliveryResult, FailureText
 from flujo_worker.errors import StepFailed, WireError
 
 
@@ -94,7 +94,7 @@ def test_a_members_error_is_logged_and_no_part(name, caplog):
     assert "the store is away" in caplog.text
 
 
-FAILED = Failure("step 's' failed", "Traceback …")
+FAILED = FailureText("step 's' failed", "Traceback …")
 
 
 @each
