@@ -207,20 +207,85 @@ def live_and_ended(site):
         connection.execute("DELETE FROM flujo_runs WHERE id = ANY(%s)", [runs])
 
 
-@pytest.mark.parametrize("change", ["error = '{}'", "reason = 'x'", "cancel_requested_at = now()", "digest = 'x'"])
+RIGHTS_BY_COLUMN = """
+    SELECT c.relname AS table, a.attname AS column, p.word AS right
+    FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped, unnest('{INSERT,UPDATE}'::text[]) p (word)
+    WHERE starts_with(c.relname, 'flujo_') AND c.relkind IN ('r', 'p') AND has_column_privilege(%s, c.oid, a.attnum, p.word)
+"""
+WRITING = [each for each in ALL if each[0] == CLIENT and each not in READING]
+
+
+@pytest.mark.large
+def test_a_client_writes_no_column_that_its_statements_do_not_write(site):
+    """M-014: without any single one of its rights by column, one of its statements is denied; rights to whole tables it has none."""
+    client = f"{PREFIX}_client"
+    with psycopg.connect(site.owner_url) as connection:
+        granted = connection.execute(RIGHTS_BY_COLUMN, [client]).fetchall()
+        assert 80 < len(granted) < 120
+        unneeded = []
+        for table, column, right in granted:
+            with connection.transaction(force_rollback=True):
+                connection.execute(f"REVOKE {right} ({column}) ON {table} FROM {client}; SET LOCAL ROLE {client}")
+                if not any(is_denied(connection, each) for each in WRITING if table in written(each[1], each[0])):
+                    unneeded.append((table, column, right))
+    assert unneeded == []
+
+
+def is_denied(connection, statement):
+    try:
+        with connection.transaction():
+            explain(connection, *statement)
+    except psycopg.errors.InsufficientPrivilege:
+        return True
+    return False
+
+
+STALE = """error = '{"code": "BACKGROUND_STALE"}'"""
+
+
+@pytest.mark.parametrize(
+    "change", ["error = '{}'", "reason = 'x'", "cancel_requested_at = now()", f"cancel_requested_at = now(), {STALE}"]
+)
 def test_a_client_does_not_rewrite_how_a_run_ended(connections, live_and_ended, change):
-    """Of a live run it writes a request to cancel with its reason, and the error of a stale one; a worker may do more."""
-    live, ended = live_and_ended
+    """A worker may. That the run was retried, a client writes."""
+    _, ended = live_and_ended
     write = f"UPDATE flujo_runs SET {change} WHERE id = %s"
     with pytest.raises(psycopg.errors.InsufficientPrivilege, match=f"permission denied: run {ended}"):
         connections["client"].execute(write, [ended])
-    if "digest" in change:
-        with pytest.raises(psycopg.errors.InsufficientPrivilege):
-            connections["client"].execute(write, [live])
-    else:
-        assert connections["client"].execute(write, [live]).rowcount == 1
     connections["client"].execute("UPDATE flujo_runs SET retried_as = 'x' WHERE id = %s", [ended])
     assert connections["worker"].execute(write, [ended]).rowcount == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "error = '{}'",
+        "reason = 'x'",
+        STALE,
+        f"cancel_requested_at = now(), {STALE}",
+        "retried_as = 'x'",
+        "digest = 'x'",
+    ],
+)
+def test_of_a_live_run_a_client_writes_a_request_to_cancel_and_nothing_else(connections, live_and_ended, change):
+    """Once, with a reason. Only a background run may be failed as stale."""
+    live, _ = live_and_ended
+    with pytest.raises(psycopg.errors.InsufficientPrivilege, match="permission denied"):
+        connections["client"].execute(f"UPDATE flujo_runs SET {change} WHERE id = %s", [live])
+    for request in ("cancel_requested_at = now(), reason = 'x'", "reason = 'y'"):
+        assert connections["client"].execute(f"UPDATE flujo_runs SET {request} WHERE id = %s", [live]).rowcount == 1
+    for other in ("cancel_requested_at = NULL", "cancel_requested_at = now() - interval '1 day'"):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connections["client"].execute(f"UPDATE flujo_runs SET {other} WHERE id = %s", [live])
+
+
+def test_a_client_fails_a_stale_background_run(connections, live_and_ended, site):
+    """The one error that it writes."""
+    live, ended = live_and_ended
+    with site.connection() as connection:
+        connection.execute("UPDATE flujo_runs SET parent_run = %s WHERE id = %s", [ended, live])
+    change = f"UPDATE flujo_runs SET cancel_requested_at = now(), {STALE}, reason = 'x' WHERE id = %s"
+    assert connections["client"].execute(change, [live]).rowcount == 1
 
 
 @pytest.fixture
