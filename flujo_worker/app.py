@@ -228,6 +228,7 @@ def _own_app(settings: Settings) -> Celery:
             "global_keyprefix": settings.broker_key_prefix,
             **settings.sentinel_options(),
         },
+        result_backend_thread_safe=True,  # one pool of connections for all threads, not a connection for each
         redis_socket_timeout=10.0,
         redis_socket_connect_timeout=5.0,
         redis_socket_keepalive=True,
