@@ -203,7 +203,9 @@ def test_two_hundred_branches_that_close_together(site, capsys):
     told(capsys, "200 branches closing together", began, by := rings(site, [run]))
     assert by == {"chord": 1}
     database = str(site.redis.get_connection_kwargs()["db"])
-    assert sum(each["db"] == database for each in site.redis.client_list()) <= 25, "two workers share pools of connections"
+    assert sum(each["db"] == database for each in site.redis.client_list()) <= 25, (
+        "two workers share pools of connections"
+    )
 
 
 @pytest.mark.parametrize(("failing", "ends"), [([], "succeeded"), (["a", "b"], "failed")])
