@@ -61,6 +61,23 @@ def pytest_runtest_makereport():
     return report
 
 
+def marked(node, name):
+    """Return the keywords of a test's or module's markers of this name; the closest one has the last word."""
+    return {key: value for marker in reversed([*node.iter_markers(name)]) for key, value in marker.kwargs.items()}
+
+
+@pytest.fixture
+def engine(request):
+    """An engine of the test's own: a `LocalEngine`, with the settings in `pytest.mark.engine`, or the `kind` that it names."""
+    from flujo_client import Settings
+    from flujo_worker.testing import LocalEngine
+
+    values = marked(request.node, "engine")
+    kind = values.pop("kind", LocalEngine)
+    with kind(Settings.model_validate(values)) as engine:
+        yield engine
+
+
 @pytest.fixture(autouse=True)
 def logging_as_at_the_start():
     """What a test before this one told `logging`, by Celery's set-up or our own, does not hold for this one."""

@@ -198,9 +198,8 @@ def _waits(wire):
 
 
 @pytest.mark.parametrize(("turn", "place"), REFUSED)
-def test_a_circle_of_fallbacks_is_refused_in_memory(turn, place):
-    with LocalEngine() as engine:
-        refuses(turn, lambda: engine.enqueue(getattr(turn_pipelines, f"{turn}_in_{place}"), "in"))
+def test_a_circle_of_fallbacks_is_refused_in_memory(engine, turn, place):
+    refuses(turn, lambda: engine.enqueue(getattr(turn_pipelines, f"{turn}_in_{place}"), "in"))
 
 
 def refuses(turn, enqueue):

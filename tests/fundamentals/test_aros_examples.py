@@ -20,7 +20,6 @@ from flujo_client.contract import processing as contract
 from flujo_client.contract.processing import PrecheckSettings, ProcessingConfigModel, ProcessingSettings
 from flujo_worker.aros import outcome as outcomes
 from flujo_worker.aros import parse, prepare
-from flujo_worker.testing import LocalEngine
 
 DOCS = Path(__file__).parents[2] / "docs"
 REFERENCE = (DOCS / "reference/aros.md").read_text(encoding="utf-8")
@@ -33,12 +32,6 @@ FENCED, LOOSE, QUOTED = (
     "{weight: 2.5, to: 'Bern'}",
     '{"weight": "2.5", "to": "Bern"}',
 )
-
-
-@pytest.fixture(scope="module")
-def engine():
-    with LocalEngine() as engine:
-        yield engine
 
 
 def run(engine, step, value, **options):

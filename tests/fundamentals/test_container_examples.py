@@ -7,7 +7,6 @@ from page_module import page_module
 from pydantic import BaseModel
 
 from flujo_client import Pipeline, Step
-from flujo_worker.testing import LocalEngine
 
 forecast = page_module("reference/pipelines.md", "forecast.py")
 
@@ -15,12 +14,6 @@ forecast = page_module("reference/pipelines.md", "forecast.py")
 class Trip(BaseModel):
     city: str = ""
     asked: int = 0
-
-
-@pytest.fixture(scope="module")
-def engine():
-    with LocalEngine() as engine:
-        yield engine
 
 
 def test_a_loop_ends_without_its_condition_too(engine):

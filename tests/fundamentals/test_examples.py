@@ -10,7 +10,6 @@ from fleet import Site
 from examples import client_calls, quote
 from flujo_client import AsyncFlujoClient
 from flujo_client.errors import PipelineError
-from flujo_worker.testing import LocalEngine
 
 
 @pytest.fixture(scope="module")
@@ -79,21 +78,19 @@ def test_a_pipeline_that_cannot_be_found_is_refused():
 @pytest.mark.parametrize(
     ("item", "said"), [("sting", "an offer of 0.0 is none"), ("elephant", "no price for elephant")]
 )
-def test_what_a_quote_refuses_is_not_tried_again(item, said):
+def test_what_a_quote_refuses_is_not_tried_again(engine, item, said):
     """As the reference of steps shows it."""
-    with LocalEngine() as engine:
-        result = engine.run(quote.pipeline, item)
+    result = engine.run(quote.pipeline, item)
     assert (result.status, result.step_history[-1].attempts) == ("failed", 1)
     assert said in result.step_history[-1].feedback
 
 
-def test_a_quote_is_written_once_for_a_key():
-    with LocalEngine() as engine:
-        run = engine.enqueue(quote.pipeline, "hive", idempotency_key="order-17")
-        engine.drain()
-        assert engine.enqueue(quote.pipeline, "hive", idempotency_key="order-17") == run
-        assert engine.result(run).final_pipeline_context.letter == "We offer it for 120.00 EUR."
-        assert [(tried.step, tried.status) for tried in engine.history(run)] == [
-            ("price", "succeeded"),
-            ("write", "succeeded"),
-        ]
+def test_a_quote_is_written_once_for_a_key(engine):
+    run = engine.enqueue(quote.pipeline, "hive", idempotency_key="order-17")
+    engine.drain()
+    assert engine.enqueue(quote.pipeline, "hive", idempotency_key="order-17") == run
+    assert engine.result(run).final_pipeline_context.letter == "We offer it for 120.00 EUR."
+    assert [(tried.step, tried.status) for tried in engine.history(run)] == [
+        ("price", "succeeded"),
+        ("write", "succeeded"),
+    ]

@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 from page_module import page_module
 
-from flujo_worker.testing import LocalEngine
-
 voucher = page_module("reference/pipelines.md", "voucher.py")
-
-
-@pytest.fixture(scope="module")
-def engine():
-    with LocalEngine() as engine:
-        yield engine
 
 
 def test_a_voucher_is_spent_to_the_last_coin(engine):

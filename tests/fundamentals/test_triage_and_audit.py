@@ -13,17 +13,10 @@ from fleet import STEADY, Site, wait_until
 from flujo_client import Pipeline
 from flujo_client.cli.main import cli
 from flujo_worker.demo.license_audit import pipeline as twin
-from flujo_worker.testing import LocalEngine
 
 ROOT = Path(__file__).parents[2]
 TRIAGE, AUDIT = ROOT / "examples" / "support_triage.yaml", ROOT / "flujo_worker" / "demo" / "license_audit.yaml"
 BLENDER = "01-blender.txt: Ticket of urgency 5: "
-
-
-@pytest.fixture
-def engine():
-    with LocalEngine() as engine:
-        yield engine
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from pydantic import BaseModel
 
 from flujo_client import AgentCommand, Pipeline, make_agentic_loop_pipeline
 from flujo_worker.agents import make_agent_async
-from flujo_worker.testing import LocalEngine
 
 MODEL = "openai-chat:gpt-4o"
 ASKED = {"type": "run_agent", "agent_name": "upper", "input_data": "bees"}
@@ -31,12 +30,6 @@ def server(monkeypatch):
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         monkeypatch.setenv("OPENAI_API_KEY", "none")
         yield server
-
-
-@pytest.fixture
-def engine():
-    with LocalEngine() as engine:
-        yield engine
 
 
 def looped(**options):

@@ -19,7 +19,6 @@ from flujo_client.pipeline.machine import StateMachineStep
 from flujo_client.pipeline.nested import ImportStep
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step
-from flujo_worker.testing import LocalEngine
 
 yes = bad.answers(True)
 
@@ -194,14 +193,13 @@ RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
 
 @pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.chaos)])
-def test_branches_with_a_megabyte_each_share_it(count):
+def test_branches_with_a_megabyte_each_share_it(engine, count):
     """C-15: the process never held more than a fraction of what as many copies would be."""
     text = Random(1).randbytes(LARGE // 2).hex()
     branches = {f"b{n}": Step("x", same) for n in range(count)}
     made = Pipeline([Step.parallel("c", branches, reduce=len)], context_model=Notes)
     before = most_memory()
-    with LocalEngine() as engine:
-        result = engine.run(made, "in", context={"title": text})
+    result = engine.run(made, "in", context={"title": text})
     grown = most_memory() - before
     print(f"{grown / 1e6:.0f} MB more, for {count} branches with {LARGE / 1e6:.0f} MB each")
 

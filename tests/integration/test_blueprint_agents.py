@@ -23,13 +23,6 @@ def server(monkeypatch):
 
 
 @pytest.fixture
-def engine():
-    """One for each test: a process keeps its connections, and each test's server has its own address."""
-    with LocalEngine() as engine:
-        yield engine
-
-
-@pytest.fixture
 def ask(server, engine):
     """Run a blueprint with these answers."""
 

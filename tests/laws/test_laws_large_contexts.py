@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from flujo_client import Pipeline, Step
-from flujo_worker.testing import LocalEngine
 
 PROSE = " ".join(random.Random(1).choices(["river", "court", "because", "é", "seven", "\0"], k=70_000))
 PLAIN = " ".join(random.Random(2).choices(["river", "court", "because", "seven"], k=70_000))
@@ -80,12 +79,6 @@ async def change(number: int, *, context: Bag) -> int:
 
 
 PIPELINE = Pipeline([Step(f"s{number}", change) for number in range(STEPS)], context_model=Bag)
-
-
-@pytest.fixture(scope="module")
-def engine():
-    with LocalEngine() as engine:
-        yield engine
 
 
 @pytest.mark.large

@@ -89,15 +89,14 @@ def test_a_state_backend_is_the_database(monkeypatch):
         assert flujo.client.settings.broker() == "redis://127.0.0.1:1/0"
 
 
-def test_a_facade_is_a_step_of_another_pipeline():
+def test_a_facade_is_a_step_of_another_pipeline(engine):
     """§2.1 `as_step`."""
     limits = UsageLimits(total_tokens_limit=9)
     step = Flujo(doubling, usage_limits=limits).as_step("twice", on_failure="skip")
     assert isinstance(step, ImportStep)
     assert (step.name, step.inherit_context, step.on_failure, step.usage_limits) == ("twice", True, "skip", limits)
     named = Flujo(f"{__name__}:doubling").as_step("again", inherit_context=False)
-    with LocalEngine() as engine:
-        assert engine.run(step >> named >> Flujo(Step("last", double)).as_step("last"), 1).output == 8
+    assert engine.run(step >> named >> Flujo(Step("last", double)).as_step("last"), 1).output == 8
     with pytest.raises(ConfigurationError, match="context from the pipeline around it"):
         Flujo(doubling, initial_context_data={"a": 1}).as_step("twice")
 
@@ -125,18 +124,16 @@ def test_a_step_that_validates_fails_or_only_tells():
     assert "validation_passed" not in judged(1).metadata
 
 
-def test_a_step_of_a_mapper():
+def test_a_step_of_a_mapper(engine):
     """§2.3 `from_mapper`."""
-    with LocalEngine() as engine:
-        assert engine.run(Step.from_mapper(double) >> Step.from_mapper(double, name="again"), 1).output == 4
+    assert engine.run(Step.from_mapper(double) >> Step.from_mapper(double, name="again"), 1).output == 4
     assert Step.from_mapper(double).name == "double"
 
 
 @pytest.mark.parametrize("key", ["n", "größe", "it's", "a\\b"])
-def test_a_step_uses_one_entry_of_its_input(key):
+def test_a_step_uses_one_entry_of_its_input(engine, key):
     """§2.3 `use_input(key)`: the value itself, not its text."""
-    with LocalEngine() as engine:
-        assert engine.run(Pipeline([Step("double", double).use_input(key)]), {key: [3], "other": 0}).output == [3, 3]
+    assert engine.run(Pipeline([Step("double", double).use_input(key)]), {key: [3], "other": 0}).output == [3, 3]
 
 
 def test_a_step_that_has_an_input_takes_no_other():
@@ -161,11 +158,10 @@ def test_metadata_has_both_names():
     assert StepResult(name="a", metadata_={"x": 1}).metadata == {"x": 1}
 
 
-def test_a_field_that_the_context_lacks_is_an_error_of_its_own():
+def test_a_field_that_the_context_lacks_is_an_error_of_its_own(engine):
     """§2.10: raised where the output goes, recorded with its class and code."""
     assert issubclass(ContextFieldError, ContextMergeError)
-    with LocalEngine() as engine:
-        result = engine.run(Pipeline([Step("a", double, sink_to="nowhere.n")]), 1, context={"n": 1})
+    result = engine.run(Pipeline([Step("a", double, sink_to="nowhere.n")]), 1, context={"n": 1})
     assert (result.error.type_name, result.error.code) == ("ContextFieldError", "CONTEXT_FIELD")
 
 
@@ -178,14 +174,13 @@ def test_what_the_settings_turn_off_is_an_error_of_its_own():
         next(background_runs.resume(settings, "run_1"))
 
 
-def test_the_engine_for_tests_takes_run_ids_as_the_client_does():
+def test_the_engine_for_tests_takes_run_ids_as_the_client_does(engine):
     """§2.1 `run_id`: the same id is the same run, and is refused for other work or another tenant's."""
-    with LocalEngine() as engine:
-        assert engine.run(doubling, 1, run_id="of-mine").run_id == "of-mine"
-        assert engine.run(doubling, 1, run_id="of-mine").output == 2
-        assert len(engine.history("of-mine")) == 1
-        for value, tenant in ((2, ""), (1, "somebody else")):
-            with pytest.raises(IdempotencyConflict, match="of-mine"):
-                engine.run(doubling, value, run_id="of-mine", tenant=tenant)
-        with pytest.raises(ConfigurationError, match="run id"):
-            engine.run(doubling, 1, run_id="not: an id")
+    assert engine.run(doubling, 1, run_id="of-mine").run_id == "of-mine"
+    assert engine.run(doubling, 1, run_id="of-mine").output == 2
+    assert len(engine.history("of-mine")) == 1
+    for value, tenant in ((2, ""), (1, "somebody else")):
+        with pytest.raises(IdempotencyConflict, match="of-mine"):
+            engine.run(doubling, value, run_id="of-mine", tenant=tenant)
+    with pytest.raises(ConfigurationError, match="run id"):
+        engine.run(doubling, 1, run_id="not: an id")

@@ -16,7 +16,6 @@ from flujo_client.contract.records import AttemptRecord, RunRecord
 from flujo_client.contract.results import Aborted, Failed, Paused, PipelineResult, StepResult
 from flujo_client.errors import PausedException, PipelineAbortSignal, RunCancelled, RunExpired, RunFailed
 from flujo_client.serial import Resolver
-from flujo_worker import LocalEngine
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 FAULT = Fault("agent", "ValueError", "no", "Agent execution failed with ValueError: no", code="X", suggestion="try yes")
@@ -224,12 +223,11 @@ def test_a_result_travels_with_its_output():
     assert (result.output, result.unchecked().output, PipelineResult(**result.model_dump()).output) == (7, 7, 7)
 
 
-def test_the_engines_result_need_not_be_checked():
+def test_the_engines_result_need_not_be_checked(engine):
     def fail(_data):
         raise ValueError("no stock")
 
-    with LocalEngine() as engine:
-        run_id = engine.run(Step("a", fail) >> Step("b", fail)).run_id
-        assert engine.result(run_id, check=False).output is None
-        with pytest.raises(RunFailed, match="ValueError: no stock"):
-            _ = engine.result(run_id).output
+    run_id = engine.run(Step("a", fail) >> Step("b", fail)).run_id
+    assert engine.result(run_id, check=False).output is None
+    with pytest.raises(RunFailed, match="ValueError: no stock"):
+        _ = engine.result(run_id).output

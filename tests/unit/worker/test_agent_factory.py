@@ -17,7 +17,6 @@ from flujo_client.errors import ConfigurationError
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.identity import identify
 from flujo_worker.agents import BaseAgent, make_agent_async
-from flujo_worker.testing import LocalEngine
 
 ONCE = StepConfig(max_retries=0)
 
@@ -37,12 +36,6 @@ class Wrapped:
 def attempts(agent, **config):
     [node] = compile_plan(Pipeline([Step("ask", agent, config=StepConfig(**config))])).nodes
     return node.max_attempts
-
-
-@pytest.fixture
-def engine():
-    with LocalEngine() as engine:
-        yield engine
 
 
 def story(engine, agent, value="go", config=ONCE, **step):

@@ -376,16 +376,15 @@ def test_calls_side_by_side_are_distinguished():
     assert {each.get("within") for each in of(story, "agent_tool.called")} == {None}
 
 
-def test_the_trace_nests_calls_below_their_attempt():
+def test_the_trace_nests_calls_below_their_attempt(engine):
     """M-327: with what they received, spent, and why they were refused."""
     inner = make_agent_async(script({"task": "deeper"}, "b"), name="outer", tools=[AgentTool(Spy(), name="inner")])
     tool = AgentTool(inner, input_schema={"required": ["fact"]})
-    with LocalEngine() as engine:
-        agent = main_agent(tool, {"task": "deep"}, {"task": "deep", "fact": 1}, "a")
-        run = engine.enqueue(Pipeline([Step("main", agent)]), "go")
-        engine.drain()
-        store = engine.store
-        trace = build_trace(store.read_run(run), engine.history(run), store.read_scopes(run), engine.story(run))
+    agent = main_agent(tool, {"task": "deep"}, {"task": "deep", "fact": 1}, "a")
+    run = engine.enqueue(Pipeline([Step("main", agent)]), "go")
+    engine.drain()
+    store = engine.store
+    trace = build_trace(store.read_run(run), engine.history(run), store.read_scopes(run), engine.story(run))
     [attempt] = trace.children[0].children
     refused, called = attempt.children
     assert (refused.name, refused.kind, refused.status) == ("run_outer", "tool", "failed")
@@ -494,12 +493,11 @@ NUMBERED = {"type": "object", "properties": {"password": {"type": "integer"}}}
 
 
 @pytest.mark.parametrize("contract", ["input_schema", "output_schema"])
-def test_a_refusal_is_told_without_the_value_of_a_secret(contract):
+def test_a_refusal_is_told_without_the_value_of_a_secret(engine, contract):
     """A checker repeats the value; where it is says that it is to be hidden."""
     tool = AgentTool(lambda task: {"password": "tea-4-two"}, name="login", **{contract: NUMBERED})
-    with LocalEngine() as engine:
-        result = engine.run(Pipeline([Step("main", tool, config=ONCE)]), {"task": "t", "password": "tea-4-two"})
-        story = json.dumps([event.data for event in engine.story(result.run_id) if event.name != "agent.input"])
+    result = engine.run(Pipeline([Step("main", tool, config=ONCE)]), {"task": "t", "password": "tea-4-two"})
+    story = json.dumps([event.data for event in engine.story(result.run_id) if event.name != "agent.input"])
     assert "password" in result.step_history[0].feedback
     assert "tea-4-two" not in result.step_history[0].feedback + story
 
@@ -511,33 +509,31 @@ steps: [{name: main, uses: agents.main}]
 """
 
 
-def test_an_agent_of_a_blueprint_may_have_one():
-    with LocalEngine() as engine:
-        result = engine.run(Pipeline.from_yaml_text(DECLARED), "go")
-        began = [event.data["agent"] for event in engine.story(result.run_id) if event.name == "agent_tool.called"]
+def test_an_agent_of_a_blueprint_may_have_one(engine):
+    result = engine.run(Pipeline.from_yaml_text(DECLARED), "go")
+    began = [event.data["agent"] for event in engine.story(result.run_id) if event.name == "agent_tool.called"]
     assert json.loads(result.output)["run_helper"]["success"] is True
     assert len(began) == 1
 
 
-def test_a_sub_agents_question_pauses_the_run_and_its_answer_is_the_agents():
+def test_a_sub_agents_question_pauses_the_run_and_its_answer_is_the_agents(engine):
     """M-327: the step is performed again, and continues behind the question."""
     model = script({"task": "t"}, {"task": "t"}, json.dumps)
     agent = make_agent_async(model, tools=[AgentTool(asks("May it go out?"), name="asker")])
-    with LocalEngine() as engine:
-        pipeline = Pipeline([Step("main", agent, config=ONCE), Step("then", str.upper)], context_model=PipelineContext)
-        run = engine.enqueue(pipeline, "go")
-        engine.drain()
-        assert [(each.message, each.step) for each in engine.approvals(run)] == [("May it go out?", "main")]
-        engine.answer(run, "yes", actor="ana")
-        engine.drain()
-        result = engine.result(run)
+    pipeline = Pipeline([Step("main", agent, config=ONCE), Step("then", str.upper)], context_model=PipelineContext)
+    run = engine.enqueue(pipeline, "go")
+    engine.drain()
+    assert [(each.message, each.step) for each in engine.approvals(run)] == [("May it go out?", "main")]
+    engine.answer(run, "yes", actor="ana")
+    engine.drain()
+    result = engine.result(run)
     assert result.output == '{"SUCCESS": TRUE, "OUTPUT": "YES"}'
     assert result.final_pipeline_context.hitl_history[0].actor == "ana"
     assert result.final_pipeline_context.status is ContextState.COMPLETED
     assert len(model.asked) == 3
 
 
-def test_a_second_question_finds_the_first_answered():
+def test_a_second_question_finds_the_first_answered(engine):
     """M-327: two calls that ask the same get one answer each, of one tool or of two."""
     same, other = AgentTool(asks("Sure?"), name="same"), AgentTool(asks("Sure?"), name="other")
     given = []
@@ -549,56 +545,52 @@ def test_a_second_question_finds_the_first_answered():
         return ModelResponse([ToolCallPart(calls[0], {"task": "t"})] if calls else [TextPart("-".join(told))])
 
     agent = make_agent_async(FunctionModel(respond), tools=[same, other])
-    with LocalEngine() as engine:
-        run = engine.enqueue(Pipeline([Step("main", agent, config=ONCE)]), "go")
-        asked = []
-        for answer in ("a", "b", "c"):
-            engine.drain()
-            asked += [each.message for each in engine.approvals(run) if each.state == "open"]
-            engine.answer(run, answer)
+    run = engine.enqueue(Pipeline([Step("main", agent, config=ONCE)]), "go")
+    asked = []
+    for answer in ("a", "b", "c"):
         engine.drain()
-        assert engine.result(run).output == "a-b-c"
+        asked += [each.message for each in engine.approvals(run) if each.state == "open"]
+        engine.answer(run, answer)
+    engine.drain()
+    assert engine.result(run).output == "a-b-c"
     assert asked == ["Sure?"] * 3
 
 
-def test_an_answer_outlives_a_failure_after_it():
+def test_an_answer_outlives_a_failure_after_it(engine):
     """M-327: the attempts that follow find it too."""
     turns = [{"task": "t"}, {"task": "t"}, lambda _: 1 / 0, {"task": "t"}, "done"]
     agent = make_agent_async(script(*turns), tools=[AgentTool(asks("Sure?"), name="asker")])
-    with LocalEngine() as engine:
-        run = engine.enqueue(Pipeline([Step("main", agent, config=StepConfig(max_retries=2))]), "go")
-        engine.drain()
-        engine.answer(run, "yes")
-        engine.drain()
-        assert engine.result(run).output == "done"
-        assert [event.name for event in engine.story(run)].count("flujo.paused") == 1
+    run = engine.enqueue(Pipeline([Step("main", agent, config=StepConfig(max_retries=2))]), "go")
+    engine.drain()
+    engine.answer(run, "yes")
+    engine.drain()
+    assert engine.result(run).output == "done"
+    assert [event.name for event in engine.story(run)].count("flujo.paused") == 1
 
 
-def test_an_answered_step_reserves_again():
+def test_an_answered_step_reserves_again(engine):
     """ADR 24: its agents are called again, under the run's limits."""
     model = script({"task": "t"}, {"task": "t"}, "done")
     agent = make_agent_async(model, tools=[AgentTool(asks("Sure?"), name="asker")])
-    with LocalEngine() as engine:
-        config = StepConfig(expected_tokens=150, max_retries=0)
-        limits = UsageLimits(total_tokens_limit=200)
-        run = engine.enqueue(Pipeline([Step("main", agent, config=config)]), "go", limits=limits)
-        engine.drain()
-        engine.answer(run, "yes")
-        engine.drain()
-        result = engine.result(run)
+    config = StepConfig(expected_tokens=150, max_retries=0)
+    limits = UsageLimits(total_tokens_limit=200)
+    run = engine.enqueue(Pipeline([Step("main", agent, config=config)]), "go", limits=limits)
+    engine.drain()
+    engine.answer(run, "yes")
+    engine.drain()
+    result = engine.result(run)
     assert (result.status, len(model.asked)) == ("failed", 1)
     with pytest.raises(UsageLimitExceededError):
         result.raise_for_status()
 
 
-def test_in_a_step_the_answer_is_the_steps_output():
+def test_in_a_step_the_answer_is_the_steps_output(engine):
     """M-042: no one's tool, so no one is asked again."""
-    with LocalEngine() as engine:
-        run = engine.enqueue(Pipeline([Step("main", AgentTool(asks("Sure?"), name="asker"))]), "go")
-        engine.drain()
-        engine.answer(run, "yes")
-        engine.drain()
-        assert engine.result(run).output == "yes"
+    run = engine.enqueue(Pipeline([Step("main", AgentTool(asks("Sure?"), name="asker"))]), "go")
+    engine.drain()
+    engine.answer(run, "yes")
+    engine.drain()
+    assert engine.result(run).output == "yes"
 
 
 def test_an_error_of_a_sub_agent_is_its_parents_attempts():
@@ -628,7 +620,7 @@ def test_an_outage_of_a_sub_agents_provider_opens_its_own_breaker():
     assert ["small" in each["model"] for each in of(story, "flujo.breaker.opened")] == [True]
 
 
-def test_the_runs_context_is_not_the_tools():
+def test_the_runs_context_is_not_the_tools(engine):
     """M-328: neither given nor changed."""
     seen = []
 
@@ -637,9 +629,8 @@ def test_the_runs_context_is_not_the_tools():
         context["note"] = "mine"
         return "ok"
 
-    with LocalEngine() as engine:
-        agent = main_agent(AgentTool(look), {"task": "t", "fact": 1}, "done")
-        result = engine.run(Pipeline([Step("main", agent)]), "go", context={"note": "the run's"})
+    agent = main_agent(AgentTool(look), {"task": "t", "fact": 1}, "done")
+    result = engine.run(Pipeline([Step("main", agent)]), "go", context={"note": "the run's"})
     assert seen == [{"fact": 1}]
     assert result.final_pipeline_context.note == "the run's"
 
@@ -699,7 +690,7 @@ def test_a_plan_with_another_contract_is_another_plan():
     assert fingerprint() != fingerprint(input_schema=COUNT)
 
 
-def test_each_answer_that_its_agents_were_given_is_remembered_with_the_success():
+def test_each_answer_that_its_agents_were_given_is_remembered_with_the_success(engine):
     """U-36: of two questions both, in their order, each once; also when the attempt that first had them fails and is tried again."""
     tools = [AgentTool(asks(f"{name}?"), name=name) for name in ("first", "second")]
     tries = []
@@ -715,13 +706,12 @@ def test_each_answer_that_its_agents_were_given_is_remembered_with_the_success()
 
     agent = make_agent_async(FunctionModel(respond), tools=tools)
     step = Step("main", agent, config=StepConfig(max_retries=3))
-    with LocalEngine() as engine:
-        run = engine.enqueue(Pipeline([step], context_model=PipelineContext), "go")
-        for answer, actor in (("a", "ana"), ("b", "bob")):
-            engine.drain()
-            engine.answer(run, answer, actor=actor)
+    run = engine.enqueue(Pipeline([step], context_model=PipelineContext), "go")
+    for answer, actor in (("a", "ana"), ("b", "bob")):
         engine.drain()
-        result = engine.result(run)
+        engine.answer(run, answer, actor=actor)
+    engine.drain()
+    result = engine.result(run)
     context = result.final_pipeline_context
     assert (result.output, len(tries)) == ("a-b", 2)
     heard = [(each.question, each.answer, each.actor) for each in context.hitl_history]

@@ -10,7 +10,6 @@ from flujo_client.errors import BlueprintError
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.compiled_text import Templated
 from flujo_client.pipeline.declared import DeclaredAgent
-from flujo_worker.testing import LocalEngine
 
 LOOP = """
 name: research
@@ -30,12 +29,6 @@ steps:
       plain: {model: test, name: other}
       slow: {model: test, timeout: 9}
 """
-
-
-@pytest.fixture(scope="module")
-def engine():
-    with LocalEngine() as engine:
-        yield engine
 
 
 def test_a_blueprint_and_python_say_the_same(engine, built):

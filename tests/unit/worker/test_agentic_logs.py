@@ -15,7 +15,6 @@ from flujo_client import ExecutedCommandLog, Pipeline, PipelineContext, Step
 from flujo_client.contract.hooks import PreStepPayload
 from flujo_client.serial import Packed, Resolver, decode, encode
 from flujo_worker.replay.replay import replay
-from flujo_worker.testing import LocalEngine
 
 SIZE = 5_000
 MANY = 90
@@ -41,12 +40,6 @@ class Counts:
         if brief["turn"] == self.asks_at:
             return ask()
         return finish() if brief["turn"] == brief["max_turns"] else run("work", brief["turn"])
-
-
-@pytest.fixture
-def engine():
-    with LocalEngine() as engine:
-        yield engine
 
 
 def test_every_turn_is_told_and_recorded(engine):
@@ -168,15 +161,14 @@ def milliseconds(act):
 
 
 @pytest.mark.large
-def test_a_turn_costs_hardly_more_however_many_there_were():
+def test_a_turn_costs_hardly_more_however_many_there_were(engine):
     """300 turns of 5 kB: what the last turns take more than the first is a few times what decoding their context once takes.
 
     Only the planner reads every turn. A turn has three attempts and five questions to functions; were each given the live context, it would be
     more than ten times as much.
     """
     planner = Counts()
-    with LocalEngine() as engine:
-        result = engine.run(looped(planner, {"work": long_text}, max_loops=300), "goal")
+    result = engine.run(looped(planner, {"work": long_text}, max_loops=300), "goal")
     each = [(after - before) * 1e3 for before, after in zip(planner.times, planner.times[1:], strict=False)]
     early, late = median(each[20:50]), median(each[-30:])
     packed = Packed.of(encode(result.final_pipeline_context))

@@ -26,13 +26,9 @@ from flujo_client import (
 )
 from flujo_client.errors import PipelineError
 
+pytestmark = pytest.mark.engine(kind=WatchedEngine)
+
 FORTY_FIVE = UsageLimits(total_tokens_limit=45)
-
-
-@pytest.fixture
-def engine():
-    with WatchedEngine() as engine:
-        yield engine
 
 
 # what is said and done

@@ -53,12 +53,6 @@ class Euros:
         return data
 
 
-@pytest.fixture
-def engine():
-    with LocalEngine() as made:
-        yield made
-
-
 def ran(engine, agent, *processors, block=BLOCK, retries=0, **step):
     made = Step(
         "price",

@@ -31,12 +31,6 @@ class Says:
         return self.texts.pop(0)
 
 
-@pytest.fixture
-def engine():
-    with LocalEngine() as made:
-        yield made
-
-
 def project(tmp_path, table):
     path = tmp_path / "flujo.toml"
     path.write_text(f"[aros]\n{table}")

@@ -18,6 +18,8 @@ from flujo_client.pipeline.step import Step, StepConfig
 from flujo_worker.domain.decide import decide
 from flujo_worker.domain.values import AttemptReport, UserCodeFailed
 
+pytestmark = pytest.mark.engine(kind=WatchedEngine)
+
 BEHIND = StepConfig(max_retries=0, execution_mode="background")
 ALL_BEHIND = StepConfig(execution_mode="background")
 QUOTA = {"total_cost_usd_limit": 1.0, "total_tokens_limit": 10_000}
@@ -27,12 +29,6 @@ class Plain(BaseModel):
     """A context that has no fields for what a run in the background is."""
 
     n: int = 0
-
-
-@pytest.fixture
-def engine():
-    with WatchedEngine() as engine:
-        yield engine
 
 
 def later(name, agent=more, **rest):

@@ -22,7 +22,6 @@ from flujo_worker.agents import (
     make_templated_agent_async,
 )
 from flujo_worker.agents.base import as_mapping
-from flujo_worker.testing import LocalEngine
 
 ONCE = StepConfig(max_retries=0)
 
@@ -52,12 +51,6 @@ def block(context):
 def run(engine, agent, value, context=None, model=Shop):
     pipeline = Pipeline([Step("ask", agent, config=ONCE)], context_model=model)
     return engine.run(pipeline, value, context=context)
-
-
-@pytest.fixture
-def engine():
-    with LocalEngine() as engine:
-        yield engine
 
 
 @pytest.fixture

@@ -9,12 +9,6 @@ from flujo_client import Pipeline, Settings
 from flujo_worker.testing import LocalEngine
 
 
-@pytest.fixture(scope="module")
-def engine():
-    with LocalEngine() as engine:
-        yield engine
-
-
 @pytest.fixture
 def run(engine, built):
     return lambda text, value=None, **options: engine.run(built(text), value, **options)

@@ -8,7 +8,6 @@ from flujo_client import Pipeline, Step, TreeSearchStep
 from flujo_client.blueprint.validate import validate_text
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.tree_search import BOUNDS
-from flujo_worker.testing import LocalEngine
 
 WORDS = """
 context_model: blueprint_parts:Numbers
@@ -46,10 +45,9 @@ steps:
 """
 
 
-def test_a_search_is_written_with_agents_and_steps(built):
+def test_a_search_is_written_with_agents_and_steps(engine, built):
     """Templates in it read what the steps are given; the context is the search's own, with the one around it as `outer`."""
-    with LocalEngine() as engine:
-        result = engine.run(built(WORDS), "x", context={"total": 7})
+    result = engine.run(built(WORDS), "x", context={"total": 7})
 
     assert (result.output.path, result.output.score, result.output.goal_reached) == (["a"], 0.3, False)
     assert result.output.visited == 2
@@ -69,25 +67,21 @@ def test_an_agents_own_retries_are_its_steps(built):
     assert (step.body_of("proposer").name, step.body_of("proposer").config.max_retries) == ("proposer", 4)
 
 
-def test_agents_without_a_schema_are_given_one(built):
+def test_agents_without_a_schema_are_given_one(engine, built):
     """A model answers with a list, and with a score; what is in the blueprint stays as it is written."""
     agents = "agents: {writer: {model: test}, judge: {model: test}}\n"
     step = "{kind: tree_search, name: find, proposer: agents.writer, evaluator: agents.judge, max_depth: 1}"
     pipeline = built(f"{agents}steps: [{step}]")
-    with LocalEngine() as engine:
-        result = engine.run(pipeline, "x")
+    result = engine.run(pipeline, "x")
 
     assert (result.output.path, result.output.score) == (["a"], 0.0)
     assert "output_schema" not in pipeline.to_yaml()
 
 
-def test_a_fallbacks_agent_without_a_schema_is_given_one(built):
+def test_a_fallbacks_agent_without_a_schema_is_given_one(engine, built):
     judge = "{name: judge, uses: 'blueprint_parts:fail', fallback: {name: deputy, uses: agents.deputy}}"
     step = f"{{kind: tree_search, name: find, proposer: agents.writer, evaluator: {judge}, max_depth: 1}}"
-    with LocalEngine() as engine:
-        result = engine.run(
-            built(f"agents: {{writer: {{model: test}}, deputy: {{model: test}}}}\nsteps: [{step}]"), "x"
-        )
+    result = engine.run(built(f"agents: {{writer: {{model: test}}, deputy: {{model: test}}}}\nsteps: [{step}]"), "x")
 
     assert (result.output.score, result.output.left_out) == (0.0, [])
 

@@ -19,6 +19,7 @@ from flujo_worker.testing import LocalEngine
 QUICK = {"failures": 3, "recovery_s": 30.0, "half_open_calls": 1}
 ONCE, OFTEN = StepConfig(max_retries=0), StepConfig(max_retries=9)
 DOWN = ai.ModelHTTPError(503, "large")
+pytestmark = pytest.mark.engine(breakers=QUICK, retry={"base_s": 0.1, "jitter": 0})
 
 
 class Provider:
@@ -36,16 +37,6 @@ class Provider:
 
     def step(self, name="talk", config=OFTEN, **rest):
         return Step(name, make_agent_async(self.model), config=config, **rest)
-
-
-@pytest.fixture
-def engine():
-    with engine_of() as engine:
-        yield engine
-
-
-def engine_of(**settings):
-    return LocalEngine(Settings.model_validate({"breakers": QUICK, "retry": {"base_s": 0.1, "jitter": 0}} | settings))
 
 
 def told(engine, run_id, prefix="flujo.breaker."):
@@ -156,7 +147,8 @@ def test_slow_calls_open_it_where_the_project_says_so():
 
     step = Step("talk", make_agent_async(FunctionModel(think, model_name="slow")), config=ONCE)
     for slow_rate, expected in ((None, []), (1.0, ["opened"])):
-        with engine_of(breakers=QUICK | {"slow_s": 0.01, "slow_rate": slow_rate, "least_calls": 1}) as engine:
+        breakers = QUICK | {"slow_s": 0.01, "slow_rate": slow_rate, "least_calls": 1}
+        with LocalEngine(Settings.model_validate({"breakers": breakers})) as engine:
             result = engine.run(Pipeline([step]), "hello")
             assert (result.output, names(engine, result.run_id)) == ("hm", expected)
 
@@ -297,11 +289,11 @@ def test_a_run_past_its_deadline_ends_while_it_waits(engine):
     assert engine.result(run).run_status == "expired"
 
 
-def test_turned_off_no_one_waits():
-    with engine_of(breakers={"enabled": False}) as engine:
-        provider = Provider(*[DOWN] * 8)
-        result = engine.run(Pipeline([provider.step()]), "hello")
-        assert (provider.calls, names(engine, result.run_id)) == (9, [])
+@pytest.mark.engine(breakers={"enabled": False})
+def test_turned_off_no_one_waits(engine):
+    provider = Provider(*[DOWN] * 8)
+    result = engine.run(Pipeline([provider.step()]), "hello")
+    assert (provider.calls, names(engine, result.run_id)) == (9, [])
 
 
 def test_a_step_that_continues_with_an_answer_to_its_tool_waits_too(engine):

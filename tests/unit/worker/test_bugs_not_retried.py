@@ -12,15 +12,8 @@ from flujo_client.errors import AgentError
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.step import AgentProcessors
 from flujo_worker.agents import make_agent_async
-from flujo_worker.testing import LocalEngine
 
 THRICE = StepConfig(max_retries=2, backoff={"base_s": 0})
-
-
-@pytest.fixture
-def engine():
-    with LocalEngine() as engine:
-        yield engine
 
 
 def attempts(engine, agent, config=THRICE, **rest):

@@ -26,12 +26,6 @@ def rework(data):
     return f"{data} again"
 
 
-@pytest.fixture
-def engine():
-    with LocalEngine() as engine:
-        yield engine
-
-
 def steps(*names, agent=work, **options):
     return Pipeline([Step(name, agent) for name in names], name="p", **options)
 

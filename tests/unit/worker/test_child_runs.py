@@ -36,15 +36,11 @@ from flujo_client.pipeline.step import Step, StepConfig
 from flujo_worker.domain.decide import decide
 from flujo_worker.domain.values import AttemptReport
 
+pytestmark = pytest.mark.engine(kind=WatchedEngine)
+
 
 class Demanding(PipelineContext):
     must: str
-
-
-@pytest.fixture
-def engine():
-    with WatchedEngine() as engine:
-        yield engine
 
 
 def child(*steps, name="child", **options):

@@ -9,7 +9,6 @@ from judging import HUNDRED, TEN, judging
 
 from flujo_client import Pipeline, Step
 from flujo_client.errors import PipelineError
-from flujo_worker.testing import LocalEngine
 
 
 @pytest.fixture
@@ -27,12 +26,6 @@ def deploy(tmp_path):
         return module.pipeline
 
     return imported
-
-
-@pytest.fixture
-def engine():
-    with LocalEngine() as engine:
-        yield engine
 
 
 def begin(engine, pipeline):

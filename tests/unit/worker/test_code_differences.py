@@ -18,12 +18,6 @@ from flujo_worker.agents.factory import make_agent_async
 from flujo_worker.testing import LocalEngine
 
 
-@pytest.fixture
-def engine():
-    with LocalEngine() as engine:
-        yield engine
-
-
 def work(data):
     return data
 

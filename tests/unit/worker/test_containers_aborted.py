@@ -5,7 +5,6 @@ from __future__ import annotations
 from flujo_client.errors import NonRetryableError
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step
-from flujo_worker.testing import LocalEngine
 
 
 def spoil(data):
@@ -26,21 +25,20 @@ class Meanwhile:
         return data
 
 
-def test_items_that_had_not_begun_are_closed_with_their_branch():
+def test_items_that_had_not_begun_are_closed_with_their_branch(engine):
     """SYS-13: the branch was at its first item when its sibling failed; none of the others is left open."""
     meanwhile = Meanwhile()
     mapped = Step.map_over("each", Step("item", meanwhile), iterable_input="scratchpad.items")
     pipeline = Pipeline([Step.parallel("fan", {"long": Pipeline([mapped]), "short": Step("bad", spoil)})])
-    with LocalEngine() as engine:
-        meanwhile.engine = engine
-        run = engine.enqueue(pipeline, "in", context={"scratchpad": {"items": [1, 2, 3, 4]}})
-        engine.deliver(engine.bus.popleft())  # the start of the run
-        engine.deliver(engine.bus.popleft())  # the start of the long branch
-        engine.bus.rotate(1)
-        engine.drain()
+    meanwhile.engine = engine
+    run = engine.enqueue(pipeline, "in", context={"scratchpad": {"items": [1, 2, 3, 4]}})
+    engine.deliver(engine.bus.popleft())  # the start of the run
+    engine.deliver(engine.bus.popleft())  # the start of the long branch
+    engine.bus.rotate(1)
+    engine.drain()
 
-        assert engine.result(run).run_status == "failed"
-        assert meanwhile.calls == 1
-        assert {each.address: each.status for each in engine.store.read_scopes(run) if each.status == "open"} == {}
-        cancelled = [each.address for each in engine.store.read_scopes(run) if each.status == "cancelled"]
-        assert set(cancelled) == {"fan/long", "fan/long/each", *(f"fan/long/each#{number}" for number in range(1, 5))}
+    assert engine.result(run).run_status == "failed"
+    assert meanwhile.calls == 1
+    assert {each.address: each.status for each in engine.store.read_scopes(run) if each.status == "open"} == {}
+    cancelled = [each.address for each in engine.store.read_scopes(run) if each.status == "cancelled"]
+    assert set(cancelled) == {"fan/long", "fan/long/each", *(f"fan/long/each#{number}" for number in range(1, 5))}

@@ -24,12 +24,6 @@ SIGNED = Settings(signing_keys={"now": "a secret of some length"})
 EVENTS = "flujo.cache."
 
 
-@pytest.fixture
-def engine():
-    with LocalEngine() as engine:
-        yield engine
-
-
 class Counted:
     """An agent that counts its calls."""
 

@@ -27,11 +27,7 @@ from flujo_client.errors import PipelineAbortSignal
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step
 
-
-@pytest.fixture
-def engine():
-    with WatchedEngine() as engine:
-        yield engine
+pytestmark = pytest.mark.engine(kind=WatchedEngine)
 
 
 @pytest.fixture

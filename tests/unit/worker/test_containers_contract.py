@@ -25,6 +25,8 @@ from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step, StepConfig
 from flujo_worker.agents.answer import AgentAnswer
 
+pytestmark = pytest.mark.engine(kind=WatchedEngine)
+
 
 class Work(Notes):
     """The context of all of them, so that any can map over its items."""
@@ -56,12 +58,6 @@ CONTAINERS = {
 }
 REPEATING = {"loop", "loop to its maximum", "refinement", "map", "parallel map", "machine"}
 ALL = pytest.mark.parametrize("make", CONTAINERS.values(), ids=CONTAINERS.keys())
-
-
-@pytest.fixture
-def engine():
-    with WatchedEngine() as engine:
-        yield engine
 
 
 def work(data, *, context):

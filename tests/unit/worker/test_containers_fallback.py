@@ -47,16 +47,11 @@ from flujo_client.pipeline.step import Step, StepConfig
 from flujo_client.pipeline.step import step as step_of
 from flujo_client.serial import loads
 from flujo_worker.agents.answer import AgentAnswer
-from flujo_worker.testing import LocalEngine
+
+pytestmark = pytest.mark.engine(kind=WatchedEngine)
 
 NO = "Agent execution failed with NonRetryableError: no in"
 THRICE = StepConfig(max_retries=2)
-
-
-@pytest.fixture
-def engine():
-    with WatchedEngine() as engine:
-        yield engine
 
 
 def refuses(_):
@@ -465,13 +460,12 @@ def test_a_run_without_luck_raises_as_ever(engine):
         engine.run(bare(step("x", fails).fallback(step("y", raises))), "in").raise_for_status()
 
 
-def test_what_has_nothing_left_to_spend_is_no_reason_to_spend_more():
+def test_what_has_nothing_left_to_spend_is_no_reason_to_spend_more(engine):
     """C-10: a limit that refuses the primary refuses the step; its fallback is never asked."""
     asked = []
     primary = Step("dear", lambda _: "never", config=StepConfig(expected_tokens=100))
     step = primary.fallback(Step("cheap", lambda _: asked.append(1)))
-    with LocalEngine() as engine:
-        result = engine.run(Pipeline([step]), "go", limits=UsageLimits(total_tokens_limit=10))
+    result = engine.run(Pipeline([step]), "go", limits=UsageLimits(total_tokens_limit=10))
 
     assert not result.success
     assert asked == []

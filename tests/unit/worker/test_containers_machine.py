@@ -22,16 +22,12 @@ from flujo_client.errors import PipelineAbortSignal
 from flujo_client.pipeline.machine import StateMachineStep, Transition
 from flujo_client.pipeline.step import Step
 
+pytestmark = pytest.mark.engine(kind=WatchedEngine)
+
 
 class Walk(Notes):
     current_state: str | None = None
     next_state: str | None = None
-
-
-@pytest.fixture
-def engine():
-    with WatchedEngine() as engine:
-        yield engine
 
 
 def machine(states, transitions, ends=("done",), start="a", **options):

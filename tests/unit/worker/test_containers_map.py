@@ -9,13 +9,9 @@ from flujo_client.errors import NonRetryableError
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step, StepConfig
 
+pytestmark = pytest.mark.engine(kind=WatchedEngine)
+
 BOTH = pytest.mark.parametrize("options", [{}, {"parallel": True}, {"max_concurrency": 2}], ids=str)
-
-
-@pytest.fixture
-def engine():
-    with WatchedEngine() as engine:
-        yield engine
 
 
 def each(body=None, items="items", **options):

@@ -13,11 +13,7 @@ from flujo_client.pipeline.nested import ImportStep
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step
 
-
-@pytest.fixture
-def engine():
-    with WatchedEngine() as engine:
-        yield engine
+pytestmark = pytest.mark.engine(kind=WatchedEngine)
 
 
 class Child(BaseModel):

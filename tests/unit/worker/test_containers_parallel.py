@@ -33,11 +33,7 @@ from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step
 from flujo_worker.agents.answer import AgentAnswer
 
-
-@pytest.fixture
-def engine():
-    with WatchedEngine() as engine:
-        yield engine
+pytestmark = pytest.mark.engine(kind=WatchedEngine)
 
 
 def fan(branches=None, **options):

@@ -9,11 +9,7 @@ from flujo_client.contract.results import RefinementCheck
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step
 
-
-@pytest.fixture
-def engine():
-    with WatchedEngine() as engine:
-        yield engine
+pytestmark = pytest.mark.engine(kind=WatchedEngine)
 
 
 def draft(data):

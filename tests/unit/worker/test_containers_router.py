@@ -24,11 +24,7 @@ from flujo_client.errors import PipelineAbortSignal
 from flujo_client.pipeline.step import Step, StepConfig
 from flujo_worker.agents.answer import AgentAnswer
 
-
-@pytest.fixture
-def engine():
-    with WatchedEngine() as engine:
-        yield engine
+pytestmark = pytest.mark.engine(kind=WatchedEngine)
 
 
 def route(agent, branches=None, **options):

@@ -8,7 +8,6 @@ from flujo_client import ConditionalStep, LoopStep, Pipeline, PipelineContext, S
 from flujo_client.contract.verdict import PluginOutcome, validator
 from flujo_client.pipeline.step import AgentProcessors
 from flujo_worker.runtime.call_args import CONTEXT, arranged
-from flujo_worker.testing import LocalEngine
 
 
 class Ctx(PipelineContext):
@@ -89,12 +88,6 @@ PLACES = {
         lambda f: Pipeline([LoopStep("l", loop_body_pipeline=Step("s", lambda data: data), exit_condition_callable=f)]),
     ),
 }
-
-
-@pytest.fixture(scope="module")
-def engine():
-    with LocalEngine() as engine:
-        yield engine
 
 
 @pytest.mark.parametrize("place", PLACES)

@@ -15,7 +15,6 @@ from flujo_client.errors import PipelineError
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.serial import encode
 from flujo_worker.domain.context_change import fields_of
-from flujo_worker.testing import LocalEngine
 from flujo_worker.user_code.context_migrations import may_be_other
 
 SOURCE = """
@@ -79,12 +78,6 @@ def deploy(tmp_path, monkeypatch):
         return module.pipeline
 
     return imported
-
-
-@pytest.fixture
-def engine():
-    with LocalEngine() as engine:
-        yield engine
 
 
 @pytest.fixture

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 from container_parts import same
 from human_parts import ask, asked
 
 from flujo_client import ContextState, Pipeline, PipelineContext, Step
-from flujo_worker.testing import LocalEngine
 
 
 class Order(PipelineContext):
@@ -16,12 +14,6 @@ class Order(PipelineContext):
 
 class Parcel(PipelineContext):
     status: str = "at the depot"
-
-
-@pytest.fixture
-def engine():
-    with LocalEngine() as engine:
-        yield engine
 
 
 def failing(data):

@@ -31,12 +31,6 @@ from flujo_worker.agents.scripted import scripted_model
 from flujo_worker.testing import LocalEngine
 
 
-@pytest.fixture
-def engine():
-    with LocalEngine() as engine:
-        yield engine
-
-
 class Heard:
     """An agent that notes the history it is told, and answers with its name and a number."""
 

@@ -8,15 +8,8 @@ from container_parts import fails
 from flujo_client import Candidate, Checklist, ChecklistItem, MapStep, Pipeline, StepConfig, make_default_pipeline
 from flujo_client.contract.checklist import DefaultContext
 from flujo_client.pipeline.compile import compile_plan
-from flujo_worker.testing import LocalEngine
 
 RHYMES, SHORT = "it rhymes", "it is short"
-
-
-@pytest.fixture(scope="module")
-def engine():
-    with LocalEngine() as engine:
-        yield engine
 
 
 def verdicts(*passed):

@@ -224,14 +224,13 @@ def test_an_agent_that_cannot_say_what_it_is_reserves_nothing():
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_a_call_that_does_not_fit_is_not_made(model):
+def test_a_call_that_does_not_fit_is_not_made(engine, model):
     """M-044, M-435: one attempt fits, a second does not, though the limit is not reached yet."""
     price = listed_price(model, tokens_of('"in"'), 100)
     agent = asking(model)
     pipeline = Pipeline(
         [Step("a", agent, config=StepConfig(max_tokens=100, max_retries=0)), Step("b", agent, config=HUNDRED)]
     )
-    with LocalEngine() as engine:
-        result = engine.run(pipeline, "in", limits=UsageLimits(total_cost_usd_limit=price * 1.05))
+    result = engine.run(pipeline, "in", limits=UsageLimits(total_cost_usd_limit=price * 1.05))
     assert (result.run_status, result.error.category, agent.model.asked) == ("failed", "limit", 1)
     assert 0 < result.total_cost_usd <= price

@@ -192,15 +192,14 @@ def test_a_sub_agents_wrong_answer_does_not_guide_the_agent_that_asked_it():
     assert (len(asked), asked[0] == asked[1]) == (2, True)
 
 
-def test_a_processors_outage_is_not_added_to_what_aros_refuses():
+def test_a_processors_outage_is_not_added_to_what_aros_refuses(engine):
     def enrich(_):
         raise REFUSED
 
     own = AgentProcessors(output_processors=[enrich])
-    with LocalEngine() as engine:
-        step = Step("ask", Says('{"nme": "x"}'), processors=own, config=StepConfig(max_retries=0), processing=SCHEMA)
-        run = engine.enqueue(Pipeline([step]), "in")
-        engine.drain()
-        [attempt] = engine.history(run)
+    step = Step("ask", Says('{"nme": "x"}'), processors=own, config=StepConfig(max_retries=0), processing=SCHEMA)
+    run = engine.enqueue(Pipeline([step]), "in")
+    engine.drain()
+    [attempt] = engine.history(run)
 
     assert (attempt.fault.type_name, attempt.fault.retryable, attempt.fault.guidance) == ("ModelHTTPError", True, None)

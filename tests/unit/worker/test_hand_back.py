@@ -14,7 +14,6 @@ from flujo_client.contract.outcome import Usage
 from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.errors import DispatchError
 from flujo_worker.hand_back import HandBack
-from flujo_worker.testing import LocalEngine
 
 ONCE = StepConfig(max_retries=0)
 pytestmark = pytest.mark.timeout(30)
@@ -59,12 +58,6 @@ def fail():
 
 def ignore():
     pass
-
-
-@pytest.fixture
-def engine():
-    with LocalEngine() as engine:
-        yield engine
 
 
 @pytest.fixture

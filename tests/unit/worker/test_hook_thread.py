@@ -11,7 +11,6 @@ from fleet import PATIENCE_S, wait_until
 from flujo_client import Pipeline, PostRunPayload
 from flujo_worker.errors import StoreError
 from flujo_worker.hook_delivery import HookThread
-from flujo_worker.testing import LocalEngine
 from flujo_worker.threads import Threads
 
 NEVER = 3600.0
@@ -31,12 +30,6 @@ class Gate:
 @pytest.fixture
 def gate():
     return Gate()
-
-
-@pytest.fixture
-def engine():
-    with LocalEngine() as engine:
-        yield engine
 
 
 @pytest.fixture

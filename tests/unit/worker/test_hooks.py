@@ -33,12 +33,6 @@ STOPPABLE = ["pre_run", "pre_step", "post_step", "on_step_failure"]
 
 
 @pytest.fixture
-def engine():
-    with LocalEngine() as engine:
-        yield engine
-
-
-@pytest.fixture
 def strict():
     with LocalEngine(STRICT) as engine:
         yield engine

@@ -13,12 +13,6 @@ from flujo_client.errors import PipelineError, ResumeError
 from flujo_worker.testing import LocalEngine
 
 
-@pytest.fixture
-def engine():
-    with LocalEngine() as engine:
-        yield engine
-
-
 def sequence(*steps):
     return Pipeline([Step("before", same), *steps, Step("after", same)], context_model=PipelineContext)
 

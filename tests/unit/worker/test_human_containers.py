@@ -24,13 +24,6 @@ from flujo_client.contract.envelope import Envelope
 from flujo_client.errors import ResumeError
 from flujo_client.serial import loads
 from flujo_worker.attempts.perform import DeliveryResult
-from flujo_worker.testing import LocalEngine
-
-
-@pytest.fixture
-def engine():
-    with LocalEngine() as engine:
-        yield engine
 
 
 def of(*steps):

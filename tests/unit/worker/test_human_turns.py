@@ -18,15 +18,8 @@ from flujo_client import (
     StepConfig,
 )
 from flujo_client.errors import PausedException, PipelineAbortSignal, PipelineError, RunFailed
-from flujo_worker.testing import LocalEngine
 
 ONCE = StepConfig(max_retries=0)
-
-
-@pytest.fixture
-def engine():
-    with LocalEngine() as engine:
-        yield engine
 
 
 def of(*steps, model=Notes):

@@ -15,7 +15,6 @@ from flujo_client.pipeline.step import Step
 from flujo_client.serial import loads
 from flujo_client.sizes import MAX_BRANCHES, MAX_STEPS
 from flujo_worker.domain.values import AttemptReport
-from flujo_worker.testing import LocalEngine
 
 pytestmark = pytest.mark.large
 
@@ -45,14 +44,13 @@ def conclude_all(engine):
 
 
 @pytest.mark.parametrize(("make", "output"), [(in_a_row, 1), (side_by_side, {f"b{n}": 1 for n in range(MAX_BRANCHES)})])
-def test_as_much_as_the_limits_allow_runs_to_its_end(make, output):
-    with LocalEngine() as engine:
-        run = engine.enqueue(make(), 1)
+def test_as_much_as_the_limits_allow_runs_to_its_end(engine, make, output):
+    run = engine.enqueue(make(), 1)
 
-        conclude_all(engine)
+    conclude_all(engine)
 
-        record = engine.store.read_run(run)
-        assert (record.status, engine.store.fetch([record.output.digest]).get(record.output.digest, record.output)) == (
-            "succeeded",
-            packed(output),
-        )
+    record = engine.store.read_run(run)
+    assert (record.status, engine.store.fetch([record.output.digest]).get(record.output.digest, record.output)) == (
+        "succeeded",
+        packed(output),
+    )

@@ -17,14 +17,10 @@ from flujo_worker.testing import LocalEngine
 
 GRACE_S = 0.1
 ONCE = StepConfig(max_retries=0, timeout_s=0.05)
-pytestmark = pytest.mark.timeout(30)
-
-
-@pytest.fixture
-def engine():
-    settings = Settings.model_validate({"agents": {"cancel_grace_s": GRACE_S, "function_timeout_s": 0.05}})
-    with LocalEngine(settings) as engine:
-        yield engine
+pytestmark = [
+    pytest.mark.timeout(30),
+    pytest.mark.engine(agents={"cancel_grace_s": GRACE_S, "function_timeout_s": 0.05}),
+]
 
 
 class Stubborn:

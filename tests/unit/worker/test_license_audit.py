@@ -10,15 +10,8 @@ from flujo_client.errors import ResumeError
 from flujo_worker.demo.license_audit import ANSWER_WITHIN_S, asked, judge, list_distributions, pipeline
 from flujo_worker.demo.license_facts import DistributionMetadata, LicenseVerdict, duties, installed_distributions
 from flujo_worker.demo.ruling import BY_DEFAULT, Ruling
-from flujo_worker.testing import LocalEngine
 
 MIT_TEXT = "Permission is hereby granted, free of charge, to any person obtaining a copy of this software"
-
-
-@pytest.fixture(scope="module")
-def engine():
-    with LocalEngine() as engine:
-        yield engine
 
 
 @pytest.fixture

@@ -43,11 +43,10 @@ def fan(strategy, width=3):
 
 
 @pytest.mark.parametrize(("strategy", "status"), [("ignore", "succeeded"), ("propagate", "failed")])
-def test_a_refused_branch_follows_the_fan_outs_rule(strategy, status):
+def test_a_refused_branch_follows_the_fan_outs_rule(engine, strategy, status):
     """C-10, M-435: ignore keeps the siblings, propagate ends them; nothing is tried again."""
-    with LocalEngine() as engine:
-        result = engine.run(fan(strategy), "in", limits=UsageLimits(total_tokens_limit=20))
-        kinds = [each.reason for each in engine.history(result.run_id) if each.kind == "step"]
+    result = engine.run(fan(strategy), "in", limits=UsageLimits(total_tokens_limit=20))
+    kinds = [each.reason for each in engine.history(result.run_id) if each.kind == "step"]
     assert (result.run_status, kinds.count("limit"), result.total_tokens) == (status, 1, 20)
 
 
@@ -64,14 +63,13 @@ def checked(**precheck):
 PLAN = "<thinking>first this, then that</thinking>"
 
 
-def test_each_auxiliary_call_has_a_share_of_the_reservation_and_a_line_of_what_it_cost():
+def test_each_auxiliary_call_has_a_share_of_the_reservation_and_a_line_of_what_it_cost(engine):
     """M-044: the precheck's calls are reserved before, and booked and told after."""
     pipeline = checked(validator_agent=judge)
-    with LocalEngine() as engine:
-        result = engine.run(pipeline, PLAN, limits=UsageLimits(total_tokens_limit=40))
-        story = {each.name: each.data for each in engine.story(result.run_id)}
-        shares = [each.data for each in engine.story(result.run_id) if each.name == "flujo.budget.reserved"]
-        [attempt] = engine.history(result.run_id)
+    result = engine.run(pipeline, PLAN, limits=UsageLimits(total_tokens_limit=40))
+    story = {each.name: each.data for each in engine.story(result.run_id)}
+    shares = [each.data for each in engine.story(result.run_id) if each.name == "flujo.budget.reserved"]
+    [attempt] = engine.history(result.run_id)
     assert [(each["call"], each["tokens"]) for each in shares] == [("agent", 10), ("validator", 30)]
     assert (story["agent.usage"]["call"], story["agent.usage"]["output_tokens"]) == ("validator", 2)
     assert (result.total_tokens, attempt.estimate_tokens) == (15, 40)
@@ -82,29 +80,26 @@ def test_each_auxiliary_call_has_a_share_of_the_reservation_and_a_line_of_what_i
     [{"validator_agent": judge}, {"consensus_agent": judge, "consensus_samples": 2}],
     ids=["validator", "consensus"],
 )
-def test_an_attempt_whose_auxiliary_calls_do_not_fit_calls_no_one(precheck):
+def test_an_attempt_whose_auxiliary_calls_do_not_fit_calls_no_one(engine, precheck):
     """M-044: a denied reservation means that the agent is never called."""
-    with LocalEngine() as engine:
-        result = engine.run(checked(**precheck), PLAN, limits=UsageLimits(total_tokens_limit=39))
+    result = engine.run(checked(**precheck), PLAN, limits=UsageLimits(total_tokens_limit=39))
     assert (result.run_status, result.error.category, result.total_tokens) == ("failed", "limit", 0)
 
 
-def test_an_agent_that_cannot_be_found_fails_its_attempt_under_limits_too():
+def test_an_agent_that_cannot_be_found_fails_its_attempt_under_limits_too(engine):
     """It is told where it is told without limits: a claim that raised would be made again forever."""
-    with LocalEngine() as engine:
-        engine.attempts.catalog.agent = lambda _: 1 / 0
-        result = engine.run(fan("propagate"), "in", limits=UsageLimits(total_tokens_limit=100))
+    engine.attempts.catalog.agent = lambda _: 1 / 0
+    result = engine.run(fan("propagate"), "in", limits=UsageLimits(total_tokens_limit=100))
     assert "ZeroDivisionError" in result.error.message or result.error.type_name == "ZeroDivisionError"
 
 
-def test_where_every_branch_is_refused_the_run_fails_with_the_limits_own_error():
-    with LocalEngine() as engine:
-        result = engine.run(fan("ignore"), "in", limits=UsageLimits(total_tokens_limit=9))
+def test_where_every_branch_is_refused_the_run_fails_with_the_limits_own_error(engine):
+    result = engine.run(fan("ignore"), "in", limits=UsageLimits(total_tokens_limit=9))
     with pytest.raises(UsageLimitExceededError, match="Insufficient quota: Token limit of 9 exceeded"):
         result.raise_for_status()
 
 
-def test_a_containers_limits_hold_for_all_that_runs_inside():
+def test_a_containers_limits_hold_for_all_that_runs_inside(engine):
     """Requirements §2.1: three iterations at ten tokens do not fit under 25 (M-434)."""
     body = Pipeline([Step("call", spend, config=TEN)])
     limits = UsageLimits(total_tokens_limit=25)
@@ -115,9 +110,8 @@ def test_a_containers_limits_hold_for_all_that_runs_inside():
         max_loops=3,
         usage_limits=limits,
     )
-    with LocalEngine() as engine:
-        result = engine.run(Pipeline([limited]), "in")
-        assert set(engine.store.read_budgets()) == {f"step:{result.run_id}:rounds"}
+    result = engine.run(Pipeline([limited]), "in")
+    assert set(engine.store.read_budgets()) == {f"step:{result.run_id}:rounds"}
     assert (result.run_status, result.total_tokens, result.error.category) == ("failed", 20, "limit")
 
 

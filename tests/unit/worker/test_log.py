@@ -18,7 +18,6 @@ from flujo_client.pipeline.step import Step
 from flujo_client.redact import redact_tree
 from flujo_worker.observe.log import configure, emit, write_line
 from flujo_worker.observe.story import MAX_EVENTS
-from flujo_worker.testing import LocalEngine
 
 SECRET = "hunter2"
 
@@ -46,12 +45,11 @@ def connect(data):
     return data
 
 
-def test_what_an_agent_logs_is_told_without_its_secrets(lines):
+def test_what_an_agent_logs_is_told_without_its_secrets(engine, lines):
     """SYS-21: once as a line and once as an event, both redacted."""
-    with LocalEngine() as engine:
-        run = engine.enqueue(Pipeline([Step("connect", connect)]), "me")
-        engine.drain()
-        (event,) = [event for event in engine.story(run) if event.name == "connecting as app:me"]
+    run = engine.enqueue(Pipeline([Step("connect", connect)]), "me")
+    engine.drain()
+    (event,) = [event for event in engine.story(run) if event.name == "connecting as app:me"]
     told = {"dsn": "postgresql://app:***@db/app", "db_password": "***", "deep": [{"token": "***"}]}
     assert event.data == told
     (line,) = [line for line in lines() if line["event"] == event.name]
@@ -103,7 +101,7 @@ def test_names_that_only_resemble_one_hide_nothing(name):
     assert redact_tree({name: "plain"}) == {name: "plain"}
 
 
-def test_lines_beyond_the_most_are_counted_in_the_runs_story():
+def test_lines_beyond_the_most_are_counted_in_the_runs_story(engine):
     """SYS-21: no line is lost in silence."""
 
     def chatter(data):
@@ -111,10 +109,9 @@ def test_lines_beyond_the_most_are_counted_in_the_runs_story():
             emit("line", number=number)
         return data
 
-    with LocalEngine() as engine:
-        run = engine.enqueue(Pipeline([Step("talk", chatter)]), "me")
-        engine.drain()
-        told = [event for event in engine.story(run) if event.name in ("line", "events.dropped")]
+    run = engine.enqueue(Pipeline([Step("talk", chatter)]), "me")
+    engine.drain()
+    told = [event for event in engine.story(run) if event.name in ("line", "events.dropped")]
     assert [event.name for event in told] == ["line"] * MAX_EVENTS + ["events.dropped"]
     assert (told[-1].data, told[-1].level) == ({"count": 7}, "warning")
 
@@ -125,12 +122,11 @@ def ends(output, context):
 
 
 @pytest.mark.usefixtures("lines")
-def test_what_a_condition_logs_is_in_its_runs_story():
+def test_what_a_condition_logs_is_in_its_runs_story(engine):
     """M-168: a line is kept with what follows from it."""
     pipeline = Pipeline(
         [LoopStep("more", loop_body_pipeline=Pipeline([Step("x", lambda data: data)]), exit_condition_callable=ends)]
     )
-    with LocalEngine() as engine:
-        result = engine.run(pipeline, "hi")
-        [line] = [each for each in engine.story(result.run_id) if each.name == "looked"]
+    result = engine.run(pipeline, "hi")
+    [line] = [each for each in engine.story(result.run_id) if each.name == "looked"]
     assert line.data == {"at": "hi"}

@@ -8,7 +8,6 @@ import pytest
 
 from flujo_client import LoopStep, Pipeline, Step, StepConfig
 from flujo_client.pipeline.step import AgentProcessors
-from flujo_worker.testing import LocalEngine
 
 ONCE = StepConfig(max_retries=0, timeout_s=20)
 ODD = [StopIteration, StopAsyncIteration, GeneratorExit, KeyboardInterrupt, SystemExit, asyncio.CancelledError]
@@ -17,12 +16,6 @@ pytestmark = [
     pytest.mark.parametrize("odd", ODD),
     pytest.mark.parametrize("is_sync", [True, False]),
 ]
-
-
-@pytest.fixture
-def engine():
-    with LocalEngine() as engine:
-        yield engine
 
 
 def raising(odd, *, is_sync):

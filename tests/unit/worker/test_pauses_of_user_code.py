@@ -23,7 +23,6 @@ from flujo_client import (
 from flujo_client.errors import PausedException, PipelineError
 from flujo_client.pipeline.machine import StateMachineStep
 from flujo_worker.replay.replay import replay
-from flujo_worker.testing import LocalEngine
 
 ONCE = StepConfig(max_retries=0)
 
@@ -59,12 +58,6 @@ class Work:
     async def run(self, data):
         self.given.append(data)
         return data
-
-
-@pytest.fixture
-def engine():
-    with LocalEngine() as engine:
-        yield engine
 
 
 @pytest.fixture

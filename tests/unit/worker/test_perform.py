@@ -64,12 +64,6 @@ def never(output):
     return False, "never good enough"
 
 
-@pytest.fixture
-def engine():
-    with LocalEngine() as engine:
-        yield engine
-
-
 def run_one(engine, agent, *, config=ROOMY, value="in", context=None, **rest):
     return engine.run(Pipeline([Step("s", agent, config=config, **rest)]), value, context=context)
 

@@ -60,12 +60,6 @@ class Sends:
         return PluginOutcome(success=False, feedback=self.feedback, redirect_to=to)
 
 
-@pytest.fixture
-def engine():
-    with LocalEngine() as engine:
-        yield engine
-
-
 def run_one(engine, agent, *plugins, value="in", context=None, config=None, **rest):
     config = config or StepConfig(max_retries=0)
     return engine.run(Pipeline([Step("s", agent, config=config, plugins=plugins, **rest)]), value, context=context)

@@ -129,7 +129,7 @@ def test_what_a_failed_call_has_cost_is_told():
     assert [name for name, _ in asked(story)][-2:] == ["agent.prompt", "agent.usage"]
 
 
-def test_an_agent_can_tell_which_attempt_it_is_in():
+def test_an_agent_can_tell_which_attempt_it_is_in(engine):
     """SYS-20: in a coroutine and in a thread, with the trace context that the client gave."""
     seen = []
 
@@ -141,9 +141,8 @@ def test_an_agent_can_tell_which_attempt_it_is_in():
         seen.append(current_attempt())
         return data
 
-    with LocalEngine() as engine:
-        run = engine.enqueue(Pipeline([Step("here", here), Step("there", there)]), "go", trace_parent=PARENT)
-        engine.drain()
+    run = engine.enqueue(Pipeline([Step("here", here), Step("there", there)]), "go", trace_parent=PARENT)
+    engine.drain()
     assert [(each.run_id, each.step, each.number, each.trace_parent) for each in seen] == [
         (run, "here", 1, PARENT),
         (run, "there", 1, PARENT),

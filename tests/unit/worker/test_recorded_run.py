@@ -86,7 +86,7 @@ def test_a_file_holds_it(production, flujo_engine, tmp_path):
     assert result.output == "Apiary: yes, 7.5"
 
 
-def test_a_failed_attempt_fails_again_and_the_next_one_answers(flujo_engine):
+def test_a_failed_attempt_fails_again_and_the_next_one_answers(engine, flujo_engine):
     answers = iter([RuntimeError("busy"), "fine"])
 
     def answer(messages, info):
@@ -98,11 +98,10 @@ def test_a_failed_attempt_fails_again_and_the_next_one_answers(flujo_engine):
     def asking(model):
         return Pipeline([Step("ask", make_agent_async(model, "Well?", str))])
 
-    with LocalEngine() as engine:
-        run = engine.enqueue(asking(FunctionModel(answer)), "in")
-        engine.drain()
-        assert engine.result(run).output == "fine"
-        again = recorded(engine, run).rerun(flujo_engine, asking(FunctionModel(no_model)))
+    run = engine.enqueue(asking(FunctionModel(answer)), "in")
+    engine.drain()
+    assert engine.result(run).output == "fine"
+    again = recorded(engine, run).rerun(flujo_engine, asking(FunctionModel(no_model)))
     assert [row.status for row in flujo_engine.history(run)] == ["failed", "succeeded"]
     assert (again.output, again.step_history[0].attempts) == ("fine", 2)
 

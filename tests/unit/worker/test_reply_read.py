@@ -13,13 +13,6 @@ from pydantic_ai.models.function import FunctionModel
 from flujo_client import Pipeline, Step, UsageLimits
 from flujo_client.errors import PausedException
 from flujo_worker.agents import AgentTool, make_agent_async
-from flujo_worker.testing import LocalEngine
-
-
-@pytest.fixture
-def engine():
-    with LocalEngine() as engine:
-        yield engine
 
 
 def consultant():

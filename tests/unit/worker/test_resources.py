@@ -58,12 +58,6 @@ class AsyncPool(Pool):
 BOTH = pytest.mark.parametrize("kind", [Pool, AsyncPool])
 
 
-@pytest.fixture
-def engine():
-    with LocalEngine() as engine:
-        yield engine
-
-
 def takes(data, *, resources=None):
     return [data, resources]
 

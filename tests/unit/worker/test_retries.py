@@ -42,12 +42,6 @@ class Counter:
 
 
 @pytest.fixture
-def engine():
-    with LocalEngine() as engine:
-        yield engine
-
-
-@pytest.fixture
 def service():
     return Service()
 
@@ -155,12 +149,11 @@ def spending(service):
     return Pipeline([Step("think", spend), Step("send", service, config=ONCE), Step("talk", spend)], name="spending")
 
 
-def test_what_was_spent_before_is_not_charged_again(service):
+def test_what_was_spent_before_is_not_charged_again(engine, service):
     """A run's limit counts again: the old run has spent all of its ten tokens, and the new one may spend ten."""
-    with LocalEngine() as engine:
-        failed = engine.run(spending(service), "hello", limits=UsageLimits(total_tokens_limit=10))
-        service.is_mended = True
-        result = engine.retry(failed.run_id)
+    failed = engine.run(spending(service), "hello", limits=UsageLimits(total_tokens_limit=10))
+    service.is_mended = True
+    result = engine.retry(failed.run_id)
     assert (failed.total_tokens, result.total_tokens, result.run_status) == (10, 10, "succeeded")
     assert [step.token_counts for step in result.step_history] == [0, 0, 10]
 

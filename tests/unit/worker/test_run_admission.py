@@ -25,12 +25,6 @@ def add(data):
 PIPELINE = Pipeline([Step("a", add)], name="plus")
 
 
-@pytest.fixture
-def engine():
-    with LocalEngine() as engine:
-        yield engine
-
-
 def begun(engine, *runs):
     """When each run began, in seconds from the first."""
     times = [engine.store.read_run(run).started_at for run in runs]

@@ -141,10 +141,9 @@ def test_the_resolved_options_of_each_attempt_are_seen_in_its_trace():
     assert first["aros"]["tolerant_level"] == 1
 
 
-def test_options_that_only_newer_code_reads_are_left_out():
+def test_options_that_only_newer_code_reads_are_left_out(engine):
     """M-047: a run of a newer client has a trace all the same."""
-    with LocalEngine() as engine:
-        result = engine.run(Pipeline([Step("a", lambda data: data)]), "in")
-        run, rows = engine.store.read_run(result.run_id), engine.history(result.run_id)
-        newer = replace(run, settings={"no_such_section": {"x": 1}})
-        assert options_of_attempts(engine.store.plan(run.fingerprint), newer, rows) == {}
+    result = engine.run(Pipeline([Step("a", lambda data: data)]), "in")
+    run, rows = engine.store.read_run(result.run_id), engine.history(result.run_id)
+    newer = replace(run, settings={"no_such_section": {"x": 1}})
+    assert options_of_attempts(engine.store.plan(run.fingerprint), newer, rows) == {}

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 from container_parts import Notes, step
 
 from flujo_client.contract.records import RUN_STATUSES
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step
-from flujo_worker.testing import LocalEngine
 
 
 class Items(Notes):
@@ -29,12 +27,6 @@ PIPELINE = Pipeline(
     ],
     context_model=Items,
 )
-
-
-@pytest.fixture
-def engine():
-    with LocalEngine() as engine:
-        yield engine
 
 
 def test_runs_whose_attempts_alternate_have_contexts_and_loops_of_their_own(engine):

@@ -21,12 +21,6 @@ RUNS = 5
 EVENTS = "flujo.cache."
 
 
-@pytest.fixture
-def engine():
-    with LocalEngine() as engine:
-        yield engine
-
-
 class Model:
     """An agent that counts its calls, and does what it is made to at each of them."""
 

@@ -171,12 +171,11 @@ def nodes_of_kind(node, kind):
     ],
     ids=["validator", "raises", "plugin", "processor"],
 )
-def test_auxiliary_calls_are_spans_below_their_attempt(judged, name):
+def test_auxiliary_calls_are_spans_below_their_attempt(engine, judged, name):
     """M-292, M-044: with what they spent, which the attempt's figures include and the sums count once."""
-    with LocalEngine() as engine:
-        result = engine.run(Pipeline([Step("a", spend, config=ONCE, **judged)]), "x")
-        rows = engine.history(result.run_id), engine.store.read_scopes(result.run_id), engine.story(result.run_id)
-        trace = build_trace(engine.store.read_run(result.run_id), *rows)
+    result = engine.run(Pipeline([Step("a", spend, config=ONCE, **judged)]), "x")
+    rows = engine.history(result.run_id), engine.store.read_scopes(result.run_id), engine.story(result.run_id)
+    trace = build_trace(engine.store.read_run(result.run_id), *rows)
     (attempt,) = nodes_of_kind(trace, "attempt")
     (call,) = nodes_of_kind(attempt, "call")
     assert (call.name, call.attributes["tokens"], call.attributes["cost_usd"]) == (name, 2, 0.5)
@@ -188,50 +187,44 @@ def traced(engine, run_id):
     return build_trace(engine.store.read_run(run_id), *rows)
 
 
-def test_a_model_that_repairs_an_output_is_a_span():
+def test_a_model_that_repairs_an_output_is_a_span(engine):
     """M-292: the repair agent as an output processor."""
     repair = make_repair_agent(Billed(custom_output_text="{}", model_name="m1"))
-    with LocalEngine() as engine:
-        result = engine.run(
-            Pipeline([Step("a", spend, processors=AgentProcessors(output_processors=[repair.run]))]), "x"
-        )
-        [attempt] = nodes_of_kind(traced(engine, result.run_id), "attempt")
+    result = engine.run(Pipeline([Step("a", spend, processors=AgentProcessors(output_processors=[repair.run]))]), "x")
+    [attempt] = nodes_of_kind(traced(engine, result.run_id), "attempt")
     [call] = nodes_of_kind(attempt, "call")
     assert (call.name, attempt.attributes["tokens"]) == ("repair", 10 + call.attributes["tokens"])
     assert result.total_tokens == attempt.attributes["tokens"]
 
 
-def test_a_plan_that_is_made_on_the_way_is_a_span():
+def test_a_plan_that_is_made_on_the_way_is_a_span(engine):
     """M-292, M-326: a plan generator that the step's agent calls as a tool."""
     maker = PlanGeneratorAgent(Billed(custom_output_text="a plan", model_name="m1"), name="plan")
     planner = AgentTool(maker, name="plan", description="Make a plan.")
     agent = make_agent_async(Billed(model_name="m1"), "Plan.", tools=[planner])
-    with LocalEngine() as engine:
-        result = engine.run(Pipeline([Step("a", agent)]), "x")
-        [attempt] = nodes_of_kind(traced(engine, result.run_id), "attempt")
+    result = engine.run(Pipeline([Step("a", agent)]), "x")
+    [attempt] = nodes_of_kind(traced(engine, result.run_id), "attempt")
     [tool] = nodes_of_kind(attempt, "tool")
     assert (tool.name, tool.status) == ("run_plan", "succeeded")
     assert 0 < tool.attributes["tokens"] < attempt.attributes["tokens"] == result.total_tokens
 
 
-def test_each_question_of_an_escalation_is_a_span():
+def test_each_question_of_an_escalation_is_a_span(engine):
     """M-292: the question that expired, and the one to whom it was escalated, each with how it ended."""
     asks = HumanInTheLoopStep("ask", "go?", expires_s=60, on_expiry="escalate", escalate_to="boss")
-    with LocalEngine() as engine:
-        run_id = engine.enqueue(Pipeline([asks]), "x")
-        engine.drain()
-        engine.pass_time(60)
-        engine.answer(run_id, "yes")
-        engine.drain()
-        attempts = nodes_of_kind(traced(engine, run_id), "attempt")
+    run_id = engine.enqueue(Pipeline([asks]), "x")
+    engine.drain()
+    engine.pass_time(60)
+    engine.answer(run_id, "yes")
+    engine.drain()
+    attempts = nodes_of_kind(traced(engine, run_id), "attempt")
     assert [each.status for each in attempts] == ["failed", "succeeded"]
 
 
-def test_a_call_that_costs_nothing_is_no_span():
+def test_a_call_that_costs_nothing_is_no_span(engine):
     """M-292: a validator that asks no model is not an auxiliary call."""
-    with LocalEngine() as engine:
-        result = engine.run(Pipeline([Step("a", spend, validators=[bool])]), "x")
-        assert [each.name for each in engine.story(result.run_id) if each.name == "agent.usage"] == []
+    result = engine.run(Pipeline([Step("a", spend, validators=[bool])]), "x")
+    assert [each.name for each in engine.story(result.run_id) if each.name == "agent.usage"] == []
 
 
 def test_a_processor_hands_on_what_cost_someone_else():

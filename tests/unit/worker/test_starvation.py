@@ -118,12 +118,11 @@ def test_other_failures_are_not_excused(starved):
     assert told(starved, result.run_id) == []
 
 
-def test_a_timeout_of_a_loop_in_time_is_a_failure():
-    with LocalEngine() as engine:
-        engine.attempts._late_s = lambda: 0.1 * time.monotonic()
-        result = engine.run(Pipeline([Step("s", Slow(99), config=ONCE)]), "in")
-        assert "TimeoutError" in result.step_history[0].feedback
-        assert told(engine, result.run_id) == []
+def test_a_timeout_of_a_loop_in_time_is_a_failure(engine):
+    engine.attempts._late_s = lambda: 0.1 * time.monotonic()
+    result = engine.run(Pipeline([Step("s", Slow(99), config=ONCE)]), "in")
+    assert "TimeoutError" in result.step_history[0].feedback
+    assert told(engine, result.run_id) == []
 
 
 def test_a_loop_measures_how_late_it_is():

@@ -11,15 +11,8 @@ from flujo_client.errors import BlueprintError, PipelineError
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step
-from flujo_worker.testing import LocalEngine
 
 POSITIVE = "context.count >= 0"
-
-
-@pytest.fixture
-def engine():
-    with LocalEngine() as engine:
-        yield engine
 
 
 def few(output: Any, *, context: Notes) -> bool:

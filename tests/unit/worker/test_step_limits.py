@@ -13,13 +13,6 @@ from flujo_client import Limit, Pipeline, Step, StepConfig
 from flujo_client.errors import PipelineError
 from flujo_client.pipeline.limited import limit_name
 from flujo_worker.agents import make_agent_async
-from flujo_worker.testing import LocalEngine
-
-
-@pytest.fixture
-def engine():
-    with LocalEngine() as engine:
-        yield engine
 
 
 def limited(name, agent=str.upper, at_once=1, **options):

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
 from human_parts import ask
 
 from flujo_client import Pipeline, Step, StepConfig
 from flujo_client.contract.plan import Backoff
-from flujo_worker.testing import LocalEngine
 
 DAY_S = 86_400.0
-
-
-@pytest.fixture
-def engine():
-    with LocalEngine() as engine:
-        yield engine
 
 
 def waiting(name, seconds, *, times=1):

@@ -42,20 +42,18 @@ def pipeline_of(look):
     return Pipeline(steps)
 
 
-def test_every_attempt_of_every_run_below_has_it(seen, look):
-    with LocalEngine() as engine:
-        run = engine.enqueue(pipeline_of(look), "go", trace_parent=PARENT)
-        engine.drain()
-        engine.retry(run)
+def test_every_attempt_of_every_run_below_has_it(engine, seen, look):
+    run = engine.enqueue(pipeline_of(look), "go", trace_parent=PARENT)
+    engine.drain()
+    engine.retry(run)
     steps = sorted(step for _, step in seen)
     assert steps == ["branch", "child", "last", "last", "later", "other"]
     assert len({run for run, _ in seen}) == 4
     assert set(seen.values()) == {PARENT}
 
 
-def test_a_run_without_one_has_none(seen, look):
-    with LocalEngine() as engine:
-        engine.run(Pipeline([Step("only", look)]), "go")
+def test_a_run_without_one_has_none(engine, seen, look):
+    engine.run(Pipeline([Step("only", look)]), "go")
     assert list(seen.values()) == [None]
 
 

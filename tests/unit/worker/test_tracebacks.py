@@ -22,12 +22,6 @@ from flujo_worker.testing import LocalEngine
 ONCE = StepConfig(max_retries=0)
 
 
-@pytest.fixture
-def engine():
-    with LocalEngine() as engine:
-        yield engine
-
-
 def same(data, **_):
     return data
 

@@ -17,12 +17,6 @@ from flujo_worker.testing import LocalEngine
 LETTERS = ["a", "b", "c", "d", "e"]
 
 
-@pytest.fixture(scope="module")
-def engine():
-    with LocalEngine() as engine:
-        yield engine
-
-
 def letters(_):
     return LETTERS
 
@@ -75,7 +69,7 @@ def beam_search(score, *, branching_factor, beam_width, max_depth, max_iteration
     ),
     st.sampled_from([1.0, 0.8, 0.5]),
 )
-def test_it_finds_what_a_plain_beam_search_finds(engine, random, bounds, threshold):
+def test_it_finds_what_a_plain_beam_search_finds(random, bounds, threshold):
     """Few different scores, so that many are equal: the first counts."""
     scores = {}
 
@@ -83,7 +77,8 @@ def test_it_finds_what_a_plain_beam_search_finds(engine, random, bounds, thresho
         return scores.setdefault("".join(path), random.choice([0.0, 0.25, 0.5, 0.75, 0.9]))
 
     (path, best), visited = beam_search(score, **bounds, threshold=threshold)
-    result = engine.run(bare(search(evaluator=scored(scores), goal_score_threshold=threshold, **bounds)), "?")
+    with LocalEngine() as engine:
+        result = engine.run(bare(search(evaluator=scored(scores), goal_score_threshold=threshold, **bounds)), "?")
 
     assert result.output == TreeSearchResult(
         path=list(path), score=best, goal_reached=best >= threshold, visited=visited

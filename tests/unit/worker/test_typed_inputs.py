@@ -124,7 +124,7 @@ def test_what_is_of_that_type_already_or_cannot_be_checked_stays_as_it_is(receiv
     assert (type(got), got) == (type(given), given)
 
 
-def test_a_step_receives_the_type_from_the_step_before():
+def test_a_step_receives_the_type_from_the_step_before(engine):
     def parse(text: str) -> dict:
         return {"total": text}
 
@@ -135,9 +135,8 @@ def test_a_step_receives_the_type_from_the_step_before():
         def run(self, total: int) -> list[int]:
             return [total]
 
-    with LocalEngine() as engine:
-        pipeline = Pipeline([Step("parse", parse), Step("pay", pay), Step("tell", Teller())])
-        assert engine.run(pipeline, "7").raise_for_status().output == [7]
+    pipeline = Pipeline([Step("parse", parse), Step("pay", pay), Step("tell", Teller())])
+    assert engine.run(pipeline, "7").raise_for_status().output == [7]
 
 
 def test_a_value_that_does_not_fit_fails_by_name_and_is_not_tried_again():
@@ -156,12 +155,11 @@ def test_a_value_that_does_not_fit_fails_by_name_and_is_not_tried_again():
         assert len(engine.history(result.run_id)) == 1
 
 
-def test_a_parameter_whose_default_is_none_takes_none():
+def test_a_parameter_whose_default_is_none_takes_none(engine):
     def take(data: int = None) -> str:  # noqa: RUF013 - as users write it
         return f"{data}"
 
-    with LocalEngine() as engine:
-        assert engine.run(Pipeline([Step("take", take)])).raise_for_status().output == "None"
+    assert engine.run(Pipeline([Step("take", take)])).raise_for_status().output == "None"
 
 
 def test_a_step_called_alone_receives_the_same():
