@@ -1,4 +1,4 @@
-"""The operator's commands: worker, beat, migrate, up, demo, chaos. They join `flujo` by entry point, each loaded when it is used."""
+"""The operator's commands: worker, beat, migrate, up, chaos. They join `flujo` by entry point, each loaded when it is used."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from flujo_client.cli.output import ErrorHandlingGroup
 if TYPE_CHECKING:
     import click
 
-NAMES = ("beat", "chaos", "code", "demo", "migrate", "up", "worker")
+NAMES = ("beat", "chaos", "code", "migrate", "up", "worker")
 
 
 class _Commands(ErrorHandlingGroup):

@@ -12,15 +12,15 @@ import sys
 
 import pytest
 from fleet import wait_until
+from flujo_demo.license_facts import installed_distributions
 
 from flujo_client import FlujoClient, Settings
 from flujo_client.embedded import running
-from flujo_worker.demo.license_facts import installed_distributions
 
 pytestmark = [pytest.mark.services, pytest.mark.acceptance, pytest.mark.installation]
 
 PROMPT = "yes or no, and a reason if you like:"
-FLUJO = [sys.executable, "-m", "flujo_worker", "demo"]
+FLUJO = [sys.executable, "-m", "flujo_client.cli.main", "demo"]
 
 
 def demo(folder, *arguments):

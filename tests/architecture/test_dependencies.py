@@ -12,11 +12,10 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from flujo_demo.license_facts import derive_verdict, read_metadata
 from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-
-from flujo_worker.demo.license_facts import derive_verdict, read_metadata
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))

@@ -152,7 +152,7 @@ def test_it_starts_in_production_mode_with_secrets_that_are_generated(generated)
 
 def test_the_environment_is_one_that_is_read(generated):
     settings = settings_of("worker", generated)
-    assert settings.allowed_imports == ("examples", "flujo_worker.demo")
+    assert settings.allowed_imports == ("examples", "flujo_demo")
     assert settings.broker() == "redis://redis:6379/0"
 
 

@@ -35,9 +35,8 @@ ALLOWED = {
     "flujo_worker/quarantine.py": {"subprocess with env"},
     # `flujo dev env` starts its user's command with two variables more.
     "flujo_client/cli/env.py": {"environ"},
-    # `flujo run --watch` starts the command that its user started, as it was started; the demo says where that stands on PATH.
+    # `flujo run --watch` starts the command that its user started, as it was started.
     "flujo_client/cli/watching.py": {"subprocess"},
-    "flujo_worker/cli/demo.py": {"which"},
     # The parent of a worker forks it; the code of a folder is read in a process with the environment of workers.
     "flujo_worker/cli/supervise.py": {"subprocess"},
     "flujo_client/cli/folder_code.py": {"subprocess with env"},

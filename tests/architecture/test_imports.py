@@ -66,7 +66,7 @@ TYPED_CIRCLES = {
     "flujo_client.blueprint.kind": "flujo_client.blueprint",
     "flujo_worker.agents.factory": "flujo_worker.agents.tool",
     "flujo_worker.agents.sub_agent": "flujo_worker.agents.tool",
-    "flujo_worker.demo.ruling": "flujo_worker.demo.license_audit",
+    "flujo_demo.ruling": "flujo_demo.license_audit",
     "flujo_worker.testing.recorded_run": "flujo_worker.testing.local_engine",
 }
 """The imports for typing only that close a circle, as (importer, imported) prefixes."""

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from fleet import STEADY, Site, wait_until
+from flujo_demo.license_audit import pipeline as twin
 
 from flujo_client import Pipeline
 from flujo_client.cli.main import cli
-from flujo_worker.demo.license_audit import pipeline as twin
 
 ROOT = Path(__file__).parents[2]
-TRIAGE, AUDIT = ROOT / "examples" / "support_triage.yaml", ROOT / "flujo_worker" / "demo" / "license_audit.yaml"
+TRIAGE, AUDIT = ROOT / "examples" / "support_triage.yaml", ROOT / "examples" / "flujo_demo" / "license_audit.yaml"
 BLENDER = "01-blender.txt: Ticket of urgency 5: "
 
 

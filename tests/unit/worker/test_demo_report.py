@@ -5,13 +5,13 @@ from __future__ import annotations
 import io
 
 import pytest
+from flujo_demo.license_audit import AuditFinding
+from flujo_demo.license_facts import LicenseVerdict
+from flujo_demo.report import answers, findings_of, killed_text, notes, outline, report, summary
 from rich.console import Console
 
 from flujo_client.cli.render import trace_tree
 from flujo_client.contract.trace import TraceEvent, TraceNode
-from flujo_worker.demo.license_audit import AuditFinding
-from flujo_worker.demo.license_facts import LicenseVerdict
-from flujo_worker.demo.report import answers, findings_of, killed_text, notes, outline, report, summary
 
 
 def found(name, category="permissive", note="", evidence="MIT", confidence=0.95):

@@ -7,14 +7,14 @@ from types import SimpleNamespace
 import click
 import pytest
 from click.testing import CliRunner
+from flujo_demo.license_audit import Audited, AuditFinding
+from flujo_demo.license_facts import LicenseVerdict
+from flujo_demo.report import approval, spent
+from flujo_demo.ruling import BY_DEFAULT, MOST, Ruling, ask_about, read_ruling
+from flujo_demo.terminal import answer_at_terminal, need_terminal
 
 from flujo_client.contract.limits import UsageLimits
 from flujo_client.errors import ConfigurationError
-from flujo_worker.cli.terminal import answer_at_terminal, need_terminal
-from flujo_worker.demo.license_audit import Audited, AuditFinding
-from flujo_worker.demo.license_facts import LicenseVerdict
-from flujo_worker.demo.report import approval, spent
-from flujo_worker.demo.ruling import BY_DEFAULT, MOST, Ruling, ask_about, read_ruling
 
 
 @pytest.mark.parametrize(

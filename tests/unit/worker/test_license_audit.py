@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from flujo_demo.license_audit import ANSWER_WITHIN_S, asked, judge, list_distributions, pipeline
+from flujo_demo.license_facts import DistributionMetadata, LicenseVerdict, duties, installed_distributions
+from flujo_demo.ruling import BY_DEFAULT, Ruling
 
 from flujo_client.errors import ResumeError
-from flujo_worker.demo.license_audit import ANSWER_WITHIN_S, asked, judge, list_distributions, pipeline
-from flujo_worker.demo.license_facts import DistributionMetadata, LicenseVerdict, duties, installed_distributions
-from flujo_worker.demo.ruling import BY_DEFAULT, Ruling
 
 MIT_TEXT = "Permission is hereby granted, free of charge, to any person obtaining a copy of this software"
 

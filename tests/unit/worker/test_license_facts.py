@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
-from flujo_client.errors import NonRetryableError
-from flujo_worker.demo.license_facts import (
+from flujo_demo.license_facts import (
     FILE_CHARS,
     MAX_FILES,
     DistributionMetadata,
@@ -18,6 +14,10 @@ from flujo_worker.demo.license_facts import (
     installed_distributions,
     read_metadata,
 )
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flujo_client.errors import NonRetryableError
 
 OSI = "License :: OSI Approved :: "
 MIT_TEXT = (

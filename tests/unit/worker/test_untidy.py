@@ -1,12 +1,12 @@
 """The demo's offline model answers as untidily as models do, and says the same whatever way it takes."""
 
 import pytest
+from flujo_demo.license_audit import judge
+from flujo_demo.license_facts import LicenseVerdict
+from flujo_demo.untidy import untidy_reply
 
 from flujo_worker.aros import parse
 from flujo_worker.aros.typed import schema_of
-from flujo_worker.demo.license_audit import judge
-from flujo_worker.demo.license_facts import LicenseVerdict
-from flujo_worker.demo.untidy import untidy_reply
 
 VERDICT = LicenseVerdict(spdx="MIT", category="permissive", confidence=0.95, evidence="License: MIT")
 QUESTIONS = [f"distribution-{number}" for number in range(200)]

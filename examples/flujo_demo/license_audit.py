@@ -20,6 +20,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from flujo_demo.license_facts import (
+    DistributionMetadata,
+    LicenseVerdict,
+    derive_verdict,
+    duties,
+    evidence_holds,
+    installed_distributions,
+    read_metadata,
+)
+from flujo_demo.ruling import BY_DEFAULT, Ruling, ask_about
+from flujo_demo.untidy import untidy_reply
 from pydantic import BaseModel
 
 from flujo_client.config.manager import ConfigManager
@@ -30,25 +41,14 @@ from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step, StepConfig
 from flujo_worker.agents import make_agent_async
 from flujo_worker.agents.scripted import scripted_model
-from flujo_worker.demo.license_facts import (
-    DistributionMetadata,
-    LicenseVerdict,
-    derive_verdict,
-    duties,
-    evidence_holds,
-    installed_distributions,
-    read_metadata,
-)
-from flujo_worker.demo.ruling import BY_DEFAULT, Ruling, ask_about
-from flujo_worker.demo.untidy import untidy_reply
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model
 
     from flujo_client.contract.results import StepResult
 
-REFERENCE = "flujo_worker.demo.license_audit:pipeline"
-ASKED = "flujo_worker.demo.license_audit:asked"
+REFERENCE = "flujo_demo.license_audit:pipeline"
+ASKED = "flujo_demo.license_audit:asked"
 """The same audit, whose question stays open until a person answers."""
 EACH = "audit each"
 SURE = 0.7

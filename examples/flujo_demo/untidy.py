@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from flujo_worker.demo.license_facts import LicenseVerdict
+    from flujo_demo.license_facts import LicenseVerdict
 
 
 def untidy_reply(verdict: LicenseVerdict, question: str, *, asked_again: bool) -> str:

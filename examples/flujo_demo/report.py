@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from flujo_demo.license_audit import SURE, Audited, AuditFinding
+from flujo_demo.ruling import ruling_text
 from rich.markup import escape
 from rich.table import Table
 
@@ -11,8 +13,6 @@ from flujo_client.cli.format import cost, counted
 from flujo_client.contract.approval import Approval
 from flujo_client.contract.limits import UsageLimits
 from flujo_client.contract.trace import TraceNode
-from flujo_worker.demo.license_audit import SURE, Audited, AuditFinding
-from flujo_worker.demo.ruling import ruling_text
 
 _OUTLINED = ("id", "attempts")
 ORDER = ("permissive", "copyleft", "proprietary", "unknown", "failed")

@@ -11,6 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import click
+from flujo_demo.license_audit import ASKED, EACH, REFERENCE, TO_APPROVE, Audited, AuditFinding
+from flujo_demo.license_facts import installed_distributions
+from flujo_demo.report import answers, approval, findings_of, killed_text, notes, outline, report, spent, summary
+from flujo_demo.ruling import Ruling
+from flujo_demo.terminal import answer_at_terminal, need_terminal
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from flujo_client.api.client import FlujoClient
@@ -26,11 +31,6 @@ from flujo_client.contract.results import PipelineResult
 from flujo_client.embedded.local import Fleet
 from flujo_client.errors import WaitTimedOut
 from flujo_client.gateway import requests
-from flujo_worker.cli.terminal import answer_at_terminal, need_terminal
-from flujo_worker.demo.license_audit import ASKED, EACH, REFERENCE, TO_APPROVE, Audited, AuditFinding
-from flujo_worker.demo.license_facts import installed_distributions
-from flujo_worker.demo.report import answers, approval, findings_of, killed_text, notes, outline, report, spent, summary
-from flujo_worker.demo.ruling import Ruling
 
 PATIENCE_S = 300.0
 LOOK_EVERY_S = 0.2

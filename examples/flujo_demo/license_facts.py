@@ -14,11 +14,7 @@ from importlib import metadata as installed
 from pathlib import Path, PurePosixPath
 from typing import Annotated
 
-from packaging.utils import canonicalize_name
-from pydantic import BaseModel, ConfigDict, Field
-
-from flujo_client.errors import NonRetryableError
-from flujo_worker.demo.license_names import (
+from flujo_demo.license_names import (
     Category,
     LicenceName,
     category_of,
@@ -28,6 +24,10 @@ from flujo_worker.demo.license_names import (
     offers_choice,
     spelled,
 )
+from packaging.utils import canonicalize_name
+from pydantic import BaseModel, ConfigDict, Field
+
+from flujo_client.errors import NonRetryableError
 
 FIELD_CHARS = 4000
 FILE_CHARS = 3000

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, ConfigDict
 
 if TYPE_CHECKING:
-    from flujo_worker.demo.license_audit import AuditFinding
+    from flujo_demo.license_audit import AuditFinding
 
 MOST = 20
 _ANSWERS = {"yes": True, "y": True, "no": False, "n": False}

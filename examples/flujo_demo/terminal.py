@@ -9,11 +9,11 @@ import sys
 from typing import TYPE_CHECKING
 
 import click
+from flujo_demo.ruling import Ruling, read_ruling
 
 from flujo_client.cli.format import printable
 from flujo_client.cli.output import say
 from flujo_client.errors import ConfigurationError
-from flujo_worker.demo.ruling import Ruling, read_ruling
 
 if TYPE_CHECKING:
     from flujo_client.api.handle import RunHandle
