@@ -353,7 +353,9 @@ class SnapshotTooLarge(SerializationError):
 
 
 class KeyMissing(SerializationError):
-    """A value that this process cannot decrypt: it lacks the key, has another secret under that id, or the value was changed.
+    """A value that this process cannot decrypt, or a signature that it cannot verify.
+
+    It lacks the key, has another secret under that id, or the value or message was changed.
 
     `key_id` names the key.
     """

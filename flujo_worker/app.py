@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,7 @@ from flujo_worker.consumer.stopping import AWAY_S, STOPPING, after, on_stop, on_
 
 if TYPE_CHECKING:
     from flujo_worker.host import Host
+    from flujo_worker.own_keys import OwnKeys
 
 CONFIGURATION, UNREACHABLE = 2, os.EX_UNAVAILABLE
 """The exit codes of a worker that is set up wrongly, and of one that a service does not answer: those of every command."""
@@ -65,7 +66,12 @@ class FlujoWorker:
         self._slots: int | None = None
         self._search_path = list(sys.path)
         self._lock = threading.Lock()
-        _carry(self.app, self.host, self.settings, is_alone=self._is_own)
+        self._name = ""
+        self._parents_keys: OwnKeys | None = None
+        refusals = Refusals(self.settings)
+        tasks.add(self.app, self.host, refusals, self._keys)
+        gate = ItemGate(self.app, self.settings, refusals, tasks.NAMES, is_alone=self._is_own)
+        self.app.steps["consumer"].add(guarding(gate))
         self.app.steps["worker"].add(on_stop(self._begin_stop))
         self._listen()
 
@@ -106,6 +112,7 @@ class FlujoWorker:
         """Check a starting worker and add Flujo's queues, which it consumes unless -Q names others."""
         if instance is None or instance.app is not self.app:
             return
+        self._name = instance.hostname
         self._require_readiness()
         # Celery takes the working directory off the path again once it has found the app.
         sys.path.extend(folder for folder in self._search_path if folder not in sys.path)
@@ -131,11 +138,30 @@ class FlujoWorker:
         on_stop_signal(self._begin_stop_here)
         host = self.host()
         host.steps.retire, host.steps.stop = lambda _: stop_parent(), stop_parent
-        host.value_keys.check()
+        host.withdraw_by(self._withdraw_parent)
+
+    def _withdraw_parent(self) -> None:
+        """Have the main process of this prefork pool take no more of our messages, by Celery's remote control."""
+        for queue in self.app.amqp.queues.consume_from:
+            if self._is_own or queue in self.queues:
+                self.app.control.cancel_consumer(queue, destination=[self._name])
+
+    def _keys(self) -> OwnKeys:
+        """Return which keys this process lacks: one with a host, or the main process of a prefork pool, which reads messages."""
+        host = self._hosts.get(os.getpid())
+        keys = self._parents_keys if host is None else host.keys
+        assert keys is not None, "no message is read before a worker is ready"
+        return keys
 
     def _start_in_main(self, sender: Any = None, **_: Any) -> None:
         """Start the host in the main process for pools that run tasks there; prefork's children start their own."""
-        if sender is None or sender.app is not self.app or _is_prefork(sender.pool):
+        if sender is None or sender.app is not self.app:
+            return
+        intake = Intake(sender, None if self._is_own else self.queues)
+        if _is_prefork(sender.pool):
+            from flujo_worker.own_keys import OwnKeys
+
+            self._parents_keys = OwnKeys(self.settings, intake.withdraw)
             return
         if isinstance(sender.pool, AttemptPool):
             self._pool = sender.pool
@@ -148,9 +174,8 @@ class FlujoWorker:
         steps = host.steps
         steps.retire, steps.stop = lambda _: retire(), stop
         if self._is_own:
-            intake = Intake(sender)
-            steps.pause, steps.resume, steps.withdraw = intake.pause, intake.resume, intake.withdraw
-        host.value_keys.check()
+            steps.pause, steps.resume = intake.pause, intake.resume
+        host.withdraw_by(intake.withdraw)
 
     def _begin_stop(self, worker: Any) -> None:
         """Make each process of a stopping worker that performs attempts begin to stop: with prefork, the pool's."""
@@ -235,13 +260,6 @@ def _own_app(settings: Settings) -> Celery:
         result_expires=604_800,
     )
     return app
-
-
-def _carry(app: Celery, host: Callable[[], Host], settings: Settings, *, is_alone: bool) -> None:
-    """Add our tasks to an app, and a gate before its workers' consumers."""
-    refusals = Refusals(settings)
-    tasks.add(app, host, refusals)
-    app.steps["consumer"].add(guarding(ItemGate(app, settings, refusals, tasks.NAMES, is_alone=is_alone)))
 
 
 def _place(url: str) -> str:

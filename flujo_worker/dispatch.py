@@ -46,24 +46,33 @@ class RedisPublisher:
     Args:
         settings: the address of the broker.
         app: its result backend counts the parts of chords.
+
+    Attributes:
+        is_muted: whether it sends nothing, because others would refuse what this process signs.
     """
 
     def __init__(self, settings: Settings, app: Celery) -> None:
-        self._broker, self._app = Broker(settings), app
+        self._broker, self._app, self.is_muted = Broker(settings), app, False
         self._publisher = LoopPublisher(self._broker)
         self._epoch_key = settings.broker_key_prefix + EPOCH_KEY
 
     def send(self, envelopes: Sequence[Envelope], *, first: bool = False) -> None:
+        self._require_voice()
         try:
             self._broker.publish(envelopes, first=first)
         except RedisError as error:
             raise DispatchError(f"{len(envelopes)} messages were not published: {error}", cause=error) from error
 
     async def push(self, envelopes: Sequence[Envelope], *, take: bool = False) -> Taken | None:
+        self._require_voice()
         try:
             return await self._publisher.publish(envelopes, take=take)
         except (RedisError, OSError) as error:
             raise DispatchError(f"{len(envelopes)} messages were not published: {error}", cause=error) from error
+
+    def _require_voice(self) -> None:
+        if self.is_muted:
+            raise DispatchError("this worker sends nothing: others have another secret for its signing key")
 
     def put_back(self, message: bytes, like: Envelope) -> None:
         """Put a message back at the end of the queue that it was taken from; raises DispatchError."""

@@ -219,10 +219,14 @@ class HookThread:
         """Begin."""
         self._thread.start()
 
-    def stop(self) -> None:
-        """Check again, for the last commits of this process; calls that do not end in time are repeated by another process."""
+    def retire(self) -> None:
+        """Look once more, and begin nothing afterwards."""
         self._stopping.set()
         self._wake.set()
+
+    def stop(self) -> None:
+        """Check again, for the last commits of this process; calls that do not end in time are repeated by another process."""
+        self.retire()
         until = time.monotonic() + STOPPING_S
         self._thread.join(STOPPING_S)
         for _ in range(self._at_once):

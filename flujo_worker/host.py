@@ -8,7 +8,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +47,7 @@ from flujo_worker.liveness.neighbours import Neighbours, machine
 from flujo_worker.liveness.watchdog import Steps, Watchdog
 from flujo_worker.observe.step_output import capture_step_output, release_step_output
 from flujo_worker.observe.system import SystemEvents
+from flujo_worker.own_keys import OwnKeys
 from flujo_worker.ports import Member, PendingHookCall, Room
 from flujo_worker.quarantine import STOP_S, Quarantine
 from flujo_worker.retention import Pruner
@@ -59,7 +60,6 @@ from flujo_worker.threads import Threads
 from flujo_worker.user_code.code_registry import CodeRegistry
 from flujo_worker.user_code.evaluator import Evaluator, user_code_runtime
 from flujo_worker.user_code.hooks import HookCaller
-from flujo_worker.value_keys import ValueKeys
 
 if TYPE_CHECKING:
     from celery import Celery
@@ -85,7 +85,7 @@ class Host:
         steps: the reactions when code blocks the event loop, or too many calls do not end.
         effects: the waiting of attempts for services and threads.
         engine: the event loop of attempts, if there is one.
-        value_keys: what this process can decrypt.
+        keys: which keys this process lacks.
     """
 
     def __init__(
@@ -158,10 +158,10 @@ class Host:
         self._file_settings = [] if is_child else first_rows(settings)
         self._live_guards = LiveGuards(self._store.guard_rows, self._file_settings)
         self._quarantine = Quarantine(settings, self._store, app, is_own_app=is_own_app)
-        self.value_keys = ValueKeys(
-            self._store,
-            report=lambda event: self._system.put(event),  # noqa: PLW0108 - it is made later
-            withdraw=lambda: self.steps.withdraw(),  # noqa: PLW0108 - the code that runs the process replaces it
+        self.keys = OwnKeys(
+            settings,
+            self._withdraw,
+            lambda event: self._system.put(event),  # noqa: PLW0108 - it is made later
         )
         self._attempts = Attempts(
             self._store,
@@ -177,12 +177,12 @@ class Host:
             refused_formats=RefusedFormats(self._results),
             processes=self._quarantine,
             late_s=lambda: self._loop.late_s,
-            value_keys=self.value_keys,
+            keys=self.keys,
         )
         if isinstance(self.effects, LoopEffects):
             self.effects.known_reservations = self._attempts.claims.known_reservations
         trials = ImportTrials(settings, catalog, self._threads)
-        neighbours = Neighbours(self._store, member.host, place, max_lost=own.max_lost)
+        self._neighbours = Neighbours(self._store, member.host, place, max_lost=own.max_lost)
         self._sweeper = Sweeper(
             self._store,
             self._post,
@@ -197,7 +197,7 @@ class Host:
             keep_events_days=settings.events.keep_days or None,
             fits=self._attempts.preparation.fits,
             may_load=trials.may_load,
-            find_dead_neighbours=neighbours.bury,
+            look_around=self._look_around,
             prune=Pruner(self._store, settings.retention).prune_in_turn,
         )
         self._hook_delivery = HookDelivery(
@@ -257,6 +257,7 @@ class Host:
         started = {"build": _build(), "slots": self._slots, "queues": self._consumes}
         self._system.put(Event("worker.started", started, at=time.time()))
         logger.info("worker %s is up", self._lease.worker)
+        self.keys.check()
 
     def stop(self) -> None:
         """Release the lease and all resources, once a hand-back that has begun is done."""
@@ -269,6 +270,23 @@ class Host:
         self._sweeper.stop()
         self._hook_calls.stop()
         self.end()
+
+    def withdraw_by(self, withdraw: Callable[[], object]) -> None:
+        """Take no more messages by calling this, as soon as this process lacks a key: at once if it does already."""
+        self.steps.withdraw = withdraw
+        if self.keys.is_lacking:
+            withdraw()
+
+    def _withdraw(self) -> None:
+        """Leave all work to others: what this process cannot read it cannot judge, and what it signs wrongly they refuse."""
+        self._post.is_muted = self.keys.signs_wrongly
+        self._sweeper.retire()
+        self._hook_calls.retire()
+        self.steps.withdraw()
+
+    def _look_around(self) -> None:
+        self._neighbours.bury()
+        self.keys.look()
 
     def announce_stop(self) -> None:
         """Let operators see that this process takes no more work, without waiting."""

@@ -569,19 +569,6 @@ class ModelGuards(Protocol):
         """Record what a settings file says, in the place of what other files said before; what operators have set stays above it."""
 
 
-class Canaries(Protocol):
-    """A known value for each id of a value key (ADR 48), by which a process recognises another secret under the same id."""
-
-    def canaries(self) -> dict[str, Packed]:
-        """Read all of them, by key id."""
-
-    def write_canary(self, key_id: str, canary: Packed) -> None:
-        """Record the canary of a key, in the place of an earlier one."""
-
-    def newest_encrypted(self, key_id: str) -> Packed | None:
-        """Read the input of the newest run that is encrypted with this key; None if none of the latest is."""
-
-
 class Store(
     Leases,
     Ledger,

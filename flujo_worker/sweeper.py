@@ -67,7 +67,7 @@ class Sweeper:
         keep_events_days: days that events are retained; None: forever.
         may_load: returns whether code can be loaded without harm to this process.
         fits: returns whether a pipeline here has the bodies or models that a run waits for, by the waiting attempt.
-        find_dead_neighbours: finds processes of this machine that are gone, before each turn to sweep.
+        look_around: finds what is wrong on this machine, before each turn to sweep.
         prune: deletes a few runs that have passed their retention, after each sweep.
     """
 
@@ -87,7 +87,7 @@ class Sweeper:
         keep_events_days: int | None = None,
         may_load: Callable[[str, str], bool] = lambda *_: True,
         fits: Callable[[LoadedPipeline, AwaitedCode, Envelope | None], bool] = lambda *_: True,
-        find_dead_neighbours: Callable[[], object] = lambda: None,
+        look_around: Callable[[], object] = lambda: None,
         prune: Callable[[], object] = lambda: None,
     ) -> None:
         self._store, self._post, self._coordinator, self._catalog = store, post, coordinator, catalog
@@ -96,11 +96,7 @@ class Sweeper:
         self._worker, self._judge = worker, judge
         self._every_s, self._max_lost = every_s, max_lost
         self._unparked_at = self._stranded_at = self._housekept_at = float("-inf")
-        self._keep_events_days, self._find_dead_neighbours, self._may_load = (
-            keep_events_days,
-            find_dead_neighbours,
-            may_load,
-        )
+        self._keep_events_days, self._look_around, self._may_load = keep_events_days, look_around, may_load
         self._fits, self._prune, self._unfit = fits, prune, dict[object, None]()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._sweep_forever, name="flujo-sweeper", daemon=True)
@@ -110,9 +106,13 @@ class Sweeper:
         self._thread.start()
         return self
 
+    def retire(self) -> None:
+        """Begin no more sweeps."""
+        self._stopping.set()
+
     def stop(self) -> None:
         """Stop after the sweep under way."""
-        self._stopping.set()
+        self.retire()
         self._thread.join(timeout=5)
 
     def sweep(self) -> int:
@@ -287,7 +287,7 @@ class Sweeper:
     def _sweep_forever(self) -> None:
         while not self._stopping.wait(self._every_s * random.uniform(0.8, 1.2)):  # noqa: S311 - jitter
             try:
-                self._find_dead_neighbours()
+                self._look_around()
                 self._unpark()
                 if self._store.begin_sweep(self._worker(), self._every_s * self._patience()):
                     while self.sweep() == BATCH and not self._stopping.is_set():

@@ -35,6 +35,7 @@ from flujo_worker.errors import StepFailed, WireError
 
 if TYPE_CHECKING:
     from flujo_worker.host import Host
+    from flujo_worker.own_keys import OwnKeys
 
 logger = logging.getLogger(__name__)
 
@@ -53,13 +54,14 @@ _OPTIONS: dict[str, Any] = {
 NAMES = frozenset({*TASKS.values(), TASK_SWEEP, TASK_HEALTH_CHECK})
 
 
-def add(app: Celery, host: Callable[[], Host], refusals: Refusals) -> None:
+def add(app: Celery, host: Callable[[], Host], refusals: Refusals, keys: Callable[[], OwnKeys]) -> None:
     """Register our tasks with an app.
 
     Args:
         app: the one.
         host: returns this process's engine.
         refusals: records messages that are refused.
+        keys: returns which keys this process lacks.
     """
 
     def attempt(self: Any, wire: dict[str, Any]) -> None:
@@ -74,7 +76,9 @@ def add(app: Celery, host: Callable[[], Host], refusals: Refusals) -> None:
     def health_check() -> None:
         host().health_check()
 
-    register: Any = partial(app.task, Strategy=staticmethod(partial(strategy, refusals=refusals)), **_OPTIONS)
+    register: Any = partial(
+        app.task, Strategy=staticmethod(partial(strategy, refusals=refusals, keys=keys)), **_OPTIONS
+    )
     register(attempt, name=TASK_ATTEMPT, bind=True)
     register(attempt, name=TASK_START, bind=True)
     register(attempt, name=TASK_RESUME, bind=True)

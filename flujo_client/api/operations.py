@@ -204,6 +204,7 @@ def new_run_of(
         aros=settings.aros.table(),
         settings=RunSettings.of(settings).table(),
         gates=gates,
+        key_marks=settings.key_marks(),
     )
     return new_run(
         found.plan,

@@ -74,7 +74,7 @@ def _details(state: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     for worker in state["workers"]:
         if worker["lacks"]:
             keys = ", ".join(map(printable, worker["lacks"]))
-            yield "lacks key", "1", f"{printable(worker['id'])} takes no work: it lacks the value key {keys}"
+            yield "lacks key", "1", f"{printable(worker['id'])} takes no work: it lacks {keys}"
         if worker["slowed"] and not worker["is_stopping"]:
             yield "slowed", "1", f"{printable(worker['id'])} {_slowed_line(worker['slowed'])}"
     for breaker in state["breakers"]:

@@ -3,7 +3,7 @@
 `--json` prints: ok; postgres and redis with ok, url (without its password) and error; schema, the newest migration applied; workers, the
 live ones that consume a queue of ours or one that attempts wait in, with id, host, pid, slots, build, started_at, queues (null: not known)
 is_stopping (it takes no more work), slowed (null, or at_once, of, late and
-waited_for_cpu: its event loop is late, so it takes fewer attempts) and lacks (the ids of value keys that it lacks: it takes no work); other_workers, how many live ones consume other queues only; backlog, the live attempts as ready,
+waited_for_cpu: its event loop is late, so it takes fewer attempts) and lacks (the keys that it lacks, such as value_keys.2026a: it takes no work); other_workers, how many live ones consume other queues only; backlog, the live attempts as ready,
 queued and running, each with count and oldest_s; waiting_runs, those that wait for their admission, likewise; parked, the plans that parked
 runs use, each with reference, fingerprint, build, runs, is_pinned, is_live (a live worker is of that build or has loaded that plan), reason
 (of one of them) and change (what lets pinned runs that no live worker can take continue, else null); owed_hooks, the calls of hooks that

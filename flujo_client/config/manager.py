@@ -9,6 +9,7 @@ Every key has one variable: `FLUJO_<KEY>` at the top level, `FLUJO_<SECTION>_<KE
 
 from __future__ import annotations
 
+import hmac
 import json
 import os
 import re
@@ -177,6 +178,13 @@ class Settings(Section):
     def encryption_keys(self) -> tuple[tuple[str, bytes], ...]:
         """Return the keys of values with their **secrets**: the first encrypts, all decrypt."""
         return _pairs(self.value_keys)
+
+    def key_marks(self) -> tuple[str, ...]:
+        """Return a mark of each key, such as `signing_keys.2026a:9f86d081884c7d65`: it tells secrets under one id apart, and reveals none."""
+        keys = [(f"{ring}.{name}", secret) for ring in KEYRINGS for name, secret in _pairs(getattr(self, ring))]
+        return tuple(
+            f"{key}:{hmac.digest(secret, b'flujo.mark.' + key.encode(), 'sha256').hex()[:16]}" for key, secret in keys
+        )
 
     def with_services(self, database_url: str, broker_url: str) -> Settings:
         """Return a copy that uses these services; an explicit result backend stays. Raises SettingsError."""

@@ -57,6 +57,7 @@ class NewRun:
         blobs: values above the inline limit, which the envelope only points at.
         digest: of pipeline, input and context, to distinguish a repeated enqueue from another one under the same key.
         gates: what it has to pass before its first message is published.
+        key_marks: of the client's keys, by which workers recognise another secret under the same id.
     """
 
     first: Envelope
@@ -66,6 +67,7 @@ class NewRun:
     idempotency_key: str | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
     gates: tuple[Gate, ...] = ()
+    key_marks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,7 +369,7 @@ class WorkerRecord:
         is_stopping: it takes no more work, and ends when its attempts have ended or were handed back.
         slowed: where it takes fewer attempts at once because its event loop is late: `at_once`, `of` its slots, and the percentages `late`
             and `waited_for_cpu` of the last second; else None.
-        lacks: the ids of the value keys that it lacks, or has another secret for; with any, it takes no work.
+        lacks: the keys that it lacks, or has another secret for, such as `value_keys.2026a`; with any, it takes no work.
     """
 
     id: str

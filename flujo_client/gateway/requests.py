@@ -121,6 +121,7 @@ def record(new: NewRun, *, grace_s: float = GRACE_S) -> Request[str | None]:
         "digest": new.digest,
         "metadata": stored(new.metadata, path="metadata"),
         "gates": stored_gates(new),
+        "key_marks": list(new.key_marks) or None,
         "grace_s": grace_s,
     }
     return Request("record", parameters, lambda rows: rows[0]["id"] if rows else None)
@@ -146,6 +147,7 @@ def record_many(news: Sequence[NewRun], read: Callable[[list[Row]], T_co], *, gr
         "blob_digests": list(blobs),
         "blob_bodies": list(blobs.values()),
         "gates": [stored_gates(new) for new in news],
+        "key_marks": list(one.key_marks) or None,
         "grace_s": grace_s,
     }
     return Request("record_many", parameters, read, undoes=True)

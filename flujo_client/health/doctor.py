@@ -198,10 +198,8 @@ def _workers(facts: Facts) -> Iterator[Diagnosis]:
             yield Diagnosis("error", "queues", what, f"flujo worker -Q {queue}")
     for each in facts.live:
         if each.lacks:
-            what = f"{each.id} takes no work: it lacks the value key {_some(each.lacks)}, or has another secret for it"
-            yield Diagnosis(
-                "error", "value keys", what, "give it the same value_keys as all other processes, and restart it"
-            )
+            what = f"{each.id} takes no work: it lacks {_some(each.lacks)}, or has another secret for it than clients"
+            yield Diagnosis("error", "keys", what, "give it the same keys as all other processes, and restart it")
     others = sorted({worker.build for worker in facts.live} - {facts.build})
     if others:
         what = f"workers run version {', '.join(others)}, here is {facts.build}"

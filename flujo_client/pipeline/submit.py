@@ -59,6 +59,7 @@ class Order:
     aros: Mapping[str, Any] | None = None
     settings: Mapping[str, Any] | None = None
     gates: tuple[Gate, ...] = ()
+    key_marks: tuple[str, ...] = ()
 
 
 def new_run(
@@ -108,7 +109,8 @@ def new_run(
     first, large = first_of(
         ticket, plan.nodes[0], sent_input, snapshot, inline=size.inline, control_queue=control_queue
     )
-    return NewRun(first, plan, same, large, order.idempotency_key, stored_metadata(order.metadata), order.gates)
+    metadata = stored_metadata(order.metadata)
+    return NewRun(first, plan, same, large, order.idempotency_key, metadata, order.gates, order.key_marks)
 
 
 def first_of(

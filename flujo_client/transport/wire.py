@@ -19,7 +19,7 @@ from typing import Any, Final
 import orjson
 from kombu import serialization
 
-from flujo_client.errors import SerializationError, SettingsError
+from flujo_client.errors import KeyMissing, SerializationError, SettingsError
 from flujo_client.serial.tree import type_name
 from flujo_client.transport.entry import CONTENT_ENCODING, CONTENT_TYPE
 
@@ -94,7 +94,12 @@ def sign(text: bytes, key: tuple[str, bytes]) -> bytes:
 
 
 def verify(body: bytes, keys: Keys) -> bytes:
-    """Return the text without its header line. Raises SerializationError if it is not signed with one of `keys`."""
+    """Return the text without its header line.
+
+    Raises:
+        KeyMissing: the signature is another than the key's that it names: the text was changed, or signed with another secret.
+        SerializationError: it is not signed, or with a key that is not one of `keys`.
+    """
     if not body.startswith(_MARK):
         if keys:
             raise SerializationError(
@@ -112,7 +117,10 @@ def verify(body: bytes, keys: Keys) -> bytes:
         )
     text = body[header.end() :]
     if not hmac.compare_digest(_mac(secret, key_id, text), claimed):
-        raise SerializationError("the message's signature does not fit its content")
+        raise KeyMissing(
+            f"the message's signature does not fit its content, or its sender has another secret for the key {key_id.decode()!r}",
+            key_id=key_id.decode(),
+        )
     return text
 
 

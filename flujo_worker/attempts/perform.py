@@ -40,12 +40,12 @@ from flujo_worker.guards.models import CalledModels
 from flujo_worker.guards.rates import RateLimiter
 from flujo_worker.observe.log import collecting_events
 from flujo_worker.observe.story import Story
+from flujo_worker.own_keys import OwnKeys
 from flujo_worker.ports import Claim, Room, Store
 from flujo_worker.runtime.attempt_run import AttemptRun, CallSettings, RefusalMemory
 from flujo_worker.runtime.faults import fault_of
 from flujo_worker.user_code.code_registry import CodeMismatch, LoadedPipeline
 from flujo_worker.user_code.hooks import HookCaller
-from flujo_worker.value_keys import ValueKeys
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class Attempts:
         rates: the limits of these models; None: none has any.
         refused_formats: which models refused structured output; None: that is not remembered.
         processes: where attempts run that have lost their process before; None: such an attempt runs alone in this one.
-        value_keys: what this process can decrypt; None: what it cannot was changed.
+        keys: which keys this process lacks; None: what it cannot decrypt was changed.
         late_s: returns for how many seconds the event loop has been late; a constant where attempts are not to begin again for that.
     """
 
@@ -92,10 +92,10 @@ class Attempts:
         rates: RateLimiter | None = None,
         refused_formats: RefusalMemory | None = None,
         processes: Processes | None = None,
-        value_keys: ValueKeys | None = None,
+        keys: OwnKeys | None = None,
         late_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        self._value_keys = value_keys
+        self._keys = keys
         self._changes, self._late_s = changes, late_s
         self.isolation = Isolation(ledger, processes)
         self._ledger, self._coordinator, self._lease, self._loop = ledger, coordinator, lease, loop
@@ -140,7 +140,7 @@ class Attempts:
             await self._effects.together(self._wait_for_loop, None)
         if self._loop.is_given_up:
             return DeliveryResult("busy")
-        if self._value_keys is not None and self._value_keys.is_lacking:
+        if self._keys is not None and self._keys.is_lacking:
             return await self._postpone(envelope.key)
         with self._lease.holding(envelope.key) as held:
             if held is None:
@@ -189,8 +189,8 @@ class Attempts:
             for envelope in self._ledger.envelopes([key]):
                 Envelope.from_wire(envelope.to_wire())
         except KeyMissing:
-            if self._value_keys is not None:
-                self._value_keys.lacks(error)
+            if self._keys is not None:
+                self._keys.lacks(f"value_keys.{error.key_id}")
 
     async def _postpone(self, key: str) -> DeliveryResult:
         """Have a message sent again in a while, for a worker that can decrypt it."""
@@ -202,8 +202,8 @@ class Attempts:
 
         If the key is here, the value was changed, or its writer has another secret: the run is parked, until a worker can read it.
         """
-        keys, call = self._value_keys, self._effects.call
-        if keys is None or not await call(keys.lacks, error):
+        keys, call = self._keys, self._effects.call
+        if keys is None or not await call(keys.lacks, f"value_keys.{error.key_id}"):
             return await self._park(
                 envelope, fence, f"a value is {error.message}", self.preparation.refuse(envelope.key)
             )

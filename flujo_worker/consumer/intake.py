@@ -15,6 +15,8 @@ from celery.worker import state
 from flujo_worker.errors import RETIRED
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from celery.worker.consumer import Consumer
 
 logger = logging.getLogger(__name__)
@@ -25,10 +27,11 @@ class Intake:
 
     Args:
         consumer: Celery's.
+        queues: those that it concerns; all that the consumer takes messages from when None.
     """
 
-    def __init__(self, consumer: Consumer) -> None:
-        self._consumer = consumer
+    def __init__(self, consumer: Consumer, queues: Collection[str] | None = None) -> None:
+        self._consumer, self._ours = consumer, queues
         self._queues: list[str] = []
         self._is_withdrawn = False
 
@@ -46,7 +49,8 @@ class Intake:
         self.pause()
 
     def _pause(self) -> None:
-        self._queues += self._consumer.app.amqp.queues.consume_from
+        consumed = self._consumer.app.amqp.queues.consume_from
+        self._queues += [queue for queue in consumed if self._ours is None or queue in self._ours]
         for queue in self._queues:
             self._consumer.cancel_task_queue(queue)
 

@@ -23,13 +23,14 @@ from flujo_client.transport.broker import task_headers
 from flujo_client.transport.chords import is_membership
 from flujo_client.transport.entry import CONTENT_TYPE
 from flujo_worker.consumer.pool import AttemptPool, Held, Shortcut
-from flujo_worker.errors import WireError
+from flujo_worker.errors import WireError, key_missing_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from flujo_client.contract.envelope import Envelope
     from flujo_worker.consumer.refusals import Refusals
+    from flujo_worker.own_keys import OwnKeys
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +41,9 @@ _EMBEDDED = {"callbacks", "errbacks", "chain", "chord"}
 _MISSHAPEN = (TypeError, ValueError, KeyError, IndexError, AttributeError, RecursionError)
 
 
-def strategy(task: Any, app: Any, consumer: Any, *, refusals: Refusals) -> Callable[..., Any]:
+def strategy(
+    task: Any, app: Any, consumer: Any, *, refusals: Refusals, keys: Callable[[], OwnKeys]
+) -> Callable[..., Any]:
     """Return Celery's own strategy for a task, with the check before it, and the short way to a pool of ours."""
     carry_out = default(task, app, consumer)
     pool = consumer.pool if isinstance(consumer.pool, AttemptPool) and task.name in _ATTEMPTS else None
@@ -75,9 +78,7 @@ def strategy(task: Any, app: Any, consumer: Any, *, refusals: Refusals) -> Calla
         try:
             message.headers = checked_headers(task.name, message)
         except WireError as error:
-            refusals.record_message(error, message)
-            message.reject_log_error(logger, consumer.connection_errors)
-            return None
+            return _refuse(message, error, consumer, refusals, keys())
         if can_take(message.headers["id"]):
             message.ack()
             take(message)
@@ -88,6 +89,15 @@ def strategy(task: Any, app: Any, consumer: Any, *, refusals: Refusals) -> Calla
     if pool is not None:
         pool.shortcuts[task.name] = Shortcut(can_take, take_unread, take_own)
     return receive
+
+
+def _refuse(message: Any, error: WireError, consumer: Any, refusals: Refusals, keys: OwnKeys) -> None:
+    """Refuse a message, or put it back into its queue, for others, if this process lacks the key of its signature."""
+    unverified = key_missing_in(error)
+    is_others = unverified is not None and keys.lacks(f"signing_keys.{unverified.key_id}")
+    if not is_others:
+        refusals.record_message(error, message)
+    message.reject_log_error(logger, consumer.connection_errors, requeue=is_others)
 
 
 class Unread:

@@ -1,4 +1,4 @@
-"""A worker that cannot decrypt values ends no run: it leaves them to others, says which key it lacks, and takes no more work."""
+"""A worker that cannot decrypt values, or verify messages, harms no run: it leaves them to others, says which key it lacks, and takes no more work."""
 
 from __future__ import annotations
 
@@ -10,32 +10,37 @@ from click.testing import CliRunner
 from fleet import STEADY, Site, wait_until
 from pydantic import SecretStr
 
+from flujo_client import FlujoClient
 from flujo_client.cli.main import cli
 from flujo_client.serial import use_cipher
+from flujo_client.transport.dead_letters import DeadLetters
 
 pytest.importorskip("cryptography")
 pytestmark = pytest.mark.acceptance
 
 RUNS = 10
 RIGHT = {"k": SecretStr("the secret of all processes: 32 bytes or more")}
+OTHERS = {"k": SecretStr("the secret of nobody else: 32 bytes or more")}
 WRONG = {
-    "no key": {},
-    "another id": {"other": SecretStr("the secret of another id: 32 bytes or more")},
-    "another secret": {"k": SecretStr("the secret of nobody else: 32 bytes or more")},
+    "no value key": {"value_keys": {}},
+    "another value key": {"value_keys": {"other": SecretStr("the secret of another id: 32 bytes or more")}},
+    "another value secret": {"value_keys": OTHERS},
+    "another signing secret": {"signing_keys": OTHERS},
 }
+POOLS = ["attempts", large("threads"), "prefork"]
 
 
 @pytest.fixture
 def site(services, tmp_path):
-    with Site(services, tmp_path, worker=STEADY, value_keys=RIGHT) as site:
+    with Site(services, tmp_path, worker=STEADY, value_keys=RIGHT, signing_keys=RIGHT) as site:
         yield site
     use_cipher(None)
 
 
-def workers_with(site, keys):
-    right, site.settings = site.settings, site.settings.model_copy(update={"value_keys": keys})
+def workers_with(site, keys, *arguments):
+    right, site.settings = site.settings, site.settings.model_copy(update=keys)
     try:
-        return site.workers()
+        return site.unready_workers(arguments=(*arguments, "--concurrency", "2"))
     finally:
         site.settings = right
 
@@ -47,11 +52,11 @@ def enqueued(site):
     ]
 
 
-def status(site):
+def asked(site, *command):
     with pytest.MonkeyPatch.context() as patch:
         for name in ("database_url", "broker_url"):
             patch.setenv(f"FLUJO_{name.upper()}", str(getattr(site.settings, name).get_secret_value()))
-        return json.loads(CliRunner().invoke(cli, ["status", "--json"]).stdout)
+        return json.loads(CliRunner().invoke(cli, [*command, "--json"]).stdout)
 
 
 def lacking(site):
@@ -59,43 +64,68 @@ def lacking(site):
     return site.rows(told)
 
 
-@pytest.mark.parametrize("wrong", ["no key", large("another id"), large("another secret")])
-def test_other_workers_take_what_one_cannot_decrypt(site, wrong):
-    if wrong == "another secret":
-        site.standing()
-    workers_with(site, WRONG[wrong])
-    runs = enqueued(site)
-    wait_until(lambda: lacking(site), 20, what=site.log)
-    site.standing()
+def assert_at_once(site, runs, seconds=20):
     for run in runs:
-        assert run.result(timeout=20).run_status == "succeeded", site.log()
-    later = enqueued(site)
-    for run in later:
-        assert run.result(timeout=20).run_status == "succeeded", site.log()
+        assert run.result(timeout=seconds).run_status == "succeeded", site.log()
         (lost,) = site.rows(
             "SELECT sum(losses) AS lost, max(number) AS number FROM flujo_attempts WHERE run_id = %(run)s", run=run.id
         )
         assert (int(lost["lost"]), lost["number"]) == (0, 1)
 
 
-@pytest.mark.parametrize("wrong", [large("no key"), large("another id"), "another secret"])
-def test_with_only_the_wrong_worker_runs_wait_and_status_says_why(site, wrong):
+@pytest.mark.parametrize("pool", POOLS)
+@pytest.mark.parametrize(
+    "wrong", ["no value key", large("another value key"), large("another value secret"), "another signing secret"]
+)
+def test_other_workers_take_what_one_cannot_read(site, wrong, pool):
+    workers_with(site, WRONG[wrong], "--pool", pool)
+    runs = enqueued(site)
+    wait_until(lambda: lacking(site), 20, what=site.log)
+    site.standing()
+    assert_at_once(site, runs)
+    assert_at_once(site, enqueued(site))
+    assert_none_refused(site)
+
+
+def assert_none_refused(site):
+    assert DeadLetters(site.redis).refused().count == 0, DeadLetters(site.redis).refused()
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_a_worker_that_signs_wrongly_slows_no_other(site, pool):
+    """It had checked its keys before any client had enqueued: its first message shows it that it lacks one."""
+    site.standing()
+    workers_with(site, WRONG["another signing secret"], "--pool", pool)
+    wait_until(lambda: len(asked(site, "status")["workers"]) > 1, 20, what=site.log)
+    runs = [site.client.enqueue("acceptance_pipelines:three", []) for _ in range(20)]
+    assert_at_once(site, runs, seconds=5)
+    assert_none_refused(site)
+
+
+def test_what_is_forged_stops_no_worker(site):
+    site.standing()
+    assert_at_once(site, [site.enqueue("three")])
+    with FlujoClient(site.settings.model_copy(update=WRONG["another signing secret"])) as stranger:
+        stranger.enqueue("acceptance_pipelines:three", [])
+    wait_until(lambda: DeadLetters(site.redis).refused().count, 20, what=site.log)
+    assert_at_once(site, [site.enqueue("three")])
+    assert not lacking(site)
+
+
+@pytest.mark.parametrize(
+    "wrong", [large("no value key"), large("another value key"), "another value secret", "another signing secret"]
+)
+def test_with_only_the_wrong_worker_runs_wait_and_it_is_said_why(site, wrong):
     runs = enqueued(site)
     workers_with(site, WRONG[wrong])
     wait_until(lambda: lacking(site), 20, what=site.log)
-    assert lacking(site) == [{"name": "worker.lacks_key", "keys": ["k"]}]
-    (worker,) = status(site)["workers"]
-    assert worker["lacks"] == ["k"]
+    key = "signing_keys.k" if "signing" in wrong else "value_keys.k"
+    assert lacking(site) == [{"name": "worker.lacks_key", "keys": [key]}]
+    (worker,) = asked(site, "status")["workers"]
+    assert worker["lacks"] == [key]
+    assert f"it lacks {key}" in next(
+        each["what"] for each in asked(site, "doctor")["findings"] if each["thing"] == "keys"
+    )
     assert {run.status() for run in runs} <= {"queued", "running"}
     site.standing(1)
-    for run in runs:
-        assert run.result(timeout=20).run_status == "succeeded", site.log()
-
-
-def test_a_wrong_worker_that_was_first_is_found_out(site):
-    workers_with(site, WRONG["another secret"])
-    runs = enqueued(site)
-    wait_until(lambda: {run.status() for run in runs} == {"parked"}, 20, what=site.log)
-    site.standing(1)
-    for run in runs:
-        assert run.result(timeout=20).run_status == "succeeded", site.log()
+    assert_at_once(site, runs)

@@ -6,10 +6,11 @@ WITH definition AS (
 ),
 new AS (
     INSERT INTO flujo_runs (id, fingerprint, reference, name, input, limits, tenant, queue, priority, idempotency_key, digest,
-                            metadata, trace_parent, deadline_at, aros, settings, gates)
+                            metadata, trace_parent, deadline_at, aros, settings, gates, key_marks)
     VALUES (%(run)s::text, %(fingerprint)s::text, %(reference)s::text, %(name)s::text, %(input)s::bytea, %(limits)s::jsonb,
             %(tenant)s::text, %(run_queue)s::text, %(priority)s::smallint, %(idempotency_key)s::text, %(digest)s::text,
-            %(metadata)s::jsonb, %(trace_parent)s::text, to_timestamp(%(deadline)s::float8), %(aros)s::jsonb, %(settings)s::jsonb, %(gates)s::jsonb)
+            %(metadata)s::jsonb, %(trace_parent)s::text, to_timestamp(%(deadline)s::float8), %(aros)s::jsonb, %(settings)s::jsonb, %(gates)s::jsonb,
+            %(key_marks)s::text[])
     ON CONFLICT DO NOTHING
     RETURNING id
 ),

@@ -16,9 +16,10 @@ given AS (
 ),
 kept AS (
     INSERT INTO flujo_runs (id, fingerprint, reference, name, input, limits, tenant, queue, priority, idempotency_key, digest,
-                            metadata, trace_parent, deadline_at, aros, settings, gates)
+                            metadata, trace_parent, deadline_at, aros, settings, gates, key_marks)
     SELECT g.run, %(fingerprint)s::text, %(reference)s::text, %(name)s::text, g.input, g.limits::jsonb, g.tenant, g.run_queue,
-           g.priority::smallint, g.idempotency_key, g.digest, g.metadata::jsonb, g.trace_parent, to_timestamp(g.deadline), %(aros)s::jsonb, %(settings)s::jsonb, g.gates::jsonb
+           g.priority::smallint, g.idempotency_key, g.digest, g.metadata::jsonb, g.trace_parent, to_timestamp(g.deadline), %(aros)s::jsonb, %(settings)s::jsonb, g.gates::jsonb,
+           %(key_marks)s::text[]
     FROM given g ORDER BY g.tenant, g.idempotency_key, g.run
     ON CONFLICT (tenant, idempotency_key) DO UPDATE SET retried_as = flujo_runs.retried_as
     RETURNING id, tenant, idempotency_key, digest

@@ -1,5 +1,5 @@
 -- The worker processes of the last day. Which queues a process consumes is in its first event, and whether it is slowed down in the last one
--- about that, and which value keys it lacks in the last one about those; each later incarnation has the same id before the `~`.
+-- about that, and which keys it lacks in the last one about those; each later incarnation has the same id before the `~`.
 SELECT w.id, w.host, w.pid, w.build, w.slots, w.started_at, w.lease_until > now() AS is_live, w.stop_requested_at IS NOT NULL AS is_stopping, e.queues,
        s.slowed, l.lacks
 FROM flujo_workers w

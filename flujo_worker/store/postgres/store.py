@@ -63,7 +63,6 @@ from flujo_worker.store.postgres.plan_moves import PlanMovesInPostgres
 from flujo_worker.store.postgres.retention import RetentionInPostgres
 from flujo_worker.store.postgres.statements import CLIENT, UNDONE, execute
 from flujo_worker.store.postgres.tree import TreeInPostgres, read_envelopes
-from flujo_worker.store.postgres.value_keys import CanariesInPostgres
 from flujo_worker.store.rows import plan_of, reply_of
 from flujo_worker.store.shared_rules import HANDED_BACK_MOST, HANDED_BACK_OFTEN, MAX_FORKS, SUSPECT_AFTER
 
@@ -92,7 +91,6 @@ class PostgresStore(
     RetentionInPostgres,
     PermitsInPostgres,
     ModelGuardsInPostgres,
-    CanariesInPostgres,
 ):
     """The worker's store on Postgres.
 

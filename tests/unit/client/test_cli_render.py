@@ -609,7 +609,7 @@ def test_services():
         "postgres": {"ok": True, "url": "postgresql://x", "error": None},
         "redis": {"ok": False, "url": "redis://y", "error": wrong},
         "schema": 1,
-        "workers": [{"id": "w1", "slots": 9, "is_stopping": True, "slowed": None, "lacks": ["2026b"]}],
+        "workers": [{"id": "w1", "slots": 9, "is_stopping": True, "slowed": None, "lacks": ["value_keys.2026b"]}],
         "other_workers": 0,
         "backlog": {"ready": {"count": 1200, "oldest_s": 99.0}, "queued": {"count": 0, "oldest_s": 0.0}},
         "waiting_runs": {"count": 7, "oldest_s": 5.0},
@@ -648,7 +648,7 @@ def test_services():
     queued         0
     not admitted   7       oldest 5 s
     hooks pending  3       oldest 2 h
-    lacks key      1       w1 takes no work: it lacks the value key 2026b
+    lacks key      1       w1 takes no work: it lacks value_keys.2026b
     breaker                openai:gpt-5: half open for 1 min
     parked         2       m:a 0a1b
     parked         1       m:p 2c3d, build 7: pinned, no live worker is known to

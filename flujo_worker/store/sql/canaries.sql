@@ -1,1 +1,0 @@
-SELECT id, canary FROM flujo_value_keys;
