@@ -56,7 +56,7 @@ CASES = {
         "error", "the user lacks LPUSH, keys shop:*", "ACL SETUSER shop ~shop:* -@all",
     ),
     "no grants": ({"database": None, "database_error": "permission denied for table flujo_runs"}, "error", "permission denied", "GRANT flujo_worker"),
-    "value key": ({"workers": (replace(worker(), lacks=("value_keys.2026b",)),)}, "error", "w takes no work: it lacks value_keys.2026b", "value_keys"),
+    "value key": ({"workers": (replace(worker(), lacks=("value_keys.2026b",)),)}, "error", "w takes no work: it lacks value_keys.2026b", "same keys"),
     "grants": ({"database": {"not_granted": ("INSERT on flujo_runs",)}}, "error", "INSERT on flujo_runs", "GRANT SELECT"),
     "many grants": (
         {"database": {"not_granted": ("a", "b", "c", "d", "e")}}, "error", "the role lacks a, b, c and 2 more", "GRANT",

@@ -340,7 +340,7 @@ def pool():
     consumer = MagicMock(pool=pool, hostname="worker@here")
     consumer.event_dispatcher.enabled = False
     consumer.controller.state.revoked = pool.revoked = set()
-    strategy(app.tasks[TASK_ATTEMPT], app, consumer, refusals=None)
+    strategy(app.tasks[TASK_ATTEMPT], app, consumer, refusals=None, keys=lambda: None)
     yield pool
     pool.executor.shutdown()
 

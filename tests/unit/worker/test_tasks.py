@@ -42,7 +42,7 @@ class Refusals(list):
 
 def app_of(host, refusals=None):
     app = Celery("toys", set_as_current=False)
-    tasks.add(app, lambda: host, Refusals() if refusals is None else refusals)
+    tasks.add(app, lambda: host, Refusals() if refusals is None else refusals, lambda: None)
     return app
 
 
