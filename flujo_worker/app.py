@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -68,10 +68,7 @@ class FlujoWorker:
         self._lock = threading.Lock()
         self._name = ""
         self._parents_keys: OwnKeys | None = None
-        refusals = Refusals(self.settings)
-        tasks.add(self.app, self.host, refusals, self._keys)
-        gate = ItemGate(self.app, self.settings, refusals, tasks.NAMES, is_alone=self._is_own)
-        self.app.steps["consumer"].add(guarding(gate))
+        _carry(self.app, self.host, self._keys, self.settings, is_alone=self._is_own)
         self.app.steps["worker"].add(on_stop(self._begin_stop))
         self._listen()
 
@@ -260,6 +257,15 @@ def _own_app(settings: Settings) -> Celery:
         result_expires=604_800,
     )
     return app
+
+
+def _carry(
+    app: Celery, host: Callable[[], Host], keys: Callable[[], OwnKeys], settings: Settings, *, is_alone: bool
+) -> None:
+    """Add our tasks to an app, and a gate before its workers' consumers."""
+    refusals = Refusals(settings)
+    tasks.add(app, host, refusals, keys)
+    app.steps["consumer"].add(guarding(ItemGate(app, settings, refusals, tasks.NAMES, is_alone=is_alone)))
 
 
 def _place(url: str) -> str:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 from breadth import large
+from celery import Celery
 from click.testing import CliRunner
-from fleet import STEADY, Site, wait_until
+from fleet import FOLDER, STEADY, STEPS, Site, wait_until
 from pydantic import SecretStr
 
 from flujo_client import FlujoClient
@@ -129,3 +133,26 @@ def test_with_only_the_wrong_worker_runs_wait_and_it_is_said_why(site, wrong):
     assert {run.status() for run in runs} <= {"queued", "running"}
     site.standing(1)
     assert_at_once(site, runs)
+
+
+@pytest.mark.parametrize("pool", [large("threads"), "prefork"])
+def test_an_app_of_ones_own_goes_on_with_its_own_tasks(site, pool):
+    """Only Flujo's queues are left to other workers: a prefork pool's children have their parent do that."""
+    settings = site.settings.model_copy(update=WRONG["no value key"])
+    environment = {**os.environ, **settings.as_environment(), "PYTHONPATH": str(STEPS), FOLDER: str(site.folder)}
+    command = [sys.executable, "-m", "celery", "-A", "shop_app", "worker", "-c", "2", "-P", pool, "-n", "shop@here"]
+    with (site.folder / "workers.log").open("ab") as log:
+        shop = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+    try:
+        wait_until(site.live_pids, 20, what=site.log)
+        runs = enqueued(site)
+        wait_until(lambda: lacking(site), 20, what=site.log)
+        theirs = Celery("somebody", broker=site.settings.broker(), backend=site.settings.broker())
+        inspect = theirs.control.inspect(["shop@here"])
+        wait_until(lambda: {each["name"] for each in inspect.active_queues()["shop@here"]} == {"celery"}, 20)
+        assert theirs.send_task("shop.add", (2, 3)).get(timeout=20) == 5
+        site.standing(1)
+        assert_at_once(site, runs)
+    finally:
+        shop.kill()
+        shop.wait()

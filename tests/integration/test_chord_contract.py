@@ -216,7 +216,7 @@ def toys(app, request, settings):
 
     if request.param == "wrapped":
         app.Task = Wrapped
-    _carry(app, Host, settings, is_alone=True)
+    _carry(app, Host, lambda: None, settings, is_alone=True)
     queues = ["flujo.attempts"]
     with start_worker(app, pool="threads", concurrency=1, queues=queues, perform_ping_check=False, loglevel="CRITICAL"):
         yield
