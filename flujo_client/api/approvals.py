@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.api.operations import open_questions, status_of
-from flujo_client.api.options import ApprovalFilters
+from flujo_client.api.options import ApprovalFilters, refuse_unknown
 from flujo_client.contract.approval import Approval, check_answer, choose, closed
 from flujo_client.contract.approval_token import read_token, signed
 from flujo_client.contract.run_filter import RunFilter
@@ -27,6 +27,7 @@ def approvals_of(settings: Settings, run_id: str) -> Operation[list[Approval]]:
 
 def open_approvals(settings: Settings, filters: ApprovalFilters) -> Operation[list[Approval]]:
     """List open questions over all runs."""
+    refuse_unknown(filters, ApprovalFilters, "approvals")
     runs = RunFilter(pipeline=filters.get("pipeline"), tenant=filters.get("tenant"))
     return (yield from matching(settings, runs, filters.get("limit", 100), filters.get("offset", 0)))
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from flujo_client.api.context_fields import record_context_fields
 from flujo_client.api.operations import Enqueued, FoundPipeline, find_pipeline, key_taken, new_run_of, publish_new
-from flujo_client.api.options import BulkOptions, RunOptions
+from flujo_client.api.options import BulkOptions, RunOptions, refuse_unknown
 from flujo_client.contract.records import NewRun
 from flujo_client.errors import ConfigurationError, FlujoError, IdempotencyConflict
 from flujo_client.gateway import requests
@@ -43,6 +43,7 @@ class RunRequest:
     __slots__ = ("options", "value")
 
     def __init__(self, value: Any = None, **options: Unpack[RunOptions]) -> None:
+        refuse_unknown(options, RunOptions, "RunRequest")
         self.value, self.options = value, options
 
 
@@ -54,6 +55,7 @@ def enqueue_many(
     Raises:
         FlujoError: something is invalid. It names the value's index, and the number of recorded values: those of the chunks before.
     """
+    refuse_unknown(options, BulkOptions, "enqueue_many")
     connection = options.get("connection")
     common: RunOptions = {**options}  # type: ignore[typeddict-item]  # the connection is not read from it
     enqueued: list[Enqueued] = []

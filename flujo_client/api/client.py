@@ -6,20 +6,16 @@ It needs no worker code, and runs do not need it: once `enqueue` returns, everyt
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import AsyncIterator, Iterable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Self, TypeVar, Unpack
-
-from pydantic import BaseModel
 
 from flujo_client.api import approvals, background_runs, bulk, operations
 from flujo_client.api.handle import AsyncRunHandle, RunHandle
 from flujo_client.api.options import ApprovalFilters, BulkOptions, DeletedRunFilters, EnqueueOptions, RunFilters
 from flujo_client.config.manager import ConfigManager, Settings
-from flujo_client.contract.admission import RunLimit, Singleton, Throttle
 from flujo_client.contract.approval import Approval
-from flujo_client.contract.limits import UsageLimits
 from flujo_client.contract.parameters import ContextT, OutputT
 from flujo_client.contract.records import EventRecord, RunRecord, RunSummary
 from flujo_client.contract.run_filter import RunFilter
@@ -72,57 +68,18 @@ class FlujoClient:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def enqueue(  # noqa: PLR0913 - the seed's signature
+    def enqueue(
         self,
         pipeline: str | Pipeline[OutputT, ContextT] | Step[OutputT],
         value: Any = None,
-        *,
-        context: Mapping[str, Any] | BaseModel | None = None,
-        run_id: str | None = None,
-        idempotency_key: str | None = None,
-        queue: str | None = None,
-        priority: int | None = None,
-        tenant: str = "",
-        deadline_s: float | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        trace_parent: str | None = None,
-        limits: UsageLimits | None = None,
-        run_limits: Sequence[RunLimit] = (),
-        singleton_key: str | None = None,
-        singleton: Singleton = "return",
-        debounce_s: float | None = None,
-        debounce_key: str = "",
-        throttle: Throttle | None = None,
-        connection: Any = None,
+        **options: Unpack[EnqueueOptions],
     ) -> RunHandle[OutputT, ContextT]:
         """Enqueue a pipeline.
 
         Args:
             pipeline: `"package.module:attribute"`, or the object with that name.
             value: the first step's input.
-            context: the run's context: a mapping, or an instance of the pipeline's context model.
-            run_id: an id that you choose: letters, digits, `_`, `-` and `.`; the same id again returns the same run, and is rejected for
-                different work.
-            idempotency_key: the same key again returns the same run, and is rejected for different work.
-            queue: the Celery queue of steps that name none.
-            priority: 0 (served first) to 9.
-            tenant: the owner of the run; idempotency keys are unique within a tenant.
-            deadline_s: seconds after which the run expires.
-            metadata: stored with the run, for `list_runs`.
-            trace_parent: a W3C trace context, stored with the run.
-            limits: what the run and its child runs may spend; the project's `[budgets]` apply too, the smaller of each.
-            run_limits: how many runs with the same key may be under way at once. Further runs wait, and are listed as queued.
-            singleton_key: at most one run of this pipeline and tenant with this key is under way; a text, or a template over `input` and
-                `tenant`.
-            singleton: while one is under way, return it, whatever its input (`return`), begin after it (`queue`), or cancel it and begin
-                when it has ended (`replace`).
-            debounce_s: seconds that the run waits before it begins. If another with the same `debounce_key` is enqueued meanwhile, this
-                one is cancelled.
-            debounce_key: a text or a template, as `singleton_key`; all runs of the pipeline and the tenant share the empty one.
-            throttle: how many runs may begin in a period.
-            connection: your own transaction: a psycopg `Connection`, a SQLAlchemy `Session` or `Connection` on psycopg, or Django's
-                `connection`. The run exists if and only if you commit. A sweep publishes it within a second, or
-                `RunHandle.publish()` at once after your commit.
+            options: those of `EnqueueOptions`.
 
         Raises:
             PipelineError, MissingAgentError: lists everything wrong with the pipeline.
@@ -132,25 +89,6 @@ class FlujoClient:
             ServiceUnreachable: Postgres does not answer, or Redis has not answered within the last second. Nothing was recorded.
             ClientError: `connection` cannot be used; the message names what to pass.
         """
-        options: EnqueueOptions = {
-            "context": context,
-            "run_id": run_id,
-            "idempotency_key": idempotency_key,
-            "queue": queue,
-            "priority": priority,
-            "tenant": tenant,
-            "deadline_s": deadline_s,
-            "metadata": metadata,
-            "trace_parent": trace_parent,
-            "limits": limits,
-            "run_limits": run_limits,
-            "singleton_key": singleton_key,
-            "singleton": singleton,
-            "debounce_s": debounce_s,
-            "debounce_key": debounce_key,
-            "throttle": throttle,
-            "connection": connection,
-        }
         return RunHandle(self, self._door.perform(operations.enqueue(self.settings, pipeline, value, options)))
 
     def enqueue_many(
@@ -185,63 +123,19 @@ class FlujoClient:
         self._door.perform(operations.status_of(run_id))
         return RunHandle(self, operations.Enqueued(run_id, is_new=False))
 
-    def list_runs(  # noqa: PLR0913 - one for each filter
-        self,
-        *,
-        status: str | Collection[str] | None = None,
-        pipeline: str | None = None,
-        tenant: str | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        since: datetime | timedelta | None = None,
-        error: str | None = None,
-        step: str | None = None,
-        retried: bool = False,
-        prefix: str | None = None,
-        end: str | None = None,
-        part: str | None = None,
-        parent: str | None = None,
-        background: bool | None = None,
-        limit: int = 50,
-        offset: int = 0,
-    ) -> list[RunRecord]:
+    def list_runs(self, *, limit: int = 50, offset: int = 0, **filters: Unpack[RunFilters]) -> list[RunRecord]:
         """List runs, newest first, including child runs.
 
         Args:
-            status: one status, or several. Runs that were retried are not listed as failed, cancelled or expired.
-            pipeline: the pipeline's name or reference.
-            tenant: the owner of the runs.
-            metadata: what the runs' metadata contain.
-            since: enqueued at or after this moment, or within this time until now.
-            error: a text in the type, code or message of the run's error; of a live run, of an attempt's. Case does not matter.
-            step: the step that the runs are at, or at which they stopped.
-            retried: list runs as failed, cancelled or expired although they were retried.
-            prefix: how the id begins.
-            end: how the id ends.
-            part: what the id contains.
-            parent: the child runs of this run; with an empty text all that are not child runs.
-            background: the runs of background steps, or with False all others.
             limit: how many at most.
             offset: how many of the newest to leave out; `find_runs` reads many runs faster.
+            filters: conditions that a run must meet, as in `RunFilter`; runs that were retried are not listed as failed, cancelled or expired
+                unless `retried=True`.
 
         Raises:
             ClientError: a status does not exist, or `since` is a moment without a time zone.
         """
-        filters = RunFilter(
-            status=status,
-            pipeline=pipeline,
-            tenant=tenant,
-            metadata=metadata,
-            since=since,
-            error=error,
-            step=step,
-            retried=retried,
-            prefix=prefix,
-            end=end,
-            part=part,
-            parent=parent,
-            background=background,
-        )
-        return self.ask(requests.runs(filters, limit=limit, offset=offset))
+        return self.ask(requests.runs(RunFilter(**filters), limit=limit, offset=offset))
 
     def find_runs(self, filters: RunFilter, *, before: tuple[datetime, str] | None = None) -> Iterator[RunRecord]:
         """Yield all matching runs, newest first, however many there are. They are read page by page; runs enqueued meanwhile are left out.
@@ -266,11 +160,8 @@ class FlujoClient:
         """Read the events of workers outside attempts in the last `since_s` seconds, newest first."""
         return self.ask(requests.system_events(since_s=since_s, limit=limit))
 
-    def approvals(
-        self, *, pipeline: str | None = None, tenant: str | None = None, limit: int = 100, offset: int = 0
-    ) -> list[Approval]:
-        """List the open questions to people of all runs, oldest first."""
-        filters: ApprovalFilters = {"pipeline": pipeline, "tenant": tenant, "limit": limit, "offset": offset}
+    def approvals(self, **filters: Unpack[ApprovalFilters]) -> list[Approval]:
+        """List the open questions to people of all runs, oldest first: by `pipeline` and `tenant`, `limit` (100) from `offset`."""
         return self._door.perform(approvals.open_approvals(self.settings, filters))
 
     def find_approvals(
@@ -393,10 +284,7 @@ class AsyncFlujoClient:
         value: Any = None,
         **options: Unpack[EnqueueOptions],
     ) -> AsyncRunHandle[OutputT, ContextT]:
-        """Enqueue a pipeline, with the options of `FlujoClient.enqueue`.
-
-        Its `connection` is a psycopg `AsyncConnection`, or a SQLAlchemy `AsyncSession` or `AsyncConnection` on psycopg.
-        """
+        """Enqueue a pipeline, as `FlujoClient.enqueue` does."""
         return AsyncRunHandle(
             self, await self._door.perform(operations.enqueue(self.settings, pipeline, value, options))
         )

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Unpack
 
 from flujo_client.api import approvals, operations, retry
 from flujo_client.api.operations import Enqueued
-from flujo_client.api.options import AnswerOptions, RetryOptions
+from flujo_client.api.options import RetryOptions
 from flujo_client.contract.approval import Approval
 from flujo_client.contract.envelope import Envelope
-from flujo_client.contract.limits import UsageLimits
 from flujo_client.contract.parameters import ContextT, OutputT
 from flujo_client.contract.records import BudgetRecord, EventRecord, RunRecord
 from flujo_client.contract.results import PipelineResult
@@ -160,18 +159,7 @@ class RunHandle(Generic[OutputT, ContextT]):
         """
         return self._client.perform(operations.cancel(self.id, actor=actor, reason=reason, timeout=timeout))
 
-    def retry(  # noqa: PLR0913 - one for each option
-        self,
-        from_step: str | None = None,
-        *,
-        idempotency_key: str | None = None,
-        queue: str | None = None,
-        priority: int | None = None,
-        deadline_s: float | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        limits: UsageLimits | None = None,
-        again: bool = False,
-    ) -> RunHandle:
+    def retry(self, from_step: str | None = None, *, again: bool = False, **options: Unpack[RetryOptions]) -> RunHandle:
         """Start a new run at a step, with the input and context that the step had in this run.
 
         The new run takes over the outputs of earlier steps, and its spending starts at zero; its tenant's budgets apply. Options default to
@@ -179,27 +167,14 @@ class RunHandle(Generic[OutputT, ContextT]):
 
         Args:
             from_step: the name of a top-level step that the run reached; the one that failed when None.
-            idempotency_key: the same key again returns the same new run.
-            queue: the queue of steps that name none.
-            priority: 0 (served first) to 9.
-            deadline_s: seconds after which the new run expires.
-            metadata: stored with the new run.
-            limits: what the new run may spend.
             again: retry the run although it was retried before, which repeats the effects of its steps once more.
+            options: those of `RetryOptions`.
 
         Raises:
             RetryError: the run is live (`RUN_IS_LIVE`), was retried before (`ALREADY_RETRIED`) or is a child run (`CHILD_RUN`), or cannot start there, and where it can:
                 `UNKNOWN_STEP`, `STEP_NOT_BEGUN`, `NO_STEP_FAILED`, `CONTEXT_NOT_KEPT`.
             IdempotencyConflict: the key is in use for different work.
         """
-        options: RetryOptions = {
-            "idempotency_key": idempotency_key,
-            "queue": queue,
-            "priority": priority,
-            "deadline_s": deadline_s,
-            "metadata": metadata,
-            "limits": limits,
-        }
         verb = retry.retry(self._client.settings, self.id, from_step, options, again=again)
         forked: Enqueued = self._client.perform(verb)
         return RunHandle(self._client, forked)
@@ -288,9 +263,20 @@ class AsyncRunHandle(Generic[OutputT, ContextT]):
         """List them all, those too that are closed."""
         return await self._client.ask(requests.questions(self.id))
 
-    async def resume(self, value: Any, **options: Unpack[AnswerOptions]) -> Approval:
-        """Answer the run's open question, as `RunHandle.resume` does and with its options."""
-        return await self._client.perform(approvals.resume(self._client.settings, self.id, value, **options))
+    async def resume(
+        self,
+        value: Any,
+        *,
+        step: str | None = None,
+        address: str | None = None,
+        actor: str | None = None,
+        note: str | None = None,
+    ) -> Approval:
+        """Answer the run's open question, as `RunHandle.resume` does."""
+        verb = approvals.resume(
+            self._client.settings, self.id, value, step=step, address=address, actor=actor, note=note
+        )
+        return await self._client.perform(verb)
 
     async def cancel(
         self,

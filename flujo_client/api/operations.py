@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 from flujo_client.address import new_run_id
 from flujo_client.api.context_fields import record_context_fields
 from flujo_client.api.hold import hold
+from flujo_client.api.options import EnqueueOptions, refuse_unknown
 from flujo_client.api.step_options import options_of_attempts
 from flujo_client.config.run_settings import RunSettings
 from flujo_client.contract.approval import OPEN
@@ -68,7 +69,7 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
-    from flujo_client.api.options import EnqueueOptions, RunOptions
+    from flujo_client.api.options import RunOptions
     from flujo_client.config.manager import Settings
     from flujo_client.contract.approval import Approval
     from flujo_client.contract.envelope import Envelope
@@ -129,6 +130,7 @@ def enqueue(
     Raises:
         FlujoError: something is invalid; nothing was recorded.
     """
+    refuse_unknown(options, EnqueueOptions, "enqueue")
     connection = options.get("connection")
     found = yield from find_pipeline(settings, pipeline, has_context=options.get("context") is not None)
     new = new_run_of(settings, found, value, options, run_id=options.get("run_id"))

@@ -19,7 +19,7 @@ from flujo_client.api.operations import (
     record_or_find,
     status_of,
 )
-from flujo_client.api.options import RetryOptions
+from flujo_client.api.options import RetryOptions, refuse_unknown
 from flujo_client.contract.plan import Plan
 from flujo_client.errors import RetryError
 from flujo_client.gateway import forks, requests
@@ -54,6 +54,7 @@ def retry(
         RunNotFound: there is no such run.
         RetryError: it is live, was retried before, or cannot be begun again at that step; nothing was recorded.
     """
+    refuse_unknown(options, RetryOptions, "retry")
     yield from status_of(run_id)
     retryable_run = yield from query(forks.retryable_run(run_id))
     place = place_of(retryable_run, from_step)
@@ -70,6 +71,7 @@ def fork(settings: Settings, run_id: str, from_step: str, options: RetryOptions)
         RetryError: it never began that step, or the present code has no such step; nothing was recorded.
         PipelineError: the present code cannot be run.
     """
+    refuse_unknown(options, RetryOptions, "fork")
     yield from status_of(run_id)
     retryable_run = yield from query(forks.retryable_run(run_id))
     place = begun_place(retryable_run, from_step)

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from flujo_client import ConditionalStep, LoopStep, ParallelStep, Step
-from flujo_client.api import options
+from flujo_client import ConditionalStep, LoopStep, ParallelStep, RunRequest, Settings, Step
 from flujo_client.api.client import AsyncFlujoClient, FlujoClient
 from flujo_client.api.handle import AsyncRunHandle, RunHandle
+from flujo_client.api.operations import Enqueued
 from flujo_client.pipeline import options as container_options
 
 HERE = Path(__file__).parent
@@ -58,27 +58,52 @@ def test_a_checker_that_knows_no_plugins_finds_the_same():
     assert {(Path(each["path"]).name, each["line"]) for each in errors} == {each[:2] for each in marks()}, checked
 
 
+METHODS = [
+    (name, sync, other)
+    for sync, other in ((FlujoClient, AsyncFlujoClient), (RunHandle, AsyncRunHandle))
+    for name in vars(sync)
+    if not name.startswith("_") and inspect.isfunction(vars(sync)[name])
+]
+
+
+@pytest.mark.parametrize(("name", "sync", "other"), METHODS, ids=lambda each: getattr(each, "__name__", each))
+def test_both_faces_take_the_same(name, sync, other):
+    assert parameters(getattr(other, name)) == parameters(getattr(sync, name))
+
+
+def parameters(method):
+    return {
+        name: (each.kind, str(each.annotation).replace("Async", ""), each.default)
+        for name, each in inspect.signature(method).parameters.items()
+    }
+
+
 @pytest.mark.parametrize(
-    ("method", "asynchronous", "named"),
+    "called",
     [
-        (FlujoClient.enqueue, AsyncFlujoClient.enqueue, options.EnqueueOptions),
-        (FlujoClient.list_runs, AsyncFlujoClient.list_runs, options.RunFilters),
-        (FlujoClient.approvals, AsyncFlujoClient.approvals, options.ApprovalFilters),
-        (RunHandle.resume, AsyncRunHandle.resume, options.AnswerOptions),
-        (RunHandle.retry, AsyncRunHandle.retry, options.RetryOptions),
+        lambda client: client.enqueue("shop:pipeline", 1, tenat="acme"),
+        lambda client: client.enqueue_many("shop:pipeline", [1], tenat="acme"),
+        lambda client: client.approvals(tenat="acme"),
+        lambda client: client.list_runs(tenat="acme"),
+        lambda client: RunHandle(client, Enqueued("run", is_new=False)).retry(tenat="acme"),
+        lambda client: RunHandle(client, Enqueued("run", is_new=False)).fork("step", tenat="acme"),
+        lambda _: RunRequest(1, tenat="acme"),
     ],
 )
-def test_options_are_those_of_the_sync_method(method, asynchronous, named):
-    named_options = {name: kind.__forward_arg__ for name, kind in named.__annotations__.items()}
-    assert keywords(asynchronous) | named_options == keywords(method)
+def test_an_option_that_does_not_exist_is_refused(called):
+    """It was ignored where a method takes `**options`, so that a run had no tenant or no deadline."""
+    client = FlujoClient.__new__(FlujoClient)
+    client.settings, client._door = Settings(), Unreachable()
+    with pytest.raises(TypeError, match="unexpected keyword argument 'tenat'"):
+        called(client)
 
 
-def keywords(method):
-    return {
-        name: parameter.annotation
-        for name, parameter in inspect.signature(method).parameters.items()
-        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
-    }
+class Unreachable:
+    """A door behind which no service is."""
+
+    def perform(self, operation):
+        next(operation)
+        pytest.fail("a service was asked")
 
 
 def test_a_step_takes_by_name_what_its_class_has():
