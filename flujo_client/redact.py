@@ -46,14 +46,23 @@ _ALONE = re.compile(r"(?i)pass|pwd|token")
 _NAMED = re.compile(r"(?<![\w-])([\w-]++)(\\*['\"]?\s*(?:=>?|:=?)\s*)")
 _LONGEST_NAME = 100
 _COUNT = re.compile(r"\d{1,9}(?![\w.-])")
-_VALUE = re.compile(
-    r"(?is)\*{3}|[\w.]{0,40}\(?(?:'(?:[^'\\]|\\.)*+'|\"(?:[^\"\\]|\\.)*+\")"  # quoted, perhaps by a call
-    r"|(\\+)(['\"])(?:(?!(?<!\\)\1\2).)*+(?:\1\2)?"  # quoted in a text that is quoted itself
-    r"|\[[^\]]{0,4096}+\]?|\{[^}]{0,4096}+\}?"
-    r"|(?:(?<=s=)|(?<=s:\s))[^\s'\"&;]+"  # of several, all
-    r"|['\"]?[^\s'\",;&]+"
+_CLOSED = r"(?=\s|$|[,:;)\]}'\"\\])"
+_QUOTED = "|".join(
+    rf"{quote}(?:(?:\\.|[^{quote}\\]|{quote}(?!{_CLOSED})){{0,1024}}+|[^{quote}\n]{{0,1024}}+){quote}"
+    for quote in "'\""
 )
-"""The text after a name and a sign, as in JSON, TOML, a query, a variable, or the output of `repr`."""
+_AROUND_IT = r"['\"](?:\s|$|[,:;)\]}]+(?:\s|$|['\"{\[\d-]))"
+"""The quote that closes a text around the name and the value."""
+_WORD = rf"(?:{_QUOTED})?+(?:(?!{_AROUND_IT}|(?<=['\"])[,:;)\]}}])(?:\\.|{_QUOTED}|['\"]\S*+|[^\s'\"\\]))*+"
+"""A word as a shell and libpq read one: parts of it may be quoted. A quote within is the password's, unless what follows says that it closes."""
+_VALUE = re.compile(
+    r"(?s)\*{3}"
+    r"|(?:(\\+)(['\"])(?:(?!(?<!\\)\1\2).)*+(?:\1\2)?"  # quoted in a text that is quoted itself
+    rf"|\[[^\]]{{0,4096}}+\]?|\{{[^}}]{{0,4096}}+\}}?)(?:(?=\w){_WORD})?"
+    rf"|{_WORD}"
+)
+_PARAMETER = re.compile(r"[^\s&;]*+")
+"""The text after a name and a sign, as in JSON, TOML, a variable, libpq's parameters or the output of `repr`; in a query or a list by semicolons."""
 
 
 @lru_cache(4096)
@@ -75,15 +84,32 @@ def _without_named(text: str) -> str:
         is_folder = found[1] == "PWD" and text.startswith("/", found.end())
         if kind is None or is_count or is_prose or is_folder:
             continue
-        if value := _VALUE.match(text, found.end()):
+        if end := _end_of_value(text, found):
             parts += [text[at : found.end()], _HIDDEN]
-            at = value.end()
+            at = end
     return "".join([*parts, text[at:]])
 
 
-def _without_userinfo(url: re.Match[str]) -> str:
-    _, at, place = url[2].rpartition("@")
-    return f"{url[1]}{_HIDDEN}@{place}" if at else url[0]
+def _end_of_value(text: str, name: re.Match[str]) -> int | None:
+    is_parameter = text[max(0, name.start() - 1) : name.start()] in {"?", "&", ";"}
+    value = (_PARAMETER if is_parameter else _VALUE).match(text, name.end())
+    end = name.end() + len(value[0].rstrip(",;)]}")) if value else 0
+    return end if end > name.end() else None
+
+
+def _without_userinfo(text: str) -> str:
+    """Hide passwords in URLs, whatever they contain: up to the last `@` of the line before another URL."""
+    parts, at = [], 0
+    for user in _USER.finditer(text):
+        line = _LINE.match(text, user.end())
+        if user.start() < at or line is None or line[0].startswith(f"{_HIDDEN}@"):
+            continue
+        shown = _PORT.match(line[0]) or line
+        password, is_one, _ = shown[0].rpartition("@")
+        if is_one:
+            parts += [text[at : user.end()], _HIDDEN]
+            at = user.end() + len(password)
+    return "".join([*parts, text[at:]])
 
 
 def _without_basic(found: re.Match[str]) -> str:
@@ -100,7 +126,6 @@ def _without_option(found: re.Match[str]) -> str:
 
 
 _SECRETS: tuple[tuple[tuple[str, ...], re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
-    (("://",), re.compile(r"(://[^\s:/@]{0,256}:)(\S*)"), _without_userinfo),
     (
         ("sk-", "sk_", "rk_", "whsec_", "gh", "github_pat_", "aiza"),
         re.compile(r"\b(sk-|sk_live_|sk_test_|rk_live_|whsec_|gsk_|gh[opsur]_|github_pat_|AIza)[\w-]{6,}"),
@@ -143,9 +168,15 @@ _SECRETS: tuple[tuple[tuple[str, ...], re.Pattern[str], str | Callable[[re.Match
         r"\1***",
     ),
     (("cookie:",), re.compile(r"(?i)(cookie:[ \t]*)[^\s'\"][^\r\n'\"]*"), r"\1***"),
-    (("--",), re.compile(r"(?<![\w-])(--[\w-]{1,64})([ \t'\",]+)(?!-)([^\s'\",]+)"), _without_option),
+    (("--",), re.compile(rf"(?s)(?<![\w-])(--[\w-]{{1,64}})(['\"]?,?[ \t]+)(?!-)({_WORD})"), _without_option),
 )
 """Each shape with a string that a matching text must contain: most texts contain none of them."""
+_USER = re.compile(r"://[^\s:/\[]{0,256}:")
+_LINE = re.compile(
+    r"[^@\r\n]{0,256}@(?:(?![\s'\"(,;][a-z][\w+.-]{0,20}://|['\"][,:;)\]}]+(?:\s|$|['\"{\[\d-]))[^\r\n]){0,256}"
+)
+"""From a URL's user to the end of the line, of a text in quotes or to the next URL, if there is an `@`."""
+_PORT = re.compile(r"\d{1,5}(?=[/?#\s,;)\]}'\"]|$)\S*(?:[ \t]+[^\s@]*@)?")
 _PLURAL = re.compile(r"(?i)(?<!s)s$")
 _SIGNS = "pass", "pwd", "secret", "key", "cookie", "credential", "token"
 _SECRET_IN_QUERY = re.compile(r"(?i)([?&](?:\w*password|passwd|pwd|secret|token|api_?key)=)[^&#]*")
@@ -168,6 +199,7 @@ def hide_fields(names: Iterable[str]) -> None:
 def redact(text: str) -> str:
     """Replace what looks like a secret in a text."""
     folded = text.casefold()
+    text = _without_userinfo(text) if "://" in text else text
     for signs, pattern, replacement in _SECRETS:
         if any(sign in folded for sign in signs):
             text = pattern.sub(replacement, text)

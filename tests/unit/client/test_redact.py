@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import base64
+import json
+import random
+import shlex
 import time
+from urllib.parse import quote
 
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from flujo_client.redact import hide_fields, redact, redact_tree
 
@@ -173,6 +178,66 @@ def test_what_stands_behind_a_name_that_tells_a_secret_is_hidden(text):
     assert "ter2" not in hidden
     assert "***" in hidden
     assert redact(hidden) == hidden
+
+
+WRITTEN = {
+    "a URL": lambda password: f"cannot reach postgres://shop:{password}@db.example.com:5432/app now",
+    "a URL with a user of two parts": lambda password: f"postgresql://shop@corp:{password}@db/app",
+    "a URL without a user": lambda password: f"redis://:{password}@cache:6379/0",
+    "a URL's query": lambda password: f"postgres://db/app?user=shop&password={quote(password)}",
+    "a URL in quotes": lambda password: repr(f"postgres://shop:{password}@db/app"),
+    "a URL in JSON": lambda password: json.dumps({"url": f"postgres://shop:{password}@db/app"}),
+    "libpq": lambda password: f"conninfo: {make_conninfo(password=password, host='db')} failed",
+    "libpq in quotes": lambda password: repr(make_conninfo(host="db", password=password)),
+    "libpq in JSON": lambda password: json.dumps({"dsn": make_conninfo(host="db", password=password)}),
+    "a mapping": lambda password: repr({"user": "shop", "password": password}),
+    "JSON": lambda password: json.dumps({"user": "shop", "password": password}),
+    "JSON in JSON": lambda password: json.dumps(json.dumps({"user": "shop", "password": password})),
+    "a call": lambda password: f"connect(user='shop', password={password!r})",
+    "a variable": lambda password: f"PGPASSWORD={shlex.quote(password)} psql",
+    "an option": lambda password: f"tool --password {shlex.quote(password)} --verbose",
+    "an option with a sign": lambda password: f"tool --password={shlex.quote(password)} --verbose",
+}
+SPECIAL = " @#%'\"/:?&;,=\\()[]{}<>$"
+
+
+def odd_passwords():
+    """Two or three words of five letters, with something between them that URLs, libpq or a shell give a meaning to."""
+    draw = random.Random(35)
+    for _ in range(300):
+        words = ["".join(draw.choices("XQZJKW7", k=5)) for _ in range(draw.randint(2, 3))]
+        begin, end = (draw.choice(["", "", "", draw.choice(SPECIAL)]) for _ in range(2))
+        yield words, begin + words[0] + "".join(draw.choice(SPECIAL) + word for word in words[1:]) + end
+
+
+@pytest.mark.parametrize("write", WRITTEN.values(), ids=WRITTEN.keys())
+def test_no_word_of_a_password_is_shown_whatever_it_consists_of(write):
+    """Spaces, quotes and signs with a meaning included. Doing it twice changes nothing."""
+    for words, password in odd_passwords():
+        hidden = redact(write(password))
+        assert [word for word in words if word in hidden] == [], (password, hidden)
+        assert redact(hidden) == hidden
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("postgres://u:pa ss@h", "postgres://u:***@h"),
+        ("host=h password='pa ss' user=u", "host=h password=*** user=u"),
+        ('{"dsn": "password=abc", "x": "y"}', '{"dsn": "password=***", "x": "y"}'),
+        ('{"dsn":"password=abc","x":"y"}', '{"dsn":"password=***","x":"y"}'),
+        ("Config(password='a b', x=1)", "Config(password=***, x=1)"),
+        ("Config(password=abc, x=1)", "Config(password=***, x=1)"),
+        ("https://x/y?password=a&b=1#c", "https://x/y?password=***&b=1#c"),
+        ("redis://u:p@h1/0 to redis://u:q@h2/0", "redis://u:***@h1/0 to redis://u:***@h2/0"),
+        ("['redis://u:p@h/0', 'redis://u:q@i/0']", "['redis://u:***@h/0', 'redis://u:***@i/0']"),
+        ('{"url":"redis://u:p@h/0","mail":"x@y.z"}', '{"url":"redis://u:***@h/0","mail":"x@y.z"}'),
+        ("GET http://h:80/x from a@b.c", "GET http://h:80/x from a@b.c"),
+        ("redis://h:6379/0: refused, ask a@b.c", "redis://h:6379/0: refused, ask a@b.c"),
+    ],
+)
+def test_what_stands_around_a_password_stays(text, shown):
+    assert redact(text) == shown
 
 
 def test_basic_credentials_are_told_from_words_by_what_they_say():
