@@ -48,7 +48,7 @@ _LONGEST_NAME = 100
 _COUNT = re.compile(r"\d{1,9}(?![\w.-])")
 _CLOSED = r"(?=\s|$|[,:;)\]}'\"\\])"
 _QUOTED = "|".join(
-    rf"{quote}(?:(?:\\.|[^{quote}\\]|{quote}(?!{_CLOSED})){{0,1024}}+|[^{quote}\n]{{0,1024}}+){quote}"
+    rf"{quote}(?:(?:\\+.|[^{quote}\\]|{quote}(?!{_CLOSED})){{0,1024}}+|[^{quote}\n]{{0,1024}}+){quote}"
     for quote in "'\""
 )
 _AROUND_IT = r"['\"](?:\s|$|[,:;)\]}]+(?:\s|$|['\"{\[\d-]))"

@@ -245,3 +245,28 @@ def test_a_plain_function_that_continues_is_told_with_its_timeout():
     assert in_thread.error.message == on_loop.error.message == "no answer within 0.05 s"
     assert "a plain function runs in a thread, which cannot be stopped" in in_thread.error.suggestion
     assert on_loop.error.suggestion is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "postgres://shop:QXZJK WZKQJ@db/app",
+        "host=db password='QXZJK\\' WZKQJ'",
+        'redis://:QXZJK@#"WZKQJ@cache/0 refused',
+    ],
+)
+def test_no_event_and_no_error_shows_a_password(text):
+    """Whether a step prints it, logs it or raises it."""
+
+    async def leak(_):
+        print(text)
+        logging.getLogger("shop").warning("cannot reach %s", text)
+        raise RuntimeError(text)
+
+    with captured() as stream, LocalEngine() as engine:
+        result = engine.run(Pipeline([Step("s", leak, config=ONCE)]), "in")
+        story = engine.story(result.run_id)
+    assert {"step.printed", "step.logged"} <= {event.name for event in story}
+    for shown in (repr(story), repr(result), repr(result.error), stream.getvalue()):
+        assert "QXZJK" not in shown
+        assert "WZKQJ" not in shown
