@@ -48,8 +48,9 @@ _LONGEST_NAME = 100
 _COUNT = re.compile(r"\d{1,9}(?![\w.-])")
 _CLOSED = r"(?=\s|$|[,:;)\]}'\"\\])"
 _QUOTED = "|".join(
-    rf"{quote}(?:(?:\\+.|[^{quote}\\]|{quote}(?!{_CLOSED})){{0,1024}}+|[^{quote}\n]{{0,1024}}+){quote}"
+    rf"{quote}(?:(?:{escape}|[^{quote}\\]|{quote}(?!{_CLOSED})){{0,1024}}+){quote}"
     for quote in "'\""
+    for escape in (r"\\+.", r"\\.", r"\\")  # of `repr`, of libpq, of a shell
 )
 _AROUND_IT = r"['\"](?:\s|$|[,:;)\]}]+(?:\s|$|['\"{\[\d-]))"
 """The quote that closes a text around the name and the value."""
