@@ -106,9 +106,10 @@ class Inbox:
         self._calls.append(call)
         if not self._is_woken:
             self._is_woken = True
-            self._loop.call_soon_threadsafe(self._make_calls)
+            self._loop.call_soon_threadsafe(self.make_calls)
 
-    def _make_calls(self) -> None:
+    def make_calls(self) -> None:
+        """Make the calls that are scheduled. Called on the loop."""
         self._is_woken = False
         while self._calls:
             self._calls.popleft()()
@@ -189,7 +190,11 @@ _current: ContextVar[_Call | None] = ContextVar("call", default=None)
 
 
 class Loop:
-    """The process's event loop. Make it after a fork, never before."""
+    """The process's event loop. Make it after a fork, never before.
+
+    Attributes:
+        settle: called on the loop when it was late, with the seconds. It may block: no coroutine continues before what others cancel meanwhile.
+    """
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -197,7 +202,8 @@ class Loop:
         self._calls: dict[_Call, None] = {}
         self._asked_at: float | None = None
         self._waited_before_s = 0.0
-        self._lateness = Lateness(self._loop)
+        self._lateness = Lateness(self._loop, self._after_delay)
+        self.settle: Callable[[float], object] = lambda _: None
         self.is_given_up = False
         self.answers = threading.Event()
         self.answers.set()
@@ -334,7 +340,11 @@ class Loop:
 
     def _cancel(self, task: asyncio.Task[Any]) -> None:
         with suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(task.cancel)
+            self._inbox.put(task.cancel)
+
+    def _after_delay(self, seconds: float) -> None:
+        self.settle(seconds)
+        self._inbox.make_calls()
 
     def _answer(self) -> None:
         self._asked_at = None

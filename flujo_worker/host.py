@@ -142,6 +142,7 @@ class Host:
             on_renewed=self._heartbeat.beat,
             on_stop_request=lambda: self.steps.stop(),  # noqa: PLW0108 - the code that runs the process replaces it
         )
+        self._loop.settle = self._lease.settle
         changes = CodeChanges(
             self._store,
             self._sender.send,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
+    from collections.abc import Callable
 
 EVERY_S: Final = 0.1
 NOISE_S: Final = 0.01
@@ -19,10 +20,11 @@ class Lateness:
 
     Args:
         loop: the loop.
+        on_late: called on the loop after each delay, with its seconds, before any task continues that has waited through it.
     """
 
-    def __init__(self, loop: AbstractEventLoop) -> None:
-        self._loop, self._counted_s, self._due = loop, 0.0, loop.time()
+    def __init__(self, loop: AbstractEventLoop, on_late: Callable[[float], object] = lambda _: None) -> None:
+        self._loop, self._counted_s, self._due, self._on_late = loop, 0.0, loop.time(), on_late
         loop.call_soon(self._tick)
 
     @property
@@ -34,6 +36,8 @@ class Lateness:
         delay, self._due = self._delay(), self._loop.time() + EVERY_S
         self._counted_s += delay
         self._loop.call_at(self._due, self._tick)
+        if delay:
+            self._on_late(delay)
 
     def _delay(self) -> float:
         delay = self._loop.time() - self._due

@@ -51,8 +51,7 @@ class Claim:
     `aborted`: a fan-out the attempt is in was aborted, so it is to close itself without being performed.
     `over`: a budget has not what it asks for, so it is to be concluded as limit without being performed.
     `in_company`: how often a suspect was lost without having been alone.
-    `claimed_at`: microseconds since 1970 by the database's clock. It distinguishes this claim from one that has the same fence because a crash of
-    Postgres took the first.
+    `claim_id`: drawn at random for this claim. A crash of Postgres may lose a claim, and the next one then has the same fence.
     """
 
     fence: int | None = None
@@ -60,7 +59,7 @@ class Claim:
     aborted: bool = False
     over: Fault | None = None
     in_company: int = 0
-    claimed_at: int | None = field(default=None, compare=False)
+    claim_id: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +68,14 @@ class Committed:
 
     `taken`: the sibling's first attempt that got the lane of the branch that closed.
     `breach`: why the first run of the tree is to be stopped: what this attempt spent has passed a limit.
-    `claimed_at`: when the attempt that follows was claimed, if the decision asked for that and it could be; its fence is 1.
+    `claim_id`: of the claim of the attempt that follows, if the decision asked for one and it could be made; its fence is 1.
     `over`: why a budget refused that claim's reservation, as in `Claim`.
     """
 
     verdict: Verdict
     taken: str | None = None
     breach: Fault | None = None
-    claimed_at: int | None = None
+    claim_id: str | None = None
     over: Fault | None = None
 
 
@@ -266,13 +265,15 @@ class Ledger(Protocol):
         correction ledger with it; an outcome without repairs never touches that.
         """
 
-    def spend(self, run: str, key: str, fence: int, usage: Usage, *, claimed_at: int | None = None) -> None:
+    def spend(self, run: str, key: str, fence: int, usage: Usage, *, claim_id: str | None = None) -> None:
         """Record what an outcome that was not merged has cost, in its budgets too; once for each claim of an attempt."""
 
     def spent_lately(self, reference: str, runs: int) -> list[tuple[str, Usage]]:
         """Read what the attempts of a pipeline's latest `runs` have spent: key and sum of each that spent, the latest first."""
 
-    def park(self, key: str, fence: int, reason: str, *, code: AwaitedCode | None = None) -> bool:
+    def park(
+        self, key: str, fence: int, reason: str, *, code: AwaitedCode | None = None, claim_id: str | None = None
+    ) -> bool:
         """Let the run wait for a worker that can continue it; the attempt is released. `code`: it waits for bodies, not for its plan."""
 
     def context_fields(self, model: str, digest: str, fields: Fields) -> list[Fields]:
@@ -294,7 +295,14 @@ class Ledger(Protocol):
         """Read versions of code by digest; a missing one is left out."""
 
     def defer(
-        self, key: str, fence: int, delay_s: float, event: Event | None = None, *, waits_for: str | None = None
+        self,
+        key: str,
+        fence: int,
+        delay_s: float,
+        event: Event | None = None,
+        *,
+        waits_for: str | None = None,
+        claim_id: str | None = None,
     ) -> bool:
         """Return an attempt that has made no call, to be published again after that many seconds; it retains its number.
 
@@ -302,7 +310,9 @@ class Ledger(Protocol):
         names the guard of a model, see `flujo_client.contract.model_guards.waits_for`. False: it was not running under that fence.
         """
 
-    def return_starved(self, key: str, fence: int, delay_s: float, event: Event, *, most: int) -> bool:
+    def return_starved(
+        self, key: str, fence: int, delay_s: float, event: Event, *, most: int, claim_id: str | None = None
+    ) -> bool:
         """Return an attempt whose process was starved, to be published again after that many seconds; it retains its number.
 
         Its reservation stays. `event` is written with `times`, how often that has happened to the attempt. False: that were more than

@@ -221,6 +221,7 @@ class AttemptRecord:
 
     Attributes:
         code: the digest of the version of code that it was performed with.
+        claim_id: of its last claim: of a success, the execution that was merged.
         estimate_cost_usd, estimate_tokens: what it reserved, or was refused, before it; None without limits over it.
         quota_before_usd, quota_before_tokens: what its budgets had left before that, the least of them; None without a limit of that kind.
     """
@@ -235,6 +236,7 @@ class AttemptRecord:
     reason: str | None = None
     worker: str | None = None
     fence: int = 0
+    claim_id: str | None = None
     sends: int = 0
     output: Packed | None = None
     fault: Fault | None = None

@@ -287,6 +287,7 @@ def _call(call: ToolCall, kind: str = "tool") -> TraceNode:
 def _facts(row: AttemptRecord) -> dict[str, Any]:
     return _set(
         key=row.key,
+        claim_id=row.claim_id,
         worker=row.worker,
         reason=row.reason,
         feedback=row.fault.feedback if row.fault else None,

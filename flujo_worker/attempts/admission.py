@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from flujo_client.config.run_settings import RunSettings
     from flujo_client.contract.limit import Limit
     from flujo_client.pipeline.step import Step
+    from flujo_worker.attempts.lease import ActiveAttempt
     from flujo_worker.attempts.outcome import Claimed
     from flujo_worker.coordinator.coordinator import Coordinator
     from flujo_worker.guards.models import CalledModels
@@ -45,11 +46,11 @@ class Admission:
         """Return what paces the attempt's calls of models."""
         return None if self._rate is None else self._rate.pacing
 
-    async def holds_back(self, fence: int) -> bool:
+    async def holds_back(self, held: ActiveAttempt) -> bool:
         """Ask; what has to wait is returned to its row. Raises LimitRefusal."""
-        if await self._permit.holds_back(fence) or await self._model.holds_back(fence):
+        if await self._permit.holds_back(held) or await self._model.holds_back(held):
             return True
-        return self._rate is not None and await self._rate.holds_back(fence)
+        return self._rate is not None and await self._rate.holds_back(held)
 
     async def report(self, calls: Sequence[ModelCall]) -> None:
         """Report the attempt's calls to the models' breakers and slow-downs."""

@@ -175,7 +175,7 @@ class Claims:
             )
             claim = await self._effects.claim(envelope, worker, **terms)
             if claim.fence is not None:
-                held.fence, held.claimed_at, held.is_limited = claim.fence, claim.claimed_at, bool(to_reserve)
+                held.fence, held.claim_id, held.is_limited = claim.fence, claim.claim_id, bool(to_reserve)
                 return replace(claim, refusal=None)
             if claim.refusal == "busy" and not may_judge and time.monotonic() < until:
                 await self._effects.call(time.sleep, UNCOMMITTED_S / 20)
@@ -194,7 +194,7 @@ class Claims:
             with suppress(CodeMismatch):
                 await call(self._catalog.entry, ticket.reference, ticket.fingerprint)
             held.fence = None  # first: a renewal that sees it released would count the work as lost
-            await call(self._ledger.defer, envelope.key, claim.fence, 0.0)
+            await call(self._ledger.defer, envelope.key, claim.fence, 0.0, claim_id=claim.claim_id)
         return claim
 
     def reply(self, envelope: Envelope) -> Reply | None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from flujo_client.config.manager import Settings
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.outcome import Outcome
+    from flujo_worker.attempts.lease import ActiveAttempt
     from flujo_worker.ports import Ledger
     from flujo_worker.runtime.effects import Effects
     from flujo_worker.user_code.code_registry import LoadedPipeline
@@ -51,13 +52,13 @@ class Prepared:
         if self.code is not None and self.code.changed and self.entry.pipeline.on_body_change != "ignore":
             emit("code.changed", "warning", changed=list(self.code.changed))
 
-    def report(self, outcome: Outcome, fence: int, claimed_at: int | None) -> AttemptReport:
+    def report(self, outcome: Outcome, held: ActiveAttempt) -> AttemptReport:
         """Return what is to be merged. A success writes a migrated context even where the step has not changed it."""
         outcome = replace(outcome, code=None if self.code is None else self.code.mark)
         if self.migrated is None or outcome.kind != "success" or self.given.kind not in _PERFORMED:
-            return AttemptReport(self.envelope, fence, outcome, claimed_at)
+            return AttemptReport(self.envelope, held.fence or 0, outcome, held.claim_id)
         context = outcome.context or self.migrated.context
-        return AttemptReport(self.given, fence, replace(outcome, context=context), claimed_at)
+        return AttemptReport(self.given, held.fence or 0, replace(outcome, context=context), held.claim_id)
 
 
 class Preparation:

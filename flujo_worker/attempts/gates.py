@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.limit import Limit
     from flujo_client.contract.model_guards import Guard
     from flujo_client.pipeline.step import Step
+    from flujo_worker.attempts.lease import ActiveAttempt
     from flujo_worker.ports import Ledger, Store
     from flujo_worker.runtime.attempt_run import ModelCall
     from flujo_worker.runtime.effects import Effects
@@ -79,7 +80,7 @@ class PermitGate:
         self._envelope, self._limit, self._share = envelope, limit, share
         self._name: str | None = None
 
-    async def holds_back(self, fence: int) -> bool:
+    async def holds_back(self, held: ActiveAttempt) -> bool:
         """Ask for a permit; without one, the attempt is returned, to be published again when it is its turn.
 
         Raises:
@@ -95,7 +96,9 @@ class PermitGate:
         except FlujoError as error:
             raise LimitRefusal(error) from error
         envelope = self._envelope
-        request = PermitRequest(envelope.key, fence, envelope.step, name, limit.at_once, limit.on_full)
+        request = PermitRequest(
+            envelope.key, held.fence or 0, envelope.step, name, limit.at_once, limit.on_full, held.claim_id
+        )
         if not await self._effects.call(self._store.request_permit, request):
             if limit.on_full == "drop":
                 raise LimitRefusal(_reached(name, limit.at_once))
@@ -154,18 +157,18 @@ class ModelGate:
         self._model = None if models is None or agent is None else service_of(agent)
         self._permit = ModelPermit()
 
-    async def holds_back(self, fence: int) -> bool:
+    async def holds_back(self, held: ActiveAttempt) -> bool:
         """Query the model; if it may not be called now, release the attempt, to be published again when it may be tried."""
         if self._models is None or self._model is None:
             return False
-        self._permit = await self._ask(self._models, ModelRequest(self._model, has_waited=fence > 1))
+        self._permit = await self._ask(self._models, ModelRequest(self._model, has_waited=(held.fence or 0) > 1))
         guard, wait_s = self._permit.waits_for, self._permit.wait_s
         if guard is None:
             return False
         if guard == "breaker":
             recovery_s = self._models.settings(self._model).recovery_s
-            wait_s = spread(wait_s, recovery_s, f"{self._envelope.key} {fence}")
-        await _defer(self._effects, self._ledger, self._envelope, fence, wait_s, guard, self._model)
+            wait_s = spread(wait_s, recovery_s, f"{self._envelope.key} {held.fence}")
+        await _defer(self._effects, self._ledger, self._envelope, held, wait_s, guard, self._model)
         return True
 
     async def report(self, calls: Sequence[ModelCall]) -> None:
@@ -193,12 +196,13 @@ class ModelGate:
 
 
 async def _defer(
-    effects: Effects, ledger: Ledger, envelope: Envelope, fence: int, wait_s: float, guard: Guard, model: str
+    effects: Effects, ledger: Ledger, envelope: Envelope, held: ActiveAttempt, wait_s: float, guard: Guard, model: str
 ) -> None:
     """Return an attempt to its row until its model may be called."""
     data = {"step": envelope.step, "model": model, "delay_seconds": round(wait_s, 3)}
     waiting = Event(f"flujo.{guard}.waiting", data, "warning" if guard == "breaker" else "info")
-    await effects.call(ledger.defer, envelope.key, fence, wait_s, waiting, waits_for=waits_for(guard, model))
+    defer = partial(ledger.defer, claim_id=held.claim_id, waits_for=waits_for(guard, model))
+    await effects.call(defer, envelope.key, held.fence or 0, wait_s, waiting)
 
 
 def _report(calls: Sequence[ModelCall], turn: int | None, slow_s: float) -> CallReport:
@@ -249,18 +253,18 @@ class RateGate:
         self._first = first
         self.pacing = Pacing(limiter, envelope.ticket.tenant)
 
-    async def holds_back(self, fence: int) -> bool:
+    async def holds_back(self, held: ActiveAttempt) -> bool:
         """Set the first call aside; if its turn is more than a moment away, the attempt is returned until then."""
         model = service_of(self._first.agent)
         limit = None if model is None else self.pacing.limit_of(model)
         if model is None or limit is None:
             return False
-        request = RateRequest(limit, self._first.tokens(self._envelope), has_waited=fence > 1)
+        request = RateRequest(limit, self._first.tokens(self._envelope), has_waited=(held.fence or 0) > 1)
         answer = await self._effects.together(self._limiter.answer, request)
         if answer.grant is not None:
             self.pacing.put(limit, answer)
             return False
-        await _defer(self._effects, self._ledger, self._envelope, fence, answer.wait_s, "rate", model)
+        await _defer(self._effects, self._ledger, self._envelope, held, answer.wait_s, "rate", model)
         return True
 
     async def release(self) -> None:

@@ -31,7 +31,7 @@ class ActiveAttempt:
 
     key: str
     fence: int | None = None
-    claimed_at: int | None = None
+    claim_id: str | None = None
     cancelled: bool = False
     interrupted: bool = False
     is_limited: bool = False
@@ -188,6 +188,19 @@ class Lease:
         with self._changed:
             return self._changed.wait_for(lambda: self.worker != worker or self._stopping.is_set(), seconds)
 
+    def settle(self, late_s: float) -> None:
+        """Wait, after the process stood still so long that its lease may be over, until attempts that others have taken are cancelled here.
+
+        The event loop of the steps calls this before it lets any of them continue. If Postgres does not answer, it waits as long as a lease.
+
+        Args:
+            late_s: for how many seconds the loop stood still.
+        """
+        if late_s < self._renew_s or self.silent_s + self._renew_s < self._lease_s:
+            return
+        with self._changed:
+            self._changed.wait_for(lambda: self.silent_s < self._renew_s or self._stopping.is_set(), self._lease_s)
+
     def _renew_forever(self) -> None:
         while not self._stopping.wait(min(self._renew_s, LOOK_S)):
             try:
@@ -223,7 +236,9 @@ class Lease:
             self._cancel({key: held[key] for key in renewal.lost})
             self._hear(is_to_stop=renewal.is_to_stop)
             self._disown()
-        self._beat_at = time.monotonic()
+        with self._changed:
+            self._beat_at = time.monotonic()
+            self._changed.notify_all()
         self._on_renewed()
 
     def _hear(self, *, is_to_stop: bool) -> None:

@@ -197,7 +197,9 @@ class Outcomes:
         data = {"step": envelope.step, "seconds": round(starvation.seconds, 3), "late_s": round(starvation.late_s, 3)}
         event = Event("attempt.starved", {**data, "delay_seconds": round(wait, 3)}, "warning")
         most = self._settings.worker.max_starved
-        return await self._effects.call(self._ledger.return_starved, envelope.key, fence, wait, event, most=most)
+        return await self._effects.call(
+            self._ledger.return_starved, envelope.key, fence, wait, event, most=most, claim_id=claimed.held.claim_id
+        )
 
     async def _record_interrupted(self, claimed: Claimed, usage: Usage, run: AttemptRun) -> None:
         """Record what an attempt has spent that another worker is to begin again."""
@@ -205,7 +207,7 @@ class Outcomes:
         if run.left_in_thread:
             logger.warning("attempt %s: %s", envelope.key, _UNTIL_THE_END)
         spend, fence = self._ledger.spend, held.fence or 0
-        await self._effects.call(spend, envelope.ticket.run, envelope.key, fence, usage, claimed_at=held.claimed_at)
+        await self._effects.call(spend, envelope.ticket.run, envelope.key, fence, usage, claim_id=held.claim_id)
 
     async def _leave_to_others(self, claimed: Claimed, error: BaseException, usage: Usage, run: AttemptRun) -> None:
         """Raise KeyMissing or ModuleMissing if the attempt has failed with that: another worker is to begin it again."""
@@ -282,8 +284,8 @@ class Outcomes:
 
     def _spend_late(self, envelope: Envelope, held: ActiveAttempt, run: AttemptRun, _: asyncio.Task[Done]) -> None:
         """Record what an attempt has spent that was left behind and has ended at last. The rest of its outcome is dropped."""
-        run_id, fence, at = envelope.ticket.run, held.fence or 0, held.claimed_at
-        self._threads.submit(self._ledger.spend, run_id, envelope.key, fence, run.spent, claimed_at=at)
+        run_id, fence, claim_id = envelope.ticket.run, held.fence or 0, held.claim_id
+        self._threads.submit(self._ledger.spend, run_id, envelope.key, fence, run.spent, claim_id=claim_id)
 
     def _packed(self, envelope: Envelope, step: Step, done: Done) -> tuple[Packed, Packed | None]:
         context, depth = done.context, DEPTH_OF_OUTPUTS if isinstance(done.context, StoredContext) else 0

@@ -174,7 +174,7 @@ class Attempts:
         try:
             return await self._performed(envelope, held, room)
         except KeyMissing as error:
-            return await self._leave_claimed(envelope, held.fence or 0, error)
+            return await self._leave_claimed(envelope, held, error)
         except Unreadable as error:
             await self._effects.call(self._coordinator.break_off, envelope.ticket.run, error, key=envelope.key)
             return DeliveryResult("unreadable")
@@ -197,7 +197,7 @@ class Attempts:
         await self._effects.call(self._ledger.postpone, key, random.uniform(*ELSEWHERE_S))  # noqa: S311 - jitter
         return DeliveryResult("waiting")
 
-    async def _leave_claimed(self, envelope: Envelope, fence: int, error: KeyMissing) -> DeliveryResult:
+    async def _leave_claimed(self, envelope: Envelope, held: ActiveAttempt, error: KeyMissing) -> DeliveryResult:
         """Give an attempt back whose values this process cannot decrypt: that is not its run's fault, and counts nowhere.
 
         If the key is here, the value was changed, or its writer has another secret: the run is parked, until a worker can read it.
@@ -205,7 +205,7 @@ class Attempts:
         keys, call = self._keys, self._effects.call
         if keys is None or not await call(keys.lacks, f"value_keys.{error.key_id}"):
             return await self._park(
-                envelope, fence, f"a value is {error.message}", self.preparation.refuse(envelope.key)
+                envelope, held, f"a value is {error.message}", self.preparation.refuse(envelope.key)
             )
         if moved := await call(self._ledger.hand_back, self._lease.worker, [envelope.key]):
             await self._effects.send(await call(self._ledger.envelopes, moved), None)
@@ -227,7 +227,7 @@ class Attempts:
         reply, started = wanted.reply, time.monotonic()
         unperformed = _unperformed(claim, wanted, started)
         if unperformed is not None:
-            return await self._conclude(AttemptReport(envelope, held.fence or 0, unperformed, held.claimed_at), started)
+            return await self._conclude(AttemptReport(envelope, held.fence or 0, unperformed, held.claim_id), started)
         if reply is not None and reply.answer is None:  # a copy that came too early: it may be answered by now
             reply = await self._effects.call(self.claims.reply, envelope)
         return await self._carry_out(Claimed(envelope, held, reply, time.monotonic(), wanted.inline), wanted.calls)
@@ -241,23 +241,20 @@ class Attempts:
 
     async def _carry_out(self, claimed: Claimed, calls: Sequence[ExpectedCall]) -> DeliveryResult:
         envelope, held = claimed.envelope, claimed.held
-        fence = held.fence or 0
         try:
             entry = await self._entry(envelope)
             prepared = await self.preparation.of(envelope, entry)
         except CodeMismatch as finding:
-            return await self._change_code(envelope, fence, finding)
+            return await self._change_code(envelope, held, finding)
         started = time.monotonic()  # importing code takes time that is not the step's
         claimed = replace(claimed, envelope=prepared.envelope, started=started)
         own = settings_of(envelope.ticket.settings, self._own)
         admission = self._admissions.of(claimed, entry, own)
         try:
-            if await admission.holds_back(fence):
+            if await admission.holds_back(held):
                 return DeliveryResult("waiting")
         except LimitRefusal as error:
-            return await self._conclude(
-                prepared.report(_bare(error.cause, NO_USAGE, started), fence, held.claimed_at), started
-            )
+            return await self._conclude(prepared.report(_bare(error.cause, NO_USAGE, started), held), started)
         try:
             return await self._admitted(claimed, entry, prepared, admission, own, calls)
         finally:
@@ -275,9 +272,8 @@ class Attempts:
         """Perform an attempt that may begin, and conclude it."""
         envelope, held, started = claimed.envelope, claimed.held, claimed.started
         run = AttemptRun(
-            _info(envelope),
+            _info(envelope, held),
             CallSettings(own.cost, own.template, self._prompts, own.agents.agent_timeout_s),
-            claim=(held.fence or 0, held.claimed_at or 0),
             pace=admission.pace,
             refused_formats=self._refused_formats,
             late_s=self._late_s,
@@ -289,13 +285,13 @@ class Attempts:
             try:
                 outcome = await self._outcome(claimed, entry, story, run)
             except CodeMismatch as finding:
-                return await self._change_code(envelope, held.fence or 0, finding)
+                return await self._change_code(envelope, held, finding)
         await admission.report(run.calls)
         if outcome is None and await self._coordinator.is_aborted(envelope):
             outcome = Outcome("cancelled", latency_s=time.monotonic() - started)
         if outcome is None:
             return DeliveryResult("cancelled")
-        return await self._conclude(prepared.report(outcome, held.fence or 0, held.claimed_at), started)
+        return await self._conclude(prepared.report(outcome, held), started)
 
     async def _entry(self, envelope: Envelope) -> LoadedPipeline:
         """Find the run's pipeline; if it is not loaded yet, its import may take long."""
@@ -314,41 +310,46 @@ class Attempts:
             logger.exception("attempt %s could not be performed", claimed.envelope.key)
             return _bare(error, NO_USAGE, claimed.started)
 
-    async def _change_code(self, envelope: Envelope, fence: int, finding: CodeMismatch) -> DeliveryResult:
+    async def _change_code(self, envelope: Envelope, held: ActiveAttempt, finding: CodeMismatch) -> DeliveryResult:
         """Move the run to this worker's code, wait until that is possible, or park it with the reason."""
         if self._changes is None or finding.loaded is None:
             awaited = self.preparation.awaited(finding, envelope.key)
-            return await self._hand_over_or_park(envelope, fence, str(finding), awaited)
+            return await self._hand_over_or_park(envelope, held, str(finding), awaited)
         run, plan = envelope.ticket.run, finding.loaded.plan
         carried = await self._effects.call(self._changes.carry_on, run, plan, mine=envelope.key)
         if carried.verdict == "moved":
             return DeliveryResult("moved")
         if carried.verdict == "refused":
-            return await self._hand_over_or_park(envelope, fence, carried.reason)
+            return await self._hand_over_or_park(envelope, held, carried.reason)
         waiting = Event("run.waits_for_old_code", {"reason": carried.reason})
-        await self._effects.call(self._ledger.defer, envelope.key, fence, ASK_AGAIN_S, waiting)
+        defer = partial(self._ledger.defer, claim_id=held.claim_id)
+        await self._effects.call(defer, envelope.key, held.fence or 0, ASK_AGAIN_S, waiting)
         return DeliveryResult("waiting")
 
     async def _hand_over_or_park(
-        self, envelope: Envelope, fence: int, why: str, awaited: AwaitedCode | None = None
+        self, envelope: Envelope, held: ActiveAttempt, why: str, awaited: AwaitedCode | None = None
     ) -> DeliveryResult:
         """Leave the attempt to a live worker that has its code; without one, park its run."""
         changes, reason = self._changes, redact(why)
-        if changes is not None and await self._effects.call(changes.hand_over, envelope, fence, reason, awaited):
-            return DeliveryResult("waiting")
-        return await self._park(envelope, fence, reason, awaited)
+        if changes is not None:
+            hand_over = partial(changes.hand_over, claim_id=held.claim_id)
+            if await self._effects.call(hand_over, envelope, held.fence or 0, reason, awaited):
+                return DeliveryResult("waiting")
+        return await self._park(envelope, held, reason, awaited)
 
     async def _park(
-        self, envelope: Envelope, fence: int, why: str, awaited: AwaitedCode | None = None
+        self, envelope: Envelope, held: ActiveAttempt, why: str, awaited: AwaitedCode | None = None
     ) -> DeliveryResult:
         reason = redact(why)
         logger.error("run %s is parked: %s", envelope.ticket.run, reason)
-        await self._effects.call(self._ledger.park, envelope.key, fence, reason, code=awaited)
+        park = partial(self._ledger.park, code=awaited, claim_id=held.claim_id)
+        await self._effects.call(park, envelope.key, held.fence or 0, reason)
         return DeliveryResult("parked")
 
     async def _park_late(self, notice: AttemptReport, finding: CodeMismatch) -> DeliveryResult:
         key = notice.envelope.key
-        return await self._park(notice.envelope, notice.fence, str(finding), self.preparation.awaited(finding, key))
+        held = ActiveAttempt(key, notice.fence, notice.claim_id)
+        return await self._park(notice.envelope, held, str(finding), self.preparation.awaited(finding, key))
 
     async def _conclude(self, notice: AttemptReport, started: float) -> DeliveryResult:
         """Conclude; an outcome that Postgres rejects fails its attempt, which would otherwise stay `running` while this process lives."""
@@ -403,8 +404,14 @@ def _bare(error: Exception, usage: Usage, started: float) -> Outcome:
     return failed(fault_of(error, "system", None), usage, started)
 
 
-def _info(envelope: Envelope) -> AttemptInfo:
+def _info(envelope: Envelope, held: ActiveAttempt) -> AttemptInfo:
     ticket = envelope.ticket
     return AttemptInfo(
-        ticket.run, envelope.key, envelope.address, envelope.step, envelope.number, trace_parent=ticket.trace_parent
+        ticket.run,
+        envelope.key,
+        envelope.address,
+        envelope.step,
+        envelope.number,
+        trace_parent=ticket.trace_parent,
+        claim_id=held.claim_id or "",
     )

@@ -35,10 +35,9 @@ def sql(name: str) -> str:
     return written(name, HOME)
 
 
-def record(info: AttemptInfo, claim: tuple[int, int]) -> None:
+def record(info: AttemptInfo) -> None:
     """Write the effect of a step. A repeated call after a lost answer writes no second effect."""
-    fence, claimed_at = claim
-    effect = {"id": uuid.uuid4(), "run": info.run_id, "key": info.key, "fence": fence, "claimed_at": claimed_at}
+    effect = {"id": uuid.uuid4(), "run": info.run_id, "key": info.key, "claim_id": info.claim_id}
 
     def write() -> None:
         with psycopg.connect(_url(), autocommit=True, **options(_url())) as connection:

@@ -57,7 +57,7 @@ def act(_before: Any, *, context: Trail) -> StepDone:
     assert run is not None
     assert run.info is not None
     _pause()
-    ledger.record(run.info, run.claim)
+    ledger.record(run.info)
     _pause()
     context.merged.append(run.info.key)
     return StepDone()

@@ -115,7 +115,9 @@ class CodeChanges:
                     return CarryOnResult("refused", reason)
         return CarryOnResult("busy", "it changed while it was checked")
 
-    def hand_over(self, envelope: Envelope, fence: int, reason: str, awaited: AwaitedCode | None) -> bool:
+    def hand_over(
+        self, envelope: Envelope, fence: int, reason: str, awaited: AwaitedCode | None, *, claim_id: str | None = None
+    ) -> bool:
         """Leave a claimed attempt, which this worker cannot perform, to a live one that can. Return False if there is none.
 
         Its message goes to the head of its queue, where any worker may take it, and again after a while that grows.
@@ -125,6 +127,7 @@ class CodeChanges:
             fence: its claim's.
             reason: why this worker cannot perform it.
             awaited: the code that it waits for, if not that of its plan.
+            claim_id: its claim's.
         """
         ticket, worker = envelope.ticket, "" if self._worker is None else self._worker()
         fingerprint = ticket.fingerprint if awaited is None else None
@@ -132,7 +135,7 @@ class CodeChanges:
             return False
         delay_s = handover_delay_s(fence)
         event = Event("run.waits_for_old_code", {"reason": reason})
-        if self._store.defer(envelope.key, fence, delay_s, event) and not delay_s:
+        if self._store.defer(envelope.key, fence, delay_s, event, claim_id=claim_id) and not delay_s:
             self._send([envelope], None, first=True)
         return True
 

@@ -388,8 +388,8 @@ class Coordinator:
         if verdict == "stale" and outcome.kind != "cancelled" and await self.is_aborted(envelope):
             cancelled = Outcome("cancelled", usage=outcome.usage, latency_s=outcome.latency_s)
             return await self.merge(replace(notice, outcome=cancelled))
-        run, at = envelope.ticket.run, notice.claimed_at
-        await call(self._store.spend, run, envelope.key, notice.fence, outcome.usage, claimed_at=at)
+        run, claim_id = envelope.ticket.run, notice.claim_id
+        await call(self._store.spend, run, envelope.key, notice.fence, outcome.usage, claim_id=claim_id)
         logger.warning("outcome of %s under fence %d refused: %s", envelope.key, notice.fence, verdict)
         data = {"fence": notice.fence, "verdict": verdict, "outcome": outcome.kind}
         refused = Event("outcome.refused", data, "warning")

@@ -17,7 +17,7 @@ class KnownScopes:
     """The scopes above the last attempt that was claimed ahead."""
 
     def __init__(self) -> None:
-        self._claim: tuple[str, int] | None = None
+        self._claim: tuple[str, str] | None = None
         self._rows: dict[str, ScopeRow] = {}
 
     def find(self, notice: AttemptReport, request: ReadScope) -> ScopeRow | None:
@@ -28,14 +28,14 @@ class KnownScopes:
 
     def note(self, decision: Decision, committed: Committed) -> None:
         """Remember the scopes after a merge that claimed the next attempt. That attempt's own scope is not known completely."""
-        if committed.claimed_at is None:
+        if committed.claim_id is None:
             return
         notice, following = decision.notice, decision.next[0]
         kept = self._rows if self._are_of(notice) else {}
         moved = {each.address for each in decision.moves}
         rows = {address: row for address, row in kept.items() if address not in moved}
         self._rows = rows | {row.address: row for row in decision.above}
-        self._claim = following.key_in(notice.envelope.ticket.run), committed.claimed_at
+        self._claim = following.key_in(notice.envelope.ticket.run), committed.claim_id
 
     def _are_of(self, notice: AttemptReport) -> bool:
-        return self._claim == (notice.envelope.key, notice.claimed_at)
+        return self._claim == (notice.envelope.key, notice.claim_id)

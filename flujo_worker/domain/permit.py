@@ -25,6 +25,7 @@ class PermitRequest:
     name: str
     at_once: int
     on_full: OnFull = "queue"
+    claim_id: str | None = None
 
     @property
     def run(self) -> str:

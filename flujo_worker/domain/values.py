@@ -24,13 +24,13 @@ class AttemptReport:
     """The report to the coordinator: the outcome of this attempt, claimed under this fence.
 
     Attributes:
-        claimed_at: of the claim. Two claims have the same fence if a crash of Postgres lost the first; None: it was not claimed for work.
+        claim_id: of the claim. Two claims have the same fence if a crash of Postgres lost the first. None: it was not claimed for work.
     """
 
     envelope: Envelope
     fence: int
     outcome: Outcome
-    claimed_at: int | None = None
+    claim_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

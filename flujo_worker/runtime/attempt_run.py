@@ -148,7 +148,6 @@ class AttemptRun:
     Attributes:
         info: the part that user code may see.
         settings: the project's.
-        claim: identifies its claim: its fence, and when it was made, in microseconds since 1970.
         work: its input; None until that is decoded.
         stored: its copy of the context in stored form; None once something has decoded it, and without a context.
         resources: the open resources of the pipeline.
@@ -176,7 +175,6 @@ class AttemptRun:
 
     info: AttemptInfo | None = None
     settings: CallSettings = field(default_factory=CallSettings)
-    claim: tuple[int, int] = (0, 0)
     work: Work | None = None
     stored: StoredContext | None = None
     resources: Any = None

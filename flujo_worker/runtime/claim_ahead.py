@@ -53,9 +53,9 @@ class ClaimAhead:
 
     def note(self, decision: Decision, committed: Committed) -> None:
         """Remember the claim that a merge has made."""
-        if committed.claimed_at is not None:
+        if committed.claim_id is not None:
             key = decision.next[0].key_in(decision.notice.envelope.ticket.run)
-            self._claimed = key, Claim(FENCE, over=committed.over, claimed_at=committed.claimed_at)
+            self._claimed = key, Claim(FENCE, over=committed.over, claim_id=committed.claim_id)
 
     def has(self, key: str) -> bool:
         """Return whether this attempt was claimed ahead and its message has not arrived."""

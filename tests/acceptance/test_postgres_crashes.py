@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 
+import psycopg
 import pytest
 from fleet import PATIENCE_S, wait_until
 from paid_pipelines import CALLS
@@ -41,6 +42,56 @@ def test_runs_outlive_crashes_of_postgres(site):
 def test_hundreds_of_runs_outlive_crashes_of_postgres(site, seed):
     """The same, longer."""
     crash_under_load(site, seed=seed, runs=400, crashes=3)
+
+
+@pytest.mark.large
+def test_executions_of_claims_that_a_crash_lost_have_ids_of_their_own(site):
+    """M-013: the effects of two executions under one fence are told apart, and the record names the one that was merged."""
+    site.standing(2)
+    flush_claims_late(site)
+    shared = 0
+    for crash in range(1, 9):
+        runs = site.client.enqueue_many("claim_pipelines:acting", [None] * 20)
+        wait_until(lambda crash=crash: len(effects(site)) >= 12 * crash, what=site.log)
+        site.services.restart_postgres("immediate")
+        merged = {run.id: run.result(timeout=PATIENCE_S).output for run in runs}
+        acted = [(key, claim) for key, claim in effects(site) if key.split(":")[0] in merged]
+        shared += assert_told_apart(site, runs, merged, acted)
+        if shared:
+            break
+    print(f"{crash} crashes: {shared} attempts had two executions under one fence")
+    assert shared, "no crash lost a claim that had had an effect"
+
+
+def flush_claims_late(site):
+    """Let claims, which do not wait for the disk, be written as late as Postgres allows."""
+    with psycopg.connect(site.services.database_url, autocommit=True) as connection:
+        connection.execute("ALTER SYSTEM SET wal_writer_delay = '10s'")
+        connection.execute("SELECT pg_reload_conf()")
+
+
+def effects(site):
+    written = site.folder / "effects"
+    return [tuple(line.split()) for line in written.read_text().splitlines()] if written.exists() else []
+
+
+def assert_told_apart(site, runs, merged, acted):
+    """No two effects have one id; return how many attempts were executed more often than their fence counts."""
+    assert len({claim for _, claim in acted}) == len(acted)
+    executed, shared = defaultdict(list), 0
+    for key, claim in acted:
+        executed[key].append(claim)
+    for run in runs:
+        [attempt] = [node for node in nodes(run.trace()) if node.kind == "attempt"]
+        facts = attempt.attributes
+        assert facts["claim_id"] == merged[run.id]
+        assert facts["claim_id"] in executed[facts["key"]]
+        shared += len(executed[facts["key"]]) > facts.get("deliveries", 1)
+    return shared
+
+
+def nodes(root):
+    return [root, *(each for child in root.children for each in nodes(child))]
 
 
 def crash_under_load(site, *, seed, runs, crashes):

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import signal
+import time
+
 import pytest
 from fleet import assert_merged_once, one_process, wait_until
+from frozen_pipelines import AT_ONCE
 
 from flujo_client.gateway import guards
 
@@ -59,3 +63,34 @@ def test_a_run_beyond_a_limit_that_drops_fails_without_having_begun(site):
     assert [site.executions(run.id) for run in refused] == [[], [], []]
     site.open_gate(held.id)
     assert_merged_once(site, held, ["gate"])
+
+
+def test_steps_of_a_worker_that_wakes_do_not_go_on_beside_those_that_have_their_places(site):
+    """U-13: frozen past its lease, it wakes up: not one line of its async steps runs before they are cancelled."""
+    site.dismiss()
+    frozen = site.workers()
+    first = [site.client.enqueue("frozen_pipelines:limited", None) for _ in range(AT_ONCE)]
+    wait_until(lambda: {run.id for run in first} <= beating(site), what=site.log)
+    others = [site.client.enqueue("frozen_pipelines:limited", None) for _ in range(AT_ONCE)]
+    wait_until(lambda: all(site.told(run.id, "flujo.limit.waiting") for run in others), what=site.log)
+    frozen.signal(signal.SIGSTOP)
+    time.sleep(0.1)  # it stops at once; a line that it was about to write is written by now
+    stopped = time.monotonic()
+    other = site.workers()
+    wait_until(lambda: len(beating(site, other.pids)) == AT_ONCE, what=site.log)
+    frozen.signal(signal.SIGCONT)
+    woken = time.monotonic()
+    wait_until(lambda: frozen.pids <= site.live_pids(), what=site.log)
+    wait_until(lambda: len(beating(site, other.pids, woken)) == AT_ONCE, what=site.log)
+    assert beating(site, frozen.pids, stopped) == set()
+    (site.folder / "enough").touch()
+    for run in (*first, *others):
+        assert run.result(timeout=60).run_status == "succeeded", (run.result().error, site.log())
+    assert site.stuck() == []
+
+
+def beating(site, pids=None, since=0.0):
+    """Return the runs whose code has run in these processes since a moment."""
+    written = site.folder / "beats"
+    lines = [line.split() for line in written.read_text().splitlines()] if written.exists() else []
+    return {run for run, pid, at in lines if (pids is None or int(pid) in pids) and float(at) > since}

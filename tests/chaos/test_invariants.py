@@ -18,10 +18,10 @@ from flujo_worker.errors import WireError
 
 CHAIN = "(SELECT id FROM flujo_runs WHERE metadata ->> 'shape' = 'chain')"
 MERGED = f"(SELECT key FROM flujo_attempts WHERE run_id = {CHAIN} AND step = 'step1')"
-ONE_EFFECT = f"SELECT gen_random_uuid(), run_id, key, fence, claimed_at FROM flujo_chaos_effects WHERE key = {MERGED}"
-EFFECT = "INSERT INTO flujo_chaos_effects (id, run_id, key, fence, claimed_at)"
+ONE_EFFECT = f"SELECT gen_random_uuid(), run_id, key, claim_id FROM flujo_chaos_effects WHERE key = {MERGED}"
+EFFECT = "INSERT INTO flujo_chaos_effects (id, run_id, key, claim_id)"
 EVENT = "INSERT INTO flujo_events (run_id, attempt, fence, name, data)"
-SPEND = "INSERT INTO flujo_spends (key, fence, run_id, claimed_at)"
+SPEND = "INSERT INTO flujo_spends (key, fence, run_id, claim_id)"
 
 PLANTED = {
     "a run that has not ended": (
@@ -47,11 +47,7 @@ PLANTED = {
     "a merge without its effect": ("merges_have_effects", f"DELETE FROM flujo_chaos_effects WHERE key = {MERGED}"),
     "a merge with an effect of another claim": (
         "merges_have_effects",
-        f"UPDATE flujo_chaos_effects SET fence = fence + 1 WHERE key = {MERGED}",
-    ),
-    "a merge with an effect of a claim that a crash took": (
-        "merges_have_effects",
-        f"UPDATE flujo_chaos_effects SET claimed_at = claimed_at - 1 WHERE key = {MERGED}",
+        f"UPDATE flujo_chaos_effects SET claim_id = gen_random_uuid() WHERE key = {MERGED}",
     ),
     "a claim that acted twice": ("effects_explained", f"{EFFECT} {ONE_EFFECT}"),
     "an effect of a claim that has not ended": (
@@ -66,7 +62,7 @@ PLANTED = {
     "a merge without a spend": ("spends_once", f"DELETE FROM flujo_spends WHERE key = {MERGED}"),
     "a second spend of a claim": (
         "spends_once",
-        f"{SPEND} SELECT key, fence, run_id, 1 FROM flujo_spends WHERE key = {MERGED}",
+        f"{SPEND} SELECT key, fence, run_id, gen_random_uuid() FROM flujo_spends WHERE key = {MERGED}",
     ),
     "a budget with too much money": (
         "budgets_settled",

@@ -46,6 +46,8 @@ DAMAGE = {
     "boolean": [True, False],
     "double precision": [-1.0, float("nan"), float("inf")],
     "numeric": [-1, 99],
+    "ARRAY": [[], ["x"]],
+    "uuid": ["00000000-0000-0000-0000-000000000000"],
     "timestamp with time zone": ["1970-01-01", "2100-01-01"],
 }
 

@@ -170,7 +170,7 @@ def test_a_claim_ahead_reserves_in_the_merge_before(world, groups):
 
     second = world.attempts(run_of(new))[1]
     assert (second.status, second.worker, second.fence) == ("running", "w1", 1)
-    assert (committed.over, committed.claimed_at is None, tokens_of(world)) == (None, False, (20, 80, 0))
+    assert (committed.over, committed.claim_id is None, tokens_of(world)) == (None, False, (20, 80, 0))
     last = decided(new, succeeded("two", usage=Usage(input_tokens=50)), fence=1, at=following(decision))
     assert commits(groups, last) == [MERGED]
     assert (world.run(run_of(new)).status, tokens_of(world)) == ("succeeded", (70, 0, 0))
@@ -180,7 +180,7 @@ def test_a_claim_ahead_that_gets_no_reservation_says_why(world, groups):
     new = running(world)
     [committed] = commits(groups, claiming(new, 30, asks(71)))
 
-    assert committed.claimed_at is not None
+    assert committed.claim_id is not None
     assert "asks for 71: 30 spent, 0 reserved (tenant:acme)" in committed.over.message
     assert (world.attempts(run_of(new))[1].status, tokens_of(world)) == ("running", (30, 0, 0))
 
@@ -194,7 +194,7 @@ def test_with_a_budget_that_passes_its_limit_or_is_not_open_nothing_is_done(worl
     assert (world.picture(run_of(new)), tokens_of(world)) == (before, (0, 30, 0))
 
     alone = world.store.commit(decision)
-    assert (alone.verdict, alone.claimed_at, alone.breach is None) == ("merged", None, spent == 30)
+    assert (alone.verdict, alone.claim_id, alone.breach is None) == ("merged", None, spent == 30)
     assert world.attempts(run_of(new))[1].status == "ready"
     assert tokens_of(world)[1] == 0
 
@@ -213,7 +213,7 @@ def test_in_memory_a_claim_ahead_reserves_too():
     for asked, over in ((70, False), (71, True)):
         new = running(world)
         committed = world.store.commit(claiming(new, 0, asks(asked)))
-        assert (committed.claimed_at is None, committed.over is not None) == (False, over)
+        assert (committed.claim_id is None, committed.over is not None) == (False, over)
         assert world.attempts(run_of(new))[1].status == "running"
 
 

@@ -28,7 +28,7 @@ TABLES = {
     "events": "run_id",
     "spends": "run_id",
 }
-DRAWN = {"id", "at", "created_at", "opened_at", "xid", "written_at"}
+DRAWN = {"claim_id", "id", "at", "created_at", "opened_at", "xid", "written_at"}
 """Columns that two rows never have alike."""
 OUTCOMES = {
     "changes": replace(succeeded("one", {"n": 2}), usage=SPENT, events=(Event("told", {"x": 1}, "info"),)),

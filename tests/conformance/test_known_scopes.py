@@ -45,15 +45,15 @@ class Walk:
         self.known, self.found, self.read = KnownScopes(), [], []
 
     def to_its_end(self):
-        envelope, fence, claimed_at = self.new.first, self.world.claim(self.new), None
+        envelope, fence, claim_id = self.new.first, self.world.claim(self.new), None
         for number in range(200):
-            decision = self.decide(AttemptReport(envelope, fence, succeeded(number, {"n": number}), claimed_at))
+            decision = self.decide(AttemptReport(envelope, fence, succeeded(number, {"n": number}), claim_id))
             committed = self.world.store.commit(decision)
             assert committed.verdict == "merged"
             self.known.note(decision, committed)
             if decision.end is not None:
                 return
-            envelope, fence, claimed_at = following(decision), 1, committed.claimed_at
+            envelope, fence, claim_id = following(decision), 1, committed.claim_id
         raise AssertionError("the run does not end")
 
     def decide(self, notice):
@@ -91,10 +91,10 @@ def test_a_claim_that_is_not_the_first_knows_nothing(world):
     new = enqueued(NESTED)
     decision = decided(new, succeeded())
     known, envelope, request = KnownScopes(), following(decision), ReadScope("outer")
-    known.note(decision, Committed("merged", claimed_at=7))
-    assert known.find(AttemptReport(envelope, 1, succeeded(), 7), request) is not None
-    assert known.find(AttemptReport(envelope, 2, succeeded(), 8), request) is None
-    assert known.find(AttemptReport(new.first, 1, succeeded(), 7), request) is None
+    known.note(decision, Committed("merged", claim_id="c7"))
+    assert known.find(AttemptReport(envelope, 1, succeeded(), "c7"), request) is not None
+    assert known.find(AttemptReport(envelope, 2, succeeded(), "c8"), request) is None
+    assert known.find(AttemptReport(new.first, 1, succeeded(), "c7"), request) is None
 
 
 def test_where_nothing_was_claimed_nothing_is_remembered(world):

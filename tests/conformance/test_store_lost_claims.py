@@ -40,7 +40,7 @@ class Attempt:
     def conclude(self, claim, usage):
         outcome = succeeded(usage=usage)
         decision = fanning_out(self.new.first, 2) if self.kind == "tree" else decided(self.new, outcome)
-        notice = replace(decision.notice, outcome=outcome, fence=claim.fence, claimed_at=claim.claimed_at)
+        notice = replace(decision.notice, outcome=outcome, fence=claim.fence, claim_id=claim.claim_id)
         return self.world.commit(replace(decision, notice=notice))
 
     def tokens(self):
@@ -109,6 +109,6 @@ def test_a_lost_worker_is_told_from_the_next_by_its_fence_too(world, attempt):
     second = attempt.claim("w2")
 
     assert second.fence == lost.fence + 1
-    assert attempt.conclude(replace(lost, claimed_at=None), LESS) == "stale"
-    assert attempt.conclude(replace(lost, claimed_at=second.claimed_at), LESS) == "stale"
+    assert attempt.conclude(replace(lost, claim_id=None), LESS) == "stale"
+    assert attempt.conclude(replace(lost, claim_id=second.claim_id), LESS) == "stale"
     assert attempt.conclude(second, MORE) == "merged"

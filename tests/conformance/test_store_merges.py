@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from uuid import uuid4
 
 import pytest
 from builders import BACKOFF, SPENT, decided, enqueued, failed, following, packed, pipeline_of, succeeded
@@ -262,9 +263,9 @@ def test_a_merge_claims_what_follows_for_its_worker(world, new):
     assert world.store.claim(second.key, "w2", max_lost=2).refusal == "busy"
 
     last = decided(new, succeeded("two", {"n": 3}), fence=1, at=following(decision))
-    stale = replace(last, notice=replace(last.notice, claimed_at=committed.claimed_at + 1))
+    stale = replace(last, notice=replace(last.notice, claim_id=str(uuid4())))
     assert world.commit(stale) == "stale"
-    assert world.commit(replace(last, notice=replace(last.notice, claimed_at=committed.claimed_at))) == "merged"
+    assert world.commit(replace(last, notice=replace(last.notice, claim_id=committed.claim_id))) == "merged"
 
 
 @pytest.mark.parametrize("obstacle", ["unknown worker", "lease over", "deadline"])
@@ -277,6 +278,6 @@ def test_a_merge_claims_nothing_for_whoever_could_not_claim_it_alone(world, obst
         world.pass_time(6)
     committed = world.store.commit(decision)
 
-    assert (committed.verdict, committed.claimed_at) == ("merged", None)
+    assert (committed.verdict, committed.claim_id) == ("merged", None)
     [_, second] = world.attempts(run_of(new))
     assert (second.status, second.worker, second.fence) == ("ready", None, 0)

@@ -1,2 +1,2 @@
-INSERT INTO flujo_chaos_effects (id, run_id, key, fence, claimed_at) VALUES (%(id)s, %(run)s, %(key)s, %(fence)s, %(claimed_at)s)
+INSERT INTO flujo_chaos_effects (id, run_id, key, claim_id) VALUES (%(id)s, %(run)s, %(key)s, %(claim_id)s)
 ON CONFLICT (id) DO NOTHING;

@@ -1,11 +1,11 @@
 SELECT 'attempt ' || a.key || ' was merged under claim ' || a.fence || ' and has spent '
        || coalesce(s.cost_usd || ' USD and ' || (s.input_tokens + s.output_tokens) || ' tokens', 'nothing') AS what
 FROM flujo_attempts a JOIN flujo_runs r ON r.id = a.run_id
-LEFT JOIN flujo_spends s ON s.key = a.key AND s.fence = a.fence AND s.claimed_at = (extract(epoch FROM a.started_at) * 1000000)::bigint
+LEFT JOIN flujo_spends s ON s.key = a.key AND s.claim_id = a.claim_id
 WHERE r.metadata ->> 'chaos' = %(monkey)s AND a.status = 'succeeded' AND EXISTS (SELECT FROM flujo_chaos_effects e WHERE e.key = a.key)
   AND (s.cost_usd, s.input_tokens + s.output_tokens) IS DISTINCT FROM (%(cost_usd)s::float8, %(tokens)s::bigint)
 UNION ALL
 SELECT 'claim ' || s.fence || ' of attempt ' || s.key || ' has spent something, and has no effect'
 FROM flujo_spends s JOIN flujo_runs r ON r.id = s.run_id
 WHERE r.metadata ->> 'chaos' = %(monkey)s
-  AND NOT EXISTS (SELECT FROM flujo_chaos_effects e WHERE (e.key, e.fence, e.claimed_at) = (s.key, s.fence, s.claimed_at));
+  AND NOT EXISTS (SELECT FROM flujo_chaos_effects e WHERE (e.key, e.claim_id) = (s.key, s.claim_id));

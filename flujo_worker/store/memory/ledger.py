@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from math import inf
 from typing import Literal
+from uuid import uuid4
 
 from flujo_client.address import AttemptKey
 from flujo_client.contract.code import AwaitedCode
@@ -57,7 +58,7 @@ class LedgerInMemory(BudgetsInMemory):
                 refusal,
                 aborted=fence is not None and bool(self.aborted_among([(row.key.run, each) for each in fan_outs])),
                 over=over,
-                claimed_at=None if fence is None else row.claimed_at,
+                claim_id=None if fence is None else row.claim_id,
             )
 
     def commit(self, decision: Decision) -> Committed:
@@ -72,33 +73,33 @@ class LedgerInMemory(BudgetsInMemory):
                 taken = self._after_in_lane(envelope.ticket.run, self._scopes[envelope.ticket.run, end.address])
             if verdict != "merged":
                 notice = decision.notice
-                self.spend(envelope.ticket.run, envelope.key, notice.fence, outcome.usage, claimed_at=notice.claimed_at)
-            claimed_at, over = self._claim_next(decision) if verdict == "merged" and breach is None else (None, None)
-            return Committed(verdict, taken, breach, claimed_at, over)
+                self.spend(envelope.ticket.run, envelope.key, notice.fence, outcome.usage, claim_id=notice.claim_id)
+            claim_id, over = self._claim_next(decision) if verdict == "merged" and breach is None else (None, None)
+            return Committed(verdict, taken, breach, claim_id, over)
 
-    def _claim_next(self, decision: Decision) -> tuple[int | None, Fault | None]:
+    def _claim_next(self, decision: Decision) -> tuple[str | None, Fault | None]:
         run = self._runs[decision.notice.envelope.ticket.run]
         for each in decision.next:
             if each.claimed_by and self._is_leased(each.claimed_by) and run.status == "running" and self._may_run(run):
                 row = self._attempts[each.key_in(run.ticket.run)]
                 self._begin(row, each.claimed_by, "shared")
-                return row.claimed_at, self._reserve(str(row.key), each.to_reserve)
+                return row.claim_id, self._reserve(str(row.key), each.to_reserve)
         return None, None
 
     def _settle_merged(self, decision: Decision) -> Fault | None:
         notice = decision.notice
         run, key, outcome = notice.envelope.ticket.run, notice.envelope.key, notice.outcome
-        claim = ClaimId(key, notice.fence, notice.claimed_at)
+        claim = ClaimId(key, notice.fence, notice.claim_id)
         breach = self._settle(run, claim, outcome.usage, frees=outcome.kind != "lost")
         if decision.end is not None:
             self._release(run)
         return breach
 
-    def spend(self, run: str, key: str, fence: int, usage: Usage, *, claimed_at: int | None = None) -> None:
+    def spend(self, run: str, key: str, fence: int, usage: Usage, *, claim_id: str | None = None) -> None:
         with self._lock:
             row = self._attempts.get(key)
             if row is not None and not usage.is_nothing:
-                self._settle(run, ClaimId(key, fence, claimed_at), usage, frees=not row.is_live)
+                self._settle(run, ClaimId(key, fence, claim_id), usage, frees=not row.is_live)
 
     def spent_lately(self, reference: str, runs: int) -> list[tuple[str, Usage]]:
         with self._lock:
@@ -110,9 +111,11 @@ class LedgerInMemory(BudgetsInMemory):
                     spent[key] = spent.pop(key, NO_USAGE) + usage
             return list(reversed(spent.items()))
 
-    def park(self, key: str, fence: int, reason: str, *, code: AwaitedCode | None = None) -> bool:
+    def park(
+        self, key: str, fence: int, reason: str, *, code: AwaitedCode | None = None, claim_id: str | None = None
+    ) -> bool:
         with self._lock:
-            row = self._given_back(key, fence, 0.0)
+            row = self._given_back(key, fence, claim_id, 0.0)
             if row is None:
                 return False
             run = self._runs[row.key.run]
@@ -124,10 +127,17 @@ class LedgerInMemory(BudgetsInMemory):
             return True
 
     def defer(
-        self, key: str, fence: int, delay_s: float, event: Event | None = None, *, waits_for: str | None = None
+        self,
+        key: str,
+        fence: int,
+        delay_s: float,
+        event: Event | None = None,
+        *,
+        waits_for: str | None = None,
+        claim_id: str | None = None,
     ) -> bool:
         with self._lock:
-            row = self._given_back(key, fence, delay_s)
+            row = self._given_back(key, fence, claim_id, delay_s)
             if row is None:
                 return False
             row.waits_for = waits_for
@@ -137,10 +147,12 @@ class LedgerInMemory(BudgetsInMemory):
                 self._add_event(row.key.run, key, event.name, event.level, event.data)
             return True
 
-    def return_starved(self, key: str, fence: int, delay_s: float, event: Event, *, most: int) -> bool:
+    def return_starved(
+        self, key: str, fence: int, delay_s: float, event: Event, *, most: int, claim_id: str | None = None
+    ) -> bool:
         with self._lock:
             times = 1 + sum((each.attempt, each.name) == (key, event.name) for each in self._events)
-            row = None if times > most else self._given_back(key, fence, delay_s)
+            row = None if times > most else self._given_back(key, fence, claim_id, delay_s)
             if row is None:
                 return False
             row.sends, row.waits_for = 0, None
@@ -154,9 +166,9 @@ class LedgerInMemory(BudgetsInMemory):
                 row.move("ready")
                 row.sends, row.available_at = 0, self._clock() + delay_s
 
-    def _given_back(self, key: str, fence: int, delay_s: float) -> StoredAttempt | None:
+    def _given_back(self, key: str, fence: int, claim_id: str | None, delay_s: float) -> StoredAttempt | None:
         row = self._attempts.get(key)
-        if row is None or (row.status, row.fence) != ("running", fence):
+        if row is None or row.status != "running" or not row.is_under(fence, claim_id):
             return None
         row.move("ready")
         row.worker, row.started_at, row.available_at = None, None, self._clock() + delay_s
@@ -235,7 +247,8 @@ class LedgerInMemory(BudgetsInMemory):
             row.lose()
         row.move("running")
         row.alone = room == "alone"
-        row.fence, row.worker, row.started_at = row.fence + 1, worker, self._clock()
+        row.fence, row.claim_id, row.worker = row.fence + 1, str(uuid4()), worker
+        row.started_at = self._clock()
         run = self._runs[row.key.run]
         if run.status == "queued":
             run.move("running")
@@ -247,7 +260,7 @@ class LedgerInMemory(BudgetsInMemory):
         if row is None:
             return "stale"
         run = self._runs[row.key.run]
-        is_own = row.fence == notice.fence and notice.claimed_at in (None, row.claimed_at)
+        is_own = row.is_under(notice.fence, notice.claim_id)
         if is_own and (row.status, row.reason) == (close.status, close.reason):
             return "repeated"
         if run.stopped_at is not None or run.status in ("cancelled", "expired"):

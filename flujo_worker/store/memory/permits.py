@@ -26,7 +26,7 @@ class PermitsInMemory(LedgerInMemory):
             permit.offered_at = -inf
             permit.fence = request.fence if is_granted else None
             if not is_granted:
-                self.defer(request.key, request.fence, ASK_AGAIN_S, request.waiting(in_use))
+                self.defer(request.key, request.fence, ASK_AGAIN_S, request.waiting(in_use), claim_id=request.claim_id)
                 if request.on_full == "cancel_oldest":
                     self._cancel_oldest(request, permit.turn)
             return is_granted

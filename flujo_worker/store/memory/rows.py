@@ -255,7 +255,7 @@ class ClaimId(NamedTuple):
 
     key: str
     fence: int
-    claimed_at: int | None
+    claim_id: str | None
 
 
 @dataclass
@@ -273,6 +273,7 @@ class StoredAttempt:
     status: str = "ready"
     reason: str | None = None
     fence: int = 0
+    claim_id: str | None = None
     losses: int = 0
     losses_alone: int = 0
     alone: bool = False
@@ -295,14 +296,13 @@ class StoredAttempt:
         return self.status in OPEN_ATTEMPT
 
     @property
-    def claimed_at(self) -> int | None:
-        """Return when the last claim was made, in microseconds."""
-        return None if self.started_at is None else round(self.started_at * 1_000_000)
-
-    @property
     def is_held(self) -> bool:
         """Return whether the attempt waits for a lane."""
         return self.status == "ready" and self.available_at == inf
+
+    def is_under(self, fence: int, claim_id: str | None) -> bool:
+        """Return whether this is its last claim; without an id, whether this is its fence."""
+        return self.fence == fence and claim_id in (None, self.claim_id)
 
     def move(self, status: str) -> None:
         """Change the status."""
@@ -381,6 +381,7 @@ class StoredAttempt:
             reason=self.reason,
             worker=self.worker,
             fence=self.fence,
+            claim_id=self.claim_id,
             sends=self.sends,
             output=self.output,
             fault=self.fault,

@@ -35,6 +35,10 @@ def _text(value: str) -> bytes:
     return _LENGTH.pack(len(data)) + data
 
 
+def _uuid(value: str) -> bytes:
+    return bytes.fromhex(value.replace("-", ""))
+
+
 def _bytes(value: bytes) -> bytes:
     return _LENGTH.pack(len(value)) + value
 
@@ -66,6 +70,7 @@ _ENCODERS: Final[dict[str, Callable[[Any], bytes | None]]] = {
     "int": _or_null(_LENGTH.pack),
     "text": _or_null(str.encode),
     "float8": _or_null(Struct("!d").pack),
+    "uuid": _or_null(_uuid),
     "jsonb": _or_null(lambda value: b"\x01" + value.encode()),
     "bool[]": _array(16, _number("?")),
     "bytea[]": _array(17, _bytes),
@@ -73,4 +78,5 @@ _ENCODERS: Final[dict[str, Callable[[Any], bytes | None]]] = {
     "int[]": _array(23, _number("i")),
     "text[]": _array(25, _text),
     "float8[]": _array(701, _number("d")),
+    "uuid[]": _array(2950, lambda value: _bytes(_uuid(value))),
 }

@@ -49,12 +49,13 @@ if TYPE_CHECKING:
 
 
 def bind_deferral(
-    key: str, fence: int, delay_s: float, event: Event | None, waits_for: str | None = None
+    key: str, fence: int, claim_id: str | None, delay_s: float, event: Event | None, waits_for: str | None = None
 ) -> dict[str, Any]:
     """Return the parameters of `defer.sql`, and of `return_starved.sql`."""
     return {
         "key": key,
         "fence": fence,
+        "claim_id": claim_id,
         "delay_s": delay_s,
         "waits_for": waits_for and as_text(waits_for),
         "name": event and as_text(event.name),
@@ -105,15 +106,15 @@ def bind_settlement(notice: AttemptReport) -> dict[str, Any]:
     """Return the parameters of `settle.sql` for an outcome that is merged. A lost attempt may have spent, and retains its reservation."""
     envelope, outcome = notice.envelope, notice.outcome
     return {
-        **bind_spend(envelope.ticket.run, envelope.key, notice.fence, outcome.usage, notice.claimed_at),
+        **bind_spend(envelope.ticket.run, envelope.key, notice.fence, outcome.usage, notice.claim_id),
         "releases": outcome.kind != "lost",
     }
 
 
-def bind_spend(run: str, key: str, fence: int, usage: Usage, claimed_at: int | None) -> dict[str, Any]:
+def bind_spend(run: str, key: str, fence: int, usage: Usage, claim_id: str | None) -> dict[str, Any]:
     """Return the parameters of `settle.sql` for an outcome that is not merged."""
     spent_usd = Amount.of(usage).usd
-    claim = {"run": run, "key": key, "fence": fence, "claimed_at": claimed_at}
+    claim = {"run": run, "key": key, "fence": fence, "claim_id": claim_id}
     return {**claim, "releases": True, "spent_usd": spent_usd, **bind_usage(usage)}
 
 

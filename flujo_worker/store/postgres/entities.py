@@ -15,7 +15,7 @@ class EndedAttempt:
     key: str
     run: str
     fence: int
-    claimed_at: int | None
+    claim_id: str | None
     status: str
     reason: str | None
     result: bytes | None

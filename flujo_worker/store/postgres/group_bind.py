@@ -72,8 +72,8 @@ def bind_claims(requests: Sequence[ClaimRequest]) -> dict[str, Any]:
 def read_claims(requests: Sequence[ClaimRequest], answers: Sequence[Sequence[Row]]) -> list[Claim | None]:
     """Return the claims that were granted, in the order of the requests."""
     granted = {
-        key: Claim(int(fence or 0), aborted=aborted == b"t", claimed_at=int(at or 0))
-        for key, fence, at, aborted in answers[0]
+        key: Claim(int(fence or 0), aborted=aborted == b"t", claim_id=None if claim_id is None else claim_id.decode())
+        for key, fence, claim_id, aborted in answers[0]
     }
     return [granted.get(each.key.encode()) for each in requests]
 
@@ -144,9 +144,9 @@ def bind_merges(decisions: Sequence[Decision]) -> dict[str, Any]:
 def read_merges(decisions: Sequence[Decision], answers: Sequence[Sequence[Row]]) -> list[Committed | None]:
     """Return which decisions were merged, in their order."""
     if not is_groupable(decisions[0]):
-        [(is_merged, taken, claimed_at)] = answers[0]
-        return [_committed(claimed_at, taken) if is_merged == b"t" else None]
-    merged = {int(place or 0): _committed(claimed_at) for place, claimed_at in answers[0]}
+        [(is_merged, taken, claim_id)] = answers[0]
+        return [_committed(claim_id, taken) if is_merged == b"t" else None]
+    merged = {int(place or 0): _committed(claim_id) for place, claim_id in answers[0]}
     return [merged.get(number) for number in range(1, len(decisions) + 1)]
 
 
@@ -155,9 +155,9 @@ def _following(decision: Decision) -> list[NewAttempt]:
     return [new_attempt(run, each, grace) for each in decision.next]
 
 
-def _committed(claimed_at: bytes | None, taken: bytes | None = None) -> Committed:
+def _committed(claim_id: bytes | None, taken: bytes | None = None) -> Committed:
     return Committed(
-        "merged", None if taken is None else taken.decode(), claimed_at=None if claimed_at is None else int(claimed_at)
+        "merged", None if taken is None else taken.decode(), claim_id=None if claim_id is None else claim_id.decode()
     )
 
 

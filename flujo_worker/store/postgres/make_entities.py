@@ -44,7 +44,7 @@ def ended_attempt(decision: Decision) -> EndedAttempt:
         key=notice.envelope.key,
         run=notice.envelope.ticket.run,
         fence=notice.fence,
-        claimed_at=notice.claimed_at,
+        claim_id=notice.claim_id,
         status=decision.close.status,
         reason=decision.close.reason,
         result=stored(outcome.output),

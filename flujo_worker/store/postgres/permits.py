@@ -27,7 +27,11 @@ class PermitsInPostgres(RetryingPool):
                 if request.on_full == "drop":
                     raise psycopg.Rollback(asking)  # it does not join the line
                 waiting = request.waiting(row["in_use"])
-                execute(connection, "defer", bind_deferral(request.key, request.fence, ASK_AGAIN_S, waiting))
+                execute(
+                    connection,
+                    "defer",
+                    bind_deferral(request.key, request.fence, request.claim_id, ASK_AGAIN_S, waiting),
+                )
             if request.on_full == "cancel_oldest":
                 given = {"name": request.name, "at_once": request.at_once, "key": request.key, "run": request.run}
                 execute(connection, "cancel_oldest", {**given, "reason": request.replacement})

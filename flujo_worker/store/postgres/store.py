@@ -214,7 +214,7 @@ class PostgresStore(
                 raise
             row = None
         return (
-            Committed("merged", row.get("taken"), row.get("breach"), row.get("claimed_at"))
+            Committed("merged", row.get("taken"), row.get("breach"), row.get("claim_id"))
             if row
             else self._refused(decision)
         )
@@ -222,17 +222,17 @@ class PostgresStore(
     def _refused(self, decision: Decision) -> Committed:
         run, key = decision.notice.envelope.ticket.run, decision.notice.envelope.key
         notice = decision.notice
-        self.spend(run, key, notice.fence, notice.outcome.usage, claimed_at=notice.claimed_at)
+        self.spend(run, key, notice.fence, notice.outcome.usage, claim_id=notice.claim_id)
         rows = self._rows("verdict", {"key": key})
         verdict = _read_verdict(rows[0] if rows else None, decision)
         if verdict != "repeated" or decision.branch_end is None:
             return Committed(verdict)
         return Committed(verdict, self._lane(run, decision.branch_end.address)[1])
 
-    def spend(self, run: str, key: str, fence: int, usage: Usage, *, claimed_at: int | None = None) -> None:
+    def spend(self, run: str, key: str, fence: int, usage: Usage, *, claim_id: str | None = None) -> None:
         if usage.is_nothing:
             return
-        spent = bind_spend(run, key, fence, usage, claimed_at)
+        spent = bind_spend(run, key, fence, usage, claim_id)
 
         def book(connection: psycopg.Connection[dict[str, Any]]) -> None:
             with connection.transaction():
@@ -244,9 +244,17 @@ class PostgresStore(
         rows = self._rows("spent_lately", {"reference": reference, "runs": runs})
         return [(row.pop("key"), Usage(**row)) for row in map(dict, rows)]
 
-    def park(self, key: str, fence: int, reason: str, *, code: AwaitedCode | None = None) -> bool:
+    def park(
+        self, key: str, fence: int, reason: str, *, code: AwaitedCode | None = None, claim_id: str | None = None
+    ) -> bool:
         awaited = None if code is None else stored_safely(code.to_tree())
-        parameters = {"key": key, "fence": fence, "reason": as_text(reason), "parked_for": awaited}
+        parameters = {
+            "key": key,
+            "fence": fence,
+            "claim_id": claim_id,
+            "reason": as_text(reason),
+            "parked_for": awaited,
+        }
         return bool(self._do("park", parameters))
 
     def context_fields(self, model: str, digest: str, fields: Fields) -> list[Fields]:
@@ -282,12 +290,21 @@ class PostgresStore(
         return {row["digest"]: CodeVersion.from_tree(orjson.loads(row["parts"])) for row in rows}
 
     def defer(
-        self, key: str, fence: int, delay_s: float, event: Event | None = None, *, waits_for: str | None = None
+        self,
+        key: str,
+        fence: int,
+        delay_s: float,
+        event: Event | None = None,
+        *,
+        waits_for: str | None = None,
+        claim_id: str | None = None,
     ) -> bool:
-        return bool(self._rows("defer", bind_deferral(key, fence, delay_s, event, waits_for)))
+        return bool(self._rows("defer", bind_deferral(key, fence, claim_id, delay_s, event, waits_for)))
 
-    def return_starved(self, key: str, fence: int, delay_s: float, event: Event, *, most: int) -> bool:
-        return bool(self._rows("return_starved", {**bind_deferral(key, fence, delay_s, event), "most": most}))
+    def return_starved(
+        self, key: str, fence: int, delay_s: float, event: Event, *, most: int, claim_id: str | None = None
+    ) -> bool:
+        return bool(self._rows("return_starved", {**bind_deferral(key, fence, claim_id, delay_s, event), "most": most}))
 
     def postpone(self, key: str, delay_s: float) -> None:
         self._do("postpone", {"key": key, "delay_s": delay_s})
@@ -461,11 +478,11 @@ def _read_claim(row: Mapping[str, Any] | None, asked: Mapping[str, Any]) -> Clai
     if row is None:
         return Claim(refusal="unknown")
     if row["fence"] is not None:
-        return Claim(row["fence"], aborted=row["aborted"], claimed_at=row["claimed_at"])
+        return Claim(row["fence"], aborted=row["aborted"], claim_id=row["claim_id"])
     refusal = _refusal(row, asked["reference"])
     mine = refusal == "busy" and _is_mine(row, asked["worker"])
     if mine:
-        return Claim(row["standing_fence"], refusal, row["aborted"], claimed_at=row["claimed_at"])
+        return Claim(row["standing_fence"], refusal, row["aborted"], claim_id=row["claim_id"])
     return Claim(refusal=refusal, in_company=row["in_company"] if refusal == "suspect" else 0)
 
 
@@ -493,7 +510,7 @@ def _read_verdict(row: Mapping[str, Any] | None, decision: Decision) -> Verdict:
     close, notice = decision.close, decision.notice
     if row is None:
         return "stale"
-    is_own = row["fence"] == notice.fence and notice.claimed_at in (None, row["claimed_at"])
+    is_own = row["fence"] == notice.fence and notice.claim_id in (None, row["claim_id"])
     if is_own and (row["status"], row["reason"]) == (close.status, close.reason):
         return "repeated"
     if row["cancelled"] or row["run_status"] in ("cancelled", "expired"):

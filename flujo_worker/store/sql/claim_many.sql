@@ -26,16 +26,16 @@ queued AS (
     FOR NO KEY UPDATE SKIP LOCKED
 ),
 claimed AS (
-    UPDATE flujo_attempts a SET status = 'running', fence = a.fence + 1, alone = false, worker = h.worker, started_at = now()
+    UPDATE flujo_attempts a SET status = 'running', fence = a.fence + 1, claim_id = gen_random_uuid(), alone = false, worker = h.worker, started_at = now()
     FROM held h
     WHERE a.key = h.key AND a.key = ANY(%(key)s::text[]) AND (h.run_status = 'running' OR h.run_id = ANY(ARRAY(SELECT id FROM queued)))
-    RETURNING a.key, a.fence, a.run_id, (extract(epoch FROM a.started_at) * 1000000)::bigint AS claimed_at
+    RETURNING a.key, a.fence, a.run_id, a.claim_id
 ),
 begun AS (
     UPDATE flujo_runs r SET status = 'running', started_at = now()
     FROM queued q WHERE r.id = q.id AND r.id = ANY(ARRAY(SELECT id FROM queued))
 )
-SELECT c.key, c.fence, c.claimed_at, EXISTS (
+SELECT c.key, c.fence, c.claim_id::text, EXISTS (
     SELECT 1 FROM (SELECT unnest(%(fan_out_of)s::text[]) AS of, unnest(%(fan_out_address)s::text[]) AS address) f
     WHERE f.of = c.key AND (SELECT s.aborted FROM flujo_scopes s WHERE s.run_id = c.run_id AND s.address = f.address)
 ) AS aborted

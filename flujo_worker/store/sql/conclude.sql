@@ -14,7 +14,7 @@ WITH won AS (
     SET status = %(status)s::text, reason = %(reason)s::text, output = %(result)s::bytea, error = %(error)s::jsonb, metadata = %(metadata)s::jsonb,
         latency_s = %(latency_s)s::float8, answers = %(answers)s::jsonb, code = %(code)s::text, ended_at = now()
     WHERE key = %(key)s::text AND status = 'running' AND fence = %(fence)s::int
-      AND (%(claimed_at)s::bigint IS NULL OR (extract(epoch FROM started_at) * 1000000)::bigint = %(claimed_at)s::bigint)
+      AND (%(claim_id)s::uuid IS NULL OR claim_id = %(claim_id)s::uuid)
     RETURNING 1
 ),
 held AS (
@@ -120,4 +120,4 @@ ended AS (
 -- include end_of_run
 )
 SELECT CASE WHEN NOT EXISTS (SELECT 1 FROM won) THEN false WHEN EXISTS (SELECT 1 FROM live) THEN true ELSE flujo_undo() END AS merged,
-       (SELECT key FROM taken) AS taken, (SELECT max(claimed_at) FROM next) AS claimed_at;
+       (SELECT key FROM taken) AS taken, (SELECT claim_id::text FROM next WHERE claim_id IS NOT NULL) AS claim_id;

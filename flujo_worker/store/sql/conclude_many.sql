@@ -5,7 +5,7 @@
 -- ends is locked as an UPDATE locks it. If another decision of the group belongs to the same run, that one is left out. Rows are named by
 -- keys, one look-up for each: see group_settings.sql.
 WITH decision AS MATERIALIZED (
-    SELECT unnest(%(place)s::int[]) AS place, unnest(%(close_key)s::text[]) AS key, unnest(%(close_run)s::text[]) AS run, unnest(%(close_fence)s::int[]) AS fence, unnest(%(close_claimed_at)s::bigint[]) AS claimed_at,
+    SELECT unnest(%(place)s::int[]) AS place, unnest(%(close_key)s::text[]) AS key, unnest(%(close_run)s::text[]) AS run, unnest(%(close_fence)s::int[]) AS fence, unnest(%(close_claim_id)s::uuid[]) AS claim_id,
            unnest(%(close_status)s::text[]) AS status, unnest(%(close_reason)s::text[]) AS reason, unnest(%(close_result)s::bytea[]) AS result,
            unnest(%(close_error)s::text[]) AS error, unnest(%(close_metadata)s::text[]) AS metadata, unnest(%(close_latency_s)s::float8[]) AS latency_s,
            unnest(%(close_code)s::text[]) AS code,
@@ -19,7 +19,7 @@ attempt AS (
     CROSS JOIN LATERAL (
         SELECT FROM flujo_attempts a
         WHERE a.key = d.key AND a.status = 'running' AND a.fence = d.fence
-          AND (d.claimed_at IS NULL OR (extract(epoch FROM a.started_at) * 1000000)::bigint = d.claimed_at)
+          AND (d.claim_id IS NULL OR a.claim_id = d.claim_id)
         FOR NO KEY UPDATE SKIP LOCKED
     ) a
     WHERE NOT d.place = ANY(ARRAY(  -- where a sibling waits for the lane, conclude.sql gives it that
@@ -59,7 +59,7 @@ merged AS (
     SET status = h.status, reason = h.reason, output = h.result, error = h.error::jsonb, metadata = h.metadata::jsonb,
         latency_s = h.latency_s, code = h.code, ended_at = now()
     FROM held h WHERE a.key = h.key AND a.key = ANY(%(close_key)s::text[])
-    RETURNING h.place, h.run, h.key, h.fence, h.claimed_at
+    RETURNING h.place, h.run, h.key, h.fence, h.claim_id
 ),
 moved AS (
     UPDATE flujo_scopes s
@@ -80,8 +80,8 @@ story AS (
 -- include story
 ),
 spent AS (
-    INSERT INTO flujo_spends (key, fence, claimed_at, run_id, input_tokens, output_tokens, requests, cost_usd)
-    SELECT m.key, m.fence, coalesce(m.claimed_at, 0), m.run, u.input_tokens, u.output_tokens, u.requests, u.cost_usd
+    INSERT INTO flujo_spends (key, fence, claim_id, run_id, input_tokens, output_tokens, requests, cost_usd)
+    SELECT m.key, m.fence, coalesce(m.claim_id, '00000000-0000-0000-0000-000000000000'), m.run, u.input_tokens, u.output_tokens, u.requests, u.cost_usd
     FROM (
         SELECT unnest(%(spend_of)s::int[]) AS of, unnest(%(spend_input_tokens)s::bigint[]) AS input_tokens,
                unnest(%(spend_output_tokens)s::bigint[]) AS output_tokens, unnest(%(spend_requests)s::int[]) AS requests,
@@ -99,4 +99,4 @@ ended AS (
     WHERE r.id = m.run AND r.id = ANY(ARRAY(SELECT id FROM ending))
     RETURNING pg_notify('flujo_runs', r.id)
 )
-SELECT m.place, (SELECT n.claimed_at FROM next n WHERE n.key = (%(ahead)s::text[])[m.place]) FROM merged m;
+SELECT m.place, (SELECT n.claim_id::text FROM next n WHERE n.key = (%(ahead)s::text[])[m.place]) FROM merged m;

@@ -2,7 +2,7 @@
 -- unless a worker was lost with it before, whose spend is unknown. Its wait is logged once, if at all.
 WITH freed AS (
     UPDATE flujo_attempts SET status = 'ready', worker = NULL, started_at = NULL, waits_for = %(waits_for)s::text, available_at = now() + make_interval(secs => %(delay_s)s::float8)
-    WHERE key = %(key)s::text AND status = 'running' AND fence = %(fence)s::int
+    WHERE key = %(key)s::text AND status = 'running' AND fence = %(fence)s::int AND (%(claim_id)s::uuid IS NULL OR claim_id = %(claim_id)s::uuid)
     RETURNING run_id, losses
 ),
 held AS (

@@ -6,6 +6,7 @@ WITH held AS (
         SELECT count(*) FROM flujo_events e WHERE e.run_id = a.run_id AND e.attempt = a.key AND e.name = %(name)s::text
     ) AS times
     FROM flujo_attempts a WHERE a.key = %(key)s::text AND a.status = 'running' AND a.fence = %(fence)s::int
+      AND (%(claim_id)s::uuid IS NULL OR a.claim_id = %(claim_id)s::uuid)
     FOR UPDATE OF a
 ),
 freed AS (

@@ -2,8 +2,8 @@
 -- limit does not cover is overrun. An attempt that has not ended retains its reservation, and so does, until its run ends, one that was
 -- lost. hold_budgets.sql has locked all changed rows before: the booked values must not be computed from rows that still change.
 WITH spent AS (
-    INSERT INTO flujo_spends (key, fence, claimed_at, run_id, input_tokens, output_tokens, requests, cost_usd)
-    SELECT %(key)s::text, %(fence)s::int, coalesce(%(claimed_at)s::bigint, 0), %(run)s::text, %(input_tokens)s::bigint, %(output_tokens)s::bigint, %(requests)s::int, %(cost_usd)s::float8
+    INSERT INTO flujo_spends (key, fence, claim_id, run_id, input_tokens, output_tokens, requests, cost_usd)
+    SELECT %(key)s::text, %(fence)s::int, coalesce(%(claim_id)s::uuid, '00000000-0000-0000-0000-000000000000'), %(run)s::text, %(input_tokens)s::bigint, %(output_tokens)s::bigint, %(requests)s::int, %(cost_usd)s::float8
     WHERE %(spends)s::bool
     ON CONFLICT DO NOTHING
     RETURNING 1

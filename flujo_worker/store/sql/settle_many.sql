@@ -2,16 +2,16 @@
 -- has ended. This transaction has made the merges, and holds the budgets too. A merge that was left out settles nothing. If the spend
 -- exceeds a limit, the whole group is rolled back, and each is merged alone: a breach is reported only to the one that caused it.
 WITH merged AS MATERIALIZED (
-    SELECT d.of, a.key, a.fence, coalesce(d.claimed_at, 0) AS claimed_at, a.run_id, d.releases AND a.ended_at IS NOT NULL AS releases, d.of = ANY(%(run_of)s::int[]) AS ends
+    SELECT d.of, a.key, a.fence, coalesce(d.claim_id, '00000000-0000-0000-0000-000000000000') AS claim_id, a.run_id, d.releases AND a.ended_at IS NOT NULL AS releases, d.of = ANY(%(run_of)s::int[]) AS ends
     FROM (
-        SELECT unnest(%(place)s::int[]) AS of, unnest(%(close_key)s::text[]) AS key, unnest(%(close_claimed_at)s::bigint[]) AS claimed_at,
+        SELECT unnest(%(place)s::int[]) AS of, unnest(%(close_key)s::text[]) AS key, unnest(%(close_claim_id)s::uuid[]) AS claim_id,
                unnest(%(releases)s::bool[]) AS releases
     ) d CROSS JOIN LATERAL (
         SELECT a.key, a.fence, a.run_id, a.ended_at FROM flujo_attempts a WHERE a.key = d.key AND a.xmin = pg_current_xact_id()::xid LIMIT 1
     ) a
 ),
 bill AS MATERIALIZED (
-    SELECT m.key, m.fence, m.claimed_at, m.run_id, u.usd, u.input_tokens, u.output_tokens, u.requests, u.cost_usd
+    SELECT m.key, m.fence, m.claim_id, m.run_id, u.usd, u.input_tokens, u.output_tokens, u.requests, u.cost_usd
     FROM (
         SELECT unnest(%(spend_of)s::int[]) AS of, unnest(%(spent_usd)s::text[])::numeric AS usd,
                unnest(%(spend_input_tokens)s::bigint[]) AS input_tokens, unnest(%(spend_output_tokens)s::bigint[]) AS output_tokens,
@@ -19,8 +19,8 @@ bill AS MATERIALIZED (
     ) u JOIN merged m ON m.of = u.of
 ),
 spent AS (
-    INSERT INTO flujo_spends (key, fence, claimed_at, run_id, input_tokens, output_tokens, requests, cost_usd)
-    SELECT key, fence, claimed_at, run_id, input_tokens, output_tokens, requests, cost_usd FROM bill
+    INSERT INTO flujo_spends (key, fence, claim_id, run_id, input_tokens, output_tokens, requests, cost_usd)
+    SELECT key, fence, claim_id, run_id, input_tokens, output_tokens, requests, cost_usd FROM bill
     ON CONFLICT DO NOTHING
     RETURNING key
 ),

@@ -146,7 +146,7 @@ class Ledger:
     async def commit(self, decision):
         [following] = decision.next
         self.claimed_by.append(following.claimed_by)
-        return Committed("merged", claimed_at=7 if following.claimed_by else None)
+        return Committed("merged", claim_id="c7" if following.claimed_by else None)
 
     async def claim(self, key, *_, **__):
         self.claims.append(key)
@@ -210,7 +210,7 @@ async def following_step(effects):
 def test_who_took_its_own_message_claims_the_next_attempt_in_the_merge(engine):
     claim, ledger, _, _ = alone(engine, step, step, following_step)
     assert (ledger.claimed_by, ledger.claims) == ([None, "w1"], [FIRST.key] * 2)
-    assert (claim.fence, claim.claimed_at) == (1, 7)
+    assert (claim.fence, claim.claim_id) == (1, "c7")
 
 
 def test_a_claim_ahead_is_used_once(engine):
@@ -237,7 +237,7 @@ def test_under_limits_an_attempt_is_claimed_ahead_if_its_reservations_are_known(
         async def commit(decision):
             [after] = decision.next
             asked.append((after.claimed_by, list(after.to_reserve)))
-            return Committed("merged", claimed_at=7 if after.claimed_by else None, over=over)
+            return Committed("merged", claim_id="c7" if after.claimed_by else None, over=over)
 
         effects._groups.commit = commit
         effects.known_reservations = lambda envelope: known if envelope == following(LIMITED) else 1

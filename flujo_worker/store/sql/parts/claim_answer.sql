@@ -1,5 +1,5 @@
     (SELECT fence FROM claimed) AS fence,
-    coalesce((SELECT claimed_at FROM claimed), (extract(epoch FROM a.started_at) * 1000000)::bigint) AS claimed_at,
+    coalesce((SELECT claim_id FROM claimed), a.claim_id)::text AS claim_id,
     a.status AS was, a.worker AS holder, a.fence AS standing_fence, a.losses - a.losses_alone AS in_company,
     %(room)s::text = 'shared' AND a.losses + (a.status = 'running')::int >= %(suspect_after)s::int AND NOT (
         a.status = 'running' AND (

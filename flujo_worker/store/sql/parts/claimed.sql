@@ -1,5 +1,5 @@
     UPDATE flujo_attempts a
-    SET status = 'running', fence = a.fence + 1, losses = a.losses + (a.status = 'running')::int,
+    SET status = 'running', fence = a.fence + 1, claim_id = gen_random_uuid(), losses = a.losses + (a.status = 'running')::int,
         losses_alone = a.losses_alone + (a.status = 'running' AND (a.worker IS NULL OR a.alone))::int,
         alone = %(room)s::text = 'alone', worker = %(worker)s, started_at = now()
     WHERE a.key = %(key)s
@@ -19,4 +19,4 @@
               AND NOT EXISTS (SELECT 1 FROM flujo_workers w WHERE w.id = a.worker AND w.lease_until > now())
           )
       )
-    RETURNING a.fence, a.run_id, (extract(epoch FROM a.started_at) * 1000000)::bigint AS claimed_at
+    RETURNING a.fence, a.run_id, a.claim_id

@@ -1,8 +1,8 @@
     INSERT INTO flujo_attempts (key, run_id, address, step, number, kind, queue, available_at, guidance, question, status, error, reason, ended_at,
-                                fence, worker, started_at)
+                                fence, claim_id, worker, started_at)
     SELECT n.key, n.run, n.address, n.step, n.number, n.kind, n.queue, coalesce(now() + make_interval(secs => n.after_s), 'infinity'), n.guidance,
            n.question::jsonb, CASE WHEN n.is_claimed THEN 'running' ELSE n.status END, n.error::jsonb, CASE WHEN n.status = 'failed' THEN 'error' END, CASE WHEN n.status = 'failed' THEN now() END,
-           n.is_claimed::int, CASE WHEN n.is_claimed THEN n.claimed_by END, CASE WHEN n.is_claimed THEN now() END
+           n.is_claimed::int, CASE WHEN n.is_claimed THEN gen_random_uuid() END, CASE WHEN n.is_claimed THEN n.claimed_by END, CASE WHEN n.is_claimed THEN now() END
     FROM (
         SELECT f.*, m.run, coalesce(f.claimed_by IS NOT NULL AND (
             SELECT w.lease_until > now() FROM flujo_workers w WHERE w.id = f.claimed_by
@@ -18,5 +18,5 @@
                    unnest(%(next_claimed_by)s::text[]) AS claimed_by
         ) f JOIN merged m ON m.place = f.of
     ) n
-    RETURNING key, (extract(epoch FROM started_at) * 1000000)::bigint AS claimed_at,
+    RETURNING key, claim_id,
               CASE WHEN status = 'paused' THEN pg_notify('flujo_runs', run_id) END
