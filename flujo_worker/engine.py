@@ -68,6 +68,11 @@ class Engine:
         self._thread = threading.Thread(target=self.loop.run_forever, name="flujo-engine", daemon=True)
         self._thread.start()
 
+    @property
+    def is_running(self) -> bool:
+        """Return whether its thread lives."""
+        return self._thread.is_alive()
+
     def begin(self, work: Coroutine[Any, Any, object]) -> None:
         """Carry out a message, which nothing waits for. Called on the loop."""
         self._tasks.add(self.loop.create_task(self._carried(work)))
@@ -121,8 +126,8 @@ def _end(waiting: asyncio.Future[None]) -> None:
 class Taker:
     """Takes messages in addition to the consumer: none, unless a pool replaces it."""
 
-    def wants(self, kind: AttemptKind, queue: str, key: str) -> bool:  # noqa: ARG002 - for those who do
-        """Return whether the process may carry out one more attempt of this kind from this queue, and the one with this key."""
+    def wants(self, kind: AttemptKind, queue: str) -> bool:  # noqa: ARG002 - for those who do
+        """Return whether the process may carry out one more attempt of this kind from this queue."""
         return False
 
     def take_own(self, envelope: Envelope) -> None:
@@ -202,11 +207,10 @@ class LoopEffects:
         return decision if to_reserve is None else self._ahead.ask(decision, to_reserve)
 
     def _wants_next(self, decision: Decision) -> bool:
-        following, run = decision.next[0], decision.notice.envelope.ticket.run
-        return self.taker.wants(following.kind, following.queue, str(following.key_in(run)))
+        return self.taker.wants(decision.next[0].kind, decision.next[0].queue)
 
     def _wants(self, envelope: Envelope) -> bool:
-        return self.taker.wants(envelope.kind, envelope.queue, envelope.key)
+        return self.taker.wants(envelope.kind, envelope.queue)
 
     async def send(self, envelopes: Sequence[Envelope], fan_out: FanOut | None) -> None:
         if fan_out is not None:

@@ -18,6 +18,7 @@ from celery.worker.consumer.tasks import Tasks
 from flujo_client.transport.wire import MAX_BYTES
 from flujo_worker.consumer.channel import BulkChannel
 from flujo_worker.consumer.pool import AttemptPool
+from flujo_worker.consumer.remote import RemoteControl
 from flujo_worker.consumer.screen import screen
 from flujo_worker.errors import WireError
 
@@ -52,11 +53,13 @@ class ItemGate:
         self._app, self._refusals, self._own, self._is_alone = app, refusals, own, is_alone
         self._queues = {settings.worker.attempts_queue, settings.worker.control_queue}
         self._max_bytes = settings.limits.message_max_bytes or MAX_BYTES
+        self._remote = RemoteControl(settings, own)
         self._reading = ""
         self._pool: AttemptPool | None = None
 
     def guard(self, consumer: Any) -> None:
         """Guard a consumer that is about to read; once for each connection that it makes."""
+        self._remote.install(consumer)
         transport = consumer.connection.transport
         if isinstance(consumer.pool, AttemptPool):
             self._pool = consumer.pool

@@ -104,12 +104,12 @@ class Shortcut(NamedTuple):
     """How a task's messages bypass Celery's consumer.
 
     Attributes:
-        is_open: returns whether the message with an id may.
+        is_open: returns whether they may now.
         take: takes one, or returns that it cannot.
         take_own: takes an attempt whose message this process has written.
     """
 
-    is_open: Callable[[str], bool]
+    is_open: Callable[[], bool]
     take: Callable[[Mapping[str, Any]], bool]
     take_own: Callable[[Envelope], None]
 
@@ -174,9 +174,9 @@ class AttemptPool(TaskPool, Taker):
         shortcut = self.shortcuts.get((message.get("headers") or {}).get("task", ""))
         return shortcut is not None and shortcut.take(message)
 
-    def wants(self, kind: AttemptKind, queue: str, key: str) -> bool:
+    def wants(self, kind: AttemptKind, queue: str) -> bool:
         shortcut = self.shortcuts.get(TASKS[kind])
-        return shortcut is not None and queue in self._capacity.queues and self.free > 0 and shortcut.is_open(key)
+        return shortcut is not None and queue in self._capacity.queues and self.free > 0 and shortcut.is_open()
 
     def take_own(self, envelope: Envelope) -> None:
         self.shortcuts[TASKS[envelope.kind]].take_own(envelope)

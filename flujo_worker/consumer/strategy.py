@@ -49,8 +49,8 @@ def strategy(
     pool = consumer.pool if isinstance(consumer.pool, AttemptPool) and task.name in _ATTEMPTS else None
     revoked = consumer.controller.state.revoked
 
-    def can_take(task_id: str) -> bool:
-        return pool is not None and task_id not in revoked and pool.can_skip_tracer(task, consumer)
+    def can_take() -> bool:
+        return pool is not None and pool.can_skip_tracer(task, consumer)
 
     def take(message: Any) -> None:
         assert pool is not None, "only Flujo's own pool can take a message"
@@ -69,7 +69,7 @@ def strategy(
         message = Unread(item)
         with suppress(WireError):
             message.headers = checked_headers(task.name, message)
-            if can_take(message.headers["id"]):
+            if can_take():
                 take(message)
                 return True
         return False
@@ -79,10 +79,12 @@ def strategy(
             message.headers = checked_headers(task.name, message)
         except WireError as error:
             return _refuse(message, error, consumer, refusals, keys())
-        if can_take(message.headers["id"]):
+        if can_take():
             message.ack()
             take(message)
             return None
+        # Revoked elsewhere: Celery would drop the message, and the run would wait for it.
+        revoked.discard(message.headers["id"])
         message.properties = {**message.properties, "reply_to": ""}
         return carry_out(message, payload, *args, **kwargs)
 

@@ -64,7 +64,7 @@ class Hungry(Taker):
     def __init__(self, *, accepts=True):
         self.items, self.own, self._accepts = [], [], accepts
 
-    def wants(self, kind, queue, key):
+    def wants(self, kind, queue):
         return True
 
     def take_own(self, envelope):
@@ -339,7 +339,6 @@ def pool():
     pool.screen = lambda item, _queue: orjson.loads(item)
     consumer = MagicMock(pool=pool, hostname="worker@here")
     consumer.event_dispatcher.enabled = False
-    consumer.controller.state.revoked = pool.revoked = set()
     strategy(app.tasks[TASK_ATTEMPT], app, consumer, refusals=None, keys=lambda: None)
     yield pool
     pool.executor.shutdown()
@@ -350,7 +349,7 @@ def item():
 
 
 def test_an_attempt_is_taken_from_its_item(pool):
-    assert pool.wants(FIRST.kind, QUEUE, FIRST.key)
+    assert pool.wants(FIRST.kind, QUEUE)
     assert pool.take_item(item(), QUEUE)
     assert len(pool.begun) == 1
     assert pool.free == 1
@@ -374,14 +373,14 @@ def test_remote_control_shows_an_attempt_of_its_own_as_one_from_a_message(pool):
 def test_a_full_process_wants_nothing(pool):
     assert pool.take_item(item(), QUEUE)
     assert pool.take_item(item(), QUEUE)
-    assert not pool.wants(FIRST.kind, QUEUE, FIRST.key)
+    assert not pool.wants(FIRST.kind, QUEUE)
 
 
 def test_nothing_is_wanted_of_a_queue_that_the_worker_does_not_consume_now(pool):
     """It was paused, stops, or was told to consume others."""
-    assert not pool.wants(FIRST.kind, "other", FIRST.key)
+    assert not pool.wants(FIRST.kind, "other")
     pool._capacity.queues = frozenset()
-    assert not pool.wants(FIRST.kind, QUEUE, FIRST.key)
+    assert not pool.wants(FIRST.kind, QUEUE)
 
 
 def test_nothing_is_wanted_past_a_signal_s_receiver(pool):
@@ -390,15 +389,9 @@ def test_nothing_is_wanted_past_a_signal_s_receiver(pool):
 
     signals.task_prerun.connect(receiver)
     try:
-        assert not pool.wants(FIRST.kind, QUEUE, FIRST.key)
+        assert not pool.wants(FIRST.kind, QUEUE)
     finally:
         signals.task_prerun.disconnect(receiver)
-
-
-def test_what_is_revoked_is_not_taken(pool):
-    pool.revoked.add(published(keys=())["headers"]["id"])
-    assert not pool.take_item(item(), QUEUE)
-    assert not pool.wants(FIRST.kind, QUEUE, published(keys=())["headers"]["id"])
 
 
 @pytest.mark.parametrize(

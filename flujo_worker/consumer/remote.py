@@ -1,0 +1,109 @@
+"""Answer Celery's remote control commands where Celery's own answer would harm a run, or would not be true.
+
+Celery drops the message of a revoked task, and the run would wait for it forever. In: commands that workers receive. Out: cancels of runs,
+and errors that name the way out. docs/reference/remote-control.md lists all commands.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import closing, suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from celery.utils.functional import maybe_list
+from celery.worker.consumer.control import Control
+from celery.worker.control import Panel
+
+from flujo_client.address import AttemptKey
+from flujo_client.transport.broker import Broker
+from flujo_client.transport.redis import RedisError
+from flujo_worker.errors import StoreError
+from flujo_worker.store.postgres.stop_requests import StopRequests
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container
+
+    from flujo_client.config.manager import Settings
+
+_INSTEAD: Final = {
+    "rate_limit": "use the limits of pipelines, steps and models instead",
+    "time_limit": "give the step a `timeout_s` instead",
+}
+_SIZED: Final = ("pool_grow", "pool_shrink")
+
+
+class RemoteControl:
+    """The commands that the workers of one app answer.
+
+    Args:
+        settings: where runs are cancelled.
+        own: the names of our tasks.
+    """
+
+    def __init__(self, settings: Settings, own: Container[str]) -> None:
+        self._settings, self._own = settings, own
+
+    def install(self, consumer: Any) -> None:
+        """Answer a consumer's commands from now on."""
+        changed = {"revoke": self._revoke, "terminate": self._terminate}
+        changed |= {name: self._unless_own(name) for name in _INSTEAD} | {name: _if_sized(name) for name in _SIZED}
+        for step in consumer.steps:
+            if isinstance(step, Control):
+                step.box.node.handlers = {**Panel.data, **changed}  # type: ignore[attr-defined]  # its stubs lack it
+
+    def _revoke(self, state: Any, task_id: Any, **options: Any) -> Any:
+        """Cancel the runs of attempts; revoke other tasks as Celery does."""
+        done, errors, others = [], [], []
+        for each in maybe_list(task_id) or []:
+            try:
+                is_cancelled = self._cancel_run_of(each)
+            except StoreError as error:
+                errors.append(f"{each} is not revoked: {error}")
+            else:
+                if is_cancelled is None:
+                    others.append(each)
+                elif is_cancelled:
+                    done.append(f"the run of {each} is being cancelled")
+                else:
+                    errors.append(f"{each} is not revoked: it has ended, or has not been sent yet")
+        if others or not (done or errors):
+            done.append(Panel.data["revoke"](state, others, **options)["ok"])
+        return {"error": "; ".join([*errors, *done])} if errors else {"ok": "; ".join(done)}
+
+    def _terminate(self, state: Any, signal: str, task_id: Any, **options: Any) -> Any:
+        return self._revoke(state, task_id, terminate=True, signal=signal, **options)
+
+    def _cancel_run_of(self, task_id: str) -> bool | None:
+        """Cancel an attempt's run, unless the attempt has ended; return whether that was done, or None if the task is not Flujo's."""
+        try:
+            key = AttemptKey.parse(task_id)
+        except ValueError:
+            return None
+        at_once = threading.Event()
+        at_once.set()
+        with closing(StopRequests(self._settings.database(), pool_max=1, stopping=at_once)) as requests:
+            requests.open()
+            is_cancelled = requests.cancel_run_of(key)
+        if is_cancelled:
+            with suppress(RedisError):  # a worker sweeps in any case, a little later
+                Broker(self._settings).request_sweep(self._settings.worker.control_queue)
+        return is_cancelled
+
+    def _unless_own(self, command: str) -> Callable[..., Any]:
+        def handle(state: Any, task_name: str, *args: Any, **options: Any) -> Any:
+            if task_name in self._own:
+                return {"error": f"{command} does not apply to {task_name}: {_INSTEAD[command]}"}
+            return Panel.data[command](state, task_name, *args, **options)
+
+        return handle
+
+
+def _if_sized(command: str) -> Callable[..., Any]:
+    def handle(state: Any, **options: Any) -> Any:
+        if not hasattr(state.consumer.pool, "grow"):
+            return {
+                "error": "this pool has a fixed size: start one more worker, or this one with another --concurrency"
+            }
+        return Panel.data[command](state, **options)
+
+    return handle
