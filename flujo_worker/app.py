@@ -27,7 +27,7 @@ from flujo_client.transport.entry import CONTENT_TYPE
 from flujo_client.transport.wire import SERIALIZER, register
 from flujo_worker import failpoints, tasks
 from flujo_worker.consumer.gate import ItemGate, guarding
-from flujo_worker.consumer.intake import Intake, retire, stop, stop_parent
+from flujo_worker.consumer.intake import Intake, retire, retire_child, stop, stop_parent
 from flujo_worker.consumer.pool import AttemptPool
 from flujo_worker.consumer.refusals import Refusals
 from flujo_worker.consumer.stopping import AWAY_S, STOPPING, after, on_stop, on_stop_signal
@@ -134,7 +134,7 @@ class FlujoWorker:
         self._slots = 1
         on_stop_signal(self._begin_stop_here)
         host = self.host()
-        host.steps.retire, host.steps.stop = lambda _: stop_parent(), stop_parent
+        host.steps.retire, host.steps.stop = lambda _: retire_child(host.hand_back), stop_parent
         host.withdraw_by(self._withdraw_parent)
 
     def _withdraw_parent(self) -> None:

@@ -237,6 +237,11 @@ class Loop:
                 self._inbox.put(call.interrupt)
 
     @property
+    def is_running(self) -> bool:
+        """Return whether its thread lives."""
+        return self._thread.is_alive()
+
+    @property
     def left_behind(self) -> int:
         """Return how many coroutines were left behind and have not ended."""
         return sum(each.is_left for each in tuple(self._calls))

@@ -7,18 +7,25 @@ with its repetition until the process ends; the fence rejects its result. In: th
 from __future__ import annotations
 
 import logging
+import os
+import resource
+import sys
 import time
 from typing import TYPE_CHECKING
 
-from flujo_worker.errors import DispatchError, StoreError
+from flujo_worker.errors import RETIRED, DispatchError, StoreError
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from typing import NoReturn
+
     from flujo_worker.attempts.lease import Lease
     from flujo_worker.ports import Publisher, Tree
 
 logger = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 0.02
+MOST_DESCRIPTORS = 1 << 20
 
 
 class HandBack:
@@ -54,3 +61,19 @@ class HandBack:
             return
         for key in sorted(keys):
             logger.info("attempt %s handed back%s", key, ", although its code is still running" if everything else "")
+
+
+def become_hand_back(worker: str, keys: Collection[str], environment: Mapping[str, str]) -> NoReturn:
+    """Replace the program of this process, which is broken, by one that hands back these attempts and exits with `RETIRED`.
+
+    The threads end at once, and with them the code that broke the process. The new program has whole descriptors, modules as they are
+    installed, and the pid that the parent waits for.
+    """
+    try:
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        os.closerange(3, MOST_DESCRIPTORS)
+        arguments = [sys.executable, "-m", "flujo_worker.hand_back_process", worker, *keys]
+        os.execve(sys.executable, arguments, {**environment, "PYTHONPATH": os.pathsep.join(sys.path)})  # noqa: S606 - our own module
+    finally:
+        os._exit(RETIRED)

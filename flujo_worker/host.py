@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-from flujo_client.config.manager import Settings
+from flujo_client.config.manager import ConfigManager, Settings
 from flujo_client.config.model_guards import first_rows
 from flujo_client.contract.envelope import TASK_JOIN, Envelope
 from flujo_client.contract.join_signal import JoinSignal
@@ -38,12 +38,13 @@ from flujo_worker.guards.live import LiveGuards
 from flujo_worker.guards.models import CalledModels
 from flujo_worker.guards.rates import RateLimiter
 from flujo_worker.guards.result_cache import RedisCache
-from flujo_worker.hand_back import HandBack
+from flujo_worker.hand_back import HandBack, become_hand_back
 from flujo_worker.health import HealthCheck
 from flujo_worker.hook_delivery import HookDelivery, HookThread
 from flujo_worker.import_trials import ImportTrials
 from flujo_worker.liveness.heartbeat import Heartbeat
 from flujo_worker.liveness.neighbours import Neighbours, machine
+from flujo_worker.liveness.self_check import SelfCheck
 from flujo_worker.liveness.watchdog import Steps, Watchdog
 from flujo_worker.observe.step_output import capture_step_output, release_step_output
 from flujo_worker.observe.system import SystemEvents
@@ -132,6 +133,8 @@ class Host:
         )
         self._admission = AdmissionThread(coordinator.admit)
         self._heartbeat = Heartbeat(own.heartbeat_file)
+        self._check = SelfCheck(self._is_running, self._end_broken)
+        self._environment = ConfigManager().child_environment(settings)
         self._slots, self._consumes = slots or own.concurrency, list(consumes)
         member = _this_process(0 if is_child else self._slots, place, own.build, self._consumes)
         self._lease = Lease(
@@ -179,6 +182,7 @@ class Host:
             processes=self._quarantine,
             late_s=lambda: self._loop.late_s,
             keys=self.keys,
+            check=_unchecked if is_child else self._check.look,
         )
         if isinstance(self.effects, LoopEffects):
             self.effects.known_reservations = self._attempts.claims.known_reservations
@@ -215,9 +219,16 @@ class Host:
         self._hook_calls = HookThread(
             self._hook_delivery, self._threads, hooks_due, every_s=own.sweep_s, at_once=own.pool_max
         )
-        self.steps = Steps()
+        self.steps = Steps(hand_back=self._begin_hand_back)
         self._system = SystemEvents(self._store, lambda: self._lease.worker)
-        self._watchdog = Watchdog(self._loop, self._threads, settings, self.steps, report=self._system.put)
+        self._watchdog = Watchdog(
+            self._loop,
+            self._threads,
+            settings,
+            self.steps,
+            report=self._system.put,
+            check=_unchecked if is_child else self._check.look_fully,
+        )
         hide_fields(settings.log.redact)
         self._health = HealthCheck(self._store, self._post, settings)
 
@@ -295,12 +306,23 @@ class Host:
         self._threads.submit(self._store.announce_stop, self._lease.worker)
 
     def hand_back(self) -> None:
-        """Interrupt what is worked on and have other workers begin it again, at once. To be called once, before `stop`."""
+        """Interrupt what is worked on and have other workers begin it again, at once. To be called before `stop`."""
         with self._handing_back:
             self._threads.submit(self._quarantine.stop)
             self._hand_back.run()
             if self.engine is not None:
                 self.engine.drop()
+
+    def _begin_hand_back(self) -> None:
+        self._lease.interrupt()
+        threading.Thread(target=self.hand_back, name="flujo-hand-back", daemon=True).start()
+
+    def _is_running(self) -> bool:
+        return self._loop.is_running and (self.engine is None or self.engine.is_running)
+
+    def _end_broken(self, reason: str) -> None:
+        logger.error("this process is broken, and hands back what it works on: %s", reason)
+        become_hand_back(self._lease.worker, self._lease.keys, self._environment)
 
     def give_postgres_up(self) -> None:
         """Fail what waits for a Postgres that is away."""
@@ -399,6 +421,10 @@ class Host:
     def health_check(self) -> None:
         """Make and store this slot's health report, unless that is done."""
         self._health.check()
+
+
+def _unchecked() -> None:
+    """Check nothing: a process that runs one attempt harms no other one."""
 
 
 def _this_process(slots: int, place: str, code_build: str | None, queues: Sequence[str]) -> Member:

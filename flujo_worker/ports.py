@@ -216,10 +216,11 @@ class Leases(Protocol):
         Each loss counts against the attempt: a live process reports it, either the worker itself or one that saw it die.
         """
 
-    def hand_back(self, worker: str, keys: Collection[str]) -> set[str]:
+    def hand_back(self, worker: str, keys: Collection[str], *, is_broken: bool = False) -> set[str]:
         """Release those of the attempts that this worker works on, or has a message of; return them, to be published at once.
 
         They retain their numbers, and none counts as lost; but one that was handed back very often is left to a sweep, which counts a loss.
+        With `is_broken`, one of those that it works on may have broken it: each becomes a suspect as by a loss.
         """
 
     def deregister_worker(self, worker: str) -> None:

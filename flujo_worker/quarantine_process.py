@@ -7,7 +7,6 @@ another attempt's fault, and ends when it has also lost its connection to Postgr
 from __future__ import annotations
 
 import gc
-import json
 import logging
 import os
 import select
@@ -19,6 +18,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
+import orjson
 from celery import Celery
 
 from flujo_client.config.manager import ConfigManager, Settings
@@ -75,7 +75,7 @@ class _Line:
 
     def send(self, message: dict[str, Any]) -> None:
         with self._lock, suppress(OSError):
-            self._channel.sendall(json.dumps(message).encode() + b"\n")
+            self._channel.sendall(orjson.dumps(message) + b"\n")  # the attempt may have replaced `json.dumps`
 
     def hears_stop(self, seconds: float) -> bool:
         """Listen so long, or until a message comes; return whether this process is to end."""
@@ -110,7 +110,11 @@ def _done(host: Host, order: dict[str, Any]) -> dict[str, Any]:
         host.call_hooks(PendingHookCall(**order["call"]))
         return {}
     delivered = host.perform_in(order["room"], Envelope.from_wire(order["envelope"]))
-    return {"disposition": delivered.disposition, "counts": delivered.counts, "failure": delivered.failure}
+    return {
+        "disposition": delivered.disposition,
+        "counts": delivered.counts,
+        "failure": delivered.failure and tuple(delivered.failure),
+    }
 
 
 def _settings() -> Settings:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
-SCHEMA = 44
+SCHEMA = 45
 """The schema that this code reads and writes: the newest migration that does not have to wait until older workers are gone."""
 
 VERSION = Query(schema_version())

@@ -171,10 +171,15 @@ class Lease:
         return moved
 
     @property
+    def keys(self) -> set[str]:
+        """Return the attempts that this process works on, or has let go and not handed back."""
+        with self._lock:
+            return self._let_go | set(self._held)
+
+    @property
     def is_idle(self) -> bool:
         """Return whether this process works on nothing, and has nothing to hand back."""
-        with self._lock:
-            return not (self._held or self._let_go)
+        return not self.keys
 
     def drop(self) -> None:
         """Wait no longer for the work that is still held: others have it."""
@@ -249,9 +254,7 @@ class Lease:
 
     def _disown(self) -> None:
         """Release what is recorded as ours and is not worked on here: its outcome was refused, or could not be reported."""
-        with self._lock:
-            kept = self._held.keys() | self._let_go
-        for key in self._store.release_unowned(self.worker, kept, self._lease_s):
+        for key in self._store.release_unowned(self.worker, self.keys, self._lease_s):
             logger.warning("attempt %s was claimed here but not worked on; it counts as lost", key)
 
     def _reincarnate(self) -> None:

@@ -111,6 +111,7 @@ class Outcomes:
         settings: limits, timeouts and allowed imports.
         effects: waits for all of them.
         migrations: makes contexts fit.
+        check: ends this process if an attempt has broken it: what came of the others is not to be trusted.
     """
 
     def __init__(  # noqa: PLR0913 - one for each
@@ -124,8 +125,9 @@ class Outcomes:
         effects: Effects,
         *,
         migrations: ContextMigrations,
+        check: Callable[[], object],
     ) -> None:
-        self._effects, self._migrations = effects, migrations
+        self._effects, self._migrations, self._check = effects, migrations, check
         self._ledger, self._lease, self._loop, self._threads = ledger, lease, loop, threads
         self._hooks, self._catalog, self._settings = hooks, hooks.catalog, settings
         self._resolve = Resolver(settings.allowed_imports)
@@ -162,10 +164,12 @@ class Outcomes:
             done = await self._run(work, run, envelope, held)
             output, context = await carry(self._packed, envelope, work.step, done)
         except CancelledError:
-            if held.cancelled or self._lease.is_stopping or self._loop.is_given_up:
+            if held.cancelled or self._lease.is_stopping:
                 return None
+            held.interrupted |= self._loop.is_given_up
             fault, usage = fault_of(AgentError("the agent cancelled its own task"), "agent", None), run.spent
         except StageError as failure:
+            held.interrupted &= not run.has_blocked  # its error counts: another worker's loop would be blocked as well
             await self._leave_to_others(claimed, failure.error, failure.usage, run)
             fault, usage = _stage_fault(failure, run), failure.usage
             _emit_left_behind(failure.error)
@@ -278,6 +282,7 @@ class Outcomes:
         try:
             return await self._effects.result(future)
         finally:
+            self._check()
             if (place := future.blocked_at) is not None:
                 run.has_blocked = True
                 emit("step.blocked_loop", "warning", function=place.function, place=place.at, advice=_UNBLOCK)

@@ -74,6 +74,7 @@ class Attempts:
         refused_formats: which models refused structured output; None: that is not remembered.
         processes: where attempts run that have lost their process before; None: such an attempt runs alone in this one.
         keys: which keys this process lacks; None: what it cannot decrypt was changed.
+        check: ends this process if an attempt has broken it.
         late_s: returns for how many seconds the event loop has been late; a constant where attempts are not to begin again for that.
     """
 
@@ -94,6 +95,7 @@ class Attempts:
         processes: Processes | None = None,
         keys: OwnKeys | None = None,
         late_s: Callable[[], float] = lambda: 0.0,
+        check: Callable[[], object] = lambda: None,
     ) -> None:
         self._keys = keys
         self._changes, self._late_s = changes, late_s
@@ -105,7 +107,7 @@ class Attempts:
         self._admissions = Admissions(ledger, coordinator, models, rates, hooks.catalog, settings)
         self.claims = Claims(ledger, lease, hooks.catalog, threads, settings, effects)
         self._outcomes = Outcomes(
-            ledger, lease, loop, threads, hooks, settings, effects, migrations=self.preparation.migrations
+            ledger, lease, loop, threads, hooks, settings, effects, migrations=self.preparation.migrations, check=check
         )
         self._refused_formats = refused_formats
         self._own, self._prompts = RunSettings.of(settings), settings.log.prompts

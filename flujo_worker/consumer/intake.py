@@ -8,14 +8,14 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from celery.worker import state
 
 from flujo_worker.errors import RETIRED
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from celery.worker.consumer import Consumer
 
@@ -63,6 +63,12 @@ def retire() -> None:
     """Stop this worker in order, as SIGTERM does, with an exit code that says that it wants to be replaced."""
     if state.should_stop in (None, False):
         state.should_stop = RETIRED  # type: ignore[assignment]  # Celery puts exit codes there as well
+
+
+def retire_child(hand_back: Callable[[], object]) -> NoReturn:
+    """Hand back what this process of a prefork pool works on, and end it; the pool starts another one."""
+    hand_back()
+    os._exit(RETIRED)
 
 
 def stop() -> None:

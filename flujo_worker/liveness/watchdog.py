@@ -37,6 +37,7 @@ class Steps:
         pause: take no more messages.
         resume: take messages again.
         withdraw: take no more messages, for good.
+        hand_back: begin to give all attempts to other workers, without a loss.
         retire: stop gracefully and be replaced; gets the reason.
         stop: stop gracefully, as SIGTERM does.
     """
@@ -44,6 +45,7 @@ class Steps:
     pause: Callable[[], object] = lambda: None
     resume: Callable[[], object] = lambda: None
     withdraw: Callable[[], object] = lambda: None
+    hand_back: Callable[[], object] = lambda: None
     retire: Callable[[str], object] = lambda _: None
     stop: Callable[[], object] = lambda: None
 
@@ -57,6 +59,7 @@ class Watchdog:
         settings: the grace times and bounds.
         steps: what is done about what is found.
         report: takes the worker's events.
+        check: ends the process if it is broken.
 
     Attributes:
         throttle: lets the process run fewer attempts at once while its loop is late.
@@ -70,9 +73,10 @@ class Watchdog:
         steps: Steps,
         *,
         report: Callable[[Event], object] = lambda _: None,
+        check: Callable[[], object] = lambda: None,
     ) -> None:
         self.throttle = SlotThrottle(loop, report)
-        self._loop, self._threads, self._steps = loop, threads, steps
+        self._loop, self._threads, self._steps, self._check = loop, threads, steps, check
         self._grace_s, own = settings.agents.cancel_grace_s, settings.worker
         self._blocked_s, self._most = own.loop_blocked_s, own.max_left_behind
         self._every_s = min(LOOK_EVERY_S, self._grace_s / 4, self._blocked_s / 4)
@@ -108,12 +112,14 @@ class Watchdog:
                 logger.exception("the watchdog failed; it tries again")
 
     def _look(self) -> None:
+        self._check()
         self._loop.ping()
         if not self._loop.is_given_up:  # once it is, no attempt waits for it again
             self._judge()
         for name, place in self._loop.leave_overdue(self._grace_s):
             logger.warning("%s: %s did not end in time and was left behind, at %s", name, place.function, place.at)
         if self._is_blocked_for_good():
+            self._steps.hand_back()
             self._loop.give_up()
         if self._loop.is_given_up:
             self._retire("its event loop is blocked by code that does not return")

@@ -50,4 +50,5 @@ async def wait_well(trail: Any) -> Any:
     return trail
 
 
+lasting = Pipeline([Step("lasting", wait_well, config=once(60))])
 patient = Pipeline([Step("patient", wait_well, config=once(1))])

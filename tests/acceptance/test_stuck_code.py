@@ -93,6 +93,43 @@ def test_a_worker_whose_loop_is_blocked_permanently_retires(site):
     assert process.wait(timeout=30) == RETIRED, site.log()
 
 
+def test_a_worker_that_retires_hands_back_what_ran_beside(site):
+    """No loss is counted for the innocent, and their workers begin again with the same number, long before the grace time of a stop."""
+    fleet = site.workers(arguments=("--concurrency", "20"))
+    [process] = fleet.processes
+    innocent = [enqueue(site, "lasting") for _ in range(12)]
+    for run in innocent:
+        site.wait_for_execution(run.id, "lasting")
+    stuck = enqueue(site, "blocking_for_good")
+    site.workers()
+    for run in innocent:
+        site.wait_for_execution(run.id, "lasting", times=2)
+        site.open_gate(run.id)
+    assert [run.result(timeout=60).run_status for run in innocent] == ["succeeded"] * 12
+    assert "TimeoutError" in stuck.result(timeout=30).step_history[0].feedback
+    assert process.wait(timeout=30) == RETIRED, site.log()
+    assert site.rows("SELECT key FROM flujo_attempts WHERE losses > 0 OR number > 1") == []
+    for run in innocent:
+        assert site.told(run.id, "attempt.lost") == []
+        assert len(site.told(run.id, "attempt.handed_back")) == 1
+
+
+@pytest.mark.large
+def test_a_prefork_pool_replaces_a_process_that_retires_and_no_other(site):
+    """The worker stays, and so does what runs in its other process."""
+    fleet = site.unready_workers(arguments=("--pool", "prefork", "--concurrency", "2"))
+    wait_until(lambda: len(site.live_pids() - fleet.pids) == 2, what=site.log)
+    innocent, stuck = enqueue(site, "lasting"), enqueue(site, "blocking_for_good")
+    beside, retired = site.wait_for_execution(innocent.id, "lasting"), site.wait_for_execution(stuck.id, "block")
+    assert "TimeoutError" in stuck.result(timeout=60).step_history[0].feedback
+    wait_until(lambda: len(site.live_pids() - {retired.pid}) == 2, what=site.log)
+    site.open_gate(innocent.id)
+    assert innocent.result(timeout=60).success
+    assert [each.pid for each in site.executions(innocent.id)] == [beside.pid]
+    assert [process.poll() for process in fleet.processes] == [None]
+    assert site.rows("SELECT key FROM flujo_attempts WHERE losses > 0") == []
+
+
 @pytest.mark.installation
 def test_flujo_up_replaces_a_worker_that_retired(site):
     own = {

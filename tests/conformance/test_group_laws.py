@@ -216,7 +216,7 @@ MUTANTS = {
         "e JOIN merged m ON m.place = 1 AND e.of > 0\n)",
     ),
     "claims for the dead": ("claim_many", "SELECT w.lease_until > now()", "SELECT true"),
-    "claims what was lost too often": ("claim_many", "AND a.losses <", "AND 0 <"),
+    "claims what was lost too often": ("claim_many", "AND a.losses + a.suspicions <", "AND 0 <"),
     "claims another pipeline": ("claim_many", "= (q.reference, q.fingerprint)", "IS NOT NULL"),
     "claims what has ended": ("claim_many", "AND a.status IN ('ready', 'queued')", ""),
     "does not begin the run": (

@@ -210,6 +210,20 @@ def test_what_a_worker_hands_back_goes_out_at_once_and_is_not_lost(world, new):
     assert world.conclude(new, succeeded(), fence=world.claim(new)) == "merged"
 
 
+def test_what_a_broken_worker_hands_back_is_suspected_and_not_lost(world, new):
+    """M-013: whichever of its attempts broke it, none can break another worker more than twice. What it had not begun did nothing."""
+    taken = world.record(enqueued())
+    for _ in range(SUSPECT_AFTER):
+        world.claim(new)
+        world.store.mark_sent({taken.first.key: 0.0})
+        keys = {new.first.key, taken.first.key}
+        assert world.store.hand_back("w1", keys, is_broken=True) == keys
+
+    assert world.store.claim(new.first.key, "w1", max_lost=MAX_LOST).refusal == "suspect"
+    assert world.claim(taken) == 1
+    assert world.conclude(new, succeeded(), fence=world.claim(new, room="apart")) == "merged"
+
+
 def test_an_attempt_that_is_handed_back_very_often_is_lost_in_the_end(world, new):
     """It may be what stops its workers: so it does not go round forever."""
     for _ in range(HANDED_BACK_MOST):

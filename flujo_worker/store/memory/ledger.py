@@ -238,7 +238,7 @@ class LedgerInMemory(BudgetsInMemory):
         is_running = row.status == "running"
         if is_running and (self._is_leased(row.worker) or row.is_poison(max_lost)):
             return "busy"
-        if room == "shared" and row.losses + is_running >= SUSPECT_AFTER:
+        if room == "shared" and row.losses + row.suspicions + is_running >= SUSPECT_AFTER:
             return "suspect"
         return "busy" if is_running and not may_judge else None
 

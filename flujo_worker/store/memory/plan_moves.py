@@ -93,7 +93,7 @@ class PlanMovesInMemory(Tables):
             if change.begins_again:
                 del self._attempts[change.key]
                 row.key, row.kind, row.guidance = change.new, cast("AttemptKind", change.new.kind), None
-                row.losses = row.losses_alone = 0
+                row.losses = row.losses_alone = row.suspicions = 0
                 self._attempts[str(row.key)] = row
 
 

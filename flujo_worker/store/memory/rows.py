@@ -276,6 +276,7 @@ class StoredAttempt:
     claim_id: str | None = None
     losses: int = 0
     losses_alone: int = 0
+    suspicions: int = 0
     alone: bool = False
     worker: str | None = None
     sent_at: float = 0.0

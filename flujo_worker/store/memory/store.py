@@ -293,11 +293,12 @@ class MemoryStore(
                 row.worker = None
             return {str(row.key) for row in gone}
 
-    def hand_back(self, worker: str, keys: Collection[str]) -> set[str]:
+    def hand_back(self, worker: str, keys: Collection[str], *, is_broken: bool = False) -> set[str]:
         with self._lock:
             rows = [self._attempts[key] for key in sorted(keys) if key in self._attempts]
             mine = [row for row in rows if row.status == "queued" or (row.status, row.worker) == ("running", worker)]
             for row in mine:
+                row.suspicions += is_broken and row.status == "running"
                 times = self._count_handed_back(row, worker) if row.status == "running" else 0
                 if times <= HANDED_BACK_MOST:
                     row.move("ready")

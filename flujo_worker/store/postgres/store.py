@@ -145,8 +145,9 @@ class PostgresStore(
         parameters = {"worker": worker, "kept": sorted(kept), "older_s": older_s}
         return {row["key"] for row in self._rows("release_unowned", parameters)}
 
-    def hand_back(self, worker: str, keys: Collection[str]) -> set[str]:
+    def hand_back(self, worker: str, keys: Collection[str], *, is_broken: bool = False) -> set[str]:
         parameters = {"worker": worker, "keys": sorted(keys), "often": HANDED_BACK_OFTEN, "most": HANDED_BACK_MOST}
+        parameters["is_broken"] = is_broken
         return {row["key"] for row in self._rows("hand_back", parameters)}
 
     def announce_stop(self, worker: str) -> None:

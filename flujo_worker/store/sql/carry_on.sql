@@ -15,6 +15,7 @@ moved AS (
         queue = coalesce(o.queue, a.queue), guidance = CASE WHEN NOT coalesce(o.anew, false) THEN a.guidance END,
         losses = CASE WHEN coalesce(o.anew, false) THEN 0 ELSE a.losses END,
         losses_alone = CASE WHEN coalesce(o.anew, false) THEN 0 ELSE a.losses_alone END,
+        suspicions = CASE WHEN coalesce(o.anew, false) THEN 0 ELSE a.suspicions END,
         status = CASE WHEN a.status = 'paused' THEN 'paused' ELSE 'ready' END,
         worker = NULL, started_at = CASE WHEN a.status = 'paused' THEN a.started_at END,
         available_at = CASE WHEN a.status IN ('queued', 'running') THEN now() ELSE a.available_at END

@@ -14,7 +14,7 @@ held AS (
 -- include open_run
         ) AS run_status
         FROM flujo_attempts a
-        WHERE a.key = q.key AND a.status IN ('ready', 'queued') AND a.losses < %(suspect_after)s::int
+        WHERE a.key = q.key AND a.status IN ('ready', 'queued') AND a.losses + a.suspicions < %(suspect_after)s::int
           AND (SELECT w.lease_until > now() FROM flujo_workers w WHERE w.id = q.worker)
         FOR NO KEY UPDATE SKIP LOCKED
     ) a

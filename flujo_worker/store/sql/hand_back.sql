@@ -1,6 +1,6 @@
 -- Release the attempts of a worker that stops: those that it runs, and those whose message it has taken and not claimed. No loss is
 -- counted, until it has happened so often that the step may be what stops its workers. Then the attempt is left without a worker, for which
--- a sweep counts a loss. Its reservations stay, because it may have spent some of them.
+-- a sweep counts a loss. If the process is broken, those that it runs are under suspicion of that. Its reservations stay, because it may have spent some of them.
 WITH held AS (
     SELECT a.key, a.run_id, a.fence, CASE a.status WHEN 'running' THEN 1 + (
         SELECT count(*) FROM flujo_events e WHERE e.run_id = a.run_id AND e.attempt = a.key AND e.name = 'attempt.handed_back'
@@ -11,7 +11,7 @@ WITH held AS (
 ),
 freed AS (
     UPDATE flujo_attempts a
-    SET worker = NULL, available_at = now(), sends = 0,
+    SET worker = NULL, available_at = now(), sends = 0, suspicions = a.suspicions + (h.times IS NOT NULL AND %(is_broken)s::bool)::int,
         status = CASE WHEN h.times > %(most)s::int THEN a.status ELSE 'ready' END, started_at = CASE WHEN h.times > %(most)s::int THEN a.started_at END
     FROM held h WHERE a.key = h.key
     RETURNING a.key, a.status

@@ -1,7 +1,7 @@
     (SELECT fence FROM claimed) AS fence,
     coalesce((SELECT claim_id FROM claimed), a.claim_id)::text AS claim_id,
     a.status AS was, a.worker AS holder, a.fence AS standing_fence, a.losses - a.losses_alone AS in_company,
-    %(room)s::text = 'shared' AND a.losses + (a.status = 'running')::int >= %(suspect_after)s::int AND NOT (
+    %(room)s::text = 'shared' AND a.losses + a.suspicions + (a.status = 'running')::int >= %(suspect_after)s::int AND NOT (
         a.status = 'running' AND (
             a.losses_alone >= %(max_lost)s AND (a.worker IS NULL OR a.alone)
             OR EXISTS (SELECT 1 FROM flujo_workers w WHERE w.id = a.worker AND w.lease_until > now())

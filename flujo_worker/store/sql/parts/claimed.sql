@@ -3,7 +3,7 @@
         losses_alone = a.losses_alone + (a.status = 'running' AND (a.worker IS NULL OR a.alone))::int,
         alone = %(room)s::text = 'alone', worker = %(worker)s, started_at = now()
     WHERE a.key = %(key)s
-      AND (%(room)s::text <> 'shared' OR a.losses + (a.status = 'running')::int < %(suspect_after)s::int)
+      AND (%(room)s::text <> 'shared' OR a.losses + a.suspicions + (a.status = 'running')::int < %(suspect_after)s::int)
       AND EXISTS (SELECT 1 FROM flujo_workers w WHERE w.id = %(worker)s AND w.lease_until > now())
       AND EXISTS (
           SELECT 1 FROM flujo_runs r
