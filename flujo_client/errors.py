@@ -41,6 +41,7 @@ FlujoError                      message, code, suggestion; can be sent as plain 
 │   └── TemplateResolutionError     an expression or a template that does not fit its values; names the place in it
 ├── SerializationError          a value that cannot be serialised; names the path inside it
 │   ├── SnapshotTooLarge
+│   ├── CodeMissing             a value whose class or deserializer is not here
 │   └── KeyMissing              a value that cannot be decrypted here; names the key
 └── ClientError
     ├── RunNotFound
@@ -350,6 +351,12 @@ class SerializationError(FlujoError):
 
 class SnapshotTooLarge(SerializationError):
     code = "SNAPSHOT_TOO_LARGE"
+
+
+class CodeMissing(SerializationError):
+    """A value whose class, deserializer or tag this process does not have, or may not import."""
+
+    code = "CODE_MISSING"
 
 
 class KeyMissing(SerializationError):

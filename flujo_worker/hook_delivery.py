@@ -28,7 +28,7 @@ from flujo_worker.attempts.isolation import Isolation, NoFreeSlot, NoProcess
 from flujo_worker.errors import StoreError
 from flujo_worker.ports import PendingHookCall, Room, Store
 from flujo_worker.store.shared_rules import SUSPECT_AFTER
-from flujo_worker.user_code.code_registry import CodeMismatch, LoadedPipeline, put_bounded
+from flujo_worker.user_code.code_registry import CodeMismatch, LoadedPipeline, lack_in, put_bounded
 from flujo_worker.user_code.hooks import NOTHING, Called, HookCaller
 from flujo_worker.user_code.question import fetched
 
@@ -122,8 +122,10 @@ class HookDelivery:
         failpoints.hit("hook_call_taken")
         try:
             return call_hooks(call)
-        except (NoFreeSlot, NoProcess, KeyMissing):
+        except (NoFreeSlot, NoProcess, KeyMissing, CodeMismatch) as error:
             self._store.release_call(call, worker, losses=0)
+            if lack_in(error) is not None:
+                self._leave_to_others(call)
             raise
 
     def _conclude(self, call: PendingHookCall, called: Called) -> None:
@@ -147,8 +149,11 @@ class HookDelivery:
             return False
         is_fit = self._entry(call) is not None
         if not is_fit:
-            put_bounded(self._unfit_until, code, now + UNFIT_S)
+            self._leave_to_others(call)
         return is_fit
+
+    def _leave_to_others(self, call: PendingHookCall) -> None:
+        put_bounded(self._unfit_until, (call.reference, call.fingerprint), time.monotonic() + UNFIT_S)
 
     def _entry(self, call: PendingHookCall) -> LoadedPipeline | None:
         try:
@@ -258,7 +263,7 @@ class HookThread:
     def _carry_out(self, call: PendingHookCall) -> None:
         try:
             self._calls.carry_out(call)
-        except StoreError as error:
+        except (StoreError, KeyMissing, CodeMismatch) as error:
             logger.warning("hooks of %s postponed: %s", call.run, error)
         except Exception:
             logger.exception("hooks of run %s could not be called; will try again", call.run)

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 from flujo_client.contract.code import AwaitedCode
 from flujo_client.contract.envelope import CONTROL_QUEUE, Envelope
 from flujo_client.contract.plan import Plan
-from flujo_client.errors import KeyMissing
 from flujo_worker import failpoints
 from flujo_worker.coordinator.code_changes import CodeChanges
 from flujo_worker.errors import DispatchError, StoreError, Unreadable
@@ -149,7 +148,7 @@ class Sweeper:
         why = Unreadable(f"attempt {envelope.key} was lost too often, and its failure does not match its rows")
         try:
             self._coordinator.lost(envelope, fence, self._max_lost + 1)
-        except (StoreError, DispatchError, KeyMissing):
+        except (StoreError, DispatchError):
             raise
         except Exception as error:
             logger.exception("failing %s failed", envelope.key)
@@ -160,7 +159,7 @@ class Sweeper:
         """Move a run on; one whose rows do not let it be moved is failed."""
         try:
             act()
-        except (StoreError, DispatchError, KeyMissing):
+        except (StoreError, DispatchError):
             raise
         except Exception as error:
             logger.exception("%s of %s failed", what, run)

@@ -102,7 +102,7 @@ def _parked_line(plan: Mapping[str, Any]) -> str:
     named = f"{printable(plan['reference'])} {plan['fingerprint']}"
     build = "" if plan["build"] is None else f", build {printable(plan['build'])}"
     if not plan["is_pinned"]:
-        return named + build
+        return f"{named}{build}: {printable(plan['reason'])}"
     if plan["change"] is None:
         return f"{named}{build}: pinned, a worker with that code is up"
     return f"{named}{build}: pinned, no live worker is known to have that code\n→ {printable(plan['change'])}"

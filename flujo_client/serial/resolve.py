@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from flujo_client.errors import SerializationError
+from flujo_client.errors import CodeMissing, SerializationError
 from flujo_client.serial import names
 
 _IMPORTABLE = "define it at the top level of a module that the workers can import"
@@ -73,7 +73,12 @@ class Resolver:
         self._found: dict[str, Any] = {}
 
     def __call__(self, ref: str) -> Any:
-        """Return the class or function. Raises SerializationError if it, or a parameter of it, is not allowed or not there."""
+        """Return the class or function.
+
+        Raises:
+            CodeMissing: it, or a parameter of it, is not allowed or not there.
+            SerializationError: it is no reference.
+        """
         if ref in self._found:
             return self._found[ref]
         found = self._find(ref)
@@ -94,12 +99,12 @@ class Resolver:
         if not module or not name or "<locals>" in name:
             raise SerializationError(f"{ref!r} is not a reference of the form package.module:Name")
         if not self.allows(module):
-            raise SerializationError(
+            raise CodeMissing(
                 f"{ref!r} is outside the allowed modules", suggestion="add its package to the allowed modules"
             )
         found = _follow(_main_with(module, name) or _import(module, ref), name)
         if found is None:
-            raise SerializationError(f"{ref!r}: the module has no such name", suggestion="deploy the same code here")
+            raise CodeMissing(f"{ref!r}: the module has no such name", suggestion="deploy the same code here")
         return found
 
 
@@ -114,7 +119,7 @@ def _import(module: str, ref: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except (Exception, SystemExit) as error:  # an import runs foreign code
-        raise SerializationError(
+        raise CodeMissing(
             f"{ref!r}: the module cannot be imported ({type(error).__name__}: {error})",
             suggestion="deploy the module that defines it here",
             cause=error,

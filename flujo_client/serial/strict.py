@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import orjson
 
-from flujo_client.errors import SerializationError
+from flujo_client.errors import CodeMissing, SerializationError
 from flujo_client.serial import names
 from flujo_client.serial.custom import deserializer_for, serializer_for
 from flujo_client.serial.refusal import EncodingRefused, step_to
@@ -251,7 +251,7 @@ def _decode_tagged(tree: dict[str, Tree], resolve: Resolve) -> Any:
 def _rule(tag: Any) -> EncodingRule:
     if rule := BY_TAG.get(str(tag)):
         return rule
-    raise EncodingRefused(f"unknown tag {tag!r:.80}", "deploy the same version here")
+    raise _missing(f"unknown tag {tag!r:.80}", "deploy the same version here")
 
 
 def _class(rule: EncodingRule, ref: Any, resolve: Resolve) -> Any:
@@ -272,6 +272,10 @@ def _class(rule: EncodingRule, ref: Any, resolve: Resolve) -> Any:
 def _deserializer(name: Any) -> Callable[[Any], Any]:
     if func := deserializer_for(name):
         return func
-    raise EncodingRefused(
-        f"no deserializer for {name!r:.80}", "call register_custom_deserializer() in this process too"
-    )
+    raise _missing(f"no deserializer for {name!r:.80}", "call register_custom_deserializer() in this process too")
+
+
+def _missing(message: str, suggestion: str) -> EncodingRefused:
+    refused = EncodingRefused(message, suggestion)
+    refused.__cause__ = CodeMissing(message)
+    return refused

@@ -14,7 +14,7 @@ from flujo_client.errors import KeyMissing
 from flujo_worker.attempts.readiness import Readiness
 from flujo_worker.domain.values import AttemptReport
 from flujo_worker.observe.log import emit
-from flujo_worker.user_code.code_registry import CodeMismatch, ModuleMissing, put_bounded
+from flujo_worker.user_code.code_registry import CodeMismatch, CodeNotHere, put_bounded
 from flujo_worker.user_code.code_versions import CodeOfSteps, CodeVersions
 from flujo_worker.user_code.context_migrations import ContextMigrations, ContextMisfit, fitting
 
@@ -120,9 +120,9 @@ class Preparation:
     def awaited(self, finding: CodeMismatch, key: str) -> AwaitedCode | None:
         """Return the code that a run has to wait for.
 
-        Code does not change in this process, so it rejects an attempt for its context, or a missing module, once.
+        Code does not change in this process, so it rejects an attempt for its context, or for code that is missing, once.
         """
-        if not isinstance(finding, (ContextMisfit, ModuleMissing)):
+        if not isinstance(finding, (ContextMisfit, CodeNotHere)):
             return finding.awaited
         self.migrations.forget()
         return self.refuse(key)

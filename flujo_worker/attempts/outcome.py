@@ -36,7 +36,6 @@ from flujo_worker.attempts.step import looks_at_context, perform_step
 from flujo_worker.domain.conversation import conversation_at
 from flujo_worker.domain.retry import draw
 from flujo_worker.domain.waiting import FIRST_AGAIN
-from flujo_worker.errors import key_missing_in
 from flujo_worker.event_loop import Loop, is_cancelled
 from flujo_worker.frames import Place
 from flujo_worker.observe.log import emit, filling_of
@@ -46,7 +45,7 @@ from flujo_worker.runtime.attempt_run import AttemptRun, Done, StageError, Starv
 from flujo_worker.runtime.effects import Effects
 from flujo_worker.runtime.faults import ErrorCategory, fault_of, guidance_of
 from flujo_worker.runtime.write_context import written
-from flujo_worker.user_code.code_registry import CodeMismatch, ModuleMissing
+from flujo_worker.user_code.code_registry import lack_in
 from flujo_worker.user_code.context_migrations import ContextMigrations, may_be_other
 from flujo_worker.user_code.hooks import HookCaller
 from flujo_worker.user_code.question import fetched
@@ -173,8 +172,6 @@ class Outcomes:
             await self._leave_to_others(claimed, failure.error, failure.usage, run)
             fault, usage = _stage_fault(failure, run), failure.usage
             _emit_left_behind(failure.error)
-        except CodeMismatch:
-            raise
         except Exception as error:  # noqa: BLE001 - any error becomes the outcome's fault
             await self._leave_to_others(claimed, error, run.spent, run)
             fault, usage = fault_of(error, "system", None), run.spent
@@ -214,11 +211,11 @@ class Outcomes:
         await self._effects.call(spend, envelope.ticket.run, envelope.key, fence, usage, claim_id=held.claim_id)
 
     async def _leave_to_others(self, claimed: Claimed, error: BaseException, usage: Usage, run: AttemptRun) -> None:
-        """Raise KeyMissing or ModuleMissing if the attempt has failed with that: another worker is to begin it again."""
-        missing = error if isinstance(error, ModuleMissing) else key_missing_in(error)
-        if missing is not None:
+        """Raise what this process lacks if the attempt has failed for that: another worker is to begin it again."""
+        lack = lack_in(error)
+        if lack is not None:
             await self._record_interrupted(claimed, usage, run)
-            raise missing
+            raise lack
 
     def _begun(self, claimed: Claimed, entry: LoadedPipeline, run: AttemptRun) -> tuple[Envelope, Work]:
         envelope = claimed.inline or claimed.envelope

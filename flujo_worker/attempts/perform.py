@@ -44,7 +44,7 @@ from flujo_worker.own_keys import OwnKeys
 from flujo_worker.ports import Claim, Room, Store
 from flujo_worker.runtime.attempt_run import AttemptRun, CallSettings, RefusalMemory
 from flujo_worker.runtime.faults import fault_of
-from flujo_worker.user_code.code_registry import CodeMismatch, LoadedPipeline
+from flujo_worker.user_code.code_registry import CodeMismatch, LoadedPipeline, lack_in
 from flujo_worker.user_code.hooks import HookCaller
 
 logger = logging.getLogger(__name__)
@@ -175,8 +175,8 @@ class Attempts:
     async def _perform(self, envelope: Envelope, held: ActiveAttempt, room: Room) -> DeliveryResult:
         try:
             return await self._performed(envelope, held, room)
-        except KeyMissing as error:
-            return await self._leave_claimed(envelope, held, error)
+        except (KeyMissing, CodeMismatch) as lack:
+            return await self._leave_claimed(envelope, held, lack)
         except Unreadable as error:
             await self._effects.call(self._coordinator.break_off, envelope.ticket.run, error, key=envelope.key)
             return DeliveryResult("unreadable")
@@ -199,11 +199,15 @@ class Attempts:
         await self._effects.call(self._ledger.postpone, key, random.uniform(*ELSEWHERE_S))  # noqa: S311 - jitter
         return DeliveryResult("waiting")
 
-    async def _leave_claimed(self, envelope: Envelope, held: ActiveAttempt, error: KeyMissing) -> DeliveryResult:
-        """Give an attempt back whose values this process cannot decrypt: that is not its run's fault, and counts nowhere.
+    async def _leave_claimed(
+        self, envelope: Envelope, held: ActiveAttempt, error: KeyMissing | CodeMismatch
+    ) -> DeliveryResult:
+        """Give an attempt back that this process cannot judge for what it lacks: that is not its run's fault, and counts nowhere.
 
-        If the key is here, the value was changed, or its writer has another secret: the run is parked, until a worker can read it.
+        If the key of a value is here, the value was changed, or its writer has another secret: the run is parked, until a worker can read it.
         """
+        if isinstance(error, CodeMismatch):
+            return await self._change_code(envelope, held, error)
         keys, call = self._keys, self._effects.call
         if keys is None or not await call(keys.lacks, f"value_keys.{error.key_id}"):
             return await self._park(
@@ -243,11 +247,8 @@ class Attempts:
 
     async def _carry_out(self, claimed: Claimed, calls: Sequence[ExpectedCall]) -> DeliveryResult:
         envelope, held = claimed.envelope, claimed.held
-        try:
-            entry = await self._entry(envelope)
-            prepared = await self.preparation.of(envelope, entry)
-        except CodeMismatch as finding:
-            return await self._change_code(envelope, held, finding)
+        entry = await self._entry(envelope)
+        prepared = await self.preparation.of(envelope, entry)
         started = time.monotonic()  # importing code takes time that is not the step's
         claimed = replace(claimed, envelope=prepared.envelope, started=started)
         own = settings_of(envelope.ticket.settings, self._own)
@@ -284,10 +285,7 @@ class Attempts:
             if held.is_limited:
                 emit_reservations(calls)
             prepared.emit()
-            try:
-                outcome = await self._outcome(claimed, entry, story, run)
-            except CodeMismatch as finding:
-                return await self._change_code(envelope, held, finding)
+            outcome = await self._outcome(claimed, entry, story, run)
         await admission.report(run.calls)
         if outcome is None and await self._coordinator.is_aborted(envelope):
             outcome = Outcome("cancelled", latency_s=time.monotonic() - started)
@@ -348,19 +346,12 @@ class Attempts:
         await self._effects.call(park, envelope.key, held.fence or 0, reason)
         return DeliveryResult("parked")
 
-    async def _park_late(self, notice: AttemptReport, finding: CodeMismatch) -> DeliveryResult:
-        key = notice.envelope.key
-        held = ActiveAttempt(key, notice.fence, notice.claim_id)
-        return await self._park(notice.envelope, held, str(finding), self.preparation.awaited(finding, key))
-
     async def _conclude(self, notice: AttemptReport, started: float) -> DeliveryResult:
         """Conclude; an outcome that Postgres rejects fails its attempt, which would otherwise stay `running` while this process lives."""
         try:
             concluded = await self._coordinator.merge(notice)
-        except (StoreError, DispatchError, Unreadable, KeyMissing):
+        except (StoreError, DispatchError, Unreadable, KeyMissing, CodeMismatch):
             raise
-        except CodeMismatch as finding:
-            return await self._park_late(notice, finding)
         except Exception as error:
             logger.exception("the outcome of %s could not be merged", notice.envelope.key)
             return await self._conclude_failed(replace(notice, outcome=_bare(error, notice.outcome.usage, started)))
@@ -370,10 +361,8 @@ class Attempts:
         """Conclude with a failure without values; if not even that can be merged, fail the run."""
         try:
             concluded = await self._coordinator.merge(notice)
-        except (StoreError, DispatchError, KeyMissing):
+        except (StoreError, DispatchError, KeyMissing, CodeMismatch):
             raise
-        except CodeMismatch as finding:
-            return await self._park_late(notice, finding)
         except Exception as error:
             logger.exception("%s could not be merged as a plain failure either", notice.envelope.key)
             raise Unreadable(
@@ -401,8 +390,10 @@ def _delivered(notice: AttemptReport, concluded: ConcludeResult) -> DeliveryResu
 
 
 def _bare(error: Exception, usage: Usage, started: float) -> Outcome:
-    if isinstance(error, (Unreadable, KeyMissing)):
+    if isinstance(error, Unreadable):
         raise error
+    if (lack := lack_in(error)) is not None:
+        raise lack from error
     return failed(fault_of(error, "system", None), usage, started)
 
 

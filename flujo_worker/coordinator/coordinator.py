@@ -24,11 +24,11 @@ from flujo_worker.coordinator.offload import offload_large_values
 from flujo_worker.coordinator.recorded_answers import RecordedAnswers
 from flujo_worker.domain.decide import decide
 from flujo_worker.domain.values import AttemptReport, CallUserCode, ReadScope, UserCodeFailed, UserCodePaused
-from flujo_worker.errors import Unreadable, key_missing_in
+from flujo_worker.errors import Unreadable
 from flujo_worker.observe.log import collecting_events
 from flujo_worker.runtime.effects import BlockingEffects
 from flujo_worker.runtime.fault_text import clean
-from flujo_worker.user_code.code_registry import put_bounded
+from flujo_worker.user_code.code_registry import lack_in, put_bounded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -193,8 +193,8 @@ class Coordinator:
         With a fence only if that attempt still runs under it; return whether the run was failed here. If this process ends after the mark,
         a sweep winds the run down.
         """
-        if key_missing_in(error) is not None:
-            logger.error("run %s is left to workers that can decrypt it", run)
+        if (lack := lack_in(error)) is not None:
+            logger.error("run %s is left to other workers: %s", run, lack)
             return False
         message = clean(error.message if isinstance(error, FlujoError) else str(error))
         fault = Fault("system", type(error).__name__, message, message, type(error).__module__, Unreadable.code)

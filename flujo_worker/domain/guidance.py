@@ -58,6 +58,7 @@ VERDICTS: Final[dict[str, bool]] = {
             "TypeMismatchError",
             "SerializationError",
             "SnapshotTooLarge",
+            "CodeMissing",
             "KeyMissing",
             "ClientError",
             "RunNotFound",

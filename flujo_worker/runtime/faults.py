@@ -12,6 +12,7 @@ error that was handled is not evidence about a later one.
 from __future__ import annotations
 
 import re
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -197,7 +198,7 @@ def describe(
         code=ours.error_code if ours else None,
         suggestion=clean(ours.suggestion)
         if ours and ours.suggestion
-        else rename_advice(error) or _missing_package(error) or _missing_await(subject),
+        else rename_advice(error) or missing_package(error) or _missing_await(subject),
         feedback=bounded(f"{sentence} with {named(subject, message)}{outer(error, subject, timeout_s)}"),
         guidance=guidance_of(error),
         retryable=category in (ErrorCategory.AGENT, ErrorCategory.SYSTEM)
@@ -319,14 +320,22 @@ def _is_bug(error: BaseException, *, has_asked: bool) -> bool:
     return isinstance(error, _BUGS) or (isinstance(error, _BUGS_UNLESS_ASKED) and not has_asked)
 
 
-def _missing_package(error: BaseException) -> str | None:
-    """Return what to install where pydantic-ai misses a provider's package."""
+def missing_package(error: BaseException) -> str | None:
+    """Return what to install where a package is missing that pydantic-ai needs for a provider, or that the worker itself imports late."""
     for link in explicit_chain(error):
+        if isinstance(link, ModuleNotFoundError) and _importer(link) == "flujo_worker":
+            return f"install '{link.name}' where workers run: pip install 'flujo-worker[worker]'"
         if isinstance(link, ImportError) and (extra := _EXTRA.search(str(link))):
             return (
                 f"install it where workers run: pip install '{extra[0]}', or 'flujo-worker[models]' for all providers"
             )
     return None
+
+
+def _importer(error: ModuleNotFoundError) -> str:
+    """Return the package whose code imported the missing module."""
+    frames = [frame.f_globals.get("__name__") or "" for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return next((name.partition(".")[0] for name in reversed(frames) if not name.startswith("importlib")), "")
 
 
 def _missing_await(error: BaseException) -> str | None:

@@ -12,7 +12,7 @@ from flujo_client.blueprint.load import load_stored
 from flujo_client.contract.code import AwaitedCode
 from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.plan import Node, Nodes, Plan
-from flujo_client.errors import FlujoError
+from flujo_client.errors import CodeMissing, FlujoError, KeyMissing
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.declared import DeclaredAgent
 from flujo_client.pipeline.hooks import HOOK
@@ -32,6 +32,9 @@ from flujo_client.pipeline.reference import (
 from flujo_client.pipeline.step import Step
 from flujo_worker.agents.declared import make_declared
 from flujo_worker.errors import WorkerError
+from flujo_worker.runtime.faults import missing_package
+
+_NOT_HERE = ("UNKNOWN_REFERENCE", "IMPORT_FAILED", "REFERENCE_NOT_ALLOWED")
 
 
 class CodeMismatch(Exception):
@@ -55,8 +58,25 @@ class CodeMismatch(Exception):
         return self.__cause__.message if isinstance(self.__cause__, FlujoError) else str(self)
 
 
-class ModuleMissing(CodeMismatch):
-    """A module that one of the run's steps names is not installed here."""
+class CodeNotHere(CodeMismatch):
+    """Code or a package that a step or a value of the run needs cannot be loaded here."""
+
+
+def lack_in(error: BaseException | None) -> KeyMissing | CodeMismatch | None:
+    """Return what this process lacks, if that is why an error was raised: then it says nothing about the run, and others take its attempt.
+
+    That is the one rule for it, wherever the error was raised: a key, code, a class or deserializer of a value, or a package. A module that
+    is missing in the middle of a step's own code is a bug of that step.
+    """
+    if package := error and missing_package(error):
+        return CodeNotHere(f"this worker lacks a package: {package}")
+    while error is not None:
+        if isinstance(error, (KeyMissing, CodeMismatch)):
+            return error
+        if isinstance(error, CodeMissing):
+            return CodeNotHere(f"this worker cannot read a value: {error.message}")
+        error = error.__cause__ or error.__context__
+    return None
 
 
 @dataclass(frozen=True)
@@ -195,7 +215,7 @@ class CodeRegistry:
             return self._found(agent, "agent")
         made = self._live.get(agent)
         if made is None:
-            made = make_declared(agent, lambda named: load(named, allowed=self._allowed, what="tool"))
+            made = make_declared(agent, partial(self._load_thing, what="tool"))
             put_bounded(self._live, agent, made)
         return made
 
@@ -216,16 +236,17 @@ class CodeRegistry:
             return thing
         live = self._live.get(thing)
         if live is None:
-            try:
-                live = load(thing, allowed=self._allowed, what=what)
-            except FlujoError as error:
-                if isinstance(error.__cause__, ModuleNotFoundError):
-                    raise ModuleMissing(
-                        f"this worker cannot load a step: {error.message}{_way_out(error, thing)}"
-                    ) from error
-                raise
+            live = self._load_thing(thing, what=what)
             put_bounded(self._live, thing, live)
         return live
+
+    def _load_thing(self, reference: str, *, what: str) -> Any:
+        try:
+            return load(reference, allowed=self._allowed, what=what)
+        except FlujoError as error:
+            if error.error_code not in _NOT_HERE:
+                raise
+            raise CodeNotHere(f"this worker cannot load a step: {error.message}{_way_out(error, reference)}") from error
 
     def _load(self, reference: str, fingerprint: str) -> LoadedPipeline:
         try:

@@ -18,7 +18,7 @@ from flujo_client.pipeline.backend import CacheBackend
 from flujo_client.pipeline.compiled_text import filling_by
 from flujo_client.serial import Packed, Resolver
 from flujo_worker.domain.values import CacheEntry, CallUserCode, UserCodeFailed, UserCodePaused
-from flujo_worker.errors import StoreError, key_missing_in
+from flujo_worker.errors import StoreError
 from flujo_worker.event_loop import Loop
 from flujo_worker.observe.log import filling_of
 from flujo_worker.ports import Ledger, Replies
@@ -26,7 +26,7 @@ from flujo_worker.runtime.fault_text import message_of
 from flujo_worker.runtime.faults import fault_of
 from flujo_worker.user_code import cache, contexts, functions, people
 from flujo_worker.user_code.branch_contexts import at_join
-from flujo_worker.user_code.code_registry import CodeRegistry, LoadedPipeline
+from flujo_worker.user_code.code_registry import CodeRegistry, LoadedPipeline, lack_in
 from flujo_worker.user_code.context_migrations import ContextMigrations
 from flujo_worker.user_code.question import UserCodeCall, UserCodeRuntime, fetched
 
@@ -115,8 +115,8 @@ class Evaluator:
             message = message_of(pause, None).strip() or f"Step '{step.name}' requires human input."
             raise UserCodePaused(message, _fault(call, pause, bench.timeout_s), call) from pause
         except Exception as error:
-            if (missing := key_missing_in(error)) is not None:
-                raise missing from error
+            if (lack := lack_in(error)) is not None:
+                raise lack from error
             raise UserCodeFailed(_fault(call, error, bench.timeout_s)) from error
 
     @cached_property

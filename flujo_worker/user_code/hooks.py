@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract.hooks import Payload, PostRunPayload
 from flujo_client.contract.outcome import CONTROL_FLOW, Event, Fault
-from flujo_client.errors import KeyMissing, PipelineAbortSignal
+from flujo_client.errors import PipelineAbortSignal
 from flujo_client.pipeline.hooks import name_of, wanted
 from flujo_worker.errors import StoreError
 from flujo_worker.runtime.faults import fault_of
+from flujo_worker.user_code.code_registry import lack_in
 
 if TYPE_CHECKING:
     from flujo_worker.user_code.code_registry import CodeRegistry
@@ -63,9 +64,11 @@ class HookCaller:
                 live = self.catalog.hook(hook)
                 if kind in wanted(live):
                     self.bench.call(live, partial(live, make()))
-            except (StoreError, KeyMissing):
+            except StoreError:
                 raise
-            except Exception as error:  # noqa: BLE001 - any error means that the hook has failed
+            except Exception as error:
+                if (lack := lack_in(error)) is not None:
+                    raise lack from error
                 fault = self._fault(hook, error)
                 events.append(_hook_failed(hook, kind, fault))
                 if kind is not PostRunPayload and self._stops(error):

@@ -1,43 +1,98 @@
-"""A module that a step names and a worker lacks is the worker's lack: no run fails for it."""
+"""Code that a step or a value of a run needs and a worker lacks is the worker's lack: no run fails for it."""
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 
 import pytest
+from breadth import large
 from fleet import BRISK, STEPS, Site, wait_until
 
 pytestmark = pytest.mark.acceptance
 
-PIPELINE = """
-from flujo_client import Pipeline, Step
+BEGIN = (
+    'from flujo_client import ConditionalStep, Pipeline, Step\n\nfirst = Step("first", "acceptance_pipelines:same")\n'
+)
+LENT = """
+from flujo_client import register_custom_deserializer, register_custom_serializer
+from pydantic import BaseModel
 
-pipeline = Pipeline([Step("first", "acceptance_pipelines:same"), Step("second", "lent:work")])
+
+class Parcel(BaseModel):
+    label: str
+
+
+class Crate:
+    def __init__(self, label):
+        self.label = label
+
+
+register_custom_serializer(Crate, lambda crate: crate.label)
+register_custom_deserializer(Crate, Crate)
+
+
+def work(data):
+    return f"{getattr(data, 'label', data)}!"
+
+
+def hook(payload):
+    pass
 """
+STEP = f'{BEGIN}pipeline = Pipeline([first, Step("second", "lent:work")])'
+CASES = {
+    "the module of a step": (STEP, None, "a"),
+    "an import that fails": (STEP, "raise RuntimeError('the variable LENT is not set')", "a"),
+    "the attribute of a step": (STEP, "", "a"),
+    "the class of a value": (f"{BEGIN}pipeline = Pipeline([first])", None, "Parcel"),
+    "the class of a value for a condition": (
+        f'{BEGIN}pipeline = Pipeline([ConditionalStep("which", condition_callable=lambda data, context: data.label, branches={{"a": first}})])',
+        None,
+        "Parcel",
+    ),
+    "a deserializer": (
+        f"import lent\n{BEGIN}pipeline = Pipeline([first])",
+        LENT.partition("register_custom_serializer(Crate")[0],
+        "Crate",
+    ),
+    "a hook": (f'{BEGIN}pipeline = Pipeline([first], hooks=["lent:hook"])', None, "a"),
+}
 
 
 @pytest.fixture
 def folders(tmp_path):
-    """Two folders with the same pipeline; in one of them is the module that a step of it names."""
-    for name in ("with", "without"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "lending.py").write_text(PIPELINE)
-    (tmp_path / "with" / "lent.py").write_text("def work(data):\n    return f'{data}!'\n")
-    return {name: os.pathsep.join([str(tmp_path / name), str(STEPS)]) for name in ("with", "without")}
+    """Two folders with the same pipeline; one of them lacks something of the module that the pipeline needs."""
+
+    def make(pipeline, lacking):
+        for name, module in (("with", LENT), ("without", lacking)):
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "lending.py").write_text(pipeline)
+            if module is not None:
+                (tmp_path / name / "lent.py").write_text(module)
+        return {name: os.pathsep.join([str(tmp_path / name), str(STEPS)]) for name in ("with", "without")}
+
+    yield make
+    for name in ("lending", "lent"):
+        sys.modules.pop(name, None)
 
 
-def test_a_run_waits_for_a_worker_that_has_the_module(services, tmp_path, folders):
-    with Site(services, tmp_path, worker=BRISK) as site:
+@pytest.mark.parametrize(
+    "case", [case if case.startswith("the class of a value for") else large(case) for case in CASES]
+)
+def test_a_run_waits_for_a_worker_that_has_the_code(services, tmp_path, folders, case):
+    pipeline, lacking, value = CASES[case]
+    code = folders(pipeline, lacking)
+    with Site(services, tmp_path, worker=BRISK, hooks={"strict": True}) as site:
         with pytest.MonkeyPatch.context() as patch:
             patch.syspath_prepend(str(tmp_path / "with"))
-            run = site.client.enqueue("lending:pipeline", "a")
-        for name in ("lending", "lent"):
-            sys.modules.pop(name, None)
-        site.workers(code=folders["without"])
-        wait_until(lambda: run.status() == "parked", 20, what=site.log)
-        [parked] = site.rows("SELECT reason FROM flujo_runs WHERE id = %(run)s", run=run.id)
-        assert "start it in the folder that holds 'lent'" in parked["reason"]
-        site.workers(code=folders["with"])
-        assert run.result(timeout=20).output == "a!", site.log()
-        assert [(each["step"], each["number"]) for each in site.attempts(run.id)] == [("first", 1), ("second", 1)]
+            kind = getattr(importlib.import_module("lent"), value, None)
+            run = site.client.enqueue("lending:pipeline", "a" if kind is None else kind(label="a"))
+        site.workers(code=code["without"])
+        wait_until(lambda: run.status() not in ("queued", "running"), 20, what=site.log)
+        [parked] = site.rows("SELECT status, reason FROM flujo_runs WHERE id = %(run)s", run=run.id)
+        assert parked["status"] == "parked", parked
+        assert "lent" in parked["reason"]
+        site.workers(code=code["with"])
+        assert run.result(timeout=20).run_status == "succeeded", site.log()
+        assert {each["number"] for each in site.attempts(run.id)} == {1}

@@ -614,7 +614,15 @@ def test_services():
         "backlog": {"ready": {"count": 1200, "oldest_s": 99.0}, "queued": {"count": 0, "oldest_s": 0.0}},
         "waiting_runs": {"count": 7, "oldest_s": 5.0},
         "parked": [
-            {"reference": "m:a", "fingerprint": "0a1b", "build": None, "runs": 2, "is_pinned": False, "change": None},
+            {
+                "reference": "m:a",
+                "fingerprint": "0a1b",
+                "build": None,
+                "runs": 2,
+                "is_pinned": False,
+                "change": None,
+                "reason": "no 'm' here",
+            },
             {
                 "reference": "m:p",
                 "fingerprint": "2c3d",
@@ -650,7 +658,7 @@ def test_services():
     hooks pending  3       oldest 2 h
     lacks key      1       w1 takes no work: it lacks value_keys.2026b
     breaker                openai:gpt-5: half open for 1 min
-    parked         2       m:a 0a1b
+    parked         2       m:a 0a1b: no 'm' here
     parked         1       m:p 2c3d, build 7: pinned, no live worker is known to
                            have that code
                            → flujo worker --build 7

@@ -135,10 +135,25 @@ def test_a_tool_that_refuses_its_arguments_is_asked_again_by_the_model(engine):
 
 
 def test_a_providers_package_that_is_missing_is_named(engine, monkeypatch):
-    """The error of making a model is not tried again, and says what to install."""
+    """It is this process's lack, so the run waits for another worker, and says what to install."""
     monkeypatch.setitem(__import__("sys").modules, "groq", None)
-    tried, error = attempts(engine, make_agent_async("groq:llama-3.3-70b-versatile", "Be brief."))
-    assert tried == 1
-    assert error.suggestion == (
-        "install it where workers run: pip install 'pydantic-ai-slim[groq]', or 'flujo-worker[models]' for all providers"
+    agent = make_agent_async("groq:llama-3.3-70b-versatile", "Be brief.")
+    record = engine.store.read_run(engine.run(Pipeline([Step("s", agent)]), "in").run_id)
+    assert record.status == "parked"
+    assert record.reason == (
+        "this worker lacks a package: install it where workers run: "
+        "pip install 'pydantic-ai-slim[groq]', or 'flujo-worker[models]' for all providers"
     )
+
+
+def test_a_package_that_the_worker_imports_late_is_its_own_lack(engine, monkeypatch):
+    """A module that a step's own code imports is a bug of that step, as any other error."""
+    monkeypatch.setitem(__import__("sys").modules, "pydantic_ai", None)
+    agent = make_agent_async("openai:gpt-4o", "Be brief.")
+    record = engine.store.read_run(engine.run(Pipeline([Step("s", agent)]), "in").run_id)
+    assert (record.status, "install 'pydantic_ai'" in record.reason) == ("parked", True)
+
+    def imports(data):
+        import a_module_that_nobody_has  # noqa: F401
+
+    assert attempts(engine, imports)[0] == 1
