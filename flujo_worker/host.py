@@ -151,6 +151,7 @@ class Host:
             self._sender.send,
             on_change=settings.runs.on_change,
             control_queue=own.control_queue,
+            build=own.build,
             worker=lambda: self._lease.worker,
             record=lambda reference: self._attempts.preparation.record(reference),  # noqa: PLW0108 - it is made later
         )

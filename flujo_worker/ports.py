@@ -476,6 +476,12 @@ class PlanMoves(Protocol):
         A worker that stops, or does not consume the queue, takes nothing.
         """
 
+    def has_other_build(self, run: str, key: str, queue: str, *, worker: str) -> bool:
+        """Return whether a live worker with another build of the user's code than `worker` may have a module that is missing there.
+
+        Not if one with another build has given the attempt back for that already.
+        """
+
     def code_on_record(self, run: str, fingerprint: str) -> CodeOnRecord:
         """Read which code a run's steps were performed with, and which one workers last had for its plan and for the plan of a fingerprint."""
 

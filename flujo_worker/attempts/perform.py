@@ -291,7 +291,21 @@ class Attempts:
             outcome = Outcome("cancelled", latency_s=time.monotonic() - started)
         if outcome is None:
             return DeliveryResult("cancelled")
+        if await self._is_left_to_other_build(envelope, held, outcome):
+            return DeliveryResult("waiting")
         return await self._conclude(prepared.report(outcome, held), started)
+
+    async def _is_left_to_other_build(self, envelope: Envelope, held: ActiveAttempt, outcome: Outcome) -> bool:
+        """Leave a step that found a module missing to another live build that may have it; where none does, that is a bug of the step."""
+        fault, changes, fence = outcome.fault, self._changes, held.fence or 0
+        if fault is None or fault.type_name != ModuleNotFoundError.__name__ or changes is None:
+            return False
+        leave = partial(changes.leave_to_other_build, claim_id=held.claim_id)
+        if not await self._effects.call(leave, envelope, fence, redact(fault.message)):
+            return False
+        spend = partial(self._ledger.spend, claim_id=held.claim_id)
+        await self._effects.call(spend, envelope.ticket.run, envelope.key, fence, outcome.usage)
+        return True
 
     async def _entry(self, envelope: Envelope) -> LoadedPipeline:
         """Find the run's pipeline; if it is not loaded yet, its import may take long."""

@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 
 TRIES: Final = 3
 """How often a run that changed during the check is checked again."""
+ELSEWHERE_S: Final = 0.5
+"""The least seconds until an attempt is published again that lacks a module here."""
 SHOWN: Final = 3
 """The maximum of differences, or obstacles, in a reason."""
 
@@ -59,6 +61,7 @@ class CodeChanges:
         send: publishes.
         on_change: the policy of pipelines that set none.
         control_queue: where starts go.
+        build: the build of the user's code that is here.
         worker: returns this process's present incarnation; None: an operator, who may move a run to any plan, regardless of the policy.
         record: stores the code that a pipeline's steps have here, by its reference.
     """
@@ -70,11 +73,12 @@ class CodeChanges:
         *,
         on_change: OnChange,
         control_queue: str,
+        build: str | None = None,
         worker: Callable[[], str] | None = None,
         record: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._store, self._send, self._worker = store, send, worker
-        self._on_change, self._control_queue, self._record = on_change, control_queue, record
+        self._on_change, self._control_queue, self._record, self._build = on_change, control_queue, record, build
         self._adopted: set[str] = set()
         self._recorded: set[str] = set()
 
@@ -138,6 +142,16 @@ class CodeChanges:
         if self._store.defer(envelope.key, fence, delay_s, event, claim_id=claim_id) and not delay_s:
             self._send([envelope], None, first=True)
         return True
+
+    def leave_to_other_build(self, envelope: Envelope, fence: int, reason: str, *, claim_id: str | None = None) -> bool:
+        """Leave a claimed attempt, whose step lacks a module, to a live worker with another build. Return False if none may have it."""
+        ticket, worker = envelope.ticket, "" if self._worker is None else self._worker()
+        if not self._store.has_other_build(ticket.run, envelope.key, envelope.queue, worker=worker):
+            return False
+        event = Event("attempt.lacks_module", {"reason": reason, "build": self._build}, "warning")
+        return self._store.defer(
+            envelope.key, fence, max(ELSEWHERE_S, handover_delay_s(fence)), event, claim_id=claim_id
+        )
 
     def _changed(self, old: Plan, plan: Plan, state: RunState) -> Sequence[Difference]:
         if self._worker is not None and plan.fingerprint not in self._recorded:

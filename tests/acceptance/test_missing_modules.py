@@ -96,3 +96,37 @@ def test_a_run_waits_for_a_worker_that_has_the_code(services, tmp_path, folders,
         site.workers(code=code["with"])
         assert run.result(timeout=20).run_status == "succeeded", site.log()
         assert {each["number"] for each in site.attempts(run.id)} == {1}
+
+
+BUILDS = """
+from flujo_client import Pipeline, Step
+
+
+def imports(data):
+    import lent
+
+    return lent.work(data)
+
+
+pipeline = Pipeline([Step("only", imports)])
+"""
+
+
+@pytest.mark.parametrize("lacking", ["one", large("both")])
+def test_a_module_that_is_missing_within_a_step_is_a_bug_unless_another_build_has_it(
+    services, tmp_path, folders, lacking
+):
+    code = folders(BUILDS, None)
+    with Site(services, tmp_path, worker=BRISK) as site:
+        site.workers(code=code["without"], arguments=("--build", "a"))
+        site.workers(code=code["with" if lacking == "one" else "without"], arguments=("--build", "b"))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.syspath_prepend(str(tmp_path / "with"))
+            runs = [site.client.enqueue("lending:pipeline", "a") for _ in range(6)]
+        for run in runs:
+            result = run.result(timeout=20)
+            assert result.run_status == ("succeeded" if lacking == "one" else "failed"), site.log()
+            assert {each["number"] for each in site.attempts(run.id)} == {1}
+        left = [each for run in runs for each in site.told(run.id, "attempt.lacks_module")]
+        assert {each["data"]["build"] for each in left} <= {"a", "b"}
+        assert lacking == "one" or left

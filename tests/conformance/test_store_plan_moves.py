@@ -10,6 +10,7 @@ from trees import fanned_out
 from worlds import MAX_LOST
 
 from flujo_client.contract.envelope import CONTROL_QUEUE
+from flujo_client.contract.outcome import Event
 from flujo_client.contract.plan_difference import differences
 from flujo_client.pipeline.compile import compile_plan
 from flujo_worker.domain.carry_on import PlanMove, move
@@ -249,3 +250,18 @@ def test_all_branches_of_a_fan_out_move_at_once(world):
     due = {each.envelope.key for each in world.due()}
     assert first.key in due
     assert arms[2].key not in due, "it waits for a lane"
+
+
+def test_a_worker_of_another_build_may_have_a_missing_module_until_one_has_given_the_attempt_back(world, new):
+    def has_other(worker):
+        run, first = new.first.ticket.run, new.first
+        return world.store.has_other_build(run, first.key, first.queue, worker=worker)
+
+    assert not has_other("w1")
+    world.store.register_worker(replace(member("green"), code_build="green"), 30.0)
+    assert has_other("w1")
+    assert has_other("green")
+    given_back = Event("attempt.lacks_module", {"build": "green"}, "warning")
+    world.store.defer(new.first.key, world.claim(new), 1.0, given_back)
+    assert has_other("green")
+    assert not has_other("w1")

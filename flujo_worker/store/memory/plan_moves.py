@@ -80,6 +80,20 @@ class PlanMovesInMemory(Tables):
                 each.id in able and each.slots > 0 and (each.queues is None or queue in each.queues) for each in others
             )
 
+    def has_other_build(self, run: str, key: str, queue: str, *, worker: str) -> bool:
+        with self._lock:
+            others = [each for each in self._leases if self._is_leased(each)]
+            live = [self._members[each] for each in others if self._members[each].slots > 0]
+            mine = self._members[worker].code_build
+            told = [
+                each
+                for each in self._events
+                if (each.run_id, each.attempt, each.name) == (run, key, "attempt.lacks_module")
+            ]
+            return any(
+                each.code_build != mine and (each.queues is None or queue in each.queues) for each in live
+            ) and all(each.data["build"] == mine for each in told)
+
     def _move_attempts(self, move: PlanMove) -> None:
         moved = {each.key: each for each in move.attempts}
         for row in [row for row in self._attempts_of(move.state.run) if row.is_live]:

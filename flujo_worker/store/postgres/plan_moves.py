@@ -39,6 +39,9 @@ class PlanMovesInPostgres(RetryingPool):
         parameters = {"run": run, "fingerprint": fingerprint, "queue": queue, "but": but}
         return bool(self._rows("able_worker", parameters))
 
+    def has_other_build(self, run: str, key: str, queue: str, *, worker: str) -> bool:
+        return bool(self._rows("other_build", {"run": run, "key": key, "queue": queue, "worker": worker}))
+
     def code_on_record(self, run: str, fingerprint: str) -> CodeOnRecord:
         parameters = {"run": run, "fingerprint": fingerprint}
 

@@ -119,6 +119,7 @@ ELSEWHERE = {
     **dict.fromkeys(["attempt.starved", "worker.slowed", "worker.recovered"], "test_starvation.py"),
     "outcome.refused": "test_lost_workers.py",
     "worker.lacks_key": "test_lacking_keys.py",
+    "attempt.lacks_module": "test_missing_modules.py",
     "output.cut": "test_response_check.py",
     "run.cancel_requested": "test_trace_endings.py",
     **dict.fromkeys(["run.waiting", "run.admitted"], "test_store_admission.py"),
