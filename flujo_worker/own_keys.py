@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-LOOK_EVERY_S: Final = 10.0
-"""Seconds between two looks for a client with the same keys, until one is found. Others are asked for at once by what cannot be read."""
+FIRST_LOOK_S, LONGEST_S = 5.0, 300.0
+"""Seconds until the next look for a client with the same keys, and at most: each wait is twice as long, until one is found."""
 _PATIENCE_S: Final = 1.0
 """Seconds in which the marks are read once at most, whatever arrives: forged messages cost next to nothing."""
 
@@ -32,20 +32,18 @@ class OwnKeys:
 
     Args:
         settings: the keys, and where the marks are.
-        report: takes the event `worker.lacks_key`.
         withdraw: takes no more messages.
+        report: takes the event `worker.lacks_key`.
     """
 
     def __init__(
-        self,
-        settings: Settings,
-        withdraw: Callable[[], object],
-        report: Callable[[Event], object] = lambda _: None,
+        self, settings: Settings, withdraw: Callable[[], object], report: Callable[[Event], object] = lambda _: None
     ) -> None:
         self._url, self._report, self._withdraw = settings.database(), report, withdraw
         self._marks = dict(mark.split(":") for mark in settings.key_marks())
         self._unconfirmed = set(self._marks)
-        self._looked_at = self._doubted_at = float("-inf")
+        self._looked_at, self._wait_s = time.monotonic(), FIRST_LOOK_S
+        self._doubted_at = float("-inf")
         self._lacking = set[str]()
         self._lock = threading.Lock()
 
@@ -61,7 +59,6 @@ class OwnKeys:
 
     def check(self) -> None:
         """Look for clients with the same secrets, unless one was found for each key."""
-        self._looked_at = time.monotonic()
         if not self._unconfirmed:
             return
         try:
@@ -76,8 +73,9 @@ class OwnKeys:
                 self._lack(key, "has another secret than clients for")
 
     def look(self) -> None:
-        """Check again if the last time was long ago."""
-        if time.monotonic() - self._looked_at > LOOK_EVERY_S:
+        """Check again now and then."""
+        if time.monotonic() - self._looked_at > self._wait_s:
+            self._looked_at, self._wait_s = time.monotonic(), min(2 * self._wait_s, LONGEST_S)
             self.check()
 
     def lacks(self, key: str) -> bool:
