@@ -354,7 +354,7 @@ class SnapshotTooLarge(SerializationError):
 
 
 class CodeMissing(SerializationError):
-    """A value whose class, deserializer or tag this process does not have, or may not import."""
+    """A value whose class, deserializer or tag this process does not have."""
 
     code = "CODE_MISSING"
 

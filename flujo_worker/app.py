@@ -105,11 +105,11 @@ class FlujoWorker:
         signals.worker_process_shutdown.connect(self._stop, weak=False)
         signals.worker_shutdown.connect(self._stop, weak=False)
 
-    def _prepare(self, instance: Any = None, **_: Any) -> None:
+    def _prepare(self, sender: str = "", instance: Any = None, **_: Any) -> None:
         """Check a starting worker and add Flujo's queues, which it consumes unless -Q names others."""
         if instance is None or instance.app is not self.app:
             return
-        self._name = instance.hostname
+        self._name = sender
         self._require_readiness()
         # Celery takes the working directory off the path again once it has found the app.
         sys.path.extend(folder for folder in self._search_path if folder not in sys.path)

@@ -169,7 +169,6 @@ def load(reference: str, *, allowed: Sequence[str], what: str) -> Any:
         raise PipelineError(
             f"{what} '{reference}' is outside the allowed imports ({', '.join(allowed) or 'none'})",
             suggestion=f"add '{module_name.split('.')[0]}' to allowed_imports in flujo.toml on clients and workers",
-            code="REFERENCE_NOT_ALLOWED",
         )
     if any(part.startswith("__") for part in attribute.split(".")):  # a module's `__loader__` reads and writes any file
         raise PipelineError(

@@ -76,8 +76,8 @@ class Resolver:
         """Return the class or function.
 
         Raises:
-            CodeMissing: it, or a parameter of it, is not allowed or not there.
-            SerializationError: it is no reference.
+            CodeMissing: it, or a parameter of it, is not there.
+            SerializationError: it is not allowed, or is no reference.
         """
         if ref in self._found:
             return self._found[ref]
@@ -99,7 +99,7 @@ class Resolver:
         if not module or not name or "<locals>" in name:
             raise SerializationError(f"{ref!r} is not a reference of the form package.module:Name")
         if not self.allows(module):
-            raise CodeMissing(
+            raise SerializationError(
                 f"{ref!r} is outside the allowed modules", suggestion="add its package to the allowed modules"
             )
         found = _follow(_main_with(module, name) or _import(module, ref), name)

@@ -34,7 +34,7 @@ from flujo_worker.agents.declared import make_declared
 from flujo_worker.errors import WorkerError
 from flujo_worker.runtime.faults import missing_package
 
-_NOT_HERE = ("UNKNOWN_REFERENCE", "IMPORT_FAILED", "REFERENCE_NOT_ALLOWED")
+_NOT_HERE = ("UNKNOWN_REFERENCE", "IMPORT_FAILED")
 
 
 class CodeMismatch(Exception):
