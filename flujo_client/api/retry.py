@@ -158,12 +158,14 @@ def _beginning(retryable_run: RetryableRun, place: int) -> Operation[Beginning]:
     run, names = retryable_run.ticket.run, retryable_run.names
     found = yield from query(forks.beginning(run, place, names[:place]))
     if found is None:
+        yield from status_of(run)  # raises RunNotFound if it was deleted meanwhile
         raise checkpoint_missing(run, names[place])
     context = found.context
     if context is None or not context.is_reference:
         return found
     blobs = yield from query(requests.blobs([context.digest]))
     if context.digest not in blobs:
+        yield from status_of(run)
         raise checkpoint_missing(run, names[place])
     return Beginning(found.input, blobs[context.digest])
 

@@ -438,7 +438,7 @@ def not_found(run_id: str) -> RunNotFound:
     """Return the error for a run that does not exist."""
     return RunNotFound(
         f"no run '{run_id}'",
-        suggestion="`flujo lens list` lists the runs; one that is enqueued in a transaction exists once that commits",
+        suggestion="`flujo lens list` lists the runs; it may have been deleted, and one that is enqueued in a transaction exists once that commits",
     )
 
 

@@ -13,7 +13,8 @@ from services import passable_folder, remove_folder
 
 from flujo_client.cli.main import cli
 from flujo_client.contract.run_filter import RunFilter
-from flujo_client.errors import ClientError, RetryError
+from flujo_client.errors import ClientError, RetryError, RunNotFound
+from flujo_client.gateway.door import SyncRunner
 
 pytestmark = pytest.mark.services
 
@@ -259,3 +260,78 @@ def test_a_moment_needs_a_time_zone():
         RunFilter(since=datetime(2026, 1, 1))  # noqa: DTZ001 - that is what is refused
     assert RunFilter(since=datetime(2026, 1, 1, tzinfo=UTC)).parameters()["within_s"] is None
     assert RunFilter(since=timedelta(minutes=2)).parameters()["within_s"] == 120.0
+
+
+class Deleting:
+    """Deletes a run before one of the queries that a call sends."""
+
+    def __init__(self, site, monkeypatch):
+        self.site, self.left, self.run = site, None, None
+        do = SyncRunner._do
+
+        def counted(door, effect):
+            if self.left == 0:
+                with site.connection() as connection:
+                    for table in ("scopes", "attempts", "contexts", "spends", "events"):
+                        connection.execute(f"DELETE FROM flujo_{table} WHERE run_id = %s", [self.run])
+                    connection.execute("DELETE FROM flujo_runs WHERE id = %s", [self.run])
+            if self.left is not None:
+                self.left -= 1
+            return do(door, effect)
+
+        monkeypatch.setattr(SyncRunner, "_do", counted)
+
+    def at(self, number, run):
+        self.left, self.run = number, run
+
+    def failed_run(self):
+        self.left = None
+        run = self.site.client.enqueue("bulk_pipelines:mails", {"to": "nobody"})
+        run.result(timeout=60)
+        return run
+
+
+@pytest.fixture
+def deleting(site, monkeypatch):
+    return Deleting(site, monkeypatch)
+
+
+def tried(deleting, call):
+    """Try with the run deleted before the first query, before the second and so on, until it comes too late; yield each answer."""
+    for number in range(20):
+        run = deleting.failed_run()
+        deleting.at(number, run.id)
+        yield run, call(run)
+        if deleting.left >= 0:
+            return
+    pytest.fail("it never ends")
+
+
+@pytest.mark.parametrize("options", [{}, {"idempotency_key": "nightly"}, {"again": True}], ids=str)
+def test_a_run_that_is_deleted_while_it_is_retried_is_not_found(deleting, options):
+    """Whatever has been read of it by then: retried, or RunNotFound, and no other error."""
+
+    def retry(run):
+        try:
+            return run.retry(**({**options, "idempotency_key": run.id} if "idempotency_key" in options else options))
+        except RunNotFound as error:
+            return error.message
+
+    *gone, last = tried(deleting, retry)
+    assert len(gone) > 3
+    assert {answer == f"no run '{run.id}'" or answer.id != run.id for run, answer in gone} == {True}
+    assert last[1].id != last[0].id
+
+
+def test_commands_report_runs_that_are_deleted_meanwhile(deleting, flujo, read):
+    """`runs retry` of one ends with the reason; of many, it lists those that are gone and goes on with the others."""
+    run = deleting.failed_run()
+    deleting.at(3, run.id)
+    assert "RUN_NOT_FOUND" in flujo("runs", "retry", run.id, code=1).stderr
+    run, other = deleting.failed_run(), deleting.failed_run()
+    since = other.record().created_at - timedelta(seconds=30)
+    deleting.at(6, run.id)
+    done = read("runs", "retry", "--since", since.isoformat(), "--error", "LookupError", "--yes", code=1)
+    failed = {each["id"]: each["error"] for each in done["results"]}
+    assert failed[run.id]["code"] == "RUN_NOT_FOUND"
+    assert failed[other.id] is None
