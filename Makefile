@@ -12,10 +12,11 @@ ALONE := env -u PYTHONDONTWRITEBYTECODE -u DATABASE_URL -u REDIS_URL -u CELERY_B
 # tests wait more than they compute: hence more processes than a small machine has cores.
 TEST_PROCESSES ?= 6
 SIDE_BY_SIDE := -n $(TEST_PROCESSES) --dist loadfile
+SEEDS ?= 301 302 303
 DEFAULT := not chaos and not pages and not release and not integrations
 
 .DEFAULT_GOAL := help
-.PHONY: help lock demo test test-slow test-pools test-integrations test-fast coverage laws audit check lint types imports bench bench-compare bench-peers bench-flame bench-aros bench-client bench-growth bench-recovery bench-rates provider-week races fuzz chaos chaos-beside docs pages release-check clean
+.PHONY: help lock demo test test-slow test-pools test-integrations test-fast coverage laws audit check lint types imports bench bench-compare bench-peers bench-flame bench-aros bench-client bench-growth bench-recovery bench-rates provider-week races fuzz chaos chaos-network chaos-beside docs pages release-check clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -135,8 +136,8 @@ provider-week: $(STAMP) ## a provider's ordinary week (429, 500, cut, slow and b
 bench-recovery: $(STAMP) ## how long after kill -9 of its worker a step runs again, quiet and under load
 	@$(ALONE) PYTHONPATH=tests $(BIN)/python -m tests.bench.recovery
 	@$(ALONE) PYTHONPATH=tests $(BIN)/python -m tests.bench.recovery --elsewhere
-	@$(ALONE) PYTHONPATH=tests $(BIN)/python -m tests.bench.recovery --load
-	@$(ALONE) PYTHONPATH=tests $(BIN)/python -m tests.bench.recovery --load --elsewhere
+	@$(ALONE) PYTHONPATH=tests $(BIN)/python -m tests.bench.recovery --busy 20
+	@$(ALONE) PYTHONPATH=tests $(BIN)/python -m tests.bench.recovery --busy 20 --elsewhere
 
 races: $(STAMP) ## every race between two statements, 120 times each
 	@$(ALONE) FLUJO_RACE_ROUNDS=120 $(BIN)/python -m pytest -q -o timeout=0 tests/conformance -k race
@@ -147,6 +148,11 @@ fuzz: $(STAMP) ## mutated messages, values, blueprints, expressions, templates a
 chaos: $(STAMP) ## the longest tests, then flujo chaos: break services and workers at random; CHAOS="--seed 7 --duration 600" chooses
 	@$(ALONE) $(BIN)/python -m pytest -q -m chaos
 	@$(ALONE) $(BIN)/flujo chaos $(CHAOS)
+
+chaos-network: $(STAMP) ## flujo chaos --network for each seed, into chaos-network.json; CHAOS="--duration 60" SEEDS="1 2" chooses; namespaces and a full disk need root
+	@for seed in $(SEEDS); do \
+		$(ALONE) $(BIN)/flujo chaos --network --json --duration 600 --seed $$seed $(CHAOS) || exit; \
+	done | tee chaos-network.json
 
 chaos-beside: $(STAMP) ## the same monkey on plain Celery, and on DBOS from wheels; BESIDE="--seed 2 --duration 600" chooses
 	@$(ALONE) $(BIN)/python -m tests.chaos.canvas $(BESIDE)

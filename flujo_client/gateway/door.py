@@ -38,7 +38,14 @@ from flujo_client.gateway.run_watch import watch_of
 from flujo_client.gateway.times import LENIENT_TIMES
 from flujo_client.gateway.transaction import flujo_tables_expected, sync_connection
 from flujo_client.transport.encryption import encrypt_values
-from flujo_client.transport.postgres import fate, options, prepare_in_own_session, unreachable
+from flujo_client.transport.postgres import (
+    ANSWER_S,
+    BoundedConnection,
+    fate,
+    options,
+    prepare_in_own_session,
+    unreachable,
+)
 
 if TYPE_CHECKING:
     from flujo_client.config.manager import Settings
@@ -53,6 +60,8 @@ VERSION = Query(schema_version())
 TRIES = 3
 FRESH_S = 1.0
 """A connection that answered this recently is not checked with a query; if Postgres closed it, its socket shows that."""
+CHECK_S = 3.0
+"""Seconds that the check may take."""
 NOT_MARKED = "%d messages not marked as sent: %s"
 
 
@@ -164,14 +173,16 @@ class SyncRunner:
         return self._pool.connection()
 
 
-class _Connection(psycopg.Connection[dict[str, Any]]):
+class _Connection(BoundedConnection[dict[str, Any]]):
     answered_at = float("-inf")
 
 
 def _check(connection: _Connection) -> None:
     """Raise if a connection is broken, such as one that Postgres closed in a restart."""
     if needs_check(connection, connection.answered_at):
+        connection.answer_s = CHECK_S
         connection.execute("")
+        connection.answer_s = ANSWER_S
 
 
 def needs_check(connection: _Connection | psycopg.AsyncConnection[Any], answered_at: float) -> bool:

@@ -22,7 +22,7 @@ import psycopg
 from psycopg.rows import dict_row
 
 from flujo_client.gateway.requests import statement, statuses
-from flujo_client.transport.postgres import has_own_session, options
+from flujo_client.transport.postgres import BoundedConnection, has_own_session, options
 
 logger = logging.getLogger(__name__)
 
@@ -94,7 +94,9 @@ class RunWatch:
     def _watch(self) -> None:
         while True:
             try:
-                with psycopg.connect(self._url, row_factory=dict_row, **_OPTIONS, **options(self._url)) as connection:
+                with BoundedConnection.connect(
+                    self._url, row_factory=dict_row, **_OPTIONS, **options(self._url)
+                ) as connection:
                     self._serve(connection)
             except psycopg.Error as error:
                 logger.info("waiting for Postgres: %s", type(error).__name__)

@@ -7,14 +7,20 @@ if libpq quotes a URL that it could not read. It also detects whether a connecti
 from __future__ import annotations
 
 import re
-from typing import Any, Final, Literal
+import time
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 from urllib.parse import unquote
 
 import psycopg
-from psycopg.rows import scalar_row
+from psycopg.rows import Row, scalar_row
 
 from flujo_client.errors import ServiceUnreachable
 from flujo_client.redact import mask_url
+
+if TYPE_CHECKING:
+    from psycopg.abc import PQGen
+
+T = TypeVar("T")
 
 Fate = Literal["away", "again", "ours"]
 """`away`: no server accepts this now, wait for one. `again`: it conflicted with another statement, retry at once. `ours`: it is never accepted."""
@@ -37,12 +43,14 @@ _FATES: Final[dict[str, Fate]] = {
 
 _OPTIONS: Final = {
     "connect_timeout": 5,
-    "keepalives_idle": 15,
-    "keepalives_interval": 5,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
     "keepalives_count": 3,
-    "tcp_user_timeout": 30_000,
+    "tcp_user_timeout": 10_000,
 }
-"""A host that disappears silently is noticed within half a minute; the system's own time-out is hours."""
+"""A host that disappears silently is noticed within about ten seconds; the system's own time-out is hours."""
+ANSWER_S: Final = 30.0
+"""Seconds. A proxy in between keeps a connection alive whose other end is gone: only the missing answer shows that."""
 _PROCESS: Final = "SELECT pg_backend_pid()"
 _QUOTED = re.compile(r"""(["'])(.*?)\1""")
 
@@ -53,6 +61,53 @@ def fate(error: psycopg.Error) -> Fate:
     if state is None:  # libpq's own: the connection was lost, refused, or is closed
         return "away" if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)) else "ours"
     return next((found for start, found in _FATES.items() if state.startswith(start)), "ours")
+
+
+class AnswerOverdue(psycopg.OperationalError):
+    """The server sent nothing for too long, and the connection was closed."""
+
+
+class BoundedConnection(psycopg.Connection[Row]):
+    """A connection that closes itself, and raises AnswerOverdue, when the server sends nothing for `answer_s` seconds of a statement."""
+
+    answer_s = ANSWER_S
+
+    def wait(self, gen: PQGen[T], *args: Any, **options: Any) -> T:
+        try:
+            return super().wait(_bounded(gen, self.answer_s), *args, **options)
+        except AnswerOverdue:
+            self.close()
+            raise
+
+
+class AsyncBoundedConnection(psycopg.AsyncConnection[Row]):
+    """The same for an event loop."""
+
+    answer_s = ANSWER_S
+
+    async def wait(self, gen: PQGen[T], *args: Any, **options: Any) -> T:
+        try:
+            return await super().wait(_bounded(gen, self.answer_s), *args, **options)
+        except AnswerOverdue:
+            await self.close()
+            raise
+
+
+def _bounded(gen: PQGen[T], seconds: float) -> PQGen[T]:
+    """Continue a generator of psycopg, which is also resumed when nothing came for a moment."""
+    until = time.monotonic() + seconds
+    try:
+        wanted = next(gen)
+        while True:
+            ready = yield wanted
+            if ready:
+                until = time.monotonic() + seconds
+            elif time.monotonic() > until:
+                raise AnswerOverdue(f"no answer within {seconds:g} s")
+            wanted = gen.send(ready)
+    except StopIteration as end:
+        answer: T = end.value
+        return answer
 
 
 def lost(why: str) -> psycopg.Error:

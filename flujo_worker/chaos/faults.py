@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 
-from flujo_client.errors import WaitTimedOut
+from flujo_client.errors import RunNotFound, WaitTimedOut
 from flujo_worker.chaos.invariants import Observed
 from flujo_worker.chaos.ledger import patiently, sql
 from flujo_worker.chaos.report import Strike
@@ -286,10 +286,11 @@ class FaultDeck:
         self._note(fault, away_s=away_s)
 
     def _cancel(self, run_id: str) -> None:
-        run = patiently(lambda: self._site.client.get_run(run_id))
-        with suppress(WaitTimedOut):  # it takes effect anyway, and the final state is judged without it
+        asked_at = self._site.now()
+        with suppress(WaitTimedOut, RunNotFound):  # it takes effect anyway, or the run was lost in a failover
+            run = patiently(lambda: self._site.client.get_run(run_id))
             if patiently(lambda: run.cancel(reason="flujo chaos")):
-                self._site.rows("record_cancel", run=run_id)
+                self._site.rows("record_cancel", run=run_id, asked_at=asked_at)
 
     def _process(self) -> Popen[bytes]:
         self._site.fleet.replace_dead()

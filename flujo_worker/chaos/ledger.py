@@ -15,7 +15,7 @@ import psycopg
 from flujo_client.config.manager import ConfigManager
 from flujo_client.errors import ServiceUnreachable
 from flujo_client.sql_files import written
-from flujo_client.transport.postgres import fate, options
+from flujo_client.transport.postgres import BoundedConnection, fate, options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +40,7 @@ def record(info: AttemptInfo) -> None:
     effect = {"id": uuid.uuid4(), "run": info.run_id, "key": info.key, "claim_id": info.claim_id}
 
     def write() -> None:
-        with psycopg.connect(_url(), autocommit=True, **options(_url())) as connection:
+        with BoundedConnection.connect(_url(), autocommit=True, **options(_url())) as connection:
             connection.execute(sql("record_effect").encode(), effect)
 
     patiently(write, PATIENCE_S)

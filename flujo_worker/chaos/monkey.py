@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from flujo_worker.chaos.faults import FaultDeck
 from flujo_worker.chaos.invariants import judge
+from flujo_worker.chaos.network_faults import NetworkFaults
 from flujo_worker.chaos.report import Report, recoveries
 from flujo_worker.chaos.traffic import Traffic
 
@@ -33,7 +34,7 @@ def run_chaos(
         watch: is called with each fault, and with each wait.
     """
     traffic = Traffic(site, seed)
-    faults = FaultDeck(site, traffic, seed)
+    faults = (FaultDeck if site.network is None else NetworkFaults)(site, traffic, seed)
     draw = random.Random(f"gaps {seed}")
     site.start_workers()
     began = time.monotonic()
@@ -53,9 +54,9 @@ def run_chaos(
         seconds=seconds,
         quiet_s=ended_at - calm_at,
         workers=len(site.fleet.processes),
-        totals=totals,
+        totals=totals | {"lost": len(site.rows("missing", acknowledged=list(traffic.acknowledged)))},
         recoveries=recoveries(faults.strikes, site.rows("ended_attempts")),
-        verdicts=judge(site, traffic.acknowledged, faults.observed()),
+        verdicts=judge(site, site.kept(traffic.acknowledged), faults.observed()),
     )
 
 

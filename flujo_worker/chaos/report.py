@@ -57,7 +57,7 @@ class Report:
     Attributes:
         seconds: how long faults happened.
         quiet_s: how long the rest took to end.
-        totals: runs by their end, effects and merges.
+        totals: runs by their end, effects and merges, and runs that were lost in a failover.
     """
 
     seed: int
@@ -175,8 +175,9 @@ def summary(report: Report) -> str:
     """Describe the storm in a few lines."""
     totals = report.totals
     repeated = totals["effects"] - totals["merged"]
+    lost = f" {totals['lost']} more were acknowledged, and lost in a failover." if totals["lost"] else ""
     return (
         f"Seed {report.seed}: {report.seconds:g} s of faults on {report.workers} workers, then {report.quiet_s:.1f} s until all had ended.\n"
         f"{totals['runs']} runs: {totals['succeeded']} succeeded, {totals['failed']} failed as they should, {totals['cancelled']} cancelled. "
-        f"{totals['merged']} merges; {repeated} effects more, of attempts that were lost, failed or cancelled."
+        f"{totals['merged']} merges; {repeated} effects more, of attempts that were lost, failed or cancelled.{lost}"
     )

@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -20,12 +20,13 @@ from flujo_client.embedded.process import wait_until
 from flujo_client.errors import ConfigurationError
 from flujo_client.transport.broker import Broker
 from flujo_client.transport.postgres import options
-from flujo_worker.chaos import ledger
+from flujo_worker.chaos import ledger, namespaces, small_disk
+from flujo_worker.chaos.network import LinkedFleet, Network
 from flujo_worker.chaos.pipelines import HEAVY_QUEUE, MODULE
 from flujo_worker.store.migrate import require_current
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from flujo_client.config.manager import Settings
 
@@ -44,11 +45,13 @@ class SiteOptions(NamedTuple):
         monkey: the id that the monkey's runs have in their metadata.
         workers: how many worker processes.
         folder: where embedded services and the log of the workers are.
+        has_network: whether each process reaches embedded services over a link that can fail.
     """
 
     monkey: str
     workers: int
     folder: Path
+    has_network: bool = False
 
 
 class Site:
@@ -58,18 +61,35 @@ class Site:
         settings: the project's, with database and broker set.
         site_options: its monkey, workers and folder.
         services: the embedded services, which may be broken; None for existing services.
+        network: the links of the client and the workers; None: they connect directly, as the monkey itself always does.
+        has_own_disk: whether Postgres has a small file system, which may be filled.
+
+    Attributes:
+        lost_before: when a failover was last over, in seconds of the server's clock: what was committed before may be lost. 0: never.
     """
 
-    def __init__(self, settings: Settings, site_options: SiteOptions, services: Embedded | None = None) -> None:
-        self.settings, self.monkey, self.services = settings, site_options.monkey, services
+    def __init__(
+        self,
+        settings: Settings,
+        site_options: SiteOptions,
+        services: Embedded | None = None,
+        network: Network | None = None,
+        *,
+        has_own_disk: bool = False,
+    ) -> None:
+        self.settings, self.monkey, self.services, self.network = settings, site_options.monkey, services, network
         self.log = site_options.folder / LOG
-        self.client = FlujoClient(settings)
+        self.client = FlujoClient(settings if network is None else network.links[0].settings)
         self.broker = Broker(settings)
-        self.fleet = Fleet(
-            settings, processes=site_options.workers, log=self.log, arguments=["--queues", ",".join(QUEUES)]
-        )
+        options: dict[str, Any] = {
+            "processes": site_options.workers,
+            "log": self.log,
+            "arguments": ["--queues", ",".join(QUEUES)],
+        }
+        self.fleet = Fleet(settings, **options) if network is None else LinkedFleet(settings, network, **options)
         [clock] = self.rows("now")
         self._ahead_s: float = clock["now"] - time.time()
+        self.has_own_disk, self.lost_before = has_own_disk, 0.0
 
     def start_workers(self) -> None:
         """Start the workers, and wait until each takes work: an earlier fault would only delay their start.
@@ -89,7 +109,7 @@ class Site:
     def rows(self, name: str, **parameters: Any) -> list[dict[str, Any]]:
         """Execute a statement of `sql/` on a new connection, and return its rows; retry while Postgres is down."""
         text = ledger.sql(name)
-        given = {"monkey": self.monkey, **parameters} if "%(" in text else None
+        given = {"monkey": self.monkey, "lost_before": self.lost_before, **parameters} if "%(" in text else None
 
         def ask() -> list[dict[str, Any]]:
             with self.connect() as connection, connection.cursor(row_factory=dict_row) as cursor:
@@ -101,6 +121,10 @@ class Site:
     def live_runs(self) -> list[str]:
         """Return the ids of the monkey's runs that have not ended."""
         return [row["id"] for row in self.rows("live_runs")]
+
+    def kept(self, acknowledged: Mapping[str, float]) -> list[str]:
+        """Return the runs that no failover may have lost, of those that were acknowledged, each with the time of its call."""
+        return [run for run, at in acknowledged.items() if at > self.lost_before]
 
     def connect(self) -> psycopg.Connection[Any]:
         """Open a connection that no fault closes."""
@@ -118,10 +142,22 @@ class Site:
 def embedded_site(settings: Settings, site_options: SiteOptions) -> Iterator[Site]:
     """Yield a site with new services, started in the folder and stopped at the end."""
     unset = settings.model_copy(update=dict.fromkeys(("database_url", "broker_url", "result_backend_url")))
-    with Embedded(site_options.folder / "services") as services:
-        own = with_own_queues(unset.with_services(services.database_url, services.broker_url))
-        migrate(own)
-        yield from _open(Site(own, site_options, services))
+
+    def settings_for(database_url: str, broker_url: str) -> Settings:
+        return with_own_queues(unset.with_services(database_url, broker_url))
+
+    with ExitStack() as stack:
+        folder, workers, network = site_options.folder, site_options.workers, None
+        has_own_disk = site_options.has_network and small_disk.why_not() is None
+        if has_own_disk:
+            stack.enter_context(small_disk.small_disk(folder / "services"))
+        services = stack.enter_context(Embedded(folder / "services"))
+        urls = services.database_url, services.broker_url
+        migrate(settings_for(*urls))
+        if site_options.has_network:
+            is_apart = namespaces.why_not() is None
+            network = stack.enter_context(Network(urls, folder, workers, settings_for, is_apart=is_apart))
+        yield from _open(Site(settings_for(*urls), site_options, services, network, has_own_disk=has_own_disk))
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from flujo_client.errors import ResumeError
+from flujo_client.errors import ResumeError, RunNotFound
 from flujo_worker.chaos.ledger import patiently
 from flujo_worker.chaos.pipelines import KILLER, MODULE, SHAPES, StepDone, Trail
 
@@ -30,14 +30,14 @@ class Traffic:
     """Enqueues in a separate thread until it is stopped.
 
     Attributes:
-        acknowledged: the ids of the runs that `enqueue` has returned.
+        acknowledged: the runs that `enqueue` has returned: when it was called, in seconds of the server's clock, by id.
     """
 
     def __init__(self, site: Site, seed: int) -> None:
         self._site, self._draw = site, random.Random(f"traffic {seed}")
         self._stopped = threading.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="chaos-traffic")
-        self.acknowledged: set[str] = set()
+        self.acknowledged: dict[str, float] = {}
 
     def start(self) -> None:
         """Begin to enqueue."""
@@ -53,6 +53,7 @@ class Traffic:
         """Enqueue a run; a repeated call after a lost answer is still one run."""
         key = f"{self._site.monkey} {name} {uuid.uuid4()}"
         expected = {"chaos": self._site.monkey, "shape": name, "merges": shape.merges, "error": shape.error}
+        began = self._site.now()
         run = patiently(
             lambda: self._site.client.enqueue(
                 f"{MODULE}:{name}",
@@ -63,7 +64,7 @@ class Traffic:
                 metadata=expected,
             )
         )
-        self.acknowledged.add(run.id)
+        self.acknowledged[run.id] = began
         return run
 
     def enqueue_killer(self) -> RunHandle:
@@ -74,9 +75,8 @@ class Traffic:
         """Answer a share of the open questions."""
         for question in patiently(self._site.client.approvals):
             if self._draw.random() < share and question.run_id in self.acknowledged:
-                with suppress(
-                    ResumeError
-                ):  # its run was cancelled, or an earlier answer was accepted and its reply lost
+                # Its run was cancelled, or an earlier answer was accepted and its reply lost; a failover may have lost the run.
+                with suppress(ResumeError, RunNotFound):
                     patiently(partial(self._answer, question.run_id))
 
     def _answer(self, run_id: str) -> None:

@@ -11,6 +11,7 @@ import click
 from flujo_client.cli.output import RUNTIME, say, show, show_json
 from flujo_client.config.manager import ConfigManager
 from flujo_worker.chaos.monkey import run_chaos
+from flujo_worker.chaos.network_faults import lacking
 from flujo_worker.chaos.report import recovery_table, summary, verdict_table, violations_text
 from flujo_worker.chaos.site import SiteOptions, embedded_site, own_folder, staging_site
 
@@ -42,6 +43,11 @@ WARNING = (
     help="A staging Postgres, instead of an embedded one.",
 )
 @click.option("--broker", metavar="URL", envvar="FLUJO_CHAOS_BROKER", show_envvar=True, help="Its Redis.")
+@click.option(
+    "--network",
+    is_flag=True,
+    help="Break the network between processes and embedded services as well: delays, partitions.",
+)
 @click.option("--yes", is_flag=True, help="Confirm that --url is a staging system.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.pass_context
@@ -54,6 +60,7 @@ def command(  # noqa: PLR0913 - one for each option
     workers: int,
     url: str | None,
     broker: str | None,
+    network: bool,
     yes: bool,
     as_json: bool,
 ) -> None:
@@ -63,6 +70,8 @@ def command(  # noqa: PLR0913 - one for each option
     """
     if (url is None) != (broker is None):
         raise click.UsageError("--url and --broker must be given together")
+    if url is not None and network:
+        raise click.UsageError("--network needs embedded services: leave out --url and --broker")
     if url is not None and not yes:
         raise click.UsageError(WARNING)
     seed = secrets.randbelow(1_000_000) if seed is None else seed
@@ -70,9 +79,11 @@ def command(  # noqa: PLR0913 - one for each option
     logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())  # lost connections are what this is about
     is_kept: list[bool] = []
     say(f"seed {seed}: starting {workers} workers" + ("" if url else ", Postgres and Redis"))
+    for reason in lacking() if network else []:
+        say(reason)
     with ExitStack() as stack:
         folder = stack.enter_context(own_folder(is_kept=is_kept))
-        options = SiteOptions(f"{seed}-{secrets.token_hex(4)}", workers, folder)
+        options = SiteOptions(f"{seed}-{secrets.token_hex(4)}", workers, folder, has_network=network)
         if url is not None and broker is not None:
             site = stack.enter_context(staging_site(settings.with_services(url, broker), options))
         else:

@@ -183,7 +183,7 @@ def test_the_health_check_of_postgres_is_one_that_its_program_takes(services):
     kind, program, *arguments = SERVICES["postgres"]["healthcheck"]["test"]
     assert kind == "CMD"
     address = conninfo_to_dict(services.database_url)
-    command = [str(embedded_postgres._find_binaries() / program), *arguments]
+    command = [str(embedded_postgres.find_binaries() / program), *arguments]
     there = {"PGHOST": str(address["host"]), "PGPORT": str(address.get("port", 5432))}
     assert subprocess.run(command, env=there, capture_output=True, check=False).returncode == 0
     nowhere = {"PGHOST": "127.0.0.1", "PGPORT": str(embedded_redis._free_port())}

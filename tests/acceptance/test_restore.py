@@ -104,7 +104,7 @@ def back_up(services: Embedded, into: Path) -> None:
     data, account = into / "postgres", account_of(services)
     into.mkdir()
     data.mkdir(mode=0o700)
-    program = embedded_postgres._find_binaries() / "pg_basebackup"
+    program = embedded_postgres.find_binaries() / "pg_basebackup"
     arguments = ["--dbname", services.database_url, "--pgdata", data, "--checkpoint=fast", "--no-sync"]
     if account:
         os.chown(data, account["user"], account["group"])
@@ -119,7 +119,7 @@ class Archive:
         back_up(services, into)
         self.log.mkdir(mode=0o777)
         self.log.chmod(0o777)
-        program = embedded_postgres._find_binaries() / "pg_receivewal"
+        program = embedded_postgres.find_binaries() / "pg_receivewal"
         arguments = ["--dbname", services.database_url, "--directory", self.log, "--no-loop", "--no-sync"]
         self._receiving = subprocess.Popen(
             [program, *arguments], cwd="/", stderr=subprocess.DEVNULL, **account_of(services)
@@ -165,14 +165,14 @@ def account_of(services: Embedded) -> dict[str, int]:
 
 def dump(services: Embedded, database: str, into: Path) -> None:
     """Dump one database."""
-    program = embedded_postgres._find_binaries() / "pg_dump"
+    program = embedded_postgres.find_binaries() / "pg_dump"
     url = database_called(services, database)
     subprocess.run([program, "--format=custom", f"--file={into / 'dump'}", url], check=True)
 
 
 def load(services: Embedded, database: str, dumped: Path) -> None:
     """Load a dump into a new server, and migrate."""
-    program = embedded_postgres._find_binaries() / "pg_restore"
+    program = embedded_postgres.find_binaries() / "pg_restore"
     with psycopg.connect(services.database_url, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {database}".encode())
     url = database_called(services, database)

@@ -1,10 +1,11 @@
 """How long after kill -9 of its worker a step runs again: p50, p99 and the worst, at default settings.
 
-    PYTHONPATH=tests python -m tests.bench.recovery --kills 20 [--load]
+    PYTHONPATH=tests python -m tests.bench.recovery --kills 20 [--busy 20]
 
 Three ways to die: *alone*, the only worker, replaced at once as a supervisor would; *idle fleet*, one of three, with nothing else to do;
 *busy fleet*, one of three while runs of quick steps keep all of them at work. `--elsewhere` keeps workers from seeing that a
-process of their own machine is gone, as if each ran on one of its own. `--load` keeps one busy loop for each core.
+process of their own machine is gone, as if each ran on one of its own. `--busy` runs so many busy loops beside them. When alone, the time
+since the successor has registered is measured too: how long a process takes to start is up to the machine.
 """
 
 from __future__ import annotations
@@ -43,9 +44,9 @@ runpy.run_module("flujo_worker", run_name="__main__")
 """
 
 
-def measure(site: Site, case: str, kills: int) -> list[float]:
-    """Kill that often, and give how many seconds passed each time until the step ran again."""
-    fleet, took, stop = site.workers(AT_REST[case]), [], threading.Event()
+def measure(site: Site, case: str, kills: int) -> tuple[list[float], list[float]]:
+    """Kill that often, and give how many seconds passed each time until the step ran again: since the kill, and since the newest worker is up."""
+    fleet, took, since_start, stop = site.workers(AT_REST[case]), [], [], threading.Event()
     busy = threading.Thread(target=keep_busy, args=(site, stop), daemon=True)
     if case == "busy fleet":
         busy.start()
@@ -60,13 +61,17 @@ def measure(site: Site, case: str, kills: int) -> list[float]:
         fleet.replace_dead()
         site.wait_for_execution(run.id, "gate", times=2)
         took.append(time.monotonic() - killed)
+        [newest] = site.rows(
+            "SELECT extract(epoch FROM clock_timestamp() - max(started_at))::float8 AS age FROM flujo_workers"
+        )
+        since_start.append(newest["age"])
         site.open_gate(run.id)
         run.result(timeout=60)
     stop.set()
     if busy.is_alive():
         busy.join()
     site.dismiss()
-    return took
+    return took, since_start
 
 
 def keep_busy(site: Site, stop: threading.Event) -> None:
@@ -77,9 +82,9 @@ def keep_busy(site: Site, stop: threading.Event) -> None:
 
 
 @contextmanager
-def load(*, is_wanted: bool) -> Iterator[None]:
-    """One busy loop for each core."""
-    hogs = [multiprocessing.Process(target=hog, daemon=True) for _ in range((os.cpu_count() or 1) * is_wanted)]
+def load(loops: int) -> Iterator[None]:
+    """So many busy loops."""
+    hogs = [multiprocessing.Process(target=hog, daemon=True) for _ in range(loops)]
     for each in hogs:
         each.start()
     try:
@@ -109,25 +114,26 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--kills", type=int, default=20)
     options.add_argument("--case", choices=AT_REST, action="append")
-    options.add_argument("--load", action="store_true")
+    options.add_argument("--busy", type=int, default=0)
     options.add_argument("--elsewhere", action="store_true")
     chosen = options.parse_args()
     sys.path.append(str(STEPS))
     SiteFleet.launch = launch_apart if chosen.elsewhere else Fleet.launch  # a start is measured too: none is forked
-    with tempfile.TemporaryDirectory() as folder, load(is_wanted=chosen.load):
+    with tempfile.TemporaryDirectory() as folder, load(chosen.busy):
         services = Embedded(Path(folder) / "flujo")
         services.start()
         try:
             for case in chosen.case or AT_REST:
                 (place := Path(folder) / case.replace(" ", "-")).mkdir()
                 with Site(services, place) as site:
-                    took = measure(site, case, chosen.kills)
+                    took, since_start = measure(site, case, chosen.kills)
                 told = {
                     "case": case,
                     "elsewhere": chosen.elsewhere,
-                    "busy loops": chosen.load,
+                    "busy loops": chosen.busy,
                     "kills": len(took),
                     **shown(took),
+                    **({"since the successor's start": shown(since_start)} if case == "alone" else {}),
                     "load": os.getloadavg()[0],
                 }
                 print(json.dumps({**told, "cores": os.cpu_count(), "machine": platform.machine()}), flush=True)

@@ -44,7 +44,7 @@ def calm(services, tmp_path_factory) -> Iterator[Calm]:
         cancelled = traffic.enqueue(CANCELLED, SHAPES[CANCELLED])
         wait_until(cancelled.approvals, what=real.log)
         assert cancelled.cancel()
-        site.rows("record_cancel", run=cancelled.id)
+        site.rows("record_cancel", run=cancelled.id, asked_at=site.now())
         wait_until(lambda: traffic.answer() or not site.live_runs(), what=real.log)
         real.dismiss()
         site.client.close()  # a database that has clients cannot be copied

@@ -44,6 +44,20 @@ def test_whatever_breaks_everything_ends_and_is_merged_once():
     assert sum(each["times"] for each in report["recovery"] if each["fault"] != "all") >= SECONDS / 4
 
 
+def test_whatever_breaks_between_machines_everything_ends_and_is_merged_once():
+    """A few faults of the network, clocks, disk and primary; `make chaos-network` has the rest."""
+    done = chaos("--network", "--seed", "5", "--duration", str(SECONDS), "--workers", "2", "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["violations"] == 0
+    assert report["merged"] > 0
+
+
+def test_a_network_of_others_is_left_alone():
+    refused = chaos("--network", "--yes", url="postgresql://staging/db", broker="redis://staging")
+    assert "--network needs embedded services" in refused.stderr
+
+
 def test_a_staging_system_has_to_be_confirmed(services):
     refused = chaos(url=services.database_url, broker=services.broker_url)
     assert refused.returncode == 2

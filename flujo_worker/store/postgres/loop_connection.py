@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,7 +17,14 @@ import psycopg
 from psycopg import pq
 from psycopg.errors import error_from_result
 
-from flujo_client.transport.postgres import error_text, fate, has_own_session_async, options
+from flujo_client.transport.postgres import (
+    AnswerOverdue,
+    AsyncBoundedConnection,
+    error_text,
+    fate,
+    has_own_session_async,
+    options,
+)
 from flujo_worker.store.postgres.binary import encoder
 from flujo_worker.store.postgres.statements import statement, types
 
@@ -34,6 +42,8 @@ logger = logging.getLogger(__name__)
 
 FIRST_WAIT_S: Final = 0.05
 LONGEST_WAIT_S: Final = 5.0
+ANSWER_S: Final = 5.0
+"""Seconds, more or less, that an answer may take; twice as many after each one that did not come, so that a slow server is not flooded."""
 
 
 class LoopConnection:
@@ -55,6 +65,7 @@ class LoopConnection:
         self._answered: Answered | None = None
         self._rows: list[list[Row]] = []
         self._error: psycopg.Error | None = None
+        self._answer_s = ANSWER_S
         self.is_ready = self._prepares = False
 
     def open(self) -> None:
@@ -103,15 +114,25 @@ class LoopConnection:
             self._lost.clear()
             try:
                 await self._connect()
-                await self._lost.wait()
+                await self._keep()
             except psycopg.Error as error:
                 logger.warning("Postgres does not accept groups of statements: %s", error_text(self._url, error))
                 self._drop(error)
             await asyncio.sleep(self._wait_s * random.uniform(0.5, 1.5))  # noqa: S311 - spreads retries, guards nothing
             self._wait_s = min(2 * self._wait_s, LONGEST_WAIT_S)
 
+    async def _keep(self) -> None:
+        """Wait until the connection is lost; raise if an answer is overdue."""
+        while not self._lost.is_set():
+            if self._answered is not None and time.monotonic() - self._asked_at > self._answer_s:
+                error = AnswerOverdue(f"no answer within {self._answer_s:g} s")
+                self._answer_s *= 2
+                raise error
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._lost.wait(), ANSWER_S / 4)
+
     async def _connect(self) -> None:
-        connection = await psycopg.AsyncConnection.connect(self._url, autocommit=True, **options(self._url))
+        connection = await AsyncBoundedConnection.connect(self._url, autocommit=True, **options(self._url))
         self._prepares = self._may_prepare and await has_own_session_async(connection)
         self._connection = connection
         pgconn = self._pgconn
@@ -139,7 +160,7 @@ class LoopConnection:
 
     def _send(self, answered: Answered) -> None:
         """End a pipeline, which is one transaction: of several statements all happen or none."""
-        self._answered, self._rows, self._error = answered, [], None
+        self._answered, self._rows, self._error, self._asked_at = answered, [], None, time.monotonic()
         self._pgconn.pipeline_sync()
         self._flush()
 
@@ -183,7 +204,7 @@ class LoopConnection:
             self._drop(error)
             return
         if self.is_ready:
-            self._wait_s = FIRST_WAIT_S
+            self._wait_s, self._answer_s = FIRST_WAIT_S, ANSWER_S
         if answered is not None:
             answered(error or self._rows)
 

@@ -15,7 +15,15 @@ import psycopg
 from psycopg.rows import dict_row
 from psycopg_pool import ConnectionPool, PoolClosed
 
-from flujo_client.transport.postgres import READ_ONLY, error_text, fate, options, prepare_in_own_session
+from flujo_client.transport.postgres import (
+    READ_ONLY,
+    AnswerOverdue,
+    BoundedConnection,
+    error_text,
+    fate,
+    options,
+    prepare_in_own_session,
+)
 from flujo_worker.errors import StoreError
 from flujo_worker.store.postgres.statements import HOME, execute, statement
 
@@ -30,6 +38,8 @@ T = TypeVar("T")
 
 RECONNECT_S = 2.0
 """Seconds after which the pool gives up connecting. It then starts over, with a short pause between attempts."""
+ANSWER_S = 5.0
+"""Seconds that Postgres may send nothing at the first try; twice as many at each next one, so that a slow statement ends at last."""
 _MESSAGES = {"away": "is not reachable, trying again", "again": "aborted a statement, trying again"}
 
 
@@ -51,8 +61,9 @@ class RetryingPool:
             "cursor_factory": psycopg.RawCursor,
             "prepare_threshold": 0 if prepare else None,
         }
-        self._pool: ConnectionPool[psycopg.Connection[dict[str, Any]]] = ConnectionPool(
+        self._pool: ConnectionPool[BoundedConnection[dict[str, Any]]] = ConnectionPool(
             url,
+            connection_class=BoundedConnection,
             min_size=1,
             max_size=pool_max,
             kwargs=kwargs,
@@ -75,10 +86,10 @@ class RetryingPool:
 
     def _with_retry(self, act: Callable[[psycopg.Connection[dict[str, Any]]], T]) -> T:
         """Do one operation on a connection, retrying while Postgres is away."""
-        wait, is_first = 0.02, True
+        wait, answer_s, is_first = 0.02, ANSWER_S, True
         while True:
             try:
-                return self._once(act)
+                return self._once(act, answer_s)
             except PoolClosed as error:
                 raise StoreError("the store is closed", cause=error) from error
             except psycopg.Error as error:
@@ -89,6 +100,9 @@ class RetryingPool:
                     raise StoreError(
                         f"Postgres is not reachable and this worker is stopping: {failure}", cause=error
                     ) from error
+                if isinstance(error, AnswerOverdue):
+                    answer_s *= 2
+                    self._pool.drain()  # what lost one connection has probably lost the others
                 logger.warning("postgres %s: %s", _MESSAGES[known], failure)
                 if error.sqlstate == READ_ONLY and is_first:
                     self._pool.drain()  # all of them lead to the old primary; once, for there may be no other yet
@@ -97,8 +111,9 @@ class RetryingPool:
             self._pool.check()
             wait = min(wait * 2, 1.0)
 
-    def _once(self, act: Callable[[psycopg.Connection[dict[str, Any]]], T]) -> T:
+    def _once(self, act: Callable[[psycopg.Connection[dict[str, Any]]], T], answer_s: float) -> T:
         connection = self._pool.getconn()  # not `connection()`: there is no transaction to end
+        connection.answer_s = answer_s
         try:
             return act(connection)
         except psycopg.Error as error:
@@ -115,7 +130,7 @@ class RetryingPool:
         return self._with_retry(lambda connection: execute(connection, name, parameters, home=home).rowcount)
 
 
-def _connect_again(pool: ConnectionPool[psycopg.Connection[dict[str, Any]]]) -> None:
+def _connect_again(pool: ConnectionPool[BoundedConnection[dict[str, Any]]]) -> None:
     """Start connecting again: callers that wait for a connection would otherwise wait until their own timeout."""
     pool.check()
 

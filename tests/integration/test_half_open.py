@@ -1,0 +1,82 @@
+"""Clients whose connections are half open or cut: they notice, and the next call goes well."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from functools import partial
+from pathlib import Path
+
+import pytest
+from fleet import Site
+
+from flujo_client import AsyncFlujoClient, FlujoClient, Pipeline, Step
+from flujo_client.errors import ServiceUnreachable
+from flujo_client.gateway import async_door, door
+from flujo_client.transport import postgres
+from flujo_worker.chaos.network import POSTGRES, Network
+from flujo_worker.chaos.relay import Relay
+
+pytestmark = pytest.mark.services
+
+
+def ship(data):
+    return data
+
+
+fine = Pipeline([Step("ship", ship)])
+
+
+@pytest.fixture(scope="module")
+def network(services, tmp_path_factory):
+    """A link to the services of a site without workers."""
+    folder = Path(tempfile.mkdtemp(prefix="net-", dir="/tmp"))  # a socket's name is short
+    with Site(services, tmp_path_factory.mktemp("site")) as site:
+        urls = site.settings.database(), site.settings.broker()
+        with Network(urls, folder, 0, site.settings.with_services, is_apart=False) as network:
+            yield network
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def relay(network):
+    yield (relay := network.links[0].relays[POSTGRES])
+    network.change(relay.release)
+
+
+@pytest.mark.parametrize("act", [Relay.abandon, Relay.cut])
+def test_an_idle_connection_that_is_gone_is_replaced(network, relay, monkeypatch, act):
+    monkeypatch.setattr(door, "CHECK_S", 0.2)
+    monkeypatch.setattr(door, "FRESH_S", 0.0)
+    with FlujoClient(network.links[0].settings) as client:
+        run = client.enqueue(fine, 1)
+        network.change(partial(act, relay))
+        assert client.get_run(run.id).status() == "queued"
+
+
+def test_an_awaited_one_too(network, relay, monkeypatch):
+    monkeypatch.setattr(async_door, "CHECK_S", 0.2)
+    monkeypatch.setattr(door, "FRESH_S", 0.0)
+
+    async def enqueue():
+        async with AsyncFlujoClient(network.links[0].settings) as client:
+            run = await client.enqueue(fine, 1)
+            network.change(relay.abandon)
+            return await (await client.get_run(run.id)).status()
+
+    assert asyncio.run(enqueue()) == "queued"
+
+
+def test_a_call_whose_answer_does_not_come_ends_with_an_error(network, relay, monkeypatch):
+    """The connection was good a moment ago, so it is not checked; the next call makes another one."""
+    monkeypatch.setattr(postgres.BoundedConnection, "answer_s", 0.3)
+    monkeypatch.setattr(door, "ANSWER_S", 0.3)
+    with FlujoClient(network.links[0].settings) as client:
+        run = client.enqueue(fine, 1)
+        run.status()
+        network.change(partial(relay.hold, "answer"))
+        with pytest.raises(ServiceUnreachable, match=r"no answer within 0\.3 s"):
+            run.status()
+        network.change(relay.release)
+        assert run.status() == "queued"
