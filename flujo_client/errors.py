@@ -17,6 +17,7 @@ FlujoError                      message, code, suggestion; can be sent as plain 
 │   │   ├── AgentIOValidationError   a model's output that does not fit its schema, even after repair; names place and rule
 │   │   ├── AnswerCut            an answer that ends at the model's token limit
 │   │   ├── AnswerFiltered       an answer that the provider's content filter stopped
+│   │   ├── AnswerTooLarge       an answer with more bytes than are read
 │   │   ├── AnswerEmpty          an answer without anything in it, or only with thinking
 │   │   ├── UnknownToolCalled    a model called a tool that it was not offered
 │   │   └── UnreadableResponse   a provider's response that is not an answer in its format; it counts as an outage
@@ -193,6 +194,10 @@ class AnswerCut(AgentError):
 
 class AnswerFiltered(AgentError):
     code = "ANSWER_FILTERED"
+
+
+class AnswerTooLarge(AgentError):
+    code = "ANSWER_TOO_LARGE"
 
 
 class AnswerEmpty(AgentError):

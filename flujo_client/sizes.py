@@ -53,5 +53,8 @@ MAX_TRACEBACK_ERRORS: Final = 12
 MAX_TRACEBACK_BYTES: Final = 16_384
 """Bytes that are stored of a traceback."""
 
+MAX_ANSWER_BYTES: Final = 33_554_432
+"""Bytes that are read of a provider's HTTP response, decompressed."""
+
 MAX_STEP_OUTPUT_BYTES: Final = 65_536
 """Bytes that are stored of what an attempt prints and logs."""

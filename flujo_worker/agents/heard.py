@@ -1,17 +1,19 @@
-"""Listen to a provider's HTTP responses, of which the agent library shows only what it could read.
+"""Listen to a provider's HTTP responses, of which the agent library shows only what it could read, and bound them.
 
-It works where the provider's client is built on httpx, as OpenAI's and Anthropic's are. In: a model. Out: its last response, which it must
-not change.
+It works where the provider's client is built on httpx, as OpenAI's and Anthropic's are. In: a model. Out: its last response, of which it
+must change nothing but the end of one that is too large.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from flujo_client.sizes import MAX_ANSWER_BYTES
 from flujo_worker.agents.models import each_of
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ class Heard:
     """The last HTTP response of a request to a model; None where there was none, or its client does not show it."""
 
     response: Any = None
+    is_too_large: bool = False
 
     @property
     def headers(self) -> dict[str, str]:
@@ -66,7 +69,20 @@ def hearing(model: Model[Any]) -> Iterator[Heard]:
 async def _collect(response: Any) -> None:
     heard = _heard.get()
     if heard is not None:
-        heard.response = response
+        heard.response, heard.is_too_large = response, False
+        response.aiter_bytes = partial(_bounded, heard, response, response.aiter_bytes)
+
+
+async def _bounded(heard: Heard, response: Any, read: Any, chunk_size: int | None = None) -> AsyncIterator[bytes]:
+    """Read a body, decompressed, up to the limit. It ends there without an error: providers' clients would ask again for any other end."""
+    size = 0
+    async for part in read(chunk_size):
+        size += len(part)
+        if size > MAX_ANSWER_BYTES:
+            heard.is_too_large = True
+            await response.aclose()
+            return
+        yield part
 
 
 def _beginning(response: Any) -> str:

@@ -20,9 +20,11 @@ from flujo_client.errors import (
     AnswerCut,
     AnswerEmpty,
     AnswerFiltered,
+    AnswerTooLarge,
     UnknownToolCalled,
     UnreadableResponse,
 )
+from flujo_client.sizes import MAX_ANSWER_BYTES
 from flujo_worker.agents.heard import hearing
 from flujo_worker.agents.models import each_of
 from flujo_worker.agents.previews import emit_response
@@ -63,16 +65,21 @@ class ResponseCheck(AbstractCapability[Any]):
 
         Raises:
             UnreadableResponse: the provider's response is not an answer in its format.
+            AnswerTooLarge: it has more bytes than are read.
         """
-        model = request_context.model
+        model, found = request_context.model, ""
         with hearing(model) as heard:
             try:
-                return await handler(request_context)
+                response = await handler(request_context)
             except Exception as error:
-                if not _is_unreadable(error):
+                if not (heard.is_too_large or _is_unreadable(error)):
                     raise
                 is_one = len(each_of(model)) == 1  # of several it is not known whose response it is
                 found = (is_one and heard.description) or f"{type(error).__name__}: {error}"
+        if heard.is_too_large:
+            raise _too_large(model.model_name)
+        if not found:
+            return response
         what = f"the response of model {model.model_name} is not in its provider's format: {found}"
         raise UnreadableResponse(what, suggestion="check the provider's status, and the gateway or proxy before it")
 
@@ -110,6 +117,13 @@ class ResponseCheck(AbstractCapability[Any]):
         if unknown:
             return _unknown_tool(self._last, unknown[0], self._offered)
         return error if _says_anything(self._last) else _empty(self._last)
+
+
+def _too_large(model: str) -> AgentError:
+    return AnswerTooLarge(
+        f"the response of model {model} has more than {MAX_ANSWER_BYTES} bytes; the rest was not read",
+        suggestion="ask for less, or set `max_tokens`; check the gateway or proxy before the provider",
+    )
 
 
 def _stopped(reason: str, max_tokens: int | None) -> AgentError:

@@ -33,8 +33,8 @@ WHOLE: Final = re.compile(r"[+-]?[0-9]++")
 
 WORD: Final = re.compile(r"[A-Za-z]++" + _END)
 WORDS: Final = {"true": True, "false": False, "null": None, "True": True, "False": False, "None": None}
-_NOTHING: Final = r"[+.$@-]*(?:true|false|null|nil|none|nan|nat|n[/.]?a|inf|infinity|undefined|undef|nullptr|void(?: 0)?|ellipsis|notimplemented|(?-i:Nothing))\.?"
-_LEFT_OUT: Final = r"(?:\w+ )?(?:omitted|truncated|elided|snip|snipped)|and so on|(?:same |see )?(?:as )?above|(?:and )?\d+ more(?: \w+)?"
+_NOTHING: Final = r"[+.$@-]*(?:\w+::)?(?:true|false|null|nil|none|nan|nat|n[/.]?a|inf|infinity|undefined|undef|nullptr|void(?: 0)?|nill|nullopt|ellipsis|notimplemented|(?-i:Nothing))(?:\.|::\w+| \?\? .*)?"
+_LEFT_OUT: Final = r"(?:\w+ )?(?:omitted|truncated|elided|snip|snipped)|and (?:so on|more|others)|ditto|(?:same |see )?(?:as )?above|(?:and )?\d+ more(?: \w+)?"
 _NUMBER: Final = r"[+-]?\d++(?:_\d++)+(?:\.\d+)?|0o[0-7_]+|0b[01_]+|(?-i:[+-]?\d+(?:n|[uU]?LL?|[uU]))|[+-]?\d*\.\d+f|[+-]?\d+(?:\.\d*)?j"
 _REGEX: Final = r"/\S+/[dgimsuvy]{1,8}"
 NO_TEXT: Final = re.compile(

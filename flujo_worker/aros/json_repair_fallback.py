@@ -13,7 +13,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from flujo_worker.aros.extract import marks
-from flujo_worker.aros.grammar import NO_TEXT
+from flujo_worker.aros.grammar import NO_TEXT, SUM
 from flujo_worker.aros.scalars import REPAIR
 
 if TYPE_CHECKING:
@@ -29,7 +29,9 @@ except ImportError:
 LONGEST: Final = 20_000
 """Characters: json-repair has been quadratic."""
 _PUNCTUATION: Final = re.compile(r"[\s{}\[\](),:\"'“”„‘’]+")
-_HOLE: Final = re.compile(r"[\[{:,(]\s*[,:]|:\s*[}\])]|\.\.\.|…|\\|//|/\*|#|```|\b(?:NaN|Infinity|undefined)\b")
+_HOLE: Final = re.compile(
+    SUM.pattern + r"|[\[{:,(]\s*[,:]|:\s*[}\])]|\.\.\.|…|\\|//|/\*|#|```|\b(?:NaN|Infinity|undefined)\b"
+)
 
 _LIKE_JSON: Final = re.compile(r"[,:{}\[\]]|\A\s*(?:-?[\d.]+|true|false|null|None)\s*\Z", re.IGNORECASE)
 """A string of these says that a separator was taken for text, or a number or a word for a string: only quotes allow that."""

@@ -34,6 +34,7 @@ VERDICTS: Final[dict[str, bool]] = {
             "ExecutionError",
             "AgentError",
             "AnswerFiltered",
+            "AnswerTooLarge",
             "UnreadableResponse",
             "NonRetryableError",
             "ResumeError",

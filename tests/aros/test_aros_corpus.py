@@ -54,7 +54,7 @@ def test_the_reference_counts_the_cases_of_each_kind():
     page = (Path(__file__).parents[2] / "docs/reference/aros.md").read_text()
     counted = re.findall(r"^\| [\w ]+ \(`(\w+)`\) \| (\d+) \| \d+ \| (\d+) \|", page, re.MULTILINE)
 
-    assert len(counted) == 5
+    assert len(counted) == 7
     for kind, read, rejected in counted:
         cases = [case for case in CASES if case["id"].startswith(f"{kind}-")]
         assert [int(read), int(rejected)] == [sum(key in case for case in cases) for key in ("value", "refuse")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from typing import Any
 
@@ -12,7 +13,10 @@ from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 from flujo_client import Pipeline, Step, StepConfig
 from flujo_client.config.manager import Settings
 from flujo_client.config.models import Log
+from flujo_client.errors import AnswerTooLarge
+from flujo_client.sizes import MAX_ANSWER_BYTES
 from flujo_worker import LocalEngine, make_agent_async
+from flujo_worker.runtime.service_errors import is_outage
 from tests.openai_server import OpenAIServer, Said
 
 
@@ -187,3 +191,19 @@ def test_a_response_that_is_no_answer_is_an_outage(said):
     assert "sk-proj" not in fault.message
     assert (len(attempts), fault.retryable, fault.guidance) == (2, True, None)
     assert requests[0].raw == requests[1].raw
+
+
+@pytest.mark.large
+@pytest.mark.parametrize("kind", ["gzip", "identity"])
+def test_an_answer_without_end_is_not_read_to_its_end(kind):
+    """Nor is it asked for again by the provider's client, or taken for an outage. What is compressed counts decompressed."""
+    text = json.dumps({"choices": [], "padding": " " * (MAX_ANSWER_BYTES + 1)}).encode()
+    body = gzip.compress(text, 1) if kind == "gzip" else text
+
+    [attempt], story, result, requests = ran(Said(body=body, headers=(("content-encoding", kind),)))
+
+    assert (result.status, attempt.fault.code) == ("failed", "ANSWER_TOO_LARGE")
+    assert f"more than {MAX_ANSWER_BYTES} bytes" in attempt.fault.message
+    assert len(requests) == 1
+    assert not any(event.name.startswith("breaker") for event in story)
+    assert not is_outage(AnswerTooLarge("x"), by_library=False)
