@@ -154,9 +154,8 @@ chaos-network: $(STAMP) ## flujo chaos --network for each seed, into chaos-netwo
 		$(ALONE) $(BIN)/flujo chaos --network --json --duration 600 --seed $$seed $(CHAOS) || exit; \
 	done | tee chaos-network.json
 
-chaos-beside: $(STAMP) ## the same monkey on plain Celery, and on DBOS from wheels; BESIDE="--seed 2 --duration 600" chooses
-	@$(ALONE) $(BIN)/python -m tests.chaos.canvas $(BESIDE)
-	@$(ALONE) $(BIN)/python -m tests.chaos.dbos_side $(BESIDE)
+chaos-beside: $(STAMP) ## the same faults on Celery, DBOS, pgtask, Procrastinate, Absurd and LangGraph from wheels; BESIDE="--seed 3 --only DBOS" chooses
+	@$(ALONE) $(BIN)/python -m tests.chaos_beside $(BESIDE)
 
 clean: ## remove what the targets made
 	@rm -rf $(VENV) .flujo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .cache .coverage* htmlcov site
