@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import signal
 import socket
 import subprocess
+import time
+from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -80,6 +83,11 @@ class Bouncer(Place):
     def kill(self) -> None:
         self._process.kill()
         self._process.wait()
+
+    def terminate(self) -> None:
+        """Stop as its service manager does: every connection is cut, whatever is under way on it."""
+        self._process.send_signal(signal.SIGTERM)
+        self._process.wait(20)
 
     def _listens(self) -> bool:
         with socket.socket() as caller:
@@ -179,6 +187,33 @@ def test_runs_end_although_the_pooler_is_killed_and_started_again(site):
     site.bouncer.kill()
     site.bouncer.start()
     assert_ended(site, runs)
+
+
+@INSTALLED
+@pytest.mark.parametrize("down_s", [0.0, 8.0], ids=["restarted", "down for longer than a lease"])
+def test_no_step_is_repeated_when_pgbouncer_is_stopped_in_the_midst(services, tmp_path, down_s):
+    """Design §5: outcomes are held and merged later, and a worker that loses its lease with all others adopts what it still runs."""
+    with temporary_folder() as ours, Site(services, tmp_path) as site:
+        bouncer = Bouncer(site.settings.database(), ours)
+        bouncer.start()
+        try:
+            site.settings = site.settings.with_services(bouncer.url, site.settings.broker())
+            site.client.close()
+            site.client = FlujoClient(site.settings)
+            site.workers(2)
+            runs = [site.client.enqueue("cut_pipelines:steps", number) for number in range(40)]
+            wait_until(lambda: sum(len(site.executions(run.id)) for run in runs) > 20, what=site.log)
+            bouncer.terminate()
+            time.sleep(down_s)
+            bouncer.start()
+            for run in runs:
+                assert run.result(timeout=PATIENCE_S).run_status == "succeeded"
+            began = Counter((each.run, each.step) for run in runs for each in site.executions(run.id))
+            assert [each for each, times in began.items() if times > 1] == []
+            assert site.stuck() == []
+        finally:
+            site.dismiss()
+            bouncer.kill()
 
 
 def test_sessions_of_others_are_left_as_they_were(site):
