@@ -102,7 +102,7 @@ def test_a_worker_that_signs_wrongly_slows_no_other(site, pool):
     workers_with(site, WRONG["another signing secret"], "--pool", pool)
     wait_until(lambda: len(asked(site, "status")["workers"]) > 1, 20, what=site.log)
     runs = [site.client.enqueue("acceptance_pipelines:three", []) for _ in range(20)]
-    assert_at_once(site, runs, seconds=5)
+    assert_at_once(site, runs, seconds=15)
     assert_none_refused(site)
 
 
