@@ -41,10 +41,10 @@ class HandBack:
     def __init__(self, lease: Lease, tree: Tree, post: Publisher, *, grace_s: float) -> None:
         self._lease, self._tree, self._post, self._grace_s = lease, tree, post, grace_s
 
-    def run(self) -> None:
-        """Interrupt all that runs, release each attempt as it ends, and after the grace time the others too."""
+    def run(self, at_least_s: float = 0.0) -> None:
+        """Interrupt all that runs, release each attempt as it ends, and after the grace time, or `at_least_s`, the others too."""
         self._lease.interrupt()
-        until = time.monotonic() + self._grace_s
+        until = time.monotonic() + max(self._grace_s, at_least_s)
         while not self._lease.is_idle and time.monotonic() < until:
             self._publish(everything=False)
             time.sleep(LOOK_EVERY_S)

@@ -68,6 +68,8 @@ if TYPE_CHECKING:
     from flujo_worker.liveness.throttle import PoolSlots
 
 logger = logging.getLogger(__name__)
+MERGING_S = 10.0
+"""Seconds that attempts whose code has ended may take to merge, before others begin them again."""
 
 
 class Host:
@@ -306,17 +308,18 @@ class Host:
         self._lease.is_asked_to_stop = True
         self._threads.submit(self._store.announce_stop, self._lease.worker)
 
-    def hand_back(self) -> None:
+    def hand_back(self, at_least_s: float = 0.0) -> None:
         """Interrupt what is worked on and have other workers begin it again, at once. To be called before `stop`."""
         with self._handing_back:
             self._threads.submit(self._quarantine.stop)
-            self._hand_back.run()
+            self._hand_back.run(at_least_s)
             if self.engine is not None:
                 self.engine.drop()
 
     def _begin_hand_back(self) -> None:
         self._lease.interrupt()
-        threading.Thread(target=self.hand_back, name="flujo-hand-back", daemon=True).start()
+        # No code of users is left to wait for; what still merges is above all the failure of the attempt that blocks the loop.
+        threading.Thread(target=self.hand_back, args=(MERGING_S,), name="flujo-hand-back", daemon=True).start()
 
     def _is_running(self) -> bool:
         return self._loop.is_running and (self.engine is None or self.engine.is_running)
