@@ -2,12 +2,21 @@
 
 A copy of a context is shallow: `decimal.getcontext().prec = 5` in a step would change the object that the copy and its origin hold, and with
 it the arithmetic of the next step on this thread or loop.
+
+One variable is ours: what an attempt does when one of its statements has to wait for a lock (`waiting_for_locks`).
 """
 
 from __future__ import annotations
 
 import decimal
-from contextvars import Context, copy_context
+from contextlib import contextmanager
+from contextvars import Context, ContextVar, copy_context
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_LEAVE_SLOT: ContextVar[Callable[[], object] | None] = ContextVar("leave_slot", default=None)
 
 
 def context_of_call() -> Context:
@@ -15,3 +24,25 @@ def context_of_call() -> Context:
     context = copy_context()
     context.run(decimal.setcontext, decimal.DefaultContext)  # which copies that one
     return context
+
+
+@contextmanager
+def waiting_for_locks(leave_slot: Callable[[], object] = lambda: None) -> Iterator[None]:
+    """Let statements that find a row locked be asked again until they have it, instead of raising `RowLocked`.
+
+    Args:
+        leave_slot: called as the wait begins, so that other work may take this work's place.
+    """
+    before = _LEAVE_SLOT.set(leave_slot if _LEAVE_SLOT.get() is None else _LEAVE_SLOT.get())
+    try:
+        yield
+    finally:
+        _LEAVE_SLOT.reset(before)
+
+
+def may_wait_for_locks() -> bool:
+    """Return whether the caller waits for locks; if it does, its slot is left to others."""
+    leave_slot = _LEAVE_SLOT.get()
+    if leave_slot is not None:
+        leave_slot()
+    return leave_slot is not None

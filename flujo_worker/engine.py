@@ -7,20 +7,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import threading
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, cast
 
+from flujo_worker.call_context import may_wait_for_locks
+from flujo_worker.errors import RowLocked
 from flujo_worker.event_loop import Inbox
-from flujo_worker.ports import PlanName
+from flujo_worker.ports import Claim, PlanName
 from flujo_worker.runtime.batcher import Batcher
 from flujo_worker.runtime.claim_ahead import ClaimAhead
-from flujo_worker.runtime.effects import claim_alone
+from flujo_worker.runtime.effects import FIRST_WAIT_S, LONGEST_WAIT_S, claim_alone, note_lock
 from flujo_worker.threads import carried
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable, Collection, Coroutine, Sequence
     from concurrent.futures import Executor, Future
     from typing import Protocol, Unpack
 
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
     from flujo_client.transport.loop_publisher import Taken
     from flujo_worker.domain.budget import Reservation
     from flujo_worker.domain.values import Decision, FanOut
-    from flujo_worker.ports import Claim, Committed, FanOutPlace, Store
+    from flujo_worker.ports import Committed, FanOutPlace, Store
     from flujo_worker.runtime.effects import ClaimTerms
     from flujo_worker.store.postgres.groups import GroupedLedger
 
@@ -52,6 +55,17 @@ T = TypeVar("T")
 
 PUBLISH_WITHIN_S = 0.005
 """Seconds after which an attempt that was claimed ahead is published, if its merge has not started."""
+
+LEAVE_SLOT_S = 0.25
+"""Seconds after which a merge that goes alone leaves its attempt's slot to others."""
+
+WARY_S = 10.0
+"""Seconds after a lock was found that merges which go alone first ask whether their rows are locked."""
+
+BUDGET_LOCKED_S = 1.0
+"""Seconds that claims of a locked budget are refused without asking."""
+
+LOCKED: Final = Claim(refusal="locked")
 
 CLOSING_S = 5.0
 """Seconds that the loop may take for its last work, and to stop."""
@@ -147,7 +161,7 @@ class LoopEffects:
         groups: the same for many at once; the store handles requests without an answer.
         threads: for blocking calls.
         sender: publishes; the beginning of a fan-out in a thread.
-        at_once: the maximum of concurrent single requests to the store; more would wait for its connections, each in a thread.
+        at_once: the connections of the store. Single requests use half of them at once, and those that had to wait for a lock a quarter.
 
     Attributes:
         taker: takes the next message at once, if nothing else is under way; None until the process consumes.
@@ -164,7 +178,10 @@ class LoopEffects:
         *,
         at_once: int,
     ) -> None:
-        self._one_by_one = asyncio.Semaphore(at_once)
+        self._claims_alone, self._held_up = (asyncio.Semaphore(max(1, at_once // 4)) for _ in range(2))
+        self._merges_alone = asyncio.Semaphore(max(1, at_once // 2))
+        self._locks_seen_at = float("-inf")
+        self._locked_budgets: dict[str, float] = {}
         self._engine, self._store, self._groups, self._threads = engine, store, groups, threads
         self._sender, self.taker, self._ahead = sender, Taker(), ClaimAhead()
         self._unpublished: tuple[Envelope, asyncio.TimerHandle] | None = None
@@ -175,7 +192,11 @@ class LoopEffects:
         self._ahead.worker = worker
         if (claimed := self._ahead.pop(envelope.key)) is not None:
             return claimed
-        if terms["room"] == "shared":
+        budgets = {each.scope for each in terms["to_reserve"]}
+        known = budgets & self._locked_budgets.keys()
+        if any(self._locked_budgets[each] > self._engine.loop.time() for each in known):
+            return LOCKED
+        if terms["room"] == "shared" and not known:
             ticket = envelope.ticket
             plan = PlanName(ticket.reference, ticket.fingerprint)
             claim = await self._groups.claim(
@@ -183,8 +204,33 @@ class LoopEffects:
             )
             if claim is not None:
                 return claim
-        async with self._one_by_one:
-            return await self.call(claim_alone, self._store, envelope, worker, **terms)
+            if await self._is_locked(envelope.key) or (budgets and await self._are_locked(budgets)):
+                return LOCKED
+        self._remember_locked(known)  # so that one claim asks for all
+        async with self._claims_alone:
+            claim = await self.call(claim_alone, self._store, envelope, worker, **terms)
+        if claim.refusal == "locked" and budgets:
+            await self._are_locked(budgets)
+        elif known:
+            self._locked_budgets = {each: at for each, at in self._locked_budgets.items() if each not in known}
+        return claim
+
+    async def _are_locked(self, budgets: Collection[str]) -> bool:
+        """Return whether any of these budgets is locked, and remember which."""
+        locked = await self.call(self._store.locked_budgets, budgets)
+        self._remember_locked(locked)
+        return bool(locked)
+
+    async def _is_locked(self, key: str) -> bool:
+        """Return whether somebody else has locked the rows of an attempt."""
+        return key in await self.together(self._locked_among, key)
+
+    def _remember_locked(self, budgets: Collection[str]) -> None:
+        """Refuse claims of these budgets without asking for a moment."""
+        self._locked_budgets |= dict.fromkeys(budgets, self._engine.loop.time() + BUDGET_LOCKED_S)
+
+    def _locked_among(self, asked: Sequence[str]) -> list[set[str]]:
+        return [self._store.locked_among(asked)] * len(asked)
 
     async def commit(self, decision: Decision) -> Committed:
         asked = self._claiming_next(decision)
@@ -192,11 +238,44 @@ class LoopEffects:
             self._engine.loop.call_soon(self._publish_begun)  # while Postgres merges
         committed = await self._groups.commit(asked)
         if committed is None:
-            async with self._one_by_one:
-                committed = await self.call(self._store.commit, asked)
+            slow = self._engine.loop.call_later(LEAVE_SLOT_S, may_wait_for_locks)
+            try:
+                committed = await self._commit_alone(asked)
+            except RowLocked:
+                asked, committed = decision, await self._commit_when_free(decision)
+            finally:
+                slow.cancel()
         if asked is not decision:
             self._ahead.note(asked, committed)
         return committed
+
+    async def _commit_alone(self, decision: Decision) -> Committed:
+        """Merge a decision with a separate statement; while others hold locks, without waiting for one."""
+        loop = self._engine.loop
+        async with self._merges_alone:
+            is_wary = loop.time() - self._locks_seen_at < WARY_S
+            if is_wary and await self._is_locked(decision.notice.envelope.key):
+                raise RowLocked(f"the rows of attempt {decision.notice.envelope.key} are locked")
+            try:
+                return await self.call(self._store.commit, decision)
+            except RowLocked:
+                self._locks_seen_at = loop.time()
+                raise
+
+    async def _commit_when_free(self, decision: Decision) -> Committed:
+        """Merge a decision whose rows somebody else holds. Its attempt leaves its slot to others until then, and remains this worker's."""
+        key, wait_s = decision.notice.envelope.key, FIRST_WAIT_S
+        if not may_wait_for_locks():
+            raise RowLocked(f"the rows of attempt {key} are locked")
+        await self.call(note_lock, self._store, decision.notice.envelope)
+        while True:
+            await asyncio.sleep(wait_s * random.uniform(0.5, 1.5))  # noqa: S311 - spreads retries, guards nothing
+            wait_s = min(2 * wait_s, LONGEST_WAIT_S)
+            if await self._is_locked(key):
+                continue
+            with suppress(RowLocked):
+                async with self._held_up:
+                    return await self.call(self._store.commit, decision)
 
     def _claiming_next(self, decision: Decision) -> Decision:
         """Return the decision, with the claim of what follows if this process will probably take its message."""

@@ -2,6 +2,7 @@
 
 WorkerError
 ├── StoreError              Postgres rejected a statement, or did not answer
+│   └── RowLocked           a transaction of somebody else holds what a statement needs; it is tried again
 ├── Unreadable              a row of ours is missing, or cannot be read; its run is failed
 ├── DispatchError           a message could not be published
 ├── StepFailed              the failure of an attempt, for Celery's listeners
@@ -26,6 +27,10 @@ class WorkerError(FlujoError):
 
 class StoreError(WorkerError):
     code = "STORE"
+
+
+class RowLocked(StoreError):
+    code = "LOCKED"
 
 
 class Unreadable(WorkerError):

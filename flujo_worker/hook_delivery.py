@@ -25,6 +25,7 @@ from flujo_client.errors import KeyMissing
 from flujo_client.serial import Packed, decode
 from flujo_worker import failpoints
 from flujo_worker.attempts.isolation import Isolation, NoFreeSlot, NoProcess
+from flujo_worker.call_context import waiting_for_locks
 from flujo_worker.errors import StoreError
 from flujo_worker.ports import PendingHookCall, Room, Store
 from flujo_worker.store.shared_rules import SUSPECT_AFTER
@@ -115,7 +116,8 @@ class HookDelivery:
         elif not self._were_called(call, worker, call_hooks):
             self._store.release_call(call, worker, losses=1)
             return True
-        self._store.settle_call(call, worker)
+        with waiting_for_locks():  # the hooks were called: they must not be again
+            self._store.settle_call(call, worker)
         return True
 
     def _were_called(self, call: PendingHookCall, worker: str, call_hooks: Callable[[PendingHookCall], bool]) -> bool:

@@ -31,7 +31,7 @@ from flujo_worker.coordinator.coordinator import Coordinator
 from flujo_worker.coordinator.failure_log import log_failures
 from flujo_worker.dispatch import RedisPublisher, Sender
 from flujo_worker.engine import Engine, LoopEffects
-from flujo_worker.errors import WireError
+from flujo_worker.errors import RowLocked, WireError
 from flujo_worker.event_loop import Loop
 from flujo_worker.guards.cells import MODELS, RATES, RedisCells
 from flujo_worker.guards.live import LiveGuards
@@ -257,11 +257,17 @@ class Host:
         capture_step_output()
         self._store.open()
         if self._file_settings:
-            self._store.write_file_settings(self._file_settings)
+            self._write_file_settings()
         self._lease.start()
         self._watchdog.start()
         self._sender.start()
         self._admission.start()
+
+    def _write_file_settings(self) -> None:
+        try:
+            self._store.write_file_settings(self._file_settings)
+        except RowLocked as error:
+            logger.warning("changed settings of models count once a worker is started that can write them: %s", error)
 
     def start(self) -> None:
         """Begin, and do what else every worker does: sweep, call hooks, announce itself."""

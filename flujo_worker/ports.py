@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from flujo_worker.domain.budget import Reservation
     from flujo_worker.domain.permit import PermitRequest
 
-Refusal = Literal["unknown", "mismatched", "moved", "ended", "busy", "unleased", "stopped", "parked", "suspect"]
+Refusal = Literal[
+    "unknown", "mismatched", "moved", "ended", "busy", "unleased", "stopped", "parked", "suspect", "locked"
+]
 Room = Literal["shared", "apart", "alone"]
 """Where a claimed attempt runs: with others, in a separate process, or alone in its worker and that worker's children."""
 Verdict = Literal["merged", "repeated", "stale", "stopped"]
@@ -256,14 +258,26 @@ class Ledger(Protocol):
         `plan` is what its message names; if its run is another pipeline's, the claim is refused as mismatched and changes nothing;
         if the run has come under another plan since the message was sent, as moved.
         `fan_outs` are those it is in, for the answer's `aborted`; `asks` what it reserves, all of it or nothing, in the same
-        act. A reservation it holds already is used instead.
+        act. A reservation it holds already is used instead. Refused as `locked`: somebody else's transaction holds its rows.
         """
+
+    def locked_among(self, keys: Sequence[str]) -> set[str]:
+        """Return the attempts whose rows, or their scopes' or runs', somebody else's transaction holds: a claim or a merge would wait."""
+
+    def locked_budgets(self, scopes: Collection[str]) -> set[str]:
+        """Return the budgets whose rows somebody else's transaction holds."""
+
+    def lock_holders(self) -> tuple[str, ...]:
+        """Return the sessions that may hold what was found locked last, in words."""
 
     def commit(self, decision: Decision) -> Committed:
         """Apply all of a decision, or none of it if the attempt is not running under the notice's fence.
 
         Under limits, the spend is settled with it; passing a limit fails the root run of the tree. Repairs of the outcome go into the
         correction ledger with it; an outcome without repairs never touches that.
+
+        Raises:
+            RowLocked: somebody else's transaction holds one of its rows; nothing was merged, and the outcome is still wanted.
         """
 
     def spend(self, run: str, key: str, fence: int, usage: Usage, *, claim_id: str | None = None) -> None:

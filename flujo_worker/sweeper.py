@@ -13,14 +13,14 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from flujo_client.contract.code import AwaitedCode
 from flujo_client.contract.envelope import CONTROL_QUEUE, Envelope
 from flujo_client.contract.plan import Plan
 from flujo_worker import failpoints
 from flujo_worker.coordinator.code_changes import CodeChanges
-from flujo_worker.errors import DispatchError, StoreError, Unreadable
+from flujo_worker.errors import DispatchError, RowLocked, StoreError, Unreadable
 from flujo_worker.ports import BrokerSnapshot, Due, Publisher, Store
 from flujo_worker.user_code.code_registry import CodeMismatch, CodeRegistry, LoadedPipeline, put_bounded
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from flujo_worker.coordinator.coordinator import Coordinator
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 BATCH = 200
 STOPPED_FOR = {"cancelled": "cancel requested", "expired": "deadline passed", "failed": "usage limit exceeded"}
@@ -43,6 +45,8 @@ BOOKKEEPING_S = 30 * 86_400.0
 """Seconds that ended workers, earlier broker epochs and tenants' daily budgets are retained."""
 TURN, NO_JUDGES_TURN = 0.8, 2.5
 """The maximum of sweep intervals since the fleet's last sweep, for a process that may declare others dead and for one that may not yet."""
+LEAVE_LOCKED_S = 10.0
+"""Seconds that a sweep leaves alone what it found locked."""
 JOIN_OVERDUE_S = 2.0
 """Seconds after the end of its last branch that a fan-out's chord has to signal the join."""
 JOIN_OVERDUE_BEHIND_S = 10.0
@@ -97,6 +101,7 @@ class Sweeper:
         self._unparked_at = self._stranded_at = self._housekept_at = float("-inf")
         self._keep_events_days, self._look_around, self._may_load = keep_events_days, look_around, may_load
         self._fits, self._prune, self._unfit = fits, prune, dict[object, None]()
+        self._locked_until = dict[str, float]()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._sweep_forever, name="flujo-sweeper", daemon=True)
 
@@ -115,23 +120,38 @@ class Sweeper:
         self._thread.join(timeout=5)
 
     def sweep(self) -> int:
-        """Sweep once, whichever worker's turn it is; return how many messages went out."""
+        """Sweep once, whichever worker's turn it is; return how many messages went out.
+
+        What somebody else's transaction has locked is left to a later sweep, and delays no other part.
+        """
+        for part in (
+            self._stop_runs,
+            self._poisoned,
+            self._admit,
+            self._wind_down,
+            self._strand,
+            self._unpark,
+            self._join,
+            partial(self._store.expire_questions, BATCH),
+            self._offer_permits,
+            self._housekeep,
+        ):
+            _unless_locked(part)
+        return _unless_locked(self._send_due) or 0
+
+    def _stop_runs(self) -> None:
         for run, status in self._store.runs_to_stop(BATCH):
-            _safely(f"winding down {run}", partial(self._coordinator.stop, run, status, STOPPED_FOR[status]))
+            self._safely(f"winding down {run}", partial(self._coordinator.stop, run, status, STOPPED_FOR[status]))
         for run in self._store.orphaned_children(BATCH):
-            _safely(f"winding down {run}", partial(self._coordinator.stop, run, "cancelled", "parent ended"))
+            self._safely(f"winding down {run}", partial(self._coordinator.stop, run, "cancelled", "parent ended"))
+
+    def _poisoned(self) -> None:
         if (judge := self._judge()) is not None:
             poisoned = self._store.poisoned(judge=judge, max_lost=self._max_lost, limit=BATCH, damaged=self._break_off)
             for envelope, fence in poisoned:
-                _safely(f"failing {envelope.key}", partial(self._fail, envelope, fence))
-        self._admit()
-        self._wind_down()
-        self._strand()
-        self._unpark()
-        self._join()
-        self._store.expire_questions(BATCH)
-        self._offer_permits()
-        self._housekeep()
+                self._safely(f"failing {envelope.key}", partial(self._fail, envelope, fence))
+
+    def _send_due(self) -> int:
         broker = BrokerSnapshot(self._store.epoch_start(self._post.epoch()), self._post.heads(self._store.queues()))
         due = self._store.due(
             broker,
@@ -157,16 +177,20 @@ class Sweeper:
 
     def _move(self, run: str, what: str, act: Callable[[], object]) -> None:
         """Move a run on; one whose rows do not let it be moved is failed."""
-        try:
-            act()
-        except (StoreError, DispatchError):
-            raise
-        except Exception as error:
-            logger.exception("%s of %s failed", what, run)
-            self._break_off(run, None, None, Unreadable(f"{what} failed: {error}", cause=error))
+
+        def move() -> None:
+            try:
+                act()
+            except (StoreError, DispatchError):
+                raise
+            except Exception as error:
+                logger.exception("%s of %s failed", what, run)
+                self._break_off(run, None, None, Unreadable(f"{what} failed: {error}", cause=error))
+
+        self._safely(f"{what} of {run}", move)
 
     def _break_off(self, run: str, key: str | None, fence: int | None, error: Unreadable) -> None:
-        _safely(f"failing {run}", partial(self._coordinator.break_off, run, error, key=key, fence=fence))
+        self._safely(f"failing {run}", partial(self._coordinator.break_off, run, error, key=key, fence=fence))
 
     def _strand(self) -> None:
         """Fail runs that nothing can move any more: the rows that could are gone."""
@@ -176,7 +200,7 @@ class Sweeper:
         self._stranded_at = now
         for run in self._store.stranded(BATCH):
             error = Unreadable("it cannot continue: no attempt is live, and it waits for nothing")
-            _safely(f"failing {run}", partial(self._coordinator.break_off, run, error))
+            self._safely(f"failing {run}", partial(self._coordinator.break_off, run, error))
 
     def _admit(self) -> None:
         """Let waiting runs begin that no worker has let: it died, or only time had to pass."""
@@ -230,15 +254,15 @@ class Sweeper:
                 if finding.loaded is None or self._changes is None:
                     unfit.add(tuple(code))
                 else:
-                    _safely(f"moving {run}", partial(self._change_code, self._changes, run, finding.loaded.plan))
+                    self._safely(f"moving {run}", partial(self._change_code, self._changes, run, finding.loaded.plan))
                 continue
             except Unreadable as error:
                 self._break_off(run, None, None, error)
                 continue
-            _safely(f"unparking {run}", partial(self._store.unpark, run, self._worker()))
+            self._safely(f"unparking {run}", partial(self._store.unpark, run, self._worker()))
         for run, *code, awaited in self._store.parked_for_code(BATCH):
             if tuple(code) not in unfit and self._may_load(*code):
-                _safely(f"unparking {run}", partial(self._unpark_if_fit, run, code, awaited))
+                self._safely(f"unparking {run}", partial(self._unpark_if_fit, run, code, awaited))
 
     def _unpark_if_fit(self, run: str, code: Sequence[str], awaited: AwaitedCode) -> None:
         """Let a run continue that waits for bodies of functions or for models, if this worker has them.
@@ -272,12 +296,42 @@ class Sweeper:
     def _housekeep(self) -> None:
         now = time.monotonic()
         if now - self._housekept_at >= HOUSEKEEPING_EVERY_S:
-            self._housekept_at = now
-            _safely(
+            if not self._safely(
                 "creating partitions for events", partial(self._store.rotate_event_partitions, self._keep_events_days)
-            )
-            _safely("deleting old workers", partial(self._store.prune_bookkeeping, BOOKKEEPING_S))
-            _safely("deleting unused gates", self._store.prune_gates)
+            ):
+                return
+            self._housekept_at = now
+            self._safely("deleting old workers", partial(self._store.prune_bookkeeping, BOOKKEEPING_S))
+            self._safely("deleting unused gates", self._store.prune_gates)
+
+    def _safely(self, what: str, act: Callable[[], object]) -> bool:
+        """Do one thing of a sweep, and return whether it was done; an error with one row must not delay the others.
+
+        What was found locked is left alone for a while: each try takes as long as a statement waits for a lock.
+        """
+        now = time.monotonic()
+        if self._locked_until.get(what, now) > now:
+            return False
+        try:
+            act()
+        except RowLocked as error:
+            logger.warning("%s is left to a later sweep: %s", what, error)
+            put_bounded(self._locked_until, what, now + LEAVE_LOCKED_S)
+        except StoreError:
+            raise
+        except Exception:
+            logger.exception("%s failed; the next sweep tries again", what)
+        else:
+            return True
+        return False
+
+    def _begins(self) -> bool:
+        """Return whether it is this process's turn to sweep; while somebody else has locked the row of turns, each process sweeps."""
+        try:
+            return self._store.begin_sweep(self._worker(), self._every_s * self._patience())
+        except RowLocked as error:
+            logger.warning("sweeping without a turn: %s", error)
+            return True
 
     def _patience(self) -> float:
         """Leave the turn to those who may judge: a sweep by one who may not would find no worker lost."""
@@ -286,23 +340,22 @@ class Sweeper:
     def _sweep_forever(self) -> None:
         while not self._stopping.wait(self._every_s * random.uniform(0.8, 1.2)):  # noqa: S311 - jitter
             try:
-                self._look_around()
-                self._unpark()
-                if self._store.begin_sweep(self._worker(), self._every_s * self._patience()):
+                _unless_locked(self._look_around)
+                _unless_locked(self._unpark)
+                if self._begins():
                     while self.sweep() == BATCH and not self._stopping.is_set():
                         pass
-                    self._prune()
+                    _unless_locked(self._prune)
             except (StoreError, DispatchError) as error:
                 logger.warning("sweep postponed: %s", error)
             except Exception:
                 logger.exception("a sweep failed; the next one tries again")
 
 
-def _safely(what: str, act: Callable[[], object]) -> None:
-    """Do one thing of a sweep; an error with one row must not delay the others."""
+def _unless_locked(part: Callable[[], T]) -> T | None:
+    """Do a part of a sweep; one that finds a row locked is left to the next sweep."""
     try:
-        act()
-    except StoreError:
-        raise
-    except Exception:
-        logger.exception("%s failed; the next sweep tries again", what)
+        return part()
+    except RowLocked as error:
+        logger.warning("a part of a sweep is left to the next one: %s", error)
+        return None

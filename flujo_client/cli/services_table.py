@@ -11,6 +11,7 @@ from rich.text import Text
 from flujo_client.cli.format import age, counted, printable
 from flujo_client.cli.render import status
 from flujo_client.cli.tables import budget_line
+from flujo_client.contract.deployment import LockHolder
 
 SCREEN, DETAIL_WIDTH = 24, 50
 """`flujo status` fits into so many lines of 80 columns, of which the last column has so many at least."""
@@ -77,6 +78,8 @@ def _details(state: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
             yield "lacks key", "1", f"{printable(worker['id'])} takes no work: it lacks {keys}"
         if worker["slowed"] and not worker["is_stopping"]:
             yield "slowed", "1", f"{printable(worker['id'])} {_slowed_line(worker['slowed'])}"
+    for holder in state["locks"]:
+        yield "locked", "", f"rows, by {printable(str(LockHolder(**holder)))}: what needs them waits"
     for breaker in state["breakers"]:
         turned = f"{breaker['state'].replace('_', ' ')} for {age(breaker['since_s'])}"
         yield "breaker", "", f"{printable(breaker['model'])}: {turned}"

@@ -10,7 +10,8 @@ runs use, each with reference, fingerprint, build, runs, is_pinned, is_live (a l
 are still to be made, likewise; limits, the concurrency limits of steps with attempts that run or wait, each with name, at_once, in_use and
 waiting; gates, the limits and windows at which runs wait for their admission, each with name, most (null: any number, runs only wait),
 taken and waiting; breakers, the circuit breakers that are not closed, each with model, state and since_s; budgets, those of
-tenants of which 80 % are spent or reserved today, as `lens show` shows them; refused, the messages that workers refused since Redis was last emptied, with count,
+tenants of which 80 % are spent or reserved today, as `lens show` shows them; locks, the sessions of Postgres whose transactions hold locks on
+Flujo's tables for more than two seconds, each with pid, user, application, state and age_s (null: this role may not see it); refused, the messages that workers refused since Redis was last emptied, with count,
 reasons (a number for each), kept, key (the Redis list they are kept in) and last_at. Parts that could not be read are null.
 """
 
@@ -84,6 +85,7 @@ def _shape(
         "gates": None,
         "breakers": None,
         "budgets": None,
+        "locks": None,
     }
     services = {"postgres": postgres, "redis": redis}
     return {"ok": postgres["ok"] and redis["ok"], **services, **facts, "refused": refused}
@@ -111,6 +113,7 @@ def _ask(client: FlujoClient) -> dict[str, Any]:
         "gates": [asdict(each) for each in client.ask(guards.gates_in_use())],
         "breakers": [asdict(each) for each in client.ask(guards.open_breakers())],
         "budgets": [budget_shape(each) for each in client.ask(requests.budgets_near_limit())],
+        "locks": [asdict(each) for each in client.ask(guards.lock_holders())],
     }
 
 

@@ -37,6 +37,29 @@ class ParkedPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class LockHolder:
+    """A session of Postgres whose transaction holds locks on Flujo's tables.
+
+    Attributes:
+        pid: of its server process.
+        user: its role.
+        application: the name that it gave itself.
+        state: such as `idle in transaction`.
+        age_s: seconds since its transaction began; None if the asking role may not see that.
+    """
+
+    pid: int
+    user: str
+    application: str
+    state: str
+    age_s: float | None
+
+    def __str__(self) -> str:
+        since = "" if self.age_s is None else f", {self.state} for {self.age_s:.0f} s"
+        return f"pid {self.pid} ({self.user}, {self.application}{since})"
+
+
+@dataclass(frozen=True, slots=True)
 class DatabaseFacts:
     """Facts that the database reports.
 

@@ -81,6 +81,7 @@ class Postgres(process.Server):
             "port": _PORT,
             "unix_socket_directories": self._socket_folder,
             "max_connections": _MAX_CONNECTIONS,
+            "deadlock_timeout": "200ms",  # sooner than a statement gives up waiting for a lock, so that a deadlock is reported
         }
         flags = [text for name, value in options.items() for text in ("-c", f"{name}={value}")]
         command: list[str | Path] = [self._binaries / "postgres", "-D", self.data, *flags]

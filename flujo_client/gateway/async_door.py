@@ -16,12 +16,14 @@ from psycopg.rows import dict_row
 from flujo_client.errors import FlujoError
 from flujo_client.gateway.door import (
     CHECK_S,
+    HOLDERS,
     NOT_MARKED,
     TRIES,
     VERSION,
     check_schema,
     connection_options,
     is_undone_by_another,
+    locked,
     needs_check,
     send,
     to_flujo_error,
@@ -32,7 +34,7 @@ from flujo_client.gateway.requests import Request, mark_sent, statement
 from flujo_client.gateway.run_watch import watch_of
 from flujo_client.gateway.transaction import async_connection, flujo_tables_expected
 from flujo_client.transport.encryption import encrypt_values
-from flujo_client.transport.postgres import ANSWER_S, AsyncBoundedConnection, prepare_in_own_session_async
+from flujo_client.transport.postgres import ANSWER_S, AsyncBoundedConnection, fate, set_up_session_async
 
 if TYPE_CHECKING:
     from flujo_client.config.manager import Settings
@@ -108,6 +110,8 @@ class AsyncRunner:
             return await self._with_retry(query)
         except psycopg.Error as error:
             failure = to_flujo_error(self._url, error)
+            if fate(error) == "locked":
+                failure = locked(await self._execute(HOLDERS), error)
             raise failure from failure.__cause__
 
     async def _with_retry(self, query: Query) -> Any:
@@ -161,7 +165,7 @@ class AsyncRunner:
                 kwargs=self._options,
                 open=False,
                 timeout=10,
-                configure=prepare_in_own_session_async if self._prepares else None,
+                configure=set_up_session_async if self._prepares else None,
                 check=_check,
                 connection_class=_Connection,
             )
@@ -188,8 +192,12 @@ async def _answer(connection: Any, query: Query) -> Any:
         )  # begins the caller's transaction, if that is not begun: ours is then a savepoint in it
     if request.after:
         return await _together(connection, request)
+    is_bounded = (
+        query.connection is None and connection.prepare_threshold is None
+    )  # by its transaction, not by its session
     async with (
-        connection.transaction() if bounds or request.undoes else nullcontext(),
+        connection.pipeline() if is_bounded else nullcontext(),
+        connection.transaction() if bounds or request.undoes or is_bounded else nullcontext(),
         connection.cursor(row_factory=dict_row) as cursor,
     ):
         if bounds:

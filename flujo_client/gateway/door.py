@@ -9,7 +9,7 @@ import logging
 import select
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -32,6 +32,7 @@ from flujo_client.gateway.effects import (
     RequestSweep,
     Sleep,
 )
+from flujo_client.gateway.guards import lock_holders
 from flujo_client.gateway.post import Ages, ClientPublisher, MarkThread
 from flujo_client.gateway.requests import Request, SchemaVersion, mark_sent, schema_version, statement
 from flujo_client.gateway.run_watch import watch_of
@@ -40,15 +41,17 @@ from flujo_client.gateway.transaction import flujo_tables_expected, sync_connect
 from flujo_client.transport.encryption import encrypt_values
 from flujo_client.transport.postgres import (
     ANSWER_S,
+    LOCK_WAIT_S,
     BoundedConnection,
     fate,
     options,
-    prepare_in_own_session,
+    set_up_session,
     unreachable,
 )
 
 if TYPE_CHECKING:
     from flujo_client.config.manager import Settings
+    from flujo_client.contract.deployment import LockHolder
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -57,6 +60,7 @@ SCHEMA = 45
 """The schema that this code reads and writes: the newest migration that does not have to wait until older workers are gone."""
 
 VERSION = Query(schema_version())
+HOLDERS = Query(lock_holders(LOCK_WAIT_S))
 TRIES = 3
 FRESH_S = 1.0
 """A connection that answered this recently is not checked with a query; if Postgres closed it, its socket shows that."""
@@ -88,7 +92,7 @@ class SyncRunner:
             open=True,
             timeout=10,
             name="flujo-client",
-            configure=prepare_in_own_session if settings.prepare_statements else None,
+            configure=set_up_session if settings.prepare_statements else None,
             check=_check,
         )
 
@@ -136,6 +140,8 @@ class SyncRunner:
             return self._with_retry(query)
         except psycopg.Error as error:
             failure = ClientError("this client is closed") if self._pool.closed else to_flujo_error(self._url, error)
+            if fate(error) == "locked":
+                failure = locked(self._execute(HOLDERS), error)
             raise failure from failure.__cause__
 
     def _with_retry(self, query: Query) -> Any:
@@ -202,7 +208,7 @@ def connection_options(settings: Settings) -> dict[str, Any]:
 
 def is_undone_by_another(error: psycopg.Error) -> bool:
     """Return whether a conflict with another statement undid this, and not a timeout."""
-    return fate(error) == "again" and not isinstance(error, psycopg.errors.QueryCanceled)
+    return fate(error) in ("again", "locked") and not isinstance(error, psycopg.errors.QueryCanceled)
 
 
 def _answer(connection: Any, query: Query) -> Any:
@@ -211,8 +217,12 @@ def _answer(connection: Any, query: Query) -> Any:
         connection.execute("")  # begins the caller's transaction, if that is not begun: ours is then a savepoint in it
     if request.after:
         return _together(connection, request)
+    is_bounded = (
+        query.connection is None and connection.prepare_threshold is None
+    )  # by its transaction, not by its session
     with (
-        connection.transaction() if bounds or request.undoes else nullcontext(),
+        connection.pipeline() if is_bounded else nullcontext(),
+        connection.transaction() if bounds or request.undoes or is_bounded else nullcontext(),
         connection.cursor(row_factory=dict_row) as cursor,
     ):
         if bounds:
@@ -264,6 +274,17 @@ def to_flujo_error(url: str, error: psycopg.Error) -> FlujoError:
     if error.sqlstate is not None and fate(error) == "ours":
         return ClientError(f"Postgres refused the statement: {first}", cause=error)
     return unreachable(url, error)
+
+
+def locked(holders: Sequence[LockHolder], error: psycopg.Error) -> ClientError:
+    """Return the error for a row that stayed locked, naming the sessions that may have locked it."""
+    by = ", ".join(map(str, holders)) or "a transaction that has ended by now"
+    return ClientError(
+        f"rows of this run, or of what it shares, are locked by {by}; nothing was changed",
+        suggestion="try again; if it stays locked, end that transaction, such as by SELECT pg_terminate_backend(pid)",
+        code="LOCKED",
+        cause=error,
+    )
 
 
 def check_schema(present: SchemaVersion) -> None:

@@ -1,13 +1,16 @@
-"""Queries about what holds attempts and runs back: concurrency limits, open circuit breakers, and gates of runs."""
+"""Queries about what holds attempts and runs back: concurrency limits, open circuit breakers, gates of runs, and locks of others."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from flujo_client.contract.deployment import LockHolder
 from flujo_client.gateway.health import HOME as HEALTH
 from flujo_client.gateway.requests import Request
 
 MOST = 20
+LONG_S = 2.0
+"""Seconds after which a transaction that holds locks is listed: Flujo's own are shorter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,3 +55,8 @@ def gates_in_use() -> Request[list[GateRecord]]:
 def open_breakers() -> Request[list[BreakerRecord]]:
     """List the circuit breakers that were last seen open or half open."""
     return Request("open_breakers", {"limit": MOST}, lambda rows: [BreakerRecord(**row) for row in rows], HEALTH)
+
+
+def lock_holders(older_s: float = LONG_S) -> Request[list[LockHolder]]:
+    """List the sessions whose transactions hold locks on Flujo's tables for longer than so many seconds, the oldest first."""
+    return Request("lock_holders", {"lock": None, "older_s": older_s}, lambda rows: [LockHolder(**row) for row in rows])

@@ -8,22 +8,32 @@ from __future__ import annotations
 
 import re
 import time
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 from urllib.parse import unquote
 
 import psycopg
+from psycopg.pq import TransactionStatus
 from psycopg.rows import Row, scalar_row
 
 from flujo_client.errors import ServiceUnreachable
 from flujo_client.redact import mask_url
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
     from psycopg.abc import PQGen
 
 T = TypeVar("T")
 
-Fate = Literal["away", "again", "ours"]
-"""`away`: no server accepts this now, wait for one. `again`: it conflicted with another statement, retry at once. `ours`: it is never accepted."""
+Fate = Literal["away", "again", "locked", "ours"]
+"""`away`: no server accepts this now, wait for one. `again`: it conflicted with another statement, retry at once. `locked`: another transaction
+holds what it needs for longer than a statement waits. `ours`: it is never accepted."""
+
+LOCK_WAIT_S: Final = 0.5
+"""The maximum of seconds that a statement waits for a lock."""
+IDLE_S: Final = 5.0
+"""The maximum of seconds that a transaction may be idle, such as that of a process that was stopped, before Postgres ends it."""
 
 READ_ONLY: Final = "25006"
 _FATES: Final[dict[str, Fate]] = {
@@ -34,7 +44,7 @@ _FATES: Final[dict[str, Fate]] = {
     "40": "again",  # a deadlock, or another transaction came first
     "53": "away",  # too many connections, no memory, a full disk
     "55000": "away",  # a recovery is in progress
-    "55P03": "again",  # a lock was not to be had in time
+    "55P03": "locked",
     "57014": "again",  # the statement was broken off
     "57P": "away",  # shut down, crashed, or starting
     "58": "away",  # the server cannot read or write its files
@@ -67,10 +77,45 @@ class AnswerOverdue(psycopg.OperationalError):
     """The server sent nothing for too long, and the connection was closed."""
 
 
+def bounds(*, is_local: bool) -> str:
+    """Return the statement that bounds waits for locks and idle transactions, for its transaction alone or for the session."""
+    return (
+        f"SELECT set_config('lock_timeout', '{LOCK_WAIT_S * 1000:.0f}', {is_local}),"
+        f" set_config('idle_in_transaction_session_timeout', '{IDLE_S * 1000:.0f}', {is_local})"
+    )
+
+
+BOUNDS: Final = (
+    f"SET LOCAL lock_timeout = {LOCK_WAIT_S * 1000:.0f}",
+    f"SET LOCAL idle_in_transaction_session_timeout = {IDLE_S * 1000:.0f}",
+)
+"""The same as commands, for the beginning of a transaction that may still choose its isolation level."""
+
+
 class BoundedConnection(psycopg.Connection[Row]):
-    """A connection that closes itself, and raises AnswerOverdue, when the server sends nothing for `answer_s` seconds of a statement."""
+    """A connection whose statements wait for locks only so long (`LOCK_WAIT_S`), and for an answer.
+
+    It closes itself, and raises AnswerOverdue, when the server sends nothing for `answer_s` seconds of a statement. How long Postgres lets it
+    wait for locks, or leave a transaction open, is set once in its own session (`set_up_session`). A pooler lends another session for each
+    transaction, so each one sets it: together with a single statement in one round trip.
+    """
 
     answer_s = ANSWER_S
+
+    @contextmanager
+    def transaction(self, *args: Any, **options: Any) -> Iterator[psycopg.Transaction]:
+        with super().transaction(*args, **options) as begun:
+            if self.prepare_threshold is None:
+                for each in BOUNDS:
+                    super().execute(each.encode())
+            yield begun
+
+    def execute(self, *args: Any, **options: Any) -> psycopg.Cursor[Row]:
+        if self.prepare_threshold is not None or self.info.transaction_status != TransactionStatus.IDLE:
+            return super().execute(*args, **options)
+        with self.pipeline():
+            super().execute(bounds(is_local=True).encode())
+            return super().execute(*args, **options)
 
     def wait(self, gen: PQGen[T], *args: Any, **options: Any) -> T:
         try:
@@ -81,9 +126,17 @@ class BoundedConnection(psycopg.Connection[Row]):
 
 
 class AsyncBoundedConnection(psycopg.AsyncConnection[Row]):
-    """The same for an event loop."""
+    """The same for an event loop; what it sends without its own session has to be in a transaction."""
 
     answer_s = ANSWER_S
+
+    @asynccontextmanager
+    async def transaction(self, *args: Any, **options: Any) -> AsyncIterator[psycopg.AsyncTransaction]:
+        async with super().transaction(*args, **options) as begun:
+            if self.prepare_threshold is None:
+                for each in BOUNDS:
+                    await super().execute(each.encode())
+            yield begun
 
     async def wait(self, gen: PQGen[T], *args: Any, **options: Any) -> T:
         try:
@@ -136,15 +189,19 @@ async def has_own_session_async(connection: psycopg.AsyncConnection[Any]) -> boo
         return bool(await cursor.fetchone() == connection.info.backend_pid)
 
 
-def prepare_in_own_session(connection: psycopg.Connection[Any]) -> None:
-    """Disable prepared statements on a connection without its own session."""
-    if not has_own_session(connection):
+def set_up_session(connection: psycopg.Connection[Any]) -> None:
+    """Bound the waits of a connection with its own session; on any other one disable prepared statements."""
+    if has_own_session(connection):
+        connection.execute(bounds(is_local=False).encode())
+    else:
         connection.prepare_threshold = None
 
 
-async def prepare_in_own_session_async(connection: psycopg.AsyncConnection[Any]) -> None:
+async def set_up_session_async(connection: psycopg.AsyncConnection[Any]) -> None:
     """Do the same for a connection of an event loop."""
-    if not await has_own_session_async(connection):
+    if await has_own_session_async(connection):
+        await connection.execute(bounds(is_local=False).encode())
+    else:
         connection.prepare_threshold = None
 
 

@@ -22,10 +22,11 @@ from flujo_worker.domain.breaker import BreakerReport, Counts, spread
 from flujo_worker.domain.budget import BYTES_PER_TOKEN
 from flujo_worker.domain.called_model import CallReport, ModelPermit
 from flujo_worker.domain.permit import PermitRequest
-from flujo_worker.errors import StoreError
+from flujo_worker.errors import RowLocked, StoreError
 from flujo_worker.guards.models import CalledModels, ModelRequest
 from flujo_worker.guards.pacing import Pacing
 from flujo_worker.guards.rates import RateLimiter, RateRequest
+from flujo_worker.runtime.effects import note_lock
 from flujo_worker.user_code.question import fetched
 
 if TYPE_CHECKING:
@@ -43,6 +44,9 @@ if TYPE_CHECKING:
 
 
 logger = logging.getLogger(__name__)
+
+LIMIT_LOCKED_S = 2.0
+"""Seconds until an attempt asks again whose limit somebody else has locked."""
 
 
 class LimitRefusal(Exception):
@@ -96,10 +100,15 @@ class PermitGate:
         except FlujoError as error:
             raise LimitRefusal(error) from error
         envelope = self._envelope
-        request = PermitRequest(
-            envelope.key, held.fence or 0, envelope.step, name, limit.at_once, limit.on_full, held.claim_id
-        )
-        if not await self._effects.call(self._store.request_permit, request):
+        fence = held.fence or 0
+        request = PermitRequest(envelope.key, fence, envelope.step, name, limit.at_once, limit.on_full, held.claim_id)
+        try:
+            is_granted = await self._effects.call(self._store.request_permit, request)
+        except RowLocked:  # the limit's row, perhaps for long: an attempt that waits for it must not hold a slot
+            await self._effects.call(note_lock, self._store, envelope)
+            await self._effects.call(self._store.defer, envelope.key, fence, LIMIT_LOCKED_S)
+            return True
+        if not is_granted:
             if limit.on_full == "drop":
                 raise LimitRefusal(_reached(name, limit.at_once))
             return True

@@ -2,7 +2,7 @@
 
 The thread is not the event loop's: a loop that blocks must not cost the lease. When the lease is found to be over (the process was
 stopped, Postgres was away), the process takes a new incarnation and adopts what it still runs and no other worker has taken; the
-rest is cancelled here, and its outcome would be refused anyway.
+rest is cancelled here, and its outcome would be refused anyway. It does so too, in time, while somebody else holds the row of its lease.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from flujo_worker.errors import StoreError
-from flujo_worker.ports import Leases, Member
+from flujo_worker.errors import RowLocked, StoreError
+from flujo_worker.ports import Leases, Member, Renewal
 
 logger = logging.getLogger(__name__)
 
@@ -213,6 +213,8 @@ class Lease:
                     self._renew()
                 else:
                     self._look()
+            except RowLocked as error:
+                logger.warning("the lease could not be renewed, trying again: %s", error)
             except StoreError:
                 return
             except Exception:
@@ -231,7 +233,7 @@ class Lease:
 
     def _renew(self) -> None:
         held = self._claimed()
-        renewal = self._store.renew(self.worker, self._lease_s, held)
+        renewal = self._renewed(held)
         now = time.monotonic()
         if now - self._beat_at > 2 * self._renew_s:
             self._unbroken_since = now
@@ -245,6 +247,15 @@ class Lease:
             self._beat_at = time.monotonic()
             self._changed.notify_all()
         self._on_renewed()
+
+    def _renewed(self, held: Mapping[str, int]) -> Renewal | None:
+        """Renew the lease; None: it is over, or somebody else holds its row, so that another one is to be taken before it is over."""
+        try:
+            return self._store.renew(self.worker, self._lease_s, held)
+        except RowLocked:
+            if time.monotonic() - self._beat_at < self._lease_s / 2:
+                raise
+            return None
 
     def _hear(self, *, is_to_stop: bool) -> None:
         if is_to_stop and not self.is_asked_to_stop:
@@ -268,7 +279,7 @@ class Lease:
             self._unbroken_since = time.monotonic()
             self._changed.notify_all()
         logger.warning(
-            "lease of %s had run out; now %s, adopted %d of %d attempts", old, reborn.id, len(adopted), len(held)
+            "lease of %s was over or locked; now %s, adopted %d of %d attempts", old, reborn.id, len(adopted), len(held)
         )
         self._cancel({key: fence for key, fence in held.items() if fence is not None and key not in adopted})
 

@@ -31,6 +31,7 @@ from flujo_worker.attempts.gates import LimitRefusal
 from flujo_worker.attempts.isolation import DeliveryResult, FailureText, Isolation, Processes, isolated
 from flujo_worker.attempts.lease import ActiveAttempt, Lease
 from flujo_worker.attempts.outcome import Claimed, Outcomes, failed
+from flujo_worker.call_context import waiting_for_locks
 from flujo_worker.coordinator.code_changes import CodeChanges
 from flujo_worker.coordinator.coordinator import ConcludeResult, Coordinator
 from flujo_worker.domain.values import AttemptReport
@@ -43,8 +44,9 @@ from flujo_worker.observe.story import Story
 from flujo_worker.own_keys import OwnKeys
 from flujo_worker.ports import Claim, Room, Store
 from flujo_worker.runtime.attempt_run import AttemptRun, CallSettings, RefusalMemory
+from flujo_worker.runtime.effects import note_lock
 from flujo_worker.runtime.faults import fault_of
-from flujo_worker.user_code.code_registry import CodeMismatch, LoadedPipeline, lack_in
+from flujo_worker.user_code.code_registry import CodeMismatch, LoadedPipeline, lack_in, put_bounded
 from flujo_worker.user_code.hooks import HookCaller
 
 logger = logging.getLogger(__name__)
@@ -53,6 +55,8 @@ ASK_AGAIN_S: Final = 2.0
 """Seconds until an attempt is retried whose run still has attempts running under its old code."""
 ELSEWHERE_S: Final = 0.5, 1.5
 """After how many seconds a message that this process cannot decrypt is sent again, drawn at random from between."""
+LOCKED_S: Final = 0.5, 5.0
+"""The minimum and the maximum of seconds after which a message is sent again whose rows somebody else holds."""
 FAILURES: Final = ("failure", "lost", "limit")
 """The outcomes that Celery's listeners see as failures: a question to a person is not among them."""
 
@@ -109,7 +113,7 @@ class Attempts:
         self._outcomes = Outcomes(
             ledger, lease, loop, threads, hooks, settings, effects, migrations=self.preparation.migrations, check=check
         )
-        self._refused_formats = refused_formats
+        self._refused_formats, self._locked_since = refused_formats, dict[str, float]()
         self._own, self._prompts = RunSettings.of(settings), settings.log.prompts
 
     async def deliver(self, envelope: Envelope) -> DeliveryResult:
@@ -117,7 +121,8 @@ class Attempts:
 
         Raises: WireError: the attempt belongs to another pipeline than the message names.
         """
-        delivered = await self.perform_delivered(envelope)
+        with waiting_for_locks():
+            delivered = await self.perform_delivered(envelope)
         if delivered.disposition == "mismatched":
             raise WireError(
                 f"attempt {envelope.key} does not belong to the pipeline {envelope.ticket.reference!r:.200}"
@@ -126,7 +131,8 @@ class Attempts:
 
     async def signal_join(self, run: str, address: str) -> DeliveryResult:
         """Join the fan-out of a join signal if its branches are all closed."""
-        envelope = await self._effects.call(self._coordinator.join_if_due, run, address)
+        with waiting_for_locks():
+            envelope = await self._effects.call(self._coordinator.join_if_due, run, address)
         return DeliveryResult("waiting") if envelope is None else await self.deliver(envelope)
 
     def perform(self, envelope: Envelope) -> DeliveryResult:
@@ -160,7 +166,7 @@ class Attempts:
 
     def perform_in(self, room: Room, envelope: Envelope) -> DeliveryResult:
         """Perform a suspect in this process, which was started for it."""
-        with self._lease.holding(envelope.key) as held:
+        with self._lease.holding(envelope.key) as held, waiting_for_locks():
             return DeliveryResult("busy") if held is None else self._effects.run(self._perform(envelope, held, room))
 
     async def _perform_beside_others(self, envelope: Envelope, held: ActiveAttempt) -> DeliveryResult:
@@ -227,6 +233,7 @@ class Attempts:
         if claim.refusal is not None:
             return await self._refused(envelope, claim)
         failpoints.hit("after_claim")
+        self._locked_since.pop(envelope.key, None)
         if room != "shared":
             event = isolated(room, self._lease.worker)
             await self._effects.call(self._ledger.note, envelope.ticket.run, [event], key=envelope.key)
@@ -240,10 +247,23 @@ class Attempts:
 
     async def _refused(self, envelope: Envelope, claim: Claim) -> DeliveryResult:
         logger.info("attempt %s not claimed: %s", envelope.key, claim.refusal)
+        if claim.refusal == "locked":
+            return await self._put_back(envelope)
         if claim.refusal == "moved":  # its message names the plan that the run used before
             await self._effects.call(self._ledger.postpone, envelope.key, 0.0)
         counts = claim.refusal == "ended" and await self._effects.call(self._coordinator.counts, envelope)
         return DeliveryResult(claim.refusal or "busy", counts, claim.in_company)
+
+    async def _put_back(self, envelope: Envelope) -> DeliveryResult:
+        """Have the message of an attempt sent again whose rows somebody else holds: the later, the longer that lasts."""
+        now = time.monotonic()
+        if envelope.key not in self._locked_since:
+            put_bounded(self._locked_since, envelope.key, now)
+            await self._effects.call(note_lock, self._ledger, envelope)
+        shortest, longest = LOCKED_S
+        wait_s = min(max(now - self._locked_since.get(envelope.key, now), shortest), longest)
+        self._coordinator.send_later(envelope, wait_s * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
+        return DeliveryResult("waiting")
 
     async def _carry_out(self, claimed: Claimed, calls: Sequence[ExpectedCall]) -> DeliveryResult:
         envelope, held = claimed.envelope, claimed.held

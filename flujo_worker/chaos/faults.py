@@ -32,6 +32,20 @@ FREEZE_S: Final = (1.0, 9.0)
 """Seconds; the longest are longer than a lease."""
 PIN_S: Final = (3.0, 10.0)
 STALL_S: Final = (0.5, 2.0)
+LOCKED_TABLES: Final = (
+    "flujo_attempts",
+    "flujo_blobs",
+    "flujo_broker_epochs",
+    "flujo_budgets",
+    "flujo_limits",
+    "flujo_permits",
+    "flujo_reservations",
+    "flujo_runs",
+    "flujo_scopes",
+    "flujo_sweeps",
+    "flujo_workers",
+)
+"""The tables whose rows workers write while runs go on."""
 MOST_OLD_MESSAGES: Final = 500
 MOST_READ: Final = 200
 JUNK: Final = (b"", b"{}", b"not a message", b'{"body": 1}', b"\x80\x04K\x01.", b"[" * 1000)
@@ -57,6 +71,7 @@ class FaultDeck:
         self._lasting: list[Future[None]] = []
         self._frozen: set[int] = set()
         self._deck: list[str] = []
+        self._to_lock: list[str] = []
         self._old: list[tuple[str, bytes]] = []
         self.strikes: list[Strike] = []
         self.refused: Counter[str] = Counter()
@@ -82,6 +97,7 @@ class FaultDeck:
             "Postgres out of connections": self.exhaust_connections,
             "the table of attempts locked": self.lock_attempts,
             "an idle transaction that pins the snapshot": self.pin_snapshot,
+            "rows locked by an idle transaction": self.lock_rows,
         }
         self.kinds = outside | (inside if site.services else {})
 
@@ -256,6 +272,13 @@ class FaultDeck:
         """Leave a transaction idle for a while: no dead row can be removed meanwhile."""
         self._begin(lambda: self._hold("pin_snapshot", PIN_S, "an idle transaction that pins the snapshot"))
 
+    def lock_rows(self) -> None:
+        """Leave a transaction idle for a while that has locked rows of one of our tables, another one each time."""
+        if not self._to_lock:
+            self._to_lock = self._draw.sample(LOCKED_TABLES, len(LOCKED_TABLES))
+        table, fault = self._to_lock.pop(), "rows locked by an idle transaction"
+        self._begin(lambda: self._hold("lock_rows", PIN_S, fault, keeps_away=True, table=table))
+
     # --- what they are made of ---------------------------------------------------------------------------------------
 
     def _begin(self, lasting: Callable[[], Any]) -> None:
@@ -274,11 +297,13 @@ class FaultDeck:
         yield
         self._note(fault, away_s=time.monotonic() - began)
 
-    def _hold(self, name: str, between: tuple[float, float], fault: str, *, keeps_away: bool = False) -> None:
+    def _hold(
+        self, name: str, between: tuple[float, float], fault: str, *, keeps_away: bool = False, table: str = ""
+    ) -> None:
         """Hold a transaction; a fault that ends it early ends this one too."""
         away_s = 0.0
         with suppress(psycopg.OperationalError), self._site.connect() as connection, connection.transaction():
-            connection.execute(sql(name).encode())
+            connection.execute(sql(name).replace("{table}", table).encode())
             began = time.monotonic()
             self._last(between)
             if keeps_away and not _is_cut(connection):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import psycopg
 
 from flujo_client.config.manager import ConfigManager
-from flujo_client.errors import ServiceUnreachable
+from flujo_client.errors import ClientError, ServiceUnreachable
 from flujo_client.sql_files import written
 from flujo_client.transport.postgres import BoundedConnection, fate, options
 
@@ -47,13 +47,14 @@ def record(info: AttemptInfo) -> None:
 
 
 def patiently(ask: Callable[[], T], seconds: float = 60.0) -> T:
-    """Retry for so many seconds while Postgres or Redis does not answer."""
+    """Retry for so many seconds while Postgres or Redis does not answer, or a row is locked."""
     until = time.monotonic() + seconds
     while True:
         try:
             return ask()
-        except (psycopg.Error, ServiceUnreachable) as error:
-            is_hopeless = isinstance(error, psycopg.Error) and fate(error) == "ours"
+        except (psycopg.Error, ServiceUnreachable, ClientError) as error:
+            is_ours = isinstance(error, psycopg.Error) and fate(error) == "ours"
+            is_hopeless = is_ours or (isinstance(error, ClientError) and error.error_code != "LOCKED")
             if is_hopeless or time.monotonic() > until:
                 raise
             time.sleep(_PAUSE_S)

@@ -19,6 +19,7 @@ from celery.concurrency.thread import TaskPool
 from celery.worker import state
 
 from flujo_client.contract.envelope import TASKS
+from flujo_worker.call_context import waiting_for_locks
 from flujo_worker.consumer.channel import Capacity, connection_for
 from flujo_worker.consumer.chord_parts import ChordPart, count_parts
 from flujo_worker.engine import LoopEffects, Taker
@@ -69,6 +70,7 @@ class Held:
 
     acknowledged = True
     worker_pid = None
+    is_done = False
 
     def __init__(
         self, headers: Mapping[str, Any], wire: Mapping[str, Any], chord: Any, queue: str, hostname: str
@@ -126,7 +128,7 @@ class AttemptPool(TaskPool, Taker):
         super().__init__(*args, **kwargs)
         self._taken = self._done = 0
         self._allowed = int(self.limit)
-        self._counting = threading.Lock()
+        self._counting, self._aside = threading.Lock(), set[Held]()
         self._carrier: Carrier | None = None
         self.shortcuts: dict[str, Shortcut] = {}
         self.screen: Callable[[bytes, str], Mapping[str, Any]]
@@ -135,7 +137,7 @@ class AttemptPool(TaskPool, Taker):
     @property
     def free(self) -> int:
         """Return how many more messages this process can take now."""
-        return min(self.most, self._allowed) - self.running
+        return min(self.most, self._allowed) - self.running + len(self._aside)
 
     @property
     def most(self) -> int:
@@ -230,7 +232,8 @@ class AttemptPool(TaskPool, Taker):
     async def _carry_out(self, held: Held, work: Coroutine[Any, Any, bool], refusals: Refusals) -> None:
         effects = self._serving.effects
         try:
-            counts = await work
+            with waiting_for_locks(partial(self._step_aside, held)):
+                counts = await work
             if counts and held.part is not None:
                 await effects.together(self._count_parts, held.part)
         except WireError as refused:
@@ -239,7 +242,15 @@ class AttemptPool(TaskPool, Taker):
             logger.exception("message %s failed", held.id)
         finally:
             state.task_ready(held)
+            held.is_done = True
+            self._aside.discard(held)
             self._free()
+
+    def _step_aside(self, held: Held) -> None:
+        """Leave the slot of a message whose statements wait for a lock to another one. Safe to call from any thread, any number of times."""
+        if not held.is_done and len(self._aside) < self.most:
+            self._aside.add(held)
+            self._capacity.wake()
 
     def _count(self) -> None:
         with self._counting:

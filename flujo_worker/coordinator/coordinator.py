@@ -115,7 +115,7 @@ class Coordinator:
     ) -> None:
         self.effects = effects or BlockingEffects(store, send)
         self._store, self._send, self._evaluator, self._backoff = store, send, evaluator, backoff
-        self._send_later = send_later
+        self.send_later = send_later
         self._inline, self._control_queue, self._on_hooks_due = inline, control_queue, on_hooks_due
         self._on_merged, self._on_gated_end = on_merged, on_gated_end
         self._plans: dict[str, Plan] = {}
@@ -369,7 +369,7 @@ class Coordinator:
             await self.effects.send(envelopes, decision.fan_out)
         for following in decision.next:
             if following.is_due_soon:
-                self._send_later(decision.envelope_of(following), following.delay_s)
+                self.send_later(decision.envelope_of(following), following.delay_s)
 
     async def _after_branch(self, ended: BranchClosed, committed: Committed, envelope: Envelope) -> bool:
         """Follow up a closed branch. If it aborts its fan-out, belongs to an aborted one, or has no lane, signal at once: no chord will."""

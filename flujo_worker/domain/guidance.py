@@ -69,6 +69,7 @@ VERDICTS: Final[dict[str, bool]] = {
             "IdempotencyConflict",
             "AlreadyUnderWay",
             "WorkerError",
+            "RowLocked",
             "StoreError",
             "Unreadable",
             "DispatchError",

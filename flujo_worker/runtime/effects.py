@@ -6,8 +6,13 @@ our own worker pool (`LoopEffects` in `engine.py`). The engine's code is the sam
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypedDict, TypeVar
+import random
+import time
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol, TypedDict, TypeVar
 
+from flujo_client.contract.outcome import Event
+from flujo_worker.call_context import may_wait_for_locks
+from flujo_worker.errors import RowLocked
 from flujo_worker.ports import PlanName
 
 if TYPE_CHECKING:
@@ -23,6 +28,11 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 Q = TypeVar("Q")
 T = TypeVar("T")
+
+
+FIRST_WAIT_S: Final = 0.25
+LONGEST_WAIT_S: Final = 2.0
+"""Seconds until a merge that found its rows locked is tried again, at first and at most."""
 
 
 class ClaimTerms(TypedDict):
@@ -82,7 +92,17 @@ class BlockingEffects:
         return claim_alone(self._store, envelope, worker, **terms)
 
     async def commit(self, decision: Decision) -> Committed:
-        return self._store.commit(decision)
+        wait_s = FIRST_WAIT_S
+        while True:
+            try:
+                return self._store.commit(decision)
+            except RowLocked:
+                if not may_wait_for_locks():
+                    raise
+            if wait_s == FIRST_WAIT_S:
+                note_lock(self._store, decision.notice.envelope)
+            time.sleep(wait_s * random.uniform(0.5, 1.5))  # noqa: ASYNC251, S311 - this thread waits for everything; spreads retries, guards nothing
+            wait_s = min(2 * wait_s, LONGEST_WAIT_S)
 
     async def send(self, envelopes: Sequence[Envelope], fan_out: FanOut | None) -> None:
         self._send(envelopes, fan_out)
@@ -114,3 +134,9 @@ def claim_alone(ledger: Ledger, envelope: Envelope, worker: str, **terms: Unpack
     ticket = envelope.ticket
     plan = PlanName(ticket.reference, ticket.fingerprint)
     return ledger.claim(envelope.key, worker, fan_outs=tuple(envelope.lanes), plan=plan, **terms)
+
+
+def note_lock(ledger: Ledger, envelope: Envelope) -> None:
+    """Record in a run's story that one of its attempts waits for rows that somebody else's transaction holds, and who may hold them."""
+    event = Event("attempt.waits_for_lock", {"holders": list(ledger.lock_holders())}, "warning")
+    ledger.note(envelope.ticket.run, [event], key=envelope.key)

@@ -16,11 +16,13 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, NamedTuple
 
 import psycopg
+from psycopg.rows import class_row
 
+from flujo_client.contract.deployment import LockHolder
 from flujo_client.errors import SchemaVersionError, ServiceUnreachable, SettingsError
 from flujo_client.transport.postgres import fate, options, unreachable
 from flujo_worker.errors import StoreError
-from flujo_worker.store.postgres.statements import statement
+from flujo_worker.store.postgres.statements import CLIENT, statement
 from flujo_worker.store.roles import grant_roles
 
 if TYPE_CHECKING:
@@ -142,12 +144,10 @@ def migrate(
 
 def _lock_holders(connection: Connection) -> dict[int, str]:
     """Return the sessions that hold locks on our tables, each in words, by the number of its process."""
-    with psycopg.RawCursor(connection) as cursor:
-        rows = cursor.execute(statement("lock_holders").text, [LOCK]).fetchall()
-    return {
-        int(str(pid)): f"pid {pid} ({user}, {application}, {state} for {seconds:.0f} s)"
-        for pid, user, application, state, seconds in rows
-    }
+    with psycopg.RawCursor(connection, row_factory=class_row(LockHolder)) as cursor:
+        text, names = statement("lock_holders", CLIENT)
+        given = {"lock": LOCK, "older_s": 0.0}
+        return {each.pid: str(each) for each in cursor.execute(text, [given[name] for name in names])}
 
 
 def _held_by(holders: Mapping[int, str]) -> str:

@@ -22,6 +22,7 @@ from transaction_pool import TransactionPool
 
 from flujo_client.api.client import AsyncFlujoClient, FlujoClient
 from flujo_client.contract.limits import UsageLimits
+from flujo_client.errors import ClientError
 
 BOUNCER = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin:/usr/local/sbin")
 
@@ -228,6 +229,24 @@ def test_sessions_of_others_are_left_as_they_were(site):
     finally:
         for other in others:
             other.close()
+
+
+def test_clients_wait_for_locks_no_longer_than_without_a_pooler(site):
+    """Each of their transactions sets the bound, since their session is another one each time."""
+    run = site.enqueue("waiting", queue="nowhere")
+
+    async def cancel():
+        async with AsyncFlujoClient(site.settings) as client:
+            await (await client.get_run(run.id)).cancel(timeout=1)
+
+    with site.connection() as other:
+        other.execute("SELECT 1 FROM flujo_runs WHERE id = %s FOR UPDATE", [run.id])
+        with pytest.raises(ClientError, match="are locked by pid"):
+            run.cancel(timeout=1)
+        with pytest.raises(ClientError, match="are locked by pid"):
+            asyncio.run(cancel())
+        other.rollback()
+    assert run.cancel(timeout=PATIENCE_S)
 
 
 def test_an_async_client_asks_often_through_a_pooler(site):

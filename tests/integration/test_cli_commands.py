@@ -381,7 +381,7 @@ def test_status(flujo, read):
     """Services, schema, workers, backlog and owed calls of hooks, without the password (SYS-29)."""
     state = read("status")
     assert state["owed_hooks"] == {"count": 0, "oldest_s": None}
-    assert (state["limits"], state["gates"], state["breakers"]) == ([], [], [])
+    assert (state["limits"], state["gates"], state["breakers"], state["locks"]) == ([], [], [], [])
     assert (state["ok"], state["schema"], len(state["workers"])) == (True, SCHEMA, 1)
     assert list(state["backlog"]) == ["ready", "queued", "running"]
     assert [line.split()[:2] for line in flujo("status").stdout.splitlines()[:1]] == [["postgres", "ok"]]

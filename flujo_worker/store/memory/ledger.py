@@ -61,6 +61,15 @@ class LedgerInMemory(BudgetsInMemory):
                 claim_id=None if fence is None else row.claim_id,
             )
 
+    def locked_among(self, keys: Sequence[str]) -> set[str]:  # noqa: ARG002 - there is no other transaction
+        return set()
+
+    def locked_budgets(self, scopes: Collection[str]) -> set[str]:  # noqa: ARG002 - likewise
+        return set()
+
+    def lock_holders(self) -> tuple[str, ...]:
+        return ()
+
     def commit(self, decision: Decision) -> Committed:
         with self._lock:
             verdict = self._judge(decision)

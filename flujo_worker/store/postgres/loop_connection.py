@@ -20,6 +20,7 @@ from psycopg.errors import error_from_result
 from flujo_client.transport.postgres import (
     AnswerOverdue,
     AsyncBoundedConnection,
+    bounds,
     error_text,
     fate,
     has_own_session_async,
@@ -91,6 +92,8 @@ class LoopConnection:
             raise psycopg.OperationalError("there is no connection")
         bound = [(name, self._bind(name, parameters)) for name, parameters in calls]
         try:
+            if not self._prepares:
+                self._pgconn.send_query_params(bounds(is_local=True).encode(), None)
             for name, values in bound:
                 self._send_statement(name, values)
             self._send(answered)
@@ -140,6 +143,7 @@ class LoopConnection:
         self._socket = pgconn.socket  # libpq forgets it when the connection is lost, and the loop must unregister it
         self._loop.add_reader(self._socket, self._readable)
         if self._prepares:
+            pgconn.send_query_params(bounds(is_local=False).encode(), None)
             pgconn.send_query_params(statement(self._settings).text, None)
             for name in self._names:
                 pgconn.send_prepare(name.encode(), statement(name).text)
@@ -206,7 +210,7 @@ class LoopConnection:
         if self.is_ready:
             self._wait_s, self._answer_s = FIRST_WAIT_S, ANSWER_S
         if answered is not None:
-            answered(error or self._rows)
+            answered(error or (self._rows if self._prepares else self._rows[1:]))
 
     def _drop(self, error: psycopg.Error) -> None:
         """Close the connection; callers that wait for an answer get this error."""

@@ -37,7 +37,7 @@ class PermitsInPostgres(RetryingPool):
                 execute(connection, "cancel_oldest", {**given, "reason": request.replacement})
             return False
 
-        return self._with_retry(ask)
+        return self._with_retry(ask, waits=False)
 
     def release_permit(self, key: str, name: str) -> list[str]:
         return self._offer(key, name)

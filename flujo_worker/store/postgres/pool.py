@@ -1,31 +1,37 @@
 """A pool of connections that retries.
 
 An operation that fails because Postgres is unavailable, read-only after a failover, or chose this statement to break a deadlock is retried
-until it succeeds. So every operation must be safe to repeat.
+until it succeeds. So every operation must be safe to repeat. One that finds a row locked by somebody else for longer than a statement waits
+raises `RowLocked`; in an attempt that may wait it is retried too, with few others at once, so that those who wait leave connections free.
 """
 
 from __future__ import annotations
 
 import logging
 import random
+import threading
 import time
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
 from psycopg.rows import dict_row
 from psycopg_pool import ConnectionPool, PoolClosed
 
+from flujo_client.contract.deployment import LockHolder
 from flujo_client.transport.postgres import (
+    LOCK_WAIT_S,
     READ_ONLY,
     AnswerOverdue,
     BoundedConnection,
     error_text,
     fate,
     options,
-    prepare_in_own_session,
+    set_up_session,
 )
-from flujo_worker.errors import StoreError
-from flujo_worker.store.postgres.statements import HOME, execute, statement
+from flujo_worker.call_context import may_wait_for_locks
+from flujo_worker.errors import RowLocked, StoreError
+from flujo_worker.store.postgres.statements import CLIENT, HOME, execute, statement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -40,6 +46,12 @@ RECONNECT_S = 2.0
 """Seconds after which the pool gives up connecting. It then starts over, with a short pause between attempts."""
 ANSWER_S = 5.0
 """Seconds that Postgres may send nothing at the first try; twice as many at each next one, so that a slow statement ends at last."""
+LONGEST_WAIT_S = 2.0
+"""The maximum of seconds until something that failed is tried again."""
+YOUNGEST_S = 0.1
+"""Seconds that a transaction has lasted that may be in the way: those of workers are shorter."""
+HOLDERS_S = 1.0
+"""Seconds that the sessions which hold locks are remembered: all who wait at one time ask once."""
 _MESSAGES = {"away": "is not reachable, trying again", "again": "aborted a statement, trying again"}
 
 
@@ -55,6 +67,8 @@ class RetryingPool:
 
     def __init__(self, url: str, *, pool_max: int = 10, prepare: bool = True, stopping: Flag | None = None) -> None:
         self._url, self._stopping = url, stopping
+        self._waiters = threading.BoundedSemaphore(max(1, pool_max // 4))
+        self._held_at, self._holders = float("-inf"), tuple[str, ...]()
         kwargs = options(url) | {
             "autocommit": True,
             "row_factory": dict_row,
@@ -84,12 +98,18 @@ class RetryingPool:
         """Close every connection."""
         self._pool.close(timeout=2)
 
-    def _with_retry(self, act: Callable[[psycopg.Connection[dict[str, Any]]], T]) -> T:
-        """Do one operation on a connection, retrying while Postgres is away."""
-        wait, answer_s, is_first = 0.02, ANSWER_S, True
+    def _with_retry(self, act: Callable[[psycopg.Connection[dict[str, Any]]], T], *, waits: bool = True) -> T:
+        """Do one operation on a connection, retrying while Postgres is away; and, if the caller `waits` for locks, while a row is locked.
+
+        Raises:
+            RowLocked: it is locked, and the caller does not wait.
+            StoreError: Postgres is away, and this process stops.
+        """
+        wait, answer_s, is_first, is_locked = 0.02, ANSWER_S, True, False
         while True:
             try:
-                return self._once(act, answer_s)
+                with self._waiters if is_locked else nullcontext():
+                    return self._once(act, answer_s)
             except PoolClosed as error:
                 raise StoreError("the store is closed", cause=error) from error
             except psycopg.Error as error:
@@ -103,13 +123,30 @@ class RetryingPool:
                 if isinstance(error, AnswerOverdue):
                     answer_s *= 2
                     self._pool.drain()  # what lost one connection has probably lost the others
-                logger.warning("postgres %s: %s", _MESSAGES[known], failure)
+                if known == "locked":
+                    if not (waits and may_wait_for_locks()):
+                        by = ", ".join(self.lock_holders()) or "a transaction that has ended"
+                        raise RowLocked(f"a row is locked by {by}", cause=error) from error
+                    wait, is_locked = max(wait, LOCK_WAIT_S), True
+                else:
+                    logger.warning("postgres %s: %s", _MESSAGES[known], failure)
                 if error.sqlstate == READ_ONLY and is_first:
                     self._pool.drain()  # all of them lead to the old primary; once, for there may be no other yet
                     is_first = False
             time.sleep(wait * random.uniform(0.5, 1.5))  # noqa: S311 - spreads retries, guards nothing
-            self._pool.check()
-            wait = min(wait * 2, 1.0)
+            if not is_locked:
+                self._pool.check()
+            wait = min(wait * 2, LONGEST_WAIT_S)
+
+    def lock_holders(self) -> tuple[str, ...]:
+        """Return the sessions whose transactions hold locks on our tables, in words; all who ask within a second ask Postgres once."""
+        now = time.monotonic()
+        if not self._holders or now - self._held_at > HOLDERS_S:
+            self._held_at = now
+            with suppress(psycopg.Error):
+                self._holders = tuple(map(str, self._once(_find_holders, ANSWER_S)))
+            logger.warning("rows in Postgres are locked by %s", ", ".join(self._holders) or "others, who have ended")
+        return self._holders
 
     def _once(self, act: Callable[[psycopg.Connection[dict[str, Any]]], T], answer_s: float) -> T:
         connection = self._pool.getconn()  # not `connection()`: there is no transaction to end
@@ -130,6 +167,11 @@ class RetryingPool:
         return self._with_retry(lambda connection: execute(connection, name, parameters, home=home).rowcount)
 
 
+def _find_holders(connection: psycopg.Connection[dict[str, Any]]) -> list[LockHolder]:
+    rows = execute(connection, "lock_holders", {"lock": None, "older_s": YOUNGEST_S}, home=CLIENT)
+    return [LockHolder(**row) for row in rows]
+
+
 def _connect_again(pool: ConnectionPool[BoundedConnection[dict[str, Any]]]) -> None:
     """Start connecting again: callers that wait for a connection would otherwise wait until their own timeout."""
     pool.check()
@@ -137,6 +179,6 @@ def _connect_again(pool: ConnectionPool[BoundedConnection[dict[str, Any]]]) -> N
 
 def _plan_once(connection: psycopg.Connection[Any]) -> None:
     """Each statement looks up rows by key, so one plan serves all; planning one again costs more than running it."""
-    prepare_in_own_session(connection)
+    set_up_session(connection)
     if connection.prepare_threshold is not None:  # else the settings would hold for the next user of that session
         connection.execute(statement("connection_settings").text)

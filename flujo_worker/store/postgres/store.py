@@ -17,7 +17,7 @@ from flujo_client.contract.code import AwaitedCode, CodeVersion
 from flujo_client.contract.outcome import Usage
 from flujo_client.serial import stored_safely
 from flujo_worker import failpoints
-from flujo_worker.errors import Unreadable
+from flujo_worker.errors import RowLocked, Unreadable
 from flujo_worker.ports import (
     BrokerSnapshot,
     Claim,
@@ -183,21 +183,29 @@ class PostgresStore(
         parameters |= plan._asdict() if plan else {}
         try:
             return self._claim(parameters, to_reserve)
+        except RowLocked:
+            return Claim(refusal="locked")
         except psycopg.DataError as error:
             raise Unreadable(f"attempt {key} cannot be claimed: {error}", cause=error) from error
 
     def _claim(self, parameters: dict[str, Any], to_reserve: Sequence[Reservation]) -> Claim:
         if not to_reserve:
-            rows = self._rows("claim", parameters)
+            rows = self._with_retry(lambda connection: execute(connection, "claim", parameters).fetchall(), waits=False)
             return _read_claim(rows[0] if rows else None, parameters)
         parameters |= bind_reservations(to_reserve)
         try:
-            row = self._with_retry(lambda connection: claim_limited(connection, parameters))
+            row = self._with_retry(lambda connection: claim_limited(connection, parameters), waits=False)
         except BudgetNotOpened:
             self._do("open_budgets", bind_opening(to_reserve))
-            row = self._with_retry(lambda connection: claim_limited(connection, parameters))
+            row = self._with_retry(lambda connection: claim_limited(connection, parameters), waits=False)
         claim = _read_claim(row, parameters)
         return claim if row is None or claim.fence is None else replace(claim, over=over(row, to_reserve))
+
+    def locked_among(self, keys: Sequence[str]) -> set[str]:
+        return {row["key"] for row in self._rows("locked_among", {"keys": list(keys)})}
+
+    def locked_budgets(self, scopes: Collection[str]) -> set[str]:
+        return {row["scope"] for row in self._rows("locked_budgets", {"scopes": list(scopes)})}
 
     def commit(self, decision: Decision) -> Committed:
         parameters = bind_decision(decision)
@@ -209,7 +217,7 @@ class PostgresStore(
         rest = _Rest(also, settled, ends=decision.end is not None)
         try:
             failpoints.hit("before_commit")
-            row = self._with_retry(lambda connection: _conclude(connection, parameters, rest))
+            row = self._with_retry(lambda connection: _conclude(connection, parameters, rest), waits=False)
         except psycopg.Error as error:
             if error.sqlstate != UNDONE:
                 raise

@@ -1,13 +1,14 @@
 -- Release the attempts of a worker that stops: those that it runs, and those whose message it has taken and not claimed. No loss is
 -- counted, until it has happened so often that the step may be what stops its workers. Then the attempt is left without a worker, for which
--- a sweep counts a loss. If the process is broken, those that it runs are under suspicion of that. Its reservations stay, because it may have spent some of them.
+-- a sweep counts a loss. If the process is broken, those that it runs are under suspicion of that. One whose row is locked is lost when this
+-- worker's lease ends. Its reservations stay, because it may have spent some of them.
 WITH held AS (
     SELECT a.key, a.run_id, a.fence, CASE a.status WHEN 'running' THEN 1 + (
         SELECT count(*) FROM flujo_events e WHERE e.run_id = a.run_id AND e.attempt = a.key AND e.name = 'attempt.handed_back'
     ) END AS times
     FROM flujo_attempts a
     WHERE a.key = ANY(%(keys)s::text[]) AND (a.status = 'queued' OR (a.status = 'running' AND a.worker = %(worker)s::text))
-    ORDER BY a.key FOR UPDATE OF a
+    ORDER BY a.key FOR UPDATE OF a SKIP LOCKED
 ),
 freed AS (
     UPDATE flujo_attempts a

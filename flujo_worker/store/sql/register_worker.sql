@@ -10,7 +10,8 @@ WITH born AS (
     ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until
 ),
 dead AS (
-    UPDATE flujo_workers SET ended_at = now(), lease_until = least(lease_until, now()) WHERE id = %(old)s
+    UPDATE flujo_workers SET ended_at = now(), lease_until = least(lease_until, now())
+    WHERE id = (SELECT w.id FROM flujo_workers w WHERE w.id = %(old)s FOR NO KEY UPDATE SKIP LOCKED)  -- else its lease runs out
 ),
 held AS (
     SELECT key FROM flujo_attempts WHERE worker IN (%(old)s, %(id)s) AND ended_at IS NULL AND status = 'running' AND key = ANY(%(keys)s::text[])

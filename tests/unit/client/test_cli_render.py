@@ -641,6 +641,7 @@ def test_services():
         ],
         "breakers": [{"model": "openai:gpt-5", "state": "half_open", "since_s": 99.0}],
         "budgets": [{**BUDGET, "scope": "tenant:acme:2026-01-01"}],
+        "locks": [],
         "refused": {"count": 1300, "reasons": {"foreign": 100, "malformed": 1200}, "kept": 1000, "key": "x:letters"},
     }
     assert drawn(services_table(state)) == lines("""
@@ -669,6 +670,8 @@ def test_services():
     run limit              debounce 'x': 1 run waiting
     …              1       more lines, which `flujo status --json` has
     """)
+    state["locks"] = [{"pid": 7, "user": "ana", "application": "psql", "state": "idle in transaction", "age_s": 312.0}]
+    assert "rows, by pid 7 (ana, psql, idle in transaction for" in drawn(services_table(state))
 
 
 def test_services_fit_on_a_screen():
@@ -709,6 +712,7 @@ def test_services_fit_on_a_screen():
         "gates": [{"name": f"limit 'erp {each}'", "most": 2, "taken": 2, "waiting": 7} for each in many],
         "breakers": [{"model": f"openai:gpt-{each}", "state": "opened", "since_s": 99.0} for each in many],
         "budgets": [{**BUDGET, "scope": f"tenant:acme{each}:2026-01-01"} for each in many],
+        "locks": [],
         "refused": None,
     }
     shown = drawn(services_table(state))

@@ -115,6 +115,7 @@ ELSEWHERE = {
     **dict.fromkeys(["run.parked", "run.unparked"], OTHER),
     **dict.fromkeys(["background.stale", "background.started_again"], BACKGROUND),
     "aros.guidance.not_injected": "test_precheck_guidance.py",
+    "attempt.waits_for_lock": "test_locked_rows.py",
     "attempt.handed_back": "test_rolling_restarts.py",
     **dict.fromkeys(["attempt.starved", "worker.slowed", "worker.recovered"], "test_starvation.py"),
     "outcome.refused": "test_lost_workers.py",

@@ -95,9 +95,9 @@ class NoGroups:
         return None
 
 
-def test_no_more_ask_the_store_alone_than_it_has_connections():
+def test_those_who_ask_the_store_alone_leave_half_of_its_connections_to_others():
     engine, threads, store = Engine(), ThreadPoolExecutor(8), Store()
-    effects = LoopEffects(engine, store, NoGroups(), threads, None, at_once=2)
+    effects = LoopEffects(engine, store, NoGroups(), threads, None, at_once=4)
 
     async def commit_all():
         return await asyncio.gather(*(effects.commit(number) for number in range(8)))
