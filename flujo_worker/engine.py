@@ -204,7 +204,8 @@ class LoopEffects:
             )
             if claim is not None:
                 return claim
-            if await self._is_locked(envelope.key) or (budgets and await self._are_locked(budgets)):
+            is_wary = budgets and self._engine.loop.time() - self._groups.budgets_locked_at < BUDGET_LOCKED_S
+            if await self._is_locked(envelope.key) or (is_wary and await self._are_locked(budgets)):
                 return LOCKED
         self._remember_locked(known)  # so that one claim asks for all
         async with self._claims_alone:

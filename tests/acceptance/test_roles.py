@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from importlib.resources import files
 from urllib.parse import urlsplit
 
@@ -162,6 +163,19 @@ def test_nothing_more_is_allowed(connections, kind, statement):
     """M-014."""
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         connections[kind].execute(statement)
+
+
+def test_a_client_can_lock_no_rows_that_runs_of_others_need(site, connections):
+    """Rows of its runs; gates, whose runs are admitted later; and values and settings of models, which workers read without a lock."""
+    tables = site.rows(
+        "SELECT relname AS name FROM pg_class WHERE starts_with(relname, 'flujo_') AND relkind IN ('r', 'p')"
+    )
+    lockable = set()
+    for name in (row["name"] for row in tables):
+        with suppress(psycopg.errors.InsufficientPrivilege):
+            connections["client"].execute(f"EXPLAIN SELECT 1 FROM {name} FOR KEY SHARE".encode())
+            lockable.add(name)
+    assert lockable == {"flujo_runs", "flujo_attempts", "flujo_gates", "flujo_blobs", "flujo_model_guards"}
 
 
 def test_a_run_lives_under_these_roles(site):

@@ -107,6 +107,11 @@ class GroupedLedger:
         """Return whether groups are answered."""
         return self._claims.connection.is_ready and self._merges.connection.is_ready
 
+    @property
+    def budgets_locked_at(self) -> float:
+        """Return when a group of claims under limits last gave up waiting for a lock, by the clock of the loop."""
+        return self._limited_claims.locked_at
+
     async def claim(
         self,
         key: str,
@@ -191,6 +196,7 @@ class Groups(Generic[Q, A]):
         self._keys: set[str] = set()
         self._suspects: dict[str, float] = {}
         self._is_busy = False
+        self.locked_at = float("-inf")  # when a group gave up waiting for a lock, by the loop's clock
 
     async def ask(self, key: str, reference: str | None, request: Q, size: int = 0) -> A | None:
         """Add a request to the next group. A key that is already requested gets no second answer."""
@@ -272,6 +278,8 @@ class Groups(Generic[Q, A]):
 
         A group that rolled itself back is not an error: each of its requests is sent alone.
         """
+        if isinstance(error, psycopg.Error) and fate(error) == "locked":
+            self.locked_at = group[0].answer.get_loop().time()
         is_value = not isinstance(error, psycopg.Error) or (fate(error) == "ours" and error.sqlstate != UNDONE)
         if is_value and len(group) > 1:
             half = len(group) // 2
