@@ -124,9 +124,7 @@ class RetryingPool:
                     answer_s *= 2
                     self._pool.drain()  # what lost one connection has probably lost the others
                 if known == "locked":
-                    if not (waits and may_wait_for_locks()):
-                        by = ", ".join(self.lock_holders()) or "a transaction that has ended"
-                        raise RowLocked(f"a row is locked by {by}", cause=error) from error
+                    self._require_waiting(error, waits=waits)
                     wait, is_locked = max(wait, LOCK_WAIT_S), True
                 else:
                     logger.warning("postgres %s: %s", _MESSAGES[known], failure)
@@ -137,6 +135,11 @@ class RetryingPool:
             if not is_locked:
                 self._pool.check()
             wait = min(wait * 2, LONGEST_WAIT_S)
+
+    def _require_waiting(self, error: psycopg.Error, *, waits: bool) -> None:
+        if not (waits and may_wait_for_locks()):
+            by = ", ".join(self.lock_holders()) or "a transaction that has ended"
+            raise RowLocked(f"a row is locked by {by}", cause=error) from error
 
     def lock_holders(self) -> tuple[str, ...]:
         """Return the sessions whose transactions hold locks on our tables, in words; all who ask within a second ask Postgres once."""
