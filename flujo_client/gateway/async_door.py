@@ -196,7 +196,6 @@ async def _answer(connection: Any, query: Query) -> Any:
         query.connection is None and connection.prepare_threshold is None
     )  # by its transaction, not by its session
     async with (
-        connection.pipeline() if is_bounded else nullcontext(),
         connection.transaction() if bounds or request.undoes or is_bounded else nullcontext(),
         connection.cursor(row_factory=dict_row) as cursor,
     ):
