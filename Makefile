@@ -8,10 +8,10 @@ STAMP := $(VENV)/.installed
 # What a machine happens to run must not be used by the demo or the tests; and what they import is compiled once.
 ALONE := env -u PYTHONDONTWRITEBYTECODE -u DATABASE_URL -u REDIS_URL -u CELERY_BROKER_URL -u FLUJO_DATABASE_URL -u FLUJO_BROKER_URL \
 	-u FLUJO_STATE_URI -u FLUJO_RESULT_BACKEND_URL -u FLUJO_CONFIG_PATH
-# Processes that test side by side. They share one Postgres and one Redis, and each takes whole files (tests/scheduling.py). Acceptance
+# Processes that test side by side. They share one Postgres and one Redis, and each takes whole files (tests/forking.py). Acceptance
 # tests wait more than they compute: hence more processes than a small machine has cores.
 TEST_PROCESSES ?= 6
-SIDE_BY_SIDE := -n $(TEST_PROCESSES) --dist loadfile
+SIDE_BY_SIDE := --forks $(TEST_PROCESSES)
 SEEDS ?= 301 302 303
 DEFAULT := not chaos and not pages and not release and not integrations
 
@@ -51,14 +51,14 @@ test-slow: $(STAMP) ## the greatest sizes, and what sets up services, projects a
 
 test-pools: $(STAMP) ## the acceptance tests with Celery's pools: threads, and prefork
 	@$(ALONE) TEST_POOL=threads $(BIN)/python -m pytest -q $(SIDE_BY_SIDE) tests/acceptance
-	@$(ALONE) TEST_POOL=prefork $(BIN)/python -m pytest -q -n 2 --dist loadfile tests/acceptance # each of its workers is five processes
+	@$(ALONE) TEST_POOL=prefork $(BIN)/python -m pytest -q --forks 2 tests/acceptance # each of its workers is five processes
 
 test-integrations: $(STAMP) ## workers beside the real packages that users run with them, such as Sentry's
-	@$(ALONE) $(BIN)/python -m pytest -q -n 2 --dist loadfile -m integrations tests/integrations
+	@$(ALONE) $(BIN)/python -m pytest -q --forks 2 -m integrations tests/integrations
 
 test-fast: $(STAMP) ## the tests that start no process, without AROS and the greatest sizes, and with few examples of each law
 	@$(BIN)/python -m compileall -q flujo_client flujo_worker
-	@$(ALONE) $(BIN)/python -m pytest -q -n 3 --dist loadfile --hypothesis-profile fast \
+	@$(ALONE) $(BIN)/python -m pytest -q --forks 3 --hypothesis-profile fast \
 		-m "not services and not acceptance and not processes and not large and not installation and $(DEFAULT)" \
 		tests/unit tests/laws tests/conformance tests/architecture
 

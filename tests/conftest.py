@@ -8,7 +8,6 @@ import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
-from scheduling import TwoEnded, in_order
 
 any_pace = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("check", derandomize=True, **any_pace)
@@ -18,7 +17,7 @@ settings.load_profile("check")
 """A check says the same of the same code every time; `make laws` looks for what no one has seen yet, `make test-fast` at a few examples of each
 property. How busy the machine is says nothing of the code."""
 
-pytest_plugins = ["services"]
+pytest_plugins = ["forking", "services"]
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 """A shell without job control has its background jobs ignore Ctrl-C, and so would every process that a test starts and then interrupts."""
@@ -36,26 +35,17 @@ def pytest_collection():
         gc.set_threshold(10_000)  # as workers do
 
 
-@pytest.hookimpl(wrapper=True)
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Mark every test that asks for real services, so that `make test-fast` leaves it out. Order what is left after all choices."""
+    """Mark every test that asks for real services, so that `make test-fast` leaves it out."""
     for item in items:
         if {"services", "services_to_break"} & set(item.fixturenames):
             item.add_marker("services")
-    result = yield
-    items[:] = in_order(items)
-    return result
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config, log):
-    """Schedule `--dist loadfile` our way."""
-    return TwoEnded(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport():
-    """Write captured text in UTF-8: xdist ends the whole run at a report with half a character in it."""
+    """Write captured text in UTF-8: half a character cannot be sent to another process."""
     report = yield
     report.sections = [(title, text.encode(errors="backslashreplace").decode()) for title, text in report.sections]
     return report

@@ -30,10 +30,6 @@ from flujo_worker.store.migrate import migrate
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PROCESS = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-PROCESSES = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-"""The number of this test process, and how many there are."""
-
 _numbers = itertools.count(1)
 _redis_numbers = itertools.count()
 
@@ -142,9 +138,14 @@ def server_folder() -> Iterator[Path]:
         yield folder
 
 
+def process_number() -> int:
+    """Return the number of this test process."""
+    return int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+
+
 def fresh_database(services: Embedded, *, template: str = "template1") -> str:
     """Create a database, empty unless it is a copy of another, and return its URL. Copying files costs half of writing them to the log."""
-    name = f"test_{PROCESS}_{next(_numbers)}"
+    name = f"test_{process_number()}_{next(_numbers)}"
     _execute(services, f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY")
     return database_called(services, name)
 
@@ -229,8 +230,9 @@ def redis_url(services: Embedded) -> str:
 
 def fresh_redis(services: Embedded) -> str:
     """Empty one of this process's Redis databases, each in its turn, and return its URL. Database 0 stays free."""
-    share = (DATABASES - 1) // PROCESSES
-    number = 1 + PROCESS % PROCESSES * share + next(_redis_numbers) % share
+    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    share = (DATABASES - 1) // processes
+    number = 1 + process_number() % processes * share + next(_redis_numbers) % share
     url = urlsplit(services.broker_url)._replace(path=f"/{number}").geturl()
     with redis.Redis.from_url(url) as client:
         client.flushdb()

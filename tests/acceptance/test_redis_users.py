@@ -11,7 +11,7 @@ import pytest
 import redis
 from click.testing import CliRunner
 from fleet import BRISK, PATIENCE_S, Site, assert_merged_once, wait_until
-from services import PROCESS, fresh_redis
+from services import fresh_redis
 
 from flujo_client.cli.main import cli
 from flujo_client.transport.redis_user import rules
@@ -20,7 +20,7 @@ from flujo_worker.app import FlujoWorker
 pytestmark = [pytest.mark.services, pytest.mark.acceptance]
 
 DEPLOY = Path(__file__).parents[2] / "docs/how-to/deploy.md"
-USER, PREFIX = f"shop{PROCESS}", f"shop{PROCESS}:"
+USER, PREFIX = "shop0", "shop0:"
 
 
 @pytest.fixture(scope="module")

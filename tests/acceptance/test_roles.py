@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 from fleet import BRISK, PATIENCE_S, Site, wait_until
 from psycopg.rows import dict_row
-from services import PROCESS, drop_database, fresh_database, migrated_database
+from services import drop_database, fresh_database, migrated_database
 
 from flujo_client import FlujoClient
 from flujo_client.cli.main import cli
@@ -26,8 +26,8 @@ from flujo_worker.store.postgres.statements import CLIENT, HOME
 
 pytestmark = pytest.mark.acceptance
 
-PREFIX = f"shop{PROCESS}"
-EXTRA = f"extra{PROCESS}"
+PREFIX = "shop0"
+EXTRA = "extra0"
 KINDS = ["migrate", "worker", "client", "readonly"]
 CHANGE = re.compile(
     r"\b(INSERT INTO|UPDATE|DELETE FROM)\s+flujo_|FOR (NO KEY |KEY )?(UPDATE|SHARE)|flujo_undo|SELECT flujo_keep"
