@@ -68,6 +68,19 @@ def engine(request):
         yield engine
 
 
+@pytest.fixture(scope="module")
+def site(request, services, tmp_path_factory):
+    """A site for the tests of a module. `pytest.mark.site` names its settings, and how many `workers` run what is in `code`."""
+    from fleet import BRISK, STEPS, Site
+
+    values = {"worker": BRISK} | marked(request.node, "site")
+    workers, code = values.pop("workers", 0), values.pop("code", STEPS)
+    with Site(services, tmp_path_factory.mktemp("site"), **values) as site:
+        if workers:
+            site.workers(workers, code=code)
+        yield site
+
+
 @pytest.fixture(autouse=True)
 def logging_as_at_the_start():
     """What a test before this one told `logging`, by Celery's set-up or our own, does not hold for this one."""

@@ -11,20 +11,15 @@ from fleet import BRISK, Site, wait_until
 
 from flujo_client import RunLimit
 
-pytestmark = pytest.mark.acceptance
-
 WINDOW = 5
+pytestmark = [
+    pytest.mark.acceptance,
+    pytest.mark.site(admission={"tenant_window": WINDOW, "tenant": {"": {"max_running": 1000}}}),
+]
 OVERLAPS = """
 SELECT a.id, b.id FROM flujo_runs a JOIN flujo_runs b ON a.id < b.id AND a.metadata = b.metadata
 WHERE a.metadata @> '{"limit": true}' AND a.started_at < b.ended_at AND b.started_at < a.ended_at
 """
-
-
-@pytest.fixture(scope="module")
-def site(services, tmp_path_factory):
-    admission = {"tenant_window": WINDOW, "tenant": {"": {"max_running": 1000}}}
-    with Site(services, tmp_path_factory.mktemp("site"), worker=BRISK, admission=admission) as site:
-        yield site
 
 
 @pytest.mark.parametrize("number", [100, large(300)])

@@ -6,24 +6,19 @@ import time
 from statistics import median
 
 import pytest
-from fleet import PATIENCE_S, Site, wait_until
+from fleet import PATIENCE_S, wait_until
 
-pytestmark = pytest.mark.acceptance
+# Nobody sweeps or renews in time: a step that hears of anything, or is tried again, does not owe it to that.
+pytestmark = [
+    pytest.mark.acceptance,
+    pytest.mark.site(worker={"sweep_s": 3600, "lease_s": 120.0, "renew_s": 30.0}, workers=2),
+]
 
 RUNS = 5
 TOLD_S = 0.5
 ENDED = (
     "SELECT extract(epoch FROM ended_at)::float8 AS at FROM flujo_attempts WHERE run_id = %(run)s AND step = 'fails'"
 )
-
-
-@pytest.fixture(scope="module")
-def site(services, tmp_path_factory):
-    """Nobody sweeps or renews in time: a step that hears of anything, or is tried again, does not owe it to that."""
-    rarely = {"sweep_s": 3600, "lease_s": 120.0, "renew_s": 30.0}
-    with Site(services, tmp_path_factory.mktemp("site"), worker=rarely) as site:
-        site.workers(2)
-        yield site
 
 
 def moments(site, run):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 from click.testing import CliRunner
-from fleet import PATIENCE_S, STEADY, Site
+from fleet import PATIENCE_S, STEADY
 
 from flujo_client import Pipeline
 from flujo_client.cli.main import cli
 
-pytestmark = pytest.mark.acceptance
+pytestmark = [pytest.mark.acceptance, pytest.mark.site(worker=STEADY, workers=2)]
 
 LETTER = """
 imports: {check: parts/check.yaml}
@@ -38,13 +38,6 @@ steps:
   - {name: gate, uses: "blueprint_pipelines:wait_at_gate"}
   - {name: after, uses: "blueprint_pipelines:mark", input: "before the edit"}
 """
-
-
-@pytest.fixture(scope="module")
-def site(services, tmp_path_factory):
-    with Site(services, tmp_path_factory.mktemp("site"), worker=STEADY) as site:
-        site.workers(2)
-        yield site
 
 
 @pytest.fixture

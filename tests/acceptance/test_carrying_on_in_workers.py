@@ -96,6 +96,7 @@ def stands(site, name, run):
     return bool(run.approvals())
 
 
+@pytest.mark.large
 def test_a_deploy_over_runs_in_every_state(site, versions, enqueue):
     begun = [name for name in CASES if not name.startswith("queued")]
     old = site.workers(code=versions["old"])

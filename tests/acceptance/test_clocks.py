@@ -30,6 +30,7 @@ class JumpingFleet(Fleet):
         return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
 
 
+@pytest.mark.large
 def test_a_clock_that_jumps_costs_no_lease_no_attempt_and_no_deadline(services, tmp_path, monkeypatch):
     """Leases, retries and deadlines go by the clock of Postgres; what a worker measures, it measures by its monotonic clock."""
     monkeypatch.setenv("PYTHONPATH", str(STEPS))

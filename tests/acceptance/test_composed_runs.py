@@ -7,20 +7,13 @@ from collections import Counter
 
 import pytest
 from click.testing import CliRunner
-from fleet import PATIENCE_S, STEADY, Site
+from fleet import PATIENCE_S, STEADY
 
 from flujo_client import run_default_pipeline
 from flujo_client.cli.main import cli
 from flujo_client.errors import RunFailed
 
-pytestmark = pytest.mark.acceptance
-
-
-@pytest.fixture(scope="module")
-def site(services, tmp_path_factory):
-    with Site(services, tmp_path_factory.mktemp("site"), worker=STEADY) as site:
-        site.workers(2)
-        yield site
+pytestmark = [pytest.mark.acceptance, pytest.mark.site(worker=STEADY, workers=2)]
 
 
 @pytest.fixture(scope="module")

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from fleet import BRISK, PATIENCE_S, Site, wait_until
+from fleet import BRISK, PATIENCE_S, wait_until
 
-pytestmark = pytest.mark.acceptance
+# However often a busy machine lets a short lease lapse, no attempt is given up for it.
+pytestmark = [pytest.mark.acceptance, pytest.mark.site(worker={**BRISK, "max_lost": 1000})]
 
 WORDS = ["hello", "go on", "bye"]
-
-
-@pytest.fixture(scope="module")
-def site(services, tmp_path_factory):
-    """However often a busy machine lets a short lease lapse, no attempt is given up for it."""
-    with Site(services, tmp_path_factory.mktemp("talk"), worker={**BRISK, "max_lost": 1000}) as site:
-        yield site
 
 
 @pytest.fixture(scope="module")

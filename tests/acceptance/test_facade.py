@@ -192,6 +192,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.large
 def test_a_script_needs_nothing_running(server_folder):
     """Design §7: with nothing set, services and a worker are started, used, and stopped."""
     (server_folder / "first.py").write_text(SCRIPT)

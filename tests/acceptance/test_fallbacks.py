@@ -5,15 +5,9 @@ from __future__ import annotations
 import pytest
 from container_checks import begun, enqueue, succeeded
 from container_pipelines import LETTERS
-from fleet import BRISK, Site, wait_until
+from fleet import wait_until
 
 pytestmark = pytest.mark.acceptance
-
-
-@pytest.fixture(scope="module")
-def site(services, tmp_path_factory):
-    with Site(services, tmp_path_factory.mktemp("site"), worker=BRISK) as site:
-        yield site
 
 
 def test_a_fallback_survives_the_worker_that_runs_it(site):

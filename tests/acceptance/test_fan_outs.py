@@ -20,9 +20,10 @@ from container_checks import (
     succeeded,
 )
 from container_pipelines import KINDS, LETTERS, ON_FAILURE, STRATEGIES
-from fleet import PATIENCE_S, STEADY, Site, wait_until
+from fleet import PATIENCE_S, STEADY, wait_until
 
-pytestmark = pytest.mark.acceptance
+# Room for two hundred branches that wait at a gate, and no one who sweeps: what is signalled is signalled by chords and workers.
+pytestmark = [pytest.mark.acceptance, pytest.mark.site(worker={**STEADY, "sweep_s": 3600, "concurrency": 110})]
 
 NOTHING = ({}, [], 0)
 MERGED = {
@@ -43,15 +44,6 @@ MERGED_OF_TWO = {
     "callable": ({}, ["a", "b"], 21),
 }
 """The same when the third has failed, and that is ignored."""
-
-
-@pytest.fixture(scope="module")
-def site(services, tmp_path_factory):
-    """Room for two hundred branches that wait at a gate, and no one who sweeps: what is signalled is signalled by chords and workers."""
-    with Site(
-        services, tmp_path_factory.mktemp("site"), worker={**STEADY, "sweep_s": 3600, "concurrency": 110}
-    ) as site:
-        yield site
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -193,6 +185,7 @@ def test_many_branches(site, capsys, count):
     assert_joined_once(site, run)
 
 
+@pytest.mark.large
 def test_two_hundred_branches_that_close_together(site, capsys):
     """SYS-13: they wait at one gate; no ring is missed."""
     run = enqueue(site, "wide", items=list(range(200)), gated=["add"], gate="wide")

@@ -37,6 +37,7 @@ def enqueued(site, name, **rest):
     return site.client.enqueue(f"hook_pipelines:{name}", 1, **rest)
 
 
+@pytest.mark.large
 @one_process
 def test_who_is_killed_around_post_run_is_followed_by_another(site):
     """The end is committed and the hooks are told at least once: one dies before the call, one after it and before that is recorded."""

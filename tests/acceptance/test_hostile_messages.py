@@ -12,15 +12,15 @@ import orjson
 import pytest
 from breadth import large
 from celery import Celery
-from fleet import FOLDER, STEADY, STEPS, Site, assert_merged_once, wait_until
+from fleet import FOLDER, STEADY, STEPS, assert_merged_once, wait_until
 from junk import JUNK, MEGABYTE, as_json, body_of, bomb, embedding, push, with_body, with_header
 
 from flujo_client.transport.dead_letters import DeadLetters
 
-pytestmark = pytest.mark.acceptance
-
 THREE = ["first", "second", "third"]
 KEYS = {"k1": "a secret of the tests"}
+# Clients and workers sign.
+pytestmark = [pytest.mark.acceptance, pytest.mark.site(worker=STEADY, signing_keys=KEYS)]
 QUEUES = ("flujo.attempts", "flujo.control")
 ASIDE = "aside"
 SECRET = "swordfish"
@@ -30,13 +30,6 @@ SECRET = "swordfish"
 def services(services_to_break):
     """Return services that no other test process uses: a test here closes every connection to Redis."""
     return services_to_break
-
-
-@pytest.fixture(scope="module")
-def site(services, tmp_path_factory):
-    """Clients and workers sign."""
-    with Site(services, tmp_path_factory.mktemp("signed"), worker=STEADY, signing_keys=KEYS) as site:
-        yield site
 
 
 @pytest.fixture(scope="module", params=["flujo worker", large("celery -A shop_app worker")])

@@ -18,7 +18,8 @@ from flujo_client.contract.join_signal import JoinSignal
 from flujo_client.transport.broker import celery_message
 from flujo_client.transport.wire import dump
 
-pytestmark = pytest.mark.acceptance
+# Leases short enough to wait for; a step may be lost as often as several faults at once will have it.
+pytestmark = [pytest.mark.acceptance, pytest.mark.site(worker={**BRISK, "max_lost": 10})]
 
 PAIR = {"left": 1, "right": 1}
 DEEP = dict.fromkeys(("left", "right"), dict.fromkeys(("left", "right"), PAIR))
@@ -48,13 +49,6 @@ FAILING = [
 def services(services_to_break):
     """Return services that no other test process uses: a test here wipes Redis."""
     return services_to_break
-
-
-@pytest.fixture(scope="module")
-def site(services, tmp_path_factory):
-    """Leases short enough to wait for; a step may be lost as often as several faults at once will have it."""
-    with Site(services, tmp_path_factory.mktemp("site"), worker={**BRISK, "max_lost": 10}) as site:
-        yield site
 
 
 @pytest.fixture(scope="module")

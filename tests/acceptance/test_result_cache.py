@@ -6,21 +6,15 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fleet import BRISK, PATIENCE_S, Site, wait_until
+from fleet import PATIENCE_S, Site, wait_until
 
 if TYPE_CHECKING:
     from flujo_client.api.handle import RunHandle
     from flujo_client.contract.results import PipelineResult
 
-pytestmark = pytest.mark.acceptance
 
 KEYS = {"now": "a signing key of some length"}
-
-
-@pytest.fixture(scope="module")
-def site(services, tmp_path_factory):
-    with Site(services, tmp_path_factory.mktemp("site"), worker=BRISK, signing_keys=KEYS) as site:
-        yield site
+pytestmark = [pytest.mark.acceptance, pytest.mark.site(signing_keys=KEYS)]
 
 
 @pytest.fixture(scope="module", autouse=True)

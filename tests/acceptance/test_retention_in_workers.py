@@ -6,17 +6,12 @@ import random
 
 import pytest
 from acceptance_pipelines import LARGE, Visits
-from fleet import Site, wait_until
+from fleet import wait_until
 
-pytestmark = pytest.mark.acceptance
-
-
-@pytest.fixture(scope="module")
-def site(services, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("retention")
-    with Site(services, folder, worker={"sweep_s": 0.2}, retention={"succeeded_days": 1}) as site:
-        site.workers(2)
-        yield site
+pytestmark = [
+    pytest.mark.acceptance,
+    pytest.mark.site(worker={"sweep_s": 0.2}, retention={"succeeded_days": 1}, workers=2),
+]
 
 
 def test_workers_delete_ended_runs_and_what_only_these_referred_to(site):

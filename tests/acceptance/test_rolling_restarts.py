@@ -11,17 +11,10 @@ from fleet import STEADY, Site, assert_merged_once, wait_until
 
 from flujo_worker.cli.drain import drain
 
-pytestmark = pytest.mark.acceptance
-
 LEASE_S = STEADY["lease_s"]
 GRACE = {"agents": {"cancel_grace_s": 0.5}}
-
-
-@pytest.fixture(scope="module")
-def site(services, tmp_path_factory):
-    """A lease so long that whatever waits for one to run out is not done within a test."""
-    with Site(services, tmp_path_factory.mktemp("site"), worker=STEADY | {"shutdown_grace_s": 0.3}, **GRACE) as site:
-        yield site
+# A lease so long that whatever waits for one to run out is not done within a test.
+pytestmark = [pytest.mark.acceptance, pytest.mark.site(worker=STEADY | {"shutdown_grace_s": 0.3}, **GRACE)]
 
 
 @pytest.fixture(autouse=True)
@@ -108,6 +101,7 @@ def test_what_code_makes_of_its_cancellation_counts_if_it_is_a_result(site):
     assert len(site.executions(well.id, "gate")) == 1
 
 
+@pytest.mark.large
 def test_three_workers_restarted_one_by_one_under_load(services, tmp_path):
     """M-011: no step is repeated that ends within the grace time, all runs end, and work continues all the time."""
     with Site(services, tmp_path, worker=STEADY | {"shutdown_grace_s": 2.0}, **GRACE) as site:

@@ -12,7 +12,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from fleet import Site, wait_until
+from fleet import wait_until
 from turn_table import GENEROUS, limit
 
 from flujo_client import UsageLimits
@@ -20,7 +20,7 @@ from flujo_client.contract.envelope import ATTEMPTS_QUEUE
 from flujo_client.transport.broker import Broker
 from flujo_worker.store.postgres.store import PostgresStore
 
-pytestmark = pytest.mark.acceptance
+pytestmark = [pytest.mark.acceptance, pytest.mark.site(worker={"sweep_s": 0.3})]
 
 TURNED = {
     "success": "fallback_in_branch",
@@ -61,12 +61,6 @@ GOLDEN = {
     "lost_worker": f"run:gated[{DONE}]",
     "background": "run:dear[step:first[#1] background:later step:last[#1]]",
 }
-
-
-@pytest.fixture(scope="module")
-def site(services, tmp_path_factory):
-    with Site(services, tmp_path_factory.mktemp("site"), worker={"sweep_s": 0.3}) as site:
-        yield site
 
 
 @pytest.fixture(scope="module")

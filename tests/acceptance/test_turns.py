@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import turn_pipelines
 from container_checks import assert_nothing_left, since
-from fleet import FOLDER, PATIENCE_S, STEADY, Site, wait_until
+from fleet import FOLDER, PATIENCE_S, STEADY, wait_until
 from turn_table import CELLS, TURNS, ending, history, limit, tokens, told, trail
 
 from flujo_client import Aborted, Failure, Flujo, Paused, Success, UsageLimits
@@ -24,6 +24,9 @@ from flujo_client.errors import FlujoError, PausedException
 from flujo_client.gateway import requests
 from flujo_client.serial import loads
 from flujo_worker.testing import LocalEngine
+
+# One whose leases are long enough for a busy machine: an attempt whose worker loses its lease is begun again, and spends again.
+pytestmark = pytest.mark.site(worker={**STEADY, "concurrency": 100})
 
 if TYPE_CHECKING:
     from flujo_client.contract.results import PipelineResult
@@ -53,14 +56,6 @@ def holds(turn, place, result: PipelineResult, child: Any) -> None:
 
 
 # in real processes
-
-
-@pytest.fixture(scope="module")
-def site(services, tmp_path_factory):
-    """One whose leases are long enough for a busy machine: an attempt whose worker loses its lease is begun again, and spends again."""
-    worker = {**STEADY, "concurrency": 100}  # every run that is to be cancelled waits in a slot
-    with Site(services, tmp_path_factory.mktemp("site"), worker=worker) as site:
-        yield site
 
 
 @pytest.fixture(scope="module")

@@ -105,6 +105,7 @@ def test_this_code_works_on_the_schema_of_a_release_after_it(services, tmp_path,
         assert_merged_once(site, site.enqueue("three"), ["first", "second", "third"])
 
 
+@pytest.mark.large
 @one_process
 def test_the_steps_of_one_run_alternate_between_both(services, tmp_path, before, monkeypatch):
     """M-003, SYS-05: migrate, then restart the workers one by one; the older one continues meanwhile, in the same runs."""

@@ -5,17 +5,11 @@ from __future__ import annotations
 import signal
 
 import pytest
-from fleet import BRISK, Site, assert_merged_once, wait_until
+from fleet import BRISK, assert_merged_once, wait_until
 
 from flujo_client.gateway.requests import workers
 
-pytestmark = pytest.mark.acceptance
-
-
-@pytest.fixture(scope="module")
-def site(services, tmp_path_factory):
-    with Site(services, tmp_path_factory.mktemp("site"), worker=BRISK | {"shutdown_grace_s": 60.0}) as site:
-        yield site
+pytestmark = [pytest.mark.acceptance, pytest.mark.site(worker=BRISK | {"shutdown_grace_s": 60.0})]
 
 
 @pytest.mark.parametrize("pool", ["attempts", "threads", "prefork"])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from fleet import Site
+from fleet import STEADY
 from page_module import page_module
 
 from examples import invoice, rollout
@@ -20,6 +20,9 @@ from flujo_client.contract import processing as contract
 from flujo_client.contract.processing import PrecheckSettings, ProcessingConfigModel, ProcessingSettings
 from flujo_worker.aros import outcome as outcomes
 from flujo_worker.aros import parse, prepare
+
+# One worker that finds the examples.
+pytestmark = pytest.mark.site(worker=STEADY, workers=1, code=".")
 
 DOCS = Path(__file__).parents[2] / "docs"
 REFERENCE = (DOCS / "reference/aros.md").read_text(encoding="utf-8")
@@ -309,14 +312,6 @@ def test_what_was_refused_under_watch_says_whether_a_level_more_would_help(engin
     """M-204."""
     said = {text: rollout.refused(engine.story(run(engine, rollout.watched, text)[0])) for text in (LOOSE, QUOTED)}
     assert said == {LOOSE: [("not-json", "", True)], QUOTED: [("not-whitelisted", "/weight", False)]}
-
-
-@pytest.fixture(scope="module")
-def site(services, tmp_path_factory):
-    """One worker that finds the examples."""
-    with Site(services, tmp_path_factory.mktemp("aros")) as site:
-        site.workers(code=".")
-        yield site
 
 
 @pytest.mark.acceptance

@@ -5,19 +5,14 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from fleet import Site
+from fleet import STEADY
 
 from examples import client_calls, quote
 from flujo_client import AsyncFlujoClient
 from flujo_client.errors import PipelineError
 
-
-@pytest.fixture(scope="module")
-def site(services, tmp_path_factory):
-    """One worker that finds the examples, because this process does."""
-    with Site(services, tmp_path_factory.mktemp("examples")) as site:
-        site.workers(code=".")
-        yield site
+# One worker that finds the examples, because this process does.
+pytestmark = pytest.mark.site(worker=STEADY, workers=1, code=".")
 
 
 @pytest.mark.acceptance

@@ -6,7 +6,6 @@ import asyncio
 
 import psycopg
 import pytest
-from fleet import Site
 
 from flujo_client import AsyncFlujoClient, Pipeline, RunLimit, RunRequest, Step, Throttle
 from flujo_client.api.hold import hold
@@ -15,7 +14,8 @@ from flujo_client.gateway import guards
 from flujo_client.gateway.guards import GateRecord
 from flujo_worker.store.postgres.store import PostgresStore
 
-pytestmark = pytest.mark.services
+# No workers: what is enqueued stays.
+pytestmark = [pytest.mark.services, pytest.mark.site(admission={"tenant": {"few": {"max_running": 2}}})]
 
 
 def ship(data):
@@ -23,13 +23,6 @@ def ship(data):
 
 
 fine = Pipeline([Step("ship", ship)])
-
-
-@pytest.fixture(scope="module")
-def site(services, tmp_path_factory):
-    """No workers: what is enqueued stays."""
-    with Site(services, tmp_path_factory.mktemp("gates"), admission={"tenant": {"few": {"max_running": 2}}}) as site:
-        yield site
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 from click.testing import CliRunner
-from fleet import Site
 from services import read_only
 
 from flujo_client import AsyncFlujoClient, Pipeline, Step
@@ -33,13 +32,6 @@ fine = Pipeline([Step("ship", ship)])
 def services(services_to_break):
     """Return services that no other test process uses: tests here restart Postgres and make it read-only."""
     return services_to_break
-
-
-@pytest.fixture(scope="module")
-def site(services, tmp_path_factory):
-    """No workers: what is enqueued stays."""
-    with Site(services, tmp_path_factory.mktemp("away")) as site:
-        yield site
 
 
 def test_what_a_read_only_server_refuses_is_told_and_nothing_is_recorded(site, services):

@@ -11,7 +11,7 @@ from random import Random
 import bad_container_pipelines as bad
 import pytest
 from bad_container_pipelines import Notes, ok, same
-from fleet import STEADY, Site
+from fleet import STEADY
 from pydantic import BaseModel
 
 from flujo_client.errors import InfiniteFallbackError, PipelineError
@@ -20,14 +20,9 @@ from flujo_client.pipeline.nested import ImportStep
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step
 
+pytestmark = pytest.mark.site(worker=STEADY, agents={"function_timeout_s": 0.5})
+
 yes = bad.answers(True)
-
-
-@pytest.fixture(scope="module")
-def site(services, tmp_path_factory):
-    folder, agents = tmp_path_factory.mktemp("containers"), {"function_timeout_s": 0.5}
-    with Site(services, folder, worker=STEADY, agents=agents) as site:
-        yield site
 
 
 # seen before anything is sent

@@ -8,7 +8,6 @@ import threading
 import psycopg
 import pytest
 from click.testing import CliRunner
-from fleet import Site
 from pydantic import BaseModel
 from services import drop_database, fresh_database
 
@@ -28,7 +27,14 @@ from flujo_client.errors import (
 )
 from flujo_worker.store.migrate import migrate
 
-pytestmark = pytest.mark.services
+# No workers: nothing gets so far. Small snapshots, and only our own modules may be named.
+pytestmark = [
+    pytest.mark.services,
+    pytest.mark.site(
+        limits={"snapshot_max_bytes": 10_000, "snapshot_inline_bytes": 1000},
+        allowed_imports=("test_bad_input", "missing_module"),
+    ),
+]
 
 TABLES = ("pipelines", "runs", "scopes", "attempts", "events", "blobs", "inputs")
 SECRET = "hunter2"
@@ -48,15 +54,6 @@ typed = Pipeline([Step("ship", ship)], context_model=Order)
 unmanned = Pipeline([Step("ship")])
 twofold = Pipeline([Step("a/b", ship), Step("ship", ship), Step("ship", 5)])
 not_a_pipeline = {"steps": []}
-
-
-@pytest.fixture(scope="module")
-def site(services, tmp_path_factory):
-    """No workers: nothing gets so far. Small snapshots, and only our own modules may be named."""
-    limits = {"snapshot_max_bytes": 10_000, "snapshot_inline_bytes": 1000}
-    allowed = ("test_bad_input", "missing_module")
-    with Site(services, tmp_path_factory.mktemp("refused"), limits=limits, allowed_imports=allowed) as site:
-        yield site
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,6 @@ import json
 
 import pytest
 from click.testing import CliRunner
-from fleet import Site
 
 from flujo_client import AsyncFlujoClient, Pipeline, Step
 from flujo_client.cli.main import cli
@@ -53,13 +52,6 @@ def ship(data):
 
 
 fine = Pipeline([Step("ship", ship)])
-
-
-@pytest.fixture(scope="module")
-def site(services, tmp_path_factory):
-    """No workers: what is planted stays."""
-    with Site(services, tmp_path_factory.mktemp("rows")) as site:
-        yield site
 
 
 @pytest.fixture

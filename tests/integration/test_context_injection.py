@@ -7,21 +7,14 @@ from pathlib import Path
 
 import injection_pipelines as agents
 import pytest
-from fleet import STEADY, Site
+from fleet import STEADY
 from injection_pipelines import MyContext
 
 from flujo_client import Flujo
 from flujo_client.errors import RunFailed
 from flujo_worker.runtime.call_args import accepted_kwargs
 
-pytestmark = pytest.mark.acceptance
-
-
-@pytest.fixture(scope="module")
-def site(services, tmp_path_factory):
-    with Site(services, tmp_path_factory.mktemp("injection"), worker=STEADY) as site:
-        site.workers(code=Path(__file__).parent)
-        yield site
+pytestmark = [pytest.mark.acceptance, pytest.mark.site(worker=STEADY, workers=1, code=Path(__file__).parent)]
 
 
 @pytest.fixture

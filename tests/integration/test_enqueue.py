@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import redis
-from fleet import Site, wait_until
+from fleet import wait_until
 
 from flujo_client import AsyncFlujoClient, Pipeline, Step
 from flujo_client.errors import ServiceUnreachable
@@ -38,13 +38,6 @@ fine = Pipeline([Step("ship", ship)])
 def services(services_to_break):
     """Return services that no other test process uses: a test here kills Redis."""
     return services_to_break
-
-
-@pytest.fixture(scope="module")
-def site(services, tmp_path_factory):
-    """No workers: what is enqueued stays."""
-    with Site(services, tmp_path_factory.mktemp("enqueue")) as site:
-        yield site
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import threading
 
 import psycopg
 import pytest
-from fleet import Site, wait_until
+from fleet import wait_until
 from pydantic import BaseModel
 
 from flujo_client import AsyncFlujoClient, Pipeline, RunRequest, Step, UsageLimits
@@ -21,7 +21,11 @@ from flujo_client.errors import (
     SnapshotTooLarge,
 )
 
-pytestmark = pytest.mark.services
+# No workers: what is enqueued stays. Values above a thousand bytes travel by reference.
+pytestmark = [
+    pytest.mark.services,
+    pytest.mark.site(limits={"snapshot_max_bytes": 10_000, "snapshot_inline_bytes": 1000}),
+]
 
 TABLES = ("pipelines", "runs", "scopes", "attempts", "contexts", "events", "blobs")
 
@@ -37,14 +41,6 @@ def ship(data):
 fine = Pipeline([Step("ship", ship)])
 typed = Pipeline([Step("ship", ship)], context_model=Basket)
 broken = Pipeline([Step("ship")])
-
-
-@pytest.fixture(scope="module")
-def site(services, tmp_path_factory):
-    """No workers: what is enqueued stays. Values above a thousand bytes travel by reference."""
-    limits = {"snapshot_max_bytes": 10_000, "snapshot_inline_bytes": 1000}
-    with Site(services, tmp_path_factory.mktemp("bulk"), limits=limits) as site:
-        yield site
 
 
 @pytest.fixture

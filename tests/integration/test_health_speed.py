@@ -59,6 +59,7 @@ def worked(connection):
     return time.process_time() + (user + system) / os.sysconf("SC_CLK_TCK")
 
 
+@pytest.mark.large
 def test_thirty_days_are_told_within_two_seconds(connection):
     """Rows that Postgres has not even taken statistics of."""
     question, health, took = HealthQuery(since_hours=720, buckets=6), Health(), []

@@ -59,6 +59,7 @@ def flujo(site, tmp_path):
     return call
 
 
+@pytest.mark.large
 def test_a_difference_is_told_in_words(deploy, flujo):
     [run] = deploy("a", "b")
     deploy("a", "x", "b", "c")

@@ -12,7 +12,6 @@ import sqlalchemy
 from django.conf import settings as django_settings
 from django.db import IntegrityError, connections, transaction
 from django.db import connection as django_connection
-from fleet import Site
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
@@ -28,13 +27,6 @@ def ship(data):
 
 
 fine = Pipeline([Step("ship", ship)])
-
-
-@pytest.fixture(scope="module")
-def site(services, tmp_path_factory):
-    """No workers: what is enqueued stays."""
-    with Site(services, tmp_path_factory.mktemp("transactions")) as site:
-        yield site
 
 
 @pytest.fixture(scope="module")

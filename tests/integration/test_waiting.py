@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from fleet import PATIENCE_S, Site, wait_until
+from fleet import PATIENCE_S, wait_until
 
 from flujo_client import AsyncFlujoClient, FlujoClient, Pipeline, Step
 from flujo_client.api import operations
@@ -52,13 +52,6 @@ def ship(data):
 
 
 fine = Pipeline([Step("ship", ship)])
-
-
-@pytest.fixture(scope="module")
-def site(services, tmp_path_factory):
-    """No workers: runs end when a test says so."""
-    with Site(services, tmp_path_factory.mktemp("waiting")) as site:
-        yield site
 
 
 @pytest.fixture(autouse=True)
@@ -134,6 +127,7 @@ def test_a_notification_that_is_lost_costs_no_more_than_the_next_reading(site, m
         assert waiting.result(PATIENCE_S).run_status == "cancelled"
 
 
+@pytest.mark.large
 def test_all_who_wait_in_a_process_share_one_connection(site, no_reading_again):
     """Of two clients, one of them awaited; each is woken for its own runs."""
 

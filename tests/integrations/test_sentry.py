@@ -9,18 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from fleet import BRISK, Site, wait_until
+from fleet import wait_until
 from sentry_server import SentryServer
 
 pytestmark = [pytest.mark.integrations, pytest.mark.services, pytest.mark.acceptance]
 
 HERE = Path(__file__).parent
-
-
-@pytest.fixture(scope="module")
-def site(services, tmp_path_factory):
-    with Site(services, tmp_path_factory.mktemp("site"), worker=BRISK) as site:
-        yield site
 
 
 @pytest.fixture

@@ -100,6 +100,7 @@ def test_anything_in_anything_behaves_as_the_reference_says(seed, chaos):
     of_seed(seed, chaos)
 
 
+@pytest.mark.large
 @lawful
 @given(st.integers(0, LARGEST), st.integers(0, 2**32))
 def test_people_in_anything_behave_as_the_reference_says(seed, chaos):

@@ -52,6 +52,7 @@ def test_a_retry_ends_as_the_run_did(seed):
     retried_it_ends_the_same(pipeline_of(seed), f"input {seed % 5}")
 
 
+@pytest.mark.large
 @given(st.integers(0, LARGEST))
 @lawful
 def test_a_retry_asks_again_and_ends_as_the_run_did(seed):

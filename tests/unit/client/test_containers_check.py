@@ -372,12 +372,14 @@ def test_the_names_above_a_step_are_bounded_together():
     assert "more than 1,000 bytes together" in findings(body)[0]
 
 
+@pytest.mark.large
 def test_a_pipeline_has_at_most_10_000_steps():
     passes(*pipeline_of(*map(str, range(9_999))).steps, WORK)
     [found] = findings(*pipeline_of(*map(str, range(10_000))).steps, WORK)
     assert "more than 10,000 steps" in found
 
 
+@pytest.mark.large
 def test_what_grows_by_standing_twice_is_counted_and_not_walked_to_its_end():
     """2^20 steps of 20 objects."""
     body = WORK

@@ -131,6 +131,7 @@ def test_a_value_in_parts_is_measured_without_being_compressed(monkeypatch):
     assert "parts" in repr(value)
 
 
+@pytest.mark.large
 @given(st.lists(trees, min_size=3, max_size=30), st.lists(trees, max_size=9), trees, trees)
 def test_an_outline_that_is_changed_is_the_value_that_is_changed(log, more, first, last):
     """Law: items appended to an outline, and other fields set in it, give what the same changes of the whole tree give."""

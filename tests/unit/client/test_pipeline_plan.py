@@ -126,6 +126,7 @@ print(here.compile_plan(pipeline).fingerprint)
 """
 
 
+@pytest.mark.large
 @pytest.mark.processes
 def test_every_process_computes_the_same():
     """Client and workers do it on their own, whatever their hash seed."""

@@ -53,6 +53,7 @@ def test_every_turn_is_told_and_recorded(engine):
     assert (outputs["work"], outputs["record"]) == (ALL[-1], "done")
 
 
+@pytest.mark.large
 def test_an_agent_that_takes_the_context_sees_every_turn_and_may_change_it(engine):
     seen = []
 
@@ -66,6 +67,7 @@ def test_an_agent_that_takes_the_context_sees_every_turn_and_may_change_it(engin
     assert result.final_pipeline_context.count == MANY - 1
 
 
+@pytest.mark.large
 def test_a_person_and_a_failure_in_the_middle_lose_no_turn(engine):
     flaky = Flaky(1)
 
@@ -130,6 +132,7 @@ def test_hooks_see_what_the_planner_is_told(engine):
     assert [(each["goal"], each["turn"], len(each["command_log"])) for each in seen] == [("goal", 1, 0), ("goal", 2, 1)]
 
 
+@pytest.mark.large
 def test_a_long_loop_replays_and_can_be_retried_from_the_step_after_it(engine):
     """The recorded decisions are made again, and a fork has every turn in its context."""
     seen = []

@@ -10,6 +10,7 @@ import sys
 import textwrap
 from pathlib import Path
 
+import pytest
 from openai_server import OpenAIServer
 
 from flujo_client import Pipeline, Step
@@ -51,6 +52,7 @@ FRESH = textwrap.dedent("""
 """)
 
 
+@pytest.mark.large
 def test_an_sdk_is_imported_in_a_thread_before_the_steps_time_begins():
     """The import alone takes longer than the step may: 1.5 s of 1.2."""
     with OpenAIServer(["fine"]) as server:

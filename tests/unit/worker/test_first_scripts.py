@@ -72,11 +72,13 @@ def test_classes_of_the_program_itself_work_and_nothing_else_is_printed(tmp_path
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+@pytest.mark.large
 def test_a_script_is_not_run_again_to_find_its_classes(tmp_path):
     done = python(tmp_path, f"print('once')\n{dedent(SHOP)}")
     assert (done.stdout, done.stderr) == ("once\n", "")
 
 
+@pytest.mark.large
 def test_a_class_that_is_defined_again_is_the_new_one(tmp_path):
     again = """
         with LocalEngine() as engine:
@@ -94,6 +96,7 @@ def test_a_class_that_is_defined_again_is_the_new_one(tmp_path):
     assert (done.stdout, done.stderr) == ("", "")
 
 
+@pytest.mark.large
 def test_what_a_session_defines_is_not_sent_to_workers(tmp_path):
     sent = """
         from flujo_client.pipeline.compile import compile_plan
