@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from builders import packed
 from shapes import ADDING, SHAPES, Stubborn, pipeline, step, tell
 
-from flujo_client.api.client import RunLimit
 from flujo_client.config.manager import Settings
+from flujo_client.contract.admission import RunLimit
 from flujo_client.contract.limit import Limit
 from flujo_client.contract.limits import UsageLimits
 from flujo_client.contract.outcome import Usage
