@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flujo_client.address import new_run_id
+from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.outcome import Fault, Outcome, Usage
 from flujo_client.contract.plan import Backoff
+from flujo_client.contract.records import NewRun
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step, StepConfig
@@ -15,10 +17,6 @@ from flujo_client.serial import Packed, encode
 from flujo_worker.domain.decide import decide
 from flujo_worker.domain.values import AttemptReport, Decision
 from flujo_worker.ports import Member
-
-if TYPE_CHECKING:
-    from flujo_client.contract.envelope import Envelope
-    from flujo_client.contract.records import NewRun
 
 BACKOFF = Backoff(base_s=4.0, jitter=0.0)
 SPENT = Usage(input_tokens=10, output_tokens=5, requests=1, cost_usd=0.25)

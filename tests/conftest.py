@@ -1,7 +1,5 @@
 """The fixtures every test may ask for. pytest puts this folder on the path, so `services` is tests/services.py."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import signal

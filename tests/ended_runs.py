@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, LiteralString, cast
+from collections.abc import Iterator
+from typing import Any, Final, LiteralString, cast
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import psycopg
+import psycopg
 
 APART_MS: Final = 60_000
 """How long before the next one each of them ran."""

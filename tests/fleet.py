@@ -12,28 +12,23 @@ import signal
 import subprocess
 import threading
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+from typing import IO, Any, NamedTuple, Self, TypeVar
 
 import psycopg
 import pytest
 import redis
-from nursery import nursery
+from nursery import Forked, nursery
 from psycopg.rows import dict_row
 from services import database_called, drop_database, fresh_redis, migrated_database
 
 from flujo_client.api.client import FlujoClient
+from flujo_client.api.handle import RunHandle
 from flujo_client.config.manager import Settings
+from flujo_client.embedded import Embedded
 from flujo_client.embedded.local import Fleet
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from nursery import Forked
-
-    from flujo_client.api.handle import RunHandle
-    from flujo_client.embedded import Embedded
 
 T = TypeVar("T")
 

@@ -13,16 +13,13 @@ import os
 import traceback
 import warnings
 from collections import deque
+from collections.abc import Iterable
 from itertools import groupby, pairwise
 from multiprocessing import Pipe
-from multiprocessing.connection import wait
-from typing import TYPE_CHECKING, Any, NamedTuple
+from multiprocessing.connection import Connection, wait
+from typing import Any, NamedTuple
 
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from multiprocessing.connection import Connection
 
 WAITING = {"acceptance", "integration"}
 SHORT = {"aros", "unit"}

@@ -5,22 +5,17 @@ Within a transaction `now()` stands still, so what is planted lies exactly where
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+import psycopg
 from psycopg.types.json import Jsonb
 
 from flujo_client.config.models import Health
 from flujo_client.gateway import health as asked
-from flujo_client.gateway.requests import statement
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import psycopg
-
-    from flujo_client.gateway.requests import Request
-    from flujo_client.health.facts import ArosFacts, HealthQuery, MachineFacts
+from flujo_client.gateway.requests import Request, statement
+from flujo_client.health.facts import ArosFacts, HealthQuery, MachineFacts
 
 AT = datetime(2026, 3, 2, 12, tzinfo=UTC)
 """When the golden reports were made."""

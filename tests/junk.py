@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import base64
 import gzip
+from collections.abc import Callable, Iterable
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    import redis
+import redis
 
 Message = dict[str, Any]
 

@@ -13,10 +13,10 @@ import shutil
 import socket
 import tempfile
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import psycopg
@@ -26,9 +26,6 @@ import redis
 from flujo_client.embedded import Embedded
 from flujo_client.embedded.redis import DATABASES
 from flujo_worker.store.migrate import migrate
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _numbers = itertools.count(1)
 _redis_numbers = itertools.count()

@@ -10,10 +10,7 @@ import asyncio
 import itertools
 import struct
 import threading
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine
+from collections.abc import Coroutine
 
 STARTUP, CANCEL, ENCRYPTED = 196608, 80877102, {80877103, 80877104}
 AWAITS_READY = b"QSF"

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from acceptance_pipelines import ONCE, Visits, arrived, begin, folder, visit, wait_at_gate
 from budget_pipelines import SPENT
 
 from flujo_client import HumanInTheLoopStep, Pipeline, PipelineContext, Step, StepConfig
 from flujo_worker.agents.answer import AgentAnswer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 BEHIND = StepConfig(max_retries=0, execution_mode="background")
 

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from acceptance_pipelines import ONCE, Visits, visit, wait_at_gate
 
 from flujo_client import Pipeline, Step
-
-if TYPE_CHECKING:
-    from flujo_client.pipeline.pipeline import Body
+from flujo_client.pipeline.pipeline import Body
 
 
 def of(*steps: Step, name: str | None = None) -> Pipeline:

@@ -3,14 +3,11 @@ and a default pipeline whose second solution passes."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from acceptance_pipelines import ONCE, begin
 
-from flujo_client import Pipeline, Step, make_default_pipeline
-
-if TYPE_CHECKING:
-    from flujo_client import EvaluatorInput, ProposerInput
+from flujo_client import EvaluatorInput, Pipeline, ProposerInput, Step, make_default_pipeline
 
 LETTERS = "abcde"
 

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
-from fleet import PATIENCE_S
+from fleet import PATIENCE_S, Site
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from fleet import Site
-
-    from flujo_client.api.handle import RunHandle
-    from flujo_client.contract.results import PipelineResult, StepResult
+from flujo_client.api.handle import RunHandle
+from flujo_client.contract.results import PipelineResult, StepResult
 
 LIVE = ["ready", "queued", "running"]
 DEADLOCKS = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"

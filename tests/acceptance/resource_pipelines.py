@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import structlog
 from acceptance_pipelines import ONCE, begin, folder
 from pydantic import BaseModel, field_validator
 
 from flujo_client import AgentProcessors, Pipeline, PluginOutcome, Step, StepConfig, validator
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def note(what: str) -> None:

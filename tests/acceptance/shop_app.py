@@ -1,7 +1,5 @@
 """Someone's Celery app that carries pipelines too; started by the plain celery command."""
 
-from __future__ import annotations
-
 import os
 
 from celery import Celery

@@ -1,7 +1,5 @@
 """Waiting runs in real processes: another tenant's run is not held up, and a worker that dies between an end and an admission costs no run."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 

@@ -3,8 +3,6 @@
 What is asserted of models is what went over the wire to them.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Agentic loops over real workers: a planner's turns outlive the workers, and a question holds none of them."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """People in the loop over real workers: a question occupies no worker, and an answer takes effect once, whatever dies meanwhile."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest

@@ -1,7 +1,5 @@
 """AROS in real worker processes, with a model behind real HTTP: its events are read back from Postgres, its requests from the wire."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections import Counter

@@ -1,7 +1,5 @@
 """What must not wait for a renewal or a sweep, in workers that renew and sweep rarely."""
 
-from __future__ import annotations
-
 import time
 from statistics import median
 

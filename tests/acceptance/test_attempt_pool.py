@@ -1,7 +1,5 @@
 """The worker pool of our own, as those see it who run Celery: remote control, events, signals, slots."""
 
-from __future__ import annotations
-
 import pytest
 from fleet import assert_merged_once, wait_until
 

@@ -1,7 +1,5 @@
 """Steps in the background in real processes: their runs outlive who launched them, are found, answered and started again (SYS-31, U-16)."""
 
-from __future__ import annotations
-
 import asyncio
 from random import Random
 

@@ -1,7 +1,5 @@
 """Blueprints in real processes: the client has the file, the workers have only the modules it names (SYS-30)."""
 
-from __future__ import annotations
-
 import pytest
 from click.testing import CliRunner
 from fleet import PATIENCE_S, STEADY

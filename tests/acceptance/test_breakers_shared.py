@@ -1,7 +1,5 @@
 """A provider's outage over real processes: two workers of one slot each, one breaker for a model, in Redis (SYS-19, M-463)."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections import Counter

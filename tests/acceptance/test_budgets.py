@@ -1,7 +1,5 @@
 """Budgets over real processes: admitted, refused, and counted to the last token, whichever process dies (SYS-18)."""
 
-from __future__ import annotations
-
 import time
 from statistics import median
 

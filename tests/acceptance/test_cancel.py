@@ -1,7 +1,5 @@
 """Cancel against conclude, over real workers: cancel wins, or the run had ended."""
 
-from __future__ import annotations
-
 import random
 import time
 from concurrent.futures import ThreadPoolExecutor

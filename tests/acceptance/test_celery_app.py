@@ -1,7 +1,5 @@
 """Pipelines on someone's own Celery app, under the plain celery command, and in the prefork pool."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Child runs in real processes: listed, cancelled, waited for without a worker, and found again when a bell is lost (SYS-16, U-16)."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

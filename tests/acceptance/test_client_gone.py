@@ -1,7 +1,5 @@
 """The client's death at any moment, its own transactions, and the same order given twice."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

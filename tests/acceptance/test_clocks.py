@@ -1,7 +1,5 @@
 """Workers whose clocks are wrong."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

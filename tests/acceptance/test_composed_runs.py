@@ -1,7 +1,5 @@
 """A tree search and the default pipeline in real processes: every call is a separate attempt (requirements §2.1, §2.3)."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """A conversation with a person, over real workers: every turn is there once, in its order, whichever process dies in between (requirements §2.6)."""
 
-from __future__ import annotations
-
 import pytest
 from fleet import BRISK, PATIENCE_S, wait_until
 

@@ -1,7 +1,5 @@
 """Time that passes at once on real services: everything that is due, in order."""
 
-from __future__ import annotations
-
 import pytest
 from fleet import BRISK, PATIENCE_S, Site, one_process, wait_until
 

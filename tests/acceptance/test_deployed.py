@@ -1,7 +1,5 @@
 """What supervisors rely on: the Procfile under a Procfile runner, heartbeat files, signals and exit codes (M-003, issue 8)."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

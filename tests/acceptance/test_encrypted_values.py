@@ -1,7 +1,5 @@
 """Values that are encrypted in Postgres and in messages, and the rotation of their keys."""
 
-from __future__ import annotations
-
 import base64
 import json
 

@@ -1,7 +1,5 @@
 """`Flujo(pipeline)` and `TaskClient` on real workers, and on nothing at all."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys

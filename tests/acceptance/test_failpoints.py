@@ -1,7 +1,5 @@
 """A process is made to fail at each named place; the run finishes right, and every step is merged once."""
 
-from __future__ import annotations
-
 import pytest
 from fleet import assert_merged_once, wait_until
 

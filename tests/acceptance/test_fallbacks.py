@@ -1,7 +1,5 @@
 """Fallbacks in real processes: in a branch, in a loop's body, around a map; and a worker that is killed while one runs (SYS-10)."""
 
-from __future__ import annotations
-
 import pytest
 from container_checks import begun, enqueue, succeeded
 from container_pipelines import LETTERS

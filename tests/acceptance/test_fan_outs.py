@@ -1,7 +1,5 @@
 """Fan-outs in real processes: every kind, strategy and ending at once; many, deep and wide ones; branches that close together."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from itertools import product

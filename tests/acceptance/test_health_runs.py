@@ -1,7 +1,5 @@
 """The health check in real processes: runs with repairs, a worker, two beats, and the command (SYS-26, M-012, M-186)."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Hooks in real processes: called, obeyed, and not lost when a process dies (§2.1, §2.9, SYS-20)."""
 
-from __future__ import annotations
-
 import hook_pipelines as pipelines
 import pytest
 from fleet import PATIENCE_S, one_process, wait_until

@@ -1,7 +1,5 @@
 """Messages that are not ours, or were tampered with: no worker dies of one, nothing is executed, and work continues."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

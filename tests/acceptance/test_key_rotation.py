@@ -3,8 +3,6 @@
 At each stage clients enqueue while no worker is there, and workers of the next stage find those messages.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 from itertools import pairwise

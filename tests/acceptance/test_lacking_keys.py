@@ -1,7 +1,5 @@
 """A worker that cannot decrypt values, or verify messages, harms no run: it leaves them to others, says which key it lacks, and takes no more work."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

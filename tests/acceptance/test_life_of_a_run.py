@@ -1,7 +1,5 @@
 """One fleet, and what every run may ask of it."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections import Counter, defaultdict

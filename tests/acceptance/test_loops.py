@@ -1,7 +1,5 @@
 """Loops in real processes: no worker is held between iterations, and a try again within a branch waits for no one."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -3,8 +3,6 @@
 The result of a run is what it would have been.
 """
 
-from __future__ import annotations
-
 import time
 from itertools import cycle, islice
 

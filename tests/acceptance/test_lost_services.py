@@ -1,7 +1,5 @@
 """Redis wiped, Postgres crashed, messages doubled: the rows know what is to be done, and the claims refuse what was (M-403)."""
 
-from __future__ import annotations
-
 import signal
 
 import pytest

@@ -1,7 +1,5 @@
 """Workers that die, freeze or wake too late: nothing is lost, and nothing is merged twice."""
 
-from __future__ import annotations
-
 import signal
 import time
 

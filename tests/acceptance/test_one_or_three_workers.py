@@ -1,7 +1,5 @@
 """The same workload on one worker process and on three: the results are the same (SYS-32, U-15)."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

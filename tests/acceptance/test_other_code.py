@@ -1,7 +1,5 @@
 """A worker whose code is not the code a run was started with."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import sys

@@ -1,7 +1,5 @@
 """Postgres stopped as in a crash while hundreds of runs are under way: nothing is lost, merged twice, stuck or spent unrecorded."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter, defaultdict
 

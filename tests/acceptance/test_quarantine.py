@@ -1,7 +1,5 @@
 """Steps that kill their process, beside steps that do nothing wrong: the killers fail as lost, and only they do."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

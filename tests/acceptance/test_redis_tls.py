@@ -1,7 +1,5 @@
 """Redis behind TLS (`rediss://`), with a certificate of its own authority. Runs where `openssl` is installed."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import ssl

@@ -1,7 +1,5 @@
 """A user of Redis with one key prefix, its channels and the documented commands: it carries everything, and the doctor says what it lacks."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

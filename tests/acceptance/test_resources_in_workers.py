@@ -1,7 +1,5 @@
 """What an attempt holds open in real processes, and the fixed order of its parts (SYS-11)."""
 
-from __future__ import annotations
-
 import pytest
 import resource_pipelines as pipelines
 from fleet import FOLDER, wait_until

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from fleet import PATIENCE_S, Site, wait_until
 
-if TYPE_CHECKING:
-    from flujo_client.api.handle import RunHandle
-    from flujo_client.contract.results import PipelineResult
-
+from flujo_client.api.handle import RunHandle
+from flujo_client.contract.results import PipelineResult
 
 KEYS = {"now": "a signing key of some length"}
 pytestmark = [pytest.mark.acceptance, pytest.mark.site(signing_keys=KEYS)]

@@ -1,7 +1,5 @@
 """Workers delete runs whose retention is over, and nothing else, while they work."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """Workers that stop before their steps have ended: others begin those at once, without waiting for a lease."""
 
-from __future__ import annotations
-
 import threading
 from itertools import pairwise, product
 

@@ -1,7 +1,5 @@
 """Redis watched by Sentinels (`sentinel://`): runs end, also when another server becomes the primary. Needs a server of Redis or Valkey."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 

@@ -1,7 +1,5 @@
 """A concurrency limit over real processes: a killed worker's place is free again, and no two are ever taken (U-13)."""
 
-from __future__ import annotations
-
 import signal
 import time
 

@@ -3,8 +3,6 @@
 Every kind of ending at its own place, on one fleet of two workers; then each is looked at.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import signal

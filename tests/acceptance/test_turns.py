@@ -9,7 +9,7 @@ import asyncio
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import turn_pipelines
@@ -20,6 +20,7 @@ from turn_table import CELLS, TURNS, ending, history, limit, tokens, told, trail
 from flujo_client import Aborted, Failure, Flujo, Paused, Success, UsageLimits
 from flujo_client.api.operations import peek_at
 from flujo_client.contract.envelope import TASK_JOIN, Envelope
+from flujo_client.contract.results import PipelineResult
 from flujo_client.errors import FlujoError, PausedException
 from flujo_client.gateway import requests
 from flujo_client.serial import loads
@@ -28,8 +29,6 @@ from flujo_worker.testing import LocalEngine
 # One whose leases are long enough for a busy machine: an attempt whose worker loses its lease is begun again, and spends again.
 pytestmark = pytest.mark.site(worker={**STEADY, "concurrency": 100})
 
-if TYPE_CHECKING:
-    from flujo_client.contract.results import PipelineResult
 
 RUNS = [cell for cell in CELLS if TURNS[cell[0]].status is not None]
 REFUSED = [cell for cell in CELLS if TURNS[cell[0]].status is None]

@@ -3,8 +3,6 @@
 The older code is taken from the repository's history; a copy without one has nothing to test.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """`flujo up`, as a person starts and stops it."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

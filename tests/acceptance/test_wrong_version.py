@@ -1,7 +1,5 @@
 """A message that names a version its scope has not: the outcome is refused, and the run continues."""
 
-from __future__ import annotations
-
 import base64
 from dataclasses import replace
 

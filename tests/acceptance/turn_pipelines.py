@@ -7,8 +7,9 @@ context's trail and spends ten tokens, so that both tell of a merge or a settlem
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from acceptance_pipelines import ONCE, begin
 from pydantic import BaseModel
@@ -18,9 +19,6 @@ from flujo_client.contract.outcome import Usage
 from flujo_client.errors import PausedException, PipelineAbortSignal
 from flujo_client.pipeline.router import DynamicParallelRouterStep
 from flujo_worker.agents.answer import AgentAnswer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 SPENT = Usage(input_tokens=6, output_tokens=4, requests=1, cost_usd=0.25)
 

@@ -7,9 +7,11 @@ attempts. In a place's lines `{core}` stands for the turn's own.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from flujo_client.contract.results import PipelineResult, StepResult
 from flujo_client.errors import (
     InfiniteFallbackError,
     InfiniteRedirectError,
@@ -17,11 +19,6 @@ from flujo_client.errors import (
     RunCancelled,
     UsageLimitExceededError,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from flujo_client.contract.results import PipelineResult, StepResult
 
 GENEROUS = 1000
 """Tokens that no run of the table needs."""

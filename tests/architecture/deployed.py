@@ -1,7 +1,5 @@
 """What the tests of `deploy/` share: our commands read by our own command line, and fields judged by a list of those there are."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

@@ -1,7 +1,5 @@
 """The tables of `docs/reference/agents.md` and of conversations are what the code has."""
 
-from __future__ import annotations
-
 import inspect
 
 from jinja2 import DictLoader, Undefined

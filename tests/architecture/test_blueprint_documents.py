@@ -1,7 +1,5 @@
 """The reference of blueprints has a row for every key, with what the code says of it."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The JSON Schema of blueprints: the committed copy is what the code makes, and it takes and refuses what reading does (§2.6)."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

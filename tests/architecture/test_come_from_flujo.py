@@ -3,8 +3,6 @@
 Both ways: what the page says is so is so, and what the classes have that the page compares is on the page.
 """
 
-from __future__ import annotations
-
 import ast
 import enum
 import inspect

@@ -3,8 +3,6 @@
 Known vulnerabilities change without us, and are looked up over a network: `make audit` does that too, with pip-audit.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from functools import cache

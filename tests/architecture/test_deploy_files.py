@@ -1,7 +1,5 @@
 """The Procfile, the compose file and the image name every process type, alike (M-003, SYS-01)."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import tomllib

@@ -1,7 +1,5 @@
 """The manifests of `deploy/kubernetes`: fields that exist, selectors that match, commands that run, and nothing more than is needed."""
 
-from __future__ import annotations
-
 import copy
 import json
 import shutil

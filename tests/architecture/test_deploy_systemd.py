@@ -1,7 +1,5 @@
 """The units of `deploy/systemd`, read as systemd reads them."""
 
-from __future__ import annotations
-
 import shlex
 import shutil
 import subprocess

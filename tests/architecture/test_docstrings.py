@@ -1,7 +1,5 @@
 """What a docstring names is there: the modules, statements and classes in its backticks, and the errors that it says are raised."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re

@@ -1,7 +1,5 @@
 """Which test process runs which module, and what is reported of it (`tests/forking.py`)."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The tables of a pipeline's options and of judges' answers equal the code."""
 
-from __future__ import annotations
-
 import pytest
 from test_documents import table, words
 

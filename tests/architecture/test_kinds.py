@@ -1,7 +1,5 @@
 """A kind of step is one `KindSpec` and one module on each floor; nothing else lists kinds (docs/development.md)."""
 
-from __future__ import annotations
-
 import ast
 import json
 import os

@@ -1,7 +1,5 @@
 """The table of limits says what the constants say."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

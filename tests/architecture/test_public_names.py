@@ -1,7 +1,5 @@
 """What users may import is a list, and this is the lock on it. Importing the client stays cheap."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """What `make check` leaves out for its length has a quick form that it runs."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`docs/requirements.md` lists the ids that tests name, and no id points nowhere."""
 
-from __future__ import annotations
-
 from requirements_page import PAGE, SENTENCES, WITHOUT_TEST, checked_text, files_by_id, named_in, page
 
 

@@ -1,7 +1,5 @@
 """The tests that need no service pass where only `flujo-worker[worker]` and what tests need is installed, without the optional decoders."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tomllib

@@ -5,13 +5,10 @@ Each is followed by an answer, or by none. In: a class and a size; out: the text
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import count
-from typing import TYPE_CHECKING
 
 from hard_cases import ANSWER
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 REPEATED = {
     "words": "word ",

@@ -4,8 +4,6 @@ The cases have the corpus' format, and a class. They are made here because their
 recall, wrong values and processor time of each class.
 """
 
-from __future__ import annotations
-
 import json
 
 LONG = 100_000

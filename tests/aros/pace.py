@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import re
 import time
-from typing import TYPE_CHECKING, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
+from typing import TypeVar
 
 T = TypeVar("T")
 PACE_S = 0.0024

@@ -1,7 +1,5 @@
 """What the whole chain costs on correct output, in processor time: other processes do not change it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from concurrent.futures import ThreadPoolExecutor

@@ -11,19 +11,15 @@ import os
 import platform
 import sys
 import time
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 
 from tests.bench import aros_cost, aros_decoders, aros_hard, aros_hostile, aros_rivals
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.bench.aros_timing import Row
+from tests.bench.aros_timing import Row
 
 OURS = "The corpus is our own, built from our rules, which favours us."
 PARTS: dict[str, tuple[str, Callable[[], list[Row]]]] = {

@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, redirect_stdout
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 import structlog
@@ -29,9 +30,6 @@ from flujo_worker.observe.log import collecting_events, configure
 from flujo_worker.testing import LocalEngine
 from tests.bench.aros_timing import Row, awaited, brief, interleaved, late, middle
 from tests.builders import enqueued
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 FULL: dict[str, Any] = {
     "aop": "full",

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import orjson
@@ -22,9 +23,6 @@ from flujo_worker.aros.decode import decode
 from flujo_worker.attempts.shape import OutputParser, shaped
 from tests.bench.aros_cost import rows_of
 from tests.bench.aros_timing import Row, awaited, brief, interleaved, late, middle
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
 
 SIZES = {"100 B": (100, 20_000), "10 KB": (10_000, 2_000), "1 MB": (1_000_000, 60)}
 

@@ -9,7 +9,6 @@ import platform
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 sys.path.append(str(Path(__file__).parents[1] / "aros"))
 
@@ -18,12 +17,9 @@ from dense_texts import DENSE, dense
 from hard_cases import ANSWER, ITEM, LONG, MINIMAL, REPAIR, cases
 from pace import paced
 
-from flujo_worker.aros import prepare
+from flujo_worker.aros import ParseOutcome, prepare
 from flujo_worker.aros.decode import same
-
-if TYPE_CHECKING:
-    from flujo_worker.aros import ParseOutcome
-    from tests.bench.aros_timing import Row
+from tests.bench.aros_timing import Row
 
 SIZES = (250_000, 1_000_000, 4_000_000)
 ROUNDS = 7

@@ -13,15 +13,13 @@ import resource
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flujo_worker.aros import prepare
 from tests.bench.aros_cost import FULL, ROWS_SCHEMA
 from tests.bench.aros_timing import Row, brief
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 MEMORY, PATIENCE_S = 2 * 1024**3, 60
 LIMIT_S, LARGE_LIMIT_S, LARGE = 2.0, 4.0, 5_000_000

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import json_repair
 from pydantic_ai import Agent, PromptedOutput, StructuredDict
@@ -28,9 +28,7 @@ from flujo_client.contract.schema import Check
 from flujo_worker.aros import prepare
 from flujo_worker.aros.decode import same
 from tests.bench.aros_cost import FULL
-
-if TYPE_CHECKING:
-    from tests.bench.aros_timing import Row
+from tests.bench.aros_timing import Row
 
 CORPUS = Path(__file__).parents[1] / "aros" / "corpus"
 SHARED: dict[str, Any] = json.loads((CORPUS / "shared.json").read_text())

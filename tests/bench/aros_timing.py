@@ -8,11 +8,9 @@ from __future__ import annotations
 import gc
 import statistics
 import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Any, TypeVar
 
 Call = TypeVar("Call")
 Row = dict[str, Any]

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from xml.sax.saxutils import escape
 
 from tests.bench.workloads import ROWS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 LEFT, PER_UNIT, LINE, TOP, WIDTH = 330, 190, 26, 58, 800
 _MOST: Final = 2.3

@@ -8,17 +8,12 @@ from __future__ import annotations
 import asyncio
 import statistics
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
-from flujo_client import AsyncFlujoClient, FlujoClient
+from flujo_client import AsyncFlujoClient, AsyncRunHandle, FlujoClient, Settings
 from flujo_client.embedded.local import Fleet
 from flujo_client.errors import WaitTimedOut
 from tests.bench.__main__ import PROCESSES, REFERENCE, services
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from flujo_client import AsyncRunHandle, Settings
 
 TEN = f"{REFERENCE}:ten"
 SINGLE, BULK, ONE_BY_ONE, HANDLES = 500, 10_000, 60, 1000

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import psutil
 import psycopg
@@ -19,9 +20,6 @@ from flujo_client.embedded import Embedded
 from flujo_client.embedded.local import Fleet, migrate
 from tests.bench.meter import Processor
 from tests.services import temporary_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
 
 ENDED: Final = 1_000_000
 STEPS: Final = 100_000

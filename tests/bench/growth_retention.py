@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import psycopg
 from ended_runs import copy
@@ -11,10 +11,8 @@ from hot_statements import Asking, ended_run
 from worlds import World
 
 from flujo_worker.store.postgres.store import PostgresStore
+from tests.bench.growth import Running
 from tests.bench.growth_statements import measured
-
-if TYPE_CHECKING:
-    from tests.bench.growth import Running
 
 BATCHES: Final = 32
 WINDOW: Final = 8

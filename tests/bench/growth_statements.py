@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
 import pytest
 from ended_runs import copy, multiply
 from grouped import grouped
-from hot_statements import Asking, Explainer, act_out, ended_run
+from hot_statements import Asking, Explained, Explainer, act_out, ended_run
 from worlds import World
 
 from flujo_worker.store.postgres.store import PostgresStore
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from contextlib import AbstractContextManager
-
-    from hot_statements import Explained
 
 PRUNED_A_ROUND, HOUR_MS = 5, 3_600_000
 Figures = dict[str, tuple[float, float]]

@@ -7,17 +7,13 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
 
 import psutil
+import psycopg
 
 from tests.bench.figures import hot_share, per_step
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import psycopg
 
 COUNTED = """
     SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::float8,

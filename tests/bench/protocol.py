@@ -11,10 +11,8 @@ import os
 import sys
 import time
 import traceback
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 DATABASE, BROKER = "FLUJO_BENCH_DATABASE", "FLUJO_BENCH_BROKER"
 Figures = dict[str, list[float]]

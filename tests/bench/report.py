@@ -9,16 +9,13 @@ import subprocess
 import time
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from tests.bench.figures import judge, percentile, spread
+from tests.bench.figures import Result, Samples, Spread, judge, percentile, spread
 from tests.bench.workloads import ROWS, WORKLOADS
-
-if TYPE_CHECKING:
-    from tests.bench.figures import Result, Samples, Spread
 
 CPU = " processor ms: "
 PACKAGES = ("flujo-worker", "celery", "kombu", "redis", "psycopg", "pydantic-ai-slim", "orjson")

@@ -8,14 +8,14 @@ import random
 import signal
 import tempfile
 import time
+from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psycopg
 
-from flujo_client import FlujoClient, Settings, UsageLimits
+from flujo_client import FlujoClient, RunHandle, Settings, UsageLimits
 from tests.bench.pipelines import prose
 from tests.bench.protocol import BROKER, DATABASE, Figures, serve
 from tests.bench.workloads import (
@@ -38,10 +38,6 @@ try:
 except ModuleNotFoundError:  # a revision before 2026-11-22
     from flujo_client.local import Fleet, migrate
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from flujo_client import RunHandle
 
 LIMITS = UsageLimits(total_cost_usd_limit=100.0, total_tokens_limit=1_000_000)
 REFERENCE = "tests.bench.pipelines"

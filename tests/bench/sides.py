@@ -9,12 +9,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 import psycopg
@@ -25,9 +26,6 @@ from tests.bench.meter import Processor, counted, rows_per_step, wait_for_counts
 from tests.bench.protocol import BROKER, DATABASE
 from tests.bench.workloads import OURS, WORKLOADS
 from tests.services import temporary_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
 
 PATIENCE_S = 900.0
 GRACE_S = 60.0

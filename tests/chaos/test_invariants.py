@@ -1,7 +1,5 @@
 """The invariants of `flujo chaos`: none is violated where nothing failed, and each finds what is planted."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress

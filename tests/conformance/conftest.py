@@ -1,7 +1,5 @@
 """`world`: one suite, every store. `race` and `no_deadlock`: for what needs real concurrency, on Postgres alone."""
 
-from __future__ import annotations
-
 import itertools
 import logging
 import random

@@ -5,8 +5,10 @@ So a row can be damaged between any two messages, and a worker that knows nothin
 
 from __future__ import annotations
 
+import random
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from builders import member
 from worlds import Postgres
@@ -33,10 +35,6 @@ from flujo_worker.threads import Threads
 from flujo_worker.user_code.code_registry import CodeRegistry
 from flujo_worker.user_code.evaluator import Evaluator, user_code_runtime
 from flujo_worker.user_code.hooks import HookCaller
-
-if TYPE_CHECKING:
-    import random
-    from collections.abc import Mapping, Sequence
 
 ALLOWED = ("damage_pipelines",)
 SETTINGS = Settings(

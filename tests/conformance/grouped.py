@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from threading import Thread
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+import pytest
+
+from flujo_worker.domain.budget import Reservation
+from flujo_worker.domain.values import Decision
+from flujo_worker.ports import Claim, Committed, PlanName, Room
 from flujo_worker.store.postgres import loop_connection
 from flujo_worker.store.postgres.group_bind import is_groupable
 from flujo_worker.store.postgres.groups import GroupedLedger
 from flujo_worker.store.postgres.statements import Statement, statement
 from flujo_worker.store.postgres.store import PostgresStore
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator, Sequence
-
-    import pytest
-
-    from flujo_worker.domain.budget import Reservation
-    from flujo_worker.domain.values import Decision
-    from flujo_worker.ports import Claim, Committed, PlanName, Room
 
 T = TypeVar("T")
 

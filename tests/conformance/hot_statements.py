@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import psycopg
+import pytest
 from builders import decided, enqueued, following, packed, pipeline_of, succeeded
+from grouped import Grouped
 from psycopg import sql
 from psycopg.rows import tuple_row
 from trees import close_all, fanned_out, joined, signal_join
@@ -17,8 +20,10 @@ from worlds import LEASE_S, MAX_LOST, Postgres, World
 
 from flujo_client.config.models import Health
 from flujo_client.contract.outcome import Usage
+from flujo_client.contract.records import NewRun
 from flujo_client.contract.run_filter import RunFilter
 from flujo_client.gateway import guards, health, requests
+from flujo_client.gateway.requests import Request
 from flujo_client.gateway.stats import stats
 from flujo_client.health.facts import HealthQuery
 from flujo_worker.domain.budget import Amount, Reservation
@@ -26,15 +31,6 @@ from flujo_worker.domain.retention import RetentionRule
 from flujo_worker.ports import BrokerSnapshot
 from flujo_worker.store.postgres.loop_connection import LoopConnection
 from flujo_worker.store.postgres.statements import CLIENT, HOME, statement, types
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    import pytest
-    from grouped import Grouped
-
-    from flujo_client.contract.records import NewRun
-    from flujo_client.gateway.requests import Request
 
 GROUP: Final = 8
 SPENT: Final = Usage(input_tokens=10, output_tokens=5, requests=1, cost_usd=0.25)

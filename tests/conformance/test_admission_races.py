@@ -1,7 +1,5 @@
 """Admission under real concurrency: enqueues, ends, cancels and admissions on the same gates; never a place too many, never a run forgotten."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 
 import psycopg

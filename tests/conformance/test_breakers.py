@@ -1,7 +1,5 @@
 """Circuit breakers in memory and in Redis have the same guarantees (M-463, SYS-19)."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import Counter

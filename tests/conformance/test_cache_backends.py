@@ -1,7 +1,5 @@
 """The backends of cached results: one suite for memory and Redis, and the guarantees of each."""
 
-from __future__ import annotations
-
 import socket
 import time
 

@@ -3,8 +3,6 @@
 Every column of every table that a live run depends on is damaged, at a random moment, before a worker that has not read it yet continues.
 """
 
-from __future__ import annotations
-
 import random
 
 import psycopg

@@ -1,7 +1,5 @@
 """Groups under limits: claims that reserve and merges that settle, many in one transaction, with the promises of the single statements."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import count
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Commits between a group's snapshot and its locks: the locks see them, and everything afterwards respects them."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Frequent statements use look-ups: among a million ended runs they take as long as among none."""
 
-from __future__ import annotations
-
 import psycopg
 import pytest
 from builders import enqueued

@@ -1,7 +1,5 @@
 """Indexes of attempts: a claim changes none of them, and queries for live attempts or open questions still use one."""
 
-from __future__ import annotations
-
 import psycopg
 import pytest
 from builders import enqueued

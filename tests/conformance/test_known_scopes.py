@@ -1,7 +1,5 @@
 """What a process remembers of the scopes above an attempt that it claimed ahead is what it would read."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Races of a run's move to another plan with what else happens to it (ADR 37); on Postgres."""
 
-from __future__ import annotations
-
 import pytest
 from builders import decided, enqueued, pipeline_of, succeeded
 from worlds import MAX_LOST, ROUNDS, World, run_of

@@ -1,7 +1,5 @@
 """Admission on every store: gates, their policies, their turns, and what becomes of places when a run ends."""
 
-from __future__ import annotations
-
 import pytest
 from builders import enqueued, pipeline_of, succeeded
 from trees import asking

@@ -1,7 +1,5 @@
 """The store while Postgres is away: read-only after a failover, restarted, or out of reach. Operations wait, and take effect once."""
 
-from __future__ import annotations
-
 import logging
 import time
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Runs in the background: begun in one commit with the step that continues, and no one's but their own from then on (SYS-31, U-16)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import psycopg

@@ -1,7 +1,5 @@
 """The queries of the sweeper: work that is due and why, poisoned attempts, the turn to sweep, and published messages."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 from dataclasses import replace

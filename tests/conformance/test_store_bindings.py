@@ -1,7 +1,5 @@
 """Statements are bound by name: fields of entities, parameters of statements and columns of tables are the same, in one order."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import fields
 

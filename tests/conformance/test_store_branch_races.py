@@ -1,7 +1,5 @@
 """Real concurrency in fan-outs on a real Postgres: branches that close, take lanes, signal, abort and are cancelled all at once."""
 
-from __future__ import annotations
-
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial

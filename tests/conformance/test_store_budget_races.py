@@ -1,7 +1,5 @@
 """Budgets under real concurrency: claims, outcomes, late outcomes and cancels on the same rows; never above a limit, never a deadlock."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 
 import pytest

@@ -1,7 +1,5 @@
 """Budgets: all of a reservation or nothing, settled once, and a run that has passed a limit fails (SYS-18, C-10)."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 
 import pytest

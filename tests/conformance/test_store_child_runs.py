@@ -1,7 +1,5 @@
 """Child runs: begun in one commit with the wait for them, ended like any run, waited for by rows alone (SYS-16, U-16)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

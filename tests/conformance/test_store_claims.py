@@ -3,8 +3,6 @@
 Like all of this folder: on a store in memory and on Postgres, behind one interface (M-401, C-34).
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

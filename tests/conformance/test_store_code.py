@@ -1,7 +1,5 @@
 """The code of attempts: recorded with their merge, carried by conversations, and a reason for parking."""
 
-from __future__ import annotations
-
 import pytest
 from builders import decided, enqueued, envelopes, following, pipeline_of, succeeded
 from pydantic import BaseModel

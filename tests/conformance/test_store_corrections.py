@@ -1,7 +1,5 @@
 """The correction ledger: the repairs of an outcome are recorded in the commit that merges it, once, or not at all (M-178, C-08, C-40)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import psycopg

@@ -1,7 +1,5 @@
 """Stopping and parking: cancel wins and leaves nothing alive; a parked run continues where it was."""
 
-from __future__ import annotations
-
 import pytest
 from builders import SPENT, decided, enqueued, failed, following, pipeline_of, succeeded
 

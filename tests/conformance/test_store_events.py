@@ -1,7 +1,5 @@
 """Events in every store: of runs and of workers, retained as configured, and read from a cursor without gaps."""
 
-from __future__ import annotations
-
 import datetime as dt
 import time
 

@@ -1,7 +1,5 @@
 """Fan-outs: lanes, signals, joins, aborts, stopping and parking."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

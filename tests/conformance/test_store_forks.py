@@ -1,7 +1,5 @@
 """Retries: the beginning of each top-level step is stored, and an ended run is forked in one commit, or not at all."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Pending hook calls, in memory and in Postgres: left by the commit, taken by one worker, pending until settled (§2.9)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

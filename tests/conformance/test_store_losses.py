@@ -1,7 +1,5 @@
 """Losses: which are an attempt's own, which may be a neighbour's fault, and who may claim a suspect."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """Claims that a crash of Postgres lost: the next one has the same fence, and is distinguished from the first anyway (ADR 10)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

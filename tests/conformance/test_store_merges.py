@@ -1,7 +1,5 @@
 """Commits: all of a decision or none of it; once, however often it is repeated; and the spend once per attempt and fence."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from uuid import uuid4
 

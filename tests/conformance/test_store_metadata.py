@@ -1,7 +1,5 @@
 """The metadata of an outcome are stored with the attempt, however it ended and whichever statement merged it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """The fleet's settings of breakers and rate limits: files give the first values, operators change them, and who waits asks again (C-48, ADR 36)."""
 
-from __future__ import annotations
-
 import pytest
 from builders import enqueued, pipeline_of
 

@@ -1,7 +1,5 @@
 """The rows that a replay reads, in every store."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Notifications of commits that end or pause a run, on the real store: one each, and none of other commits (ADR 28)."""
 
-from __future__ import annotations
-
 import psycopg
 import pytest
 from builders import decided, enqueued, envelopes, failed, packed, pipeline_of, succeeded

@@ -1,7 +1,5 @@
 """Large values in parts, in every store; and in Postgres what is stored of them, and the result of it when some is lost (ADR 5)."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """Concurrency limits: at most so many attempts run under a name, in every store, whichever process dies (U-13)."""
 
-from __future__ import annotations
-
 import pytest
 from builders import enqueued, pipeline_of, succeeded
 from trees import fanned_out

@@ -1,7 +1,5 @@
 """Questions to people, in memory and in Postgres (SYS-17): one thing moves an open question, and the rest finds it closed."""
 
-from __future__ import annotations
-
 import threading
 from functools import partial
 

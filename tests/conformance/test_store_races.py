@@ -1,7 +1,5 @@
 """Real concurrency on a real Postgres: cancel against everything, two of everything, and never a deadlock."""
 
-from __future__ import annotations
-
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor

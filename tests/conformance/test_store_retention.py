@@ -1,7 +1,5 @@
 """Retention: ended runs are deleted by age, status and pipeline, with all their data, and nothing else is."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Values that code reads back are stored whole, whatever their size, in both stores."""
 
-from __future__ import annotations
-
 import pytest
 from builders import decided, echo, enqueued, failed, pipeline_of
 from trees import FAN, concluded, moved, opening

@@ -1,7 +1,5 @@
 """What every message of a run carries alike, `RunHeader.aros` above all: recorded once, and in each ticket that is rebuilt (M-149)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

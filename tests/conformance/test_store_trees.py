@@ -1,7 +1,5 @@
 """Commits that reach beyond one scope: many moves, openings, rows that are held; all of it or nothing."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

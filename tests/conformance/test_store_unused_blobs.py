@@ -1,7 +1,5 @@
 """Large values without references are deleted, and no others, whatever happens meanwhile."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256

@@ -1,7 +1,5 @@
 """Values that are stored by digest or fingerprint are read back unchanged."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from builders import enqueued, packed, pipeline_of

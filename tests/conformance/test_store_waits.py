@@ -1,7 +1,5 @@
 """Attempts that are put off: they wait in their row, keep their number, and hold nothing meanwhile (M-463, design §5)."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 
 import pytest

@@ -1,7 +1,5 @@
 """Sweeps over rows that a worker is working on, in every store."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

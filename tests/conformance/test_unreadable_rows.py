@@ -1,7 +1,5 @@
 """A row that cannot be read fails its own run, with a reason, and delays no other."""
 
-from __future__ import annotations
-
 import pytest
 from builders import decided, enqueued, failed, pipeline_of, succeeded
 from damage_engine import Engine

@@ -4,11 +4,14 @@ stores are held to what `Decision` says and not to what deciding happens to ask 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from builders import enqueued, envelopes, packed, pipeline_of, succeeded
+from worlds import World
 
 from flujo_client.address import AttemptKey
+from flujo_client.contract.envelope import Envelope
+from flujo_client.contract.outcome import Outcome
 from flujo_worker.domain.values import (
     AttemptReport,
     BranchClosed,
@@ -17,15 +20,9 @@ from flujo_worker.domain.values import (
     Decision,
     FanOut,
     NextAttempt,
+    ScopeRow,
     UpdateScope,
 )
-
-if TYPE_CHECKING:
-    from worlds import World
-
-    from flujo_client.contract.envelope import Envelope
-    from flujo_client.contract.outcome import Outcome
-    from flujo_worker.domain.values import ScopeRow
 
 FAN = "f"
 

@@ -4,53 +4,46 @@ from __future__ import annotations
 
 import os
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import psycopg
 from builders import decided, member
 from psycopg.rows import dict_row
 
 from flujo_client.address import new_run_id
-from flujo_client.contract.envelope import CONTROL_QUEUE
+from flujo_client.contract.approval import Approval
+from flujo_client.contract.envelope import CONTROL_QUEUE, Envelope
+from flujo_client.contract.outcome import Outcome
+from flujo_client.contract.records import (
+    AttemptRecord,
+    CorrectionRecord,
+    EventRecord,
+    NewRun,
+    NoticeRecord,
+    Recording,
+    RunRecord,
+    RunSummary,
+    ScopeRecord,
+)
 from flujo_client.gateway import forks, model_guards, requests
 from flujo_client.gateway.admission import AlreadyUnderWay, through_gates
 from flujo_client.gateway.door import _answer
 from flujo_client.gateway.effects import Query
-from flujo_client.pipeline.fork import begun_place, new_fork, place_of
+from flujo_client.gateway.requests import Request
+from flujo_client.pipeline.fork import Beginning, NewFork, RetryableRun, begun_place, new_fork, place_of
 from flujo_client.pipeline.submit import Order
-from flujo_worker.ports import BrokerSnapshot
+from flujo_client.serial import Packed
+from flujo_worker.domain.budget import Budget
+from flujo_worker.domain.values import Decision, ScopeRow
+from flujo_worker.ports import BrokerSnapshot, Due, Room, Store, Verdict
 from flujo_worker.store.memory.store import MemoryStore
 from flujo_worker.store.postgres.budgets import budget_of
 from flujo_worker.store.postgres.statements import HOME, statement
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from concurrent.futures import Future
-
-    from flujo_client.contract.approval import Approval
-    from flujo_client.contract.envelope import Envelope
-    from flujo_client.contract.outcome import Outcome
-    from flujo_client.contract.records import (
-        AttemptRecord,
-        CorrectionRecord,
-        EventRecord,
-        NewRun,
-        NoticeRecord,
-        Recording,
-        RunRecord,
-        RunSummary,
-        ScopeRecord,
-    )
-    from flujo_client.gateway.requests import Request
-    from flujo_client.pipeline.fork import Beginning, NewFork, RetryableRun
-    from flujo_client.serial import Packed
-    from flujo_worker.domain.budget import Budget
-    from flujo_worker.domain.values import Decision, ScopeRow
-    from flujo_worker.ports import Due, Room, Store, Verdict
-    from flujo_worker.store.postgres.store import PostgresStore
+from flujo_worker.store.postgres.store import PostgresStore
 
 ROUNDS = int(os.environ.get("FLUJO_RACE_ROUNDS", "6"))
 """How often a race is run. The fixture `race` lets each act lead once, which takes as many rounds as there are acts; then it draws. `make races` looks for what is rare."""

@@ -1,7 +1,5 @@
 """The documents' examples of AROS do what their pages say, and no key of a `processing` block is without one (M-151, M-210)."""
 
-from __future__ import annotations
-
 import json
 import re
 import tomllib

@@ -1,7 +1,5 @@
 """The crawl plan's example does what "use an agent as a tool" says of it: real pages, scripted models, a contract that is held."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 

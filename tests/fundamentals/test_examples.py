@@ -1,7 +1,5 @@
 """The code that the documents show does what they say: pipelines in the local engine, calls of the client on real services."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

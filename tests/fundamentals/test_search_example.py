@@ -1,7 +1,5 @@
 """The tree search of the reference does what its page says."""
 
-from __future__ import annotations
-
 from page_module import page_module
 
 voucher = page_module("reference/pipelines.md", "voucher.py")

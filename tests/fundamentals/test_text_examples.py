@@ -1,7 +1,5 @@
 """What the pages on expressions and templates show is what these do; their tables are those of the code."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The blueprints that are shown do what they say: in the local engine, beside their Python twin, and in real processes."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path

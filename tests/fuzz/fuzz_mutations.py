@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from random import Random
+from collections.abc import Callable, Sequence
+from random import Random
 
 MOST_BYTES = 16_384
 """How long a mutated input may be; the bounds of time hold for this length."""

@@ -18,18 +18,14 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from fuzz_mutations import ODD, mutated
-from fuzz_targets import CORPUS, TARGETS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from fuzz_targets import Target
+from fuzz_targets import CORPUS, TARGETS, Target
 
 MOST_S = 2.0
 """Seconds of processor time that an input may take."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 from builders import enqueued
@@ -33,9 +34,6 @@ from flujo_worker.consumer.screen import screen
 from flujo_worker.consumer.strategy import Unread, checked_headers
 from flujo_worker.errors import WireError
 from flujo_worker.runtime.attempt_run import AttemptRun, CallSettings
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 TESTS = Path(__file__).parents[1]
 CORPUS = Path(__file__).parent / "corpus"

@@ -1,7 +1,5 @@
 """A short, repeatable form of `make fuzz`: the stored inputs, and some mutated ones by a constant seed; and that it finds what it should."""
 
-from __future__ import annotations
-
 import resource
 from random import Random
 

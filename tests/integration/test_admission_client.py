@@ -1,7 +1,5 @@
 """How a client's runs enter their gates: at once, in bulk, in a caller's transaction, under keys; and how they are shown."""
 
-from __future__ import annotations
-
 import asyncio
 
 import psycopg

@@ -1,7 +1,5 @@
 """A client while Postgres is read-only or restarts: an error that names the cause, or a wait; never a traceback."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor

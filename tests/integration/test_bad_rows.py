@@ -1,7 +1,5 @@
 """A row that cannot be read is shown as such, by itself: it hides none of the rows beside it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 

@@ -1,7 +1,5 @@
 """Agents of a blueprint against a provider's API: prompt, schema, settings, tools, and AROS as its keys say (seed S1 §5.2)."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

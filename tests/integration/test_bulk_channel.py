@@ -1,7 +1,5 @@
 """Taking messages by free slots from a real Redis: with BLMPOP where the server knows it, and with BRPOP and RPOP where it does not."""
 
-from __future__ import annotations
-
 import logging
 import subprocess
 import threading

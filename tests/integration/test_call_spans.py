@@ -1,7 +1,5 @@
 """The model calls of prechecks, processors, plugins and validators are spans in SQL too, made of their attempt's events (M-292, M-293)."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import psycopg

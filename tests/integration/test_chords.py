@@ -4,8 +4,6 @@ A toy stands in for the engine: it knows a program, writes a journal, and publis
 and back: that each attempt and each join is delivered exactly once, however deep they are nested.
 """
 
-from __future__ import annotations
-
 import threading
 from collections import Counter, defaultdict
 from dataclasses import replace

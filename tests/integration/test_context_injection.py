@@ -1,7 +1,5 @@
 """FSD-11 through broker and worker: an agent is given the context if, and only if, it can take it (SYS-08)."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

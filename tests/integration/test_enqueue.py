@@ -1,7 +1,5 @@
 """Enqueue as a client does it with real services: one commit, marks afterwards, and a Redis that goes away (M-001, M-010)."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """`flujo dev health-check`: its options, what it prints and writes, and how it ends (M-172, M-184, M-185, §2.8)."""
 
-from __future__ import annotations
-
 import csv
 import json
 

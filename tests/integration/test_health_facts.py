@@ -1,7 +1,5 @@
 """What the health check's statements find in Postgres: the window, its parts and filters, and the report of a trace set (SYS-26)."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

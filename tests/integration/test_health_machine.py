@@ -1,7 +1,5 @@
 """Each fault of the machine, planted, is found by the health check; a machine at ordinary work has none (SYS-26, M-188)."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import psycopg

@@ -1,7 +1,5 @@
 """The health check says that runs fail, models are cut off and messages are refused, by window and baseline; it is not ok then (C-51)."""
 
-from __future__ import annotations
-
 import json
 from datetime import timedelta
 

@@ -1,7 +1,5 @@
 """The health check and `flujo lens` over 30 days in which 100 000 attempts were made (M-188: they never slow runs)."""
 
-from __future__ import annotations
-
 import os
 import time
 from datetime import timedelta

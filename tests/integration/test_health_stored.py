@@ -1,7 +1,5 @@
 """The scheduled health check against Postgres: one report for each slot, by any worker, stored and logged (M-012, M-188)."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor

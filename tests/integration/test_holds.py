@@ -1,7 +1,5 @@
 """Why nothing moves is said at once by `flujo run`, with the words of `lens trace`: breaker, rate, limit, retry, queue, code."""
 
-from __future__ import annotations
-
 import pytest
 from click.testing import CliRunner
 from fleet import Site

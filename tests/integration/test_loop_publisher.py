@@ -1,7 +1,5 @@
 """Pushes from the engine's event loop, on a real Redis: together, in order, and past lost connections."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from urllib.parse import urlsplit

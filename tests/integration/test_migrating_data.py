@@ -1,7 +1,5 @@
 """Migrations under data: what was recorded by the schema before continues, and so does code that knows only that one."""
 
-from __future__ import annotations
-
 import psycopg
 import pytest
 from builders import enqueued, member, pipeline_of, succeeded

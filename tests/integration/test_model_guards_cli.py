@@ -1,7 +1,5 @@
 """`flujo breakers` and `flujo rates` against a real Postgres: what operators see and change, and what wrong use says (C-48)."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Callers of several workers, a provider with limits over real HTTP, and Redis between them (SYS-19, U-13)."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

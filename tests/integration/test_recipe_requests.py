@@ -1,7 +1,5 @@
 """What the default pipeline of ready-made agents sends, with the real `openai` client (requirements §2.1, §2.5)."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """`flujo runs prune` and `flujo runs export`, on rows in Postgres alone; and that nothing grows under retention."""
 
-from __future__ import annotations
-
 import json
 
 import psycopg

@@ -1,7 +1,5 @@
 """The query by which KEDA scales workers (deploy/kubernetes/scaling.yaml), on the real tables: what needs a worker, and no more."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import psycopg

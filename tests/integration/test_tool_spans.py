@@ -1,7 +1,5 @@
 """Agents that were called as tools are spans in SQL too, made from their attempt's events (M-327, requirements §2.9)."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import psycopg

@@ -1,7 +1,5 @@
 """Runs enqueued inside the transactions of SQLAlchemy and Django: there if and only if these commit (design §7)."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import closing, contextmanager
 

@@ -1,7 +1,5 @@
 """Waiting for results: woken by notifications over one connection, and by reading the rows where none is heard (ADR 28)."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import socket

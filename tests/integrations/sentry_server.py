@@ -1,7 +1,5 @@
 """Sentry's door for events, on this machine: whatever a real `sentry_sdk` sends is kept."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import threading

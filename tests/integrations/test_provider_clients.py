@@ -1,7 +1,5 @@
 """What the real clients of providers raise over HTTP says how long to wait: those that no other test imports."""
 
-from __future__ import annotations
-
 import anthropic
 import httpx
 import pytest

@@ -1,7 +1,5 @@
 """What Sentry hears of failed runs, from the real `sentry_sdk` over HTTP: the last failure of each step, once, as its user wrote it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -6,10 +6,11 @@ In: a pipeline, an input, and the source of faults. It must not know the pipelin
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from builders import member, packed
@@ -21,18 +22,14 @@ from flujo_client.address import is_repeated
 from flujo_client.config.manager import Settings
 from flujo_client.contract.approval import OPEN
 from flujo_client.contract.envelope import TASK_JOIN, Envelope
+from flujo_client.contract.records import NoticeRecord, Recording, RunRecord, ScopeRecord
+from flujo_client.contract.results import PipelineResult, StepResult
 from flujo_client.pipeline.nested import ImportStep
+from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.serial import loads
 from flujo_worker.replay.replay import replay
 from flujo_worker.testing import LocalEngine
 from flujo_worker.user_code import contexts
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from flujo_client.contract.records import NoticeRecord, Recording, RunRecord, ScopeRecord
-    from flujo_client.contract.results import PipelineResult, StepResult
-    from flujo_client.pipeline.pipeline import Pipeline
 
 Recorded = tuple["Recording", list["NoticeRecord"], list["ScopeRecord"], list["RunRecord"]]
 LIVE = ("ready", "queued", "running", "paused")

@@ -9,16 +9,14 @@ from __future__ import annotations
 import re
 import zlib
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import BaseModel
 
 from flujo_client.contract.results import RefinementCheck, StepResult
 from flujo_client.errors import AgentIOValidationError, PipelineAbortSignal
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 CALLS: Counter[str] = Counter()
 """How often each loop's output mapper was called in this process (M-281)."""

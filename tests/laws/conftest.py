@@ -1,7 +1,5 @@
 """An engine that the laws are tried on does one thing at a time, by its own clock."""
 
-from __future__ import annotations
-
 import pytest
 
 

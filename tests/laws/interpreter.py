@@ -8,11 +8,12 @@ before they came to an end: it is told, and refuses to believe it where nothing 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from closure_parts import answer_to
 from interpreter_contexts import Stop, absorbed, exported, imported, in_state, included, keep, merged
@@ -21,9 +22,6 @@ from flujo_client.contract.results import Refinement, RefinementCheck, StepResul
 from flujo_client.errors import ExecutionError as Failed
 from flujo_client.errors import HumanInputError, NonRetryableError, PipelineAbortSignal, PipelineError, ValidationError
 from flujo_client.pipeline.pipeline import steps_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 
 @dataclass

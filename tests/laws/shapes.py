@@ -9,23 +9,20 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from builders import member, packed
 from pydantic import BaseModel
 
 from flujo_client.config.manager import Settings
 from flujo_client.contract.commands import ExecutedCommandLog
+from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.outcome import Outcome
 from flujo_client.errors import AgentIOValidationError, PipelineAbortSignal
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step, StepConfig
-from flujo_worker.domain.values import AttemptReport
+from flujo_worker.domain.values import AttemptReport, Decision
 from flujo_worker.testing import LocalEngine
-
-if TYPE_CHECKING:
-    from flujo_client.contract.envelope import Envelope
-    from flujo_worker.domain.values import Decision
 
 LIVE = ("ready", "queued", "running", "paused")
 SETTINGS = Settings(worker={"max_lost": 1000}, limits={"snapshot_inline_bytes": 300})

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from builders import packed
 from shapes import ADDING, SHAPES, Stubborn, pipeline, step, tell
@@ -14,17 +15,13 @@ from flujo_client.contract.admission import RunLimit
 from flujo_client.contract.limit import Limit
 from flujo_client.contract.limits import UsageLimits
 from flujo_client.contract.outcome import Usage
+from flujo_client.contract.records import NewRun
 from flujo_client.pipeline.step import Step, StepConfig
 from flujo_worker.agents.answer import AgentAnswer
+from flujo_worker.store.memory.rows import StoredRun
+from flujo_worker.store.memory.store import MemoryStore
 from flujo_worker.testing import LocalEngine
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from flujo_client.contract.records import NewRun
-    from flujo_worker.store.memory.rows import StoredRun
-    from flujo_worker.store.memory.store import MemoryStore
-    from flujo_worker.user_code.code_registry import CodeRegistry
+from flujo_worker.user_code.code_registry import CodeRegistry
 
 SETTINGS = Settings(
     worker={"max_lost": 1000},

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from builders import member
 from simulated_runs import SETTINGS
-from simulated_world import BrokerConnection, Died, Fuse, Statements, SteppedEffects
+from simulated_world import Broker, BrokerConnection, Died, Fuse, Message, Statements, SteppedEffects
 
 from flujo_client.contract.envelope import TASK_JOIN, Envelope
 from flujo_client.contract.join_signal import JoinSignal
@@ -18,18 +19,12 @@ from flujo_worker.attempts.lease import Lease
 from flujo_worker.attempts.perform import Attempts
 from flujo_worker.coordinator.coordinator import Coordinator
 from flujo_worker.dispatch import Sender
+from flujo_worker.store.memory.store import MemoryStore
 from flujo_worker.sweeper import Sweeper
+from flujo_worker.user_code.code_registry import CodeRegistry
 from flujo_worker.user_code.evaluator import Evaluator
 from flujo_worker.user_code.hooks import HookCaller
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from simulated_world import Broker, Message
-
-    from flujo_worker.store.memory.store import MemoryStore
-    from flujo_worker.user_code.code_registry import CodeRegistry
-    from flujo_worker.user_code.question import UserCodeRuntime
+from flujo_worker.user_code.question import UserCodeRuntime
 
 LEASE_S, RENEW_S = 30.0, 10.0
 BACKOFF = Backoff(**SETTINGS.retry.model_dump())

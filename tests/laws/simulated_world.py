@@ -8,28 +8,24 @@ from __future__ import annotations
 import asyncio
 import threading
 import types
+from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import pytest
 
-from flujo_client.contract.envelope import CONTROL_QUEUE
+from flujo_client.contract.envelope import CONTROL_QUEUE, Envelope
 from flujo_client.contract.join_signal import JoinSignal
 from flujo_client.serial import dumps
 from flujo_worker.domain.values import FanOut
 from flujo_worker.errors import DispatchError, StoreError
 from flujo_worker.event_loop import CallFuture
 from flujo_worker.runtime.effects import BlockingEffects
+from flujo_worker.store.memory.store import MemoryStore
 from flujo_worker.testing.local_engine import _Chords
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
-
-    from flujo_client.contract.envelope import Envelope
-    from flujo_worker.store.memory.store import MemoryStore
 
 TIMED = ("attempts.lease", "attempts.claim", "dispatch", "sweeper")
 """The modules whose clocks decide what happens; the others only measure."""

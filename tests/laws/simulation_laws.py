@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from simulated_runs import family
+from simulated_runs import Case, family
+from simulated_world import Broker
 
 from flujo_client.contract.outcome import Usage
 from flujo_worker.domain.budget import Amount
+from flujo_worker.domain.values import AttemptReport
 from flujo_worker.errors import DispatchError, StoreError, Unreadable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from simulated_runs import Case
-    from simulated_world import Broker
-
-    from flujo_worker.domain.values import AttemptReport
-    from flujo_worker.store.memory.rows import StoredAttempt
-    from flujo_worker.store.memory.store import MemoryStore
+from flujo_worker.store.memory.rows import StoredAttempt
+from flujo_worker.store.memory.store import MemoryStore
 
 
 class LawBroken(AssertionError):

@@ -6,12 +6,13 @@ its schedule again.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from simulated_runs import SETTINGS, THEMES, answer_all, prepared
-from simulated_worker import LEASE_S, RENEW_S, SimulatedWorker
+from simulated_runs import SETTINGS, THEMES, Case, answer_all, prepared
+from simulated_worker import LEASE_S, RENEW_S, SimulatedWorker, Task
 from simulated_world import CLOCK, Broker, Died, FuseKind, OneLoop, OneThread
 from simulation_laws import LawBroken, Watch, laws_at_the_end
 
@@ -19,12 +20,6 @@ from flujo_client.pipeline.backend import InMemoryCache
 from flujo_worker.errors import DispatchError, StoreError
 from flujo_worker.store.memory.store import MemoryStore
 from flujo_worker.user_code.evaluator import user_code_runtime
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from simulated_runs import Case
-    from simulated_worker import Task
 
 LOOP, THREADS = OneLoop(), OneThread()
 WORKERS = 3

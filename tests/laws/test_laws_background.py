@@ -3,8 +3,6 @@
 Any step of the closure law's pipelines may be one here, in each other and in everything else, whatever becomes of the messages.
 """
 
-from __future__ import annotations
-
 from random import Random
 
 from breadth import examples

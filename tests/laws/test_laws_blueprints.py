@@ -1,8 +1,6 @@
 """Laws of blueprints, over documents made of every kind in every other: what is built is written and built again the same; and
 whatever is done to a document, it is built or refused, and nothing else ever happens (SYS-03)."""
 
-from __future__ import annotations
-
 import copy
 from random import Random
 

@@ -3,8 +3,6 @@
 Over every order of reserving, settling, giving back and late costs; each law with a mutant that breaks it.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from decimal import Decimal

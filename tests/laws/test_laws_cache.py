@@ -7,7 +7,7 @@ Over the pipelines of the law of closure: every step of the outermost sequence i
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from breadth import examples
@@ -17,12 +17,10 @@ from closure_pipelines import pipeline_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flujo_client.contract.results import PipelineResult
+from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step
 from flujo_worker.user_code import cache
-
-if TYPE_CHECKING:
-    from flujo_client.contract.results import PipelineResult
-    from flujo_client.pipeline.pipeline import Pipeline
 
 TELLING = range(1000, 1015)
 

@@ -3,8 +3,6 @@
 All imports of the closure law's pipelines are child runs here, in each other and in everything else, whatever becomes of the messages.
 """
 
-from __future__ import annotations
-
 import pytest
 from breadth import examples
 from closure_law import LIVE, Rough, imports_in_runs_of_their_own, plain, reference_of

@@ -7,8 +7,9 @@ of that may show (law 3).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from breadth import examples
@@ -34,9 +35,6 @@ from flujo_worker.ports import HumanAnswer
 from flujo_worker.store.memory.store import MemoryStore
 from flujo_worker.user_code import contexts, functions
 from flujo_worker.user_code.evaluator import ROLES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 LARGEST = 2**20
 TELLING = (21, 72, 75, 177, 312, 426, 459)

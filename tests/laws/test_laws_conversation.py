@@ -1,7 +1,5 @@
 """The part of a conversation that agents get is bounded (requirements §2.6)."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -4,8 +4,6 @@
 5 nothing follows a terminal status, and cancel wins. 6 a live run always has one live attempt, and a way on.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

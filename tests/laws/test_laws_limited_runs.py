@@ -1,7 +1,5 @@
 """Law 7 over whole runs: whatever happens to messages and workers, no budget exceeds its limit, and all spending is booked."""
 
-from __future__ import annotations
-
 import pytest
 from breadth import examples
 from hypothesis import given, settings

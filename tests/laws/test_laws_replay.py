@@ -1,7 +1,5 @@
 """The differences that a replay finds; the closure law checks that it finds none without changes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 

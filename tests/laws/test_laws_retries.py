@@ -3,8 +3,6 @@
 Over pipelines of anything nested in anything, with people and failures in them; agents are functions of what they are given.
 """
 
-from __future__ import annotations
-
 import pytest
 from breadth import examples
 from closure_law import Rough, nothing_is_left

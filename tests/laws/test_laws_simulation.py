@@ -6,8 +6,6 @@ spent, no limit is ever exceeded, and nothing is left over. Each law has a mutan
 A check tries the same seeds every time, `make laws` thousands of others. `FLUJO_SEED` repeats one, and prints its schedule.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import secrets

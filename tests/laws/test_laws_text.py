@@ -3,8 +3,6 @@
 Each law was seen to fail once with the rule it guards broken.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import time

@@ -16,11 +16,9 @@ line that is only `…` for any lines. `cd` changes the folder of all that follo
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from typing import Final
 
 _FENCE: Final = re.compile(r"^( *)(`{3,})(\w*)\n(.*?)^\1\2$", re.MULTILINE | re.DOTALL)
 _NOTE: Final = re.compile(r"<!-- (exit|background|replace|model|tool|input|not run)(?:: (.*?))? -->", re.DOTALL)

@@ -3,8 +3,6 @@
 What needs a root file system of its own is left out: `useradd`, and the base image. `/src` and `/opt/flujo` are folders of the test.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -3,8 +3,6 @@
 Installed are the wheel with what the first page names, and what the page itself installs.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import re

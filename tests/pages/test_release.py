@@ -1,7 +1,5 @@
 """What a release would publish: it is whole, and each of its files works in a clean environment (make release-check)."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -7,14 +7,12 @@ import os
 import signal
 import subprocess
 import time
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
 
 from openai_server import OpenAIServer, Said
 from page import Block, Command, blocks
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 COMMAND_S: Final = 120
 """Seconds for one command; a machine that runs other tests meanwhile starts services slowly."""

@@ -5,13 +5,11 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 from tests.bench.sides import Side
 from tests.bench.workloads import PEER
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class Project(NamedTuple):

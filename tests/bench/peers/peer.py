@@ -10,15 +10,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from tests.bench.protocol import DATABASE, Figures, serve, timed
 from tests.bench.workloads import FANS, KILLS, W1_RUNS, W1_STEPS, W2_RUNS, W2_STEPS
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
 
 PATIENCE_S = 200.0
 

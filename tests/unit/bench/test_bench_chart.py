@@ -1,7 +1,5 @@
 """The chart of the benchmark: what a bar says, and that the one in the documentation shows the figures next to it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """How the benchmark talks to a side."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A step in the background as the plan, the check and the settings know it (SYS-31)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

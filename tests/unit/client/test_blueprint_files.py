@@ -1,7 +1,5 @@
 """What a blueprint names by file becomes a part of it, so that whoever has its text needs no file (SYS-30)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """What is wrong in a blueprint: all of it at once, each with its place, its key, what is allowed and what was likely meant."""
 
-from __future__ import annotations
-
 import pytest
 
 from flujo_client import Pipeline

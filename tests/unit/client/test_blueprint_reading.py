@@ -1,7 +1,5 @@
 """YAML to data with places: what is taken, what is refused, and that no text takes long or makes much of itself."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """How a pipeline of a blueprint is enqueued: by file, by object, with resources; and what cannot travel so."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -4,8 +4,6 @@ A line of them is `# line:column RULE key: problems -> what was likely meant`; `
 an imported file has that before its line.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """One push for each queue, and several where one would be too large."""
 
-from __future__ import annotations
-
 import base64
 from dataclasses import replace
 

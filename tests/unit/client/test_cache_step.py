@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import inf, nan
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
 from builders import echo
 
 from flujo_client import CacheStep, InMemoryCache, LoopStep, Pipeline, PipelineContext, Step
+from flujo_client.contract.plan import Node
 from flujo_client.errors import PipelineError
 from flujo_client.pipeline.check import check
 from flujo_client.pipeline.compile import compile_plan
-
-if TYPE_CHECKING:
-    from flujo_client.contract.plan import Node
 
 WORK = Step("work", echo)
 BACKEND = InMemoryCache()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 from pydantic import BaseModel
@@ -20,12 +19,10 @@ from flujo_client import (
     StepConfig,
 )
 from flujo_client.contract.carry_on import compatible
+from flujo_client.contract.plan import Plan
 from flujo_client.contract.plan_difference import differences
 from flujo_client.contract.run_state import AttemptPlace, RunPosition, RunState, ScopePlace
 from flujo_client.pipeline.compile import compile_plan
-
-if TYPE_CHECKING:
-    from flujo_client.contract.plan import Plan
 
 
 def work(data):

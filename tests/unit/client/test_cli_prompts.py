@@ -1,7 +1,5 @@
 """`flujo lens show --prompt`: what models were sent, from a run's trace, and what is said about it (§2.9)."""
 
-from __future__ import annotations
-
 from flujo_client.cli.prompts import prompts_shape, prompts_text
 from flujo_client.contract.trace import TraceEvent, TraceNode
 

@@ -1,7 +1,5 @@
 """`flujo validate`: what it prints, and with which code it ends (§2.8)."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

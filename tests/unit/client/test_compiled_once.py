@@ -1,7 +1,5 @@
 """A pipeline that is enqueued again is not checked and compiled again."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from types import ModuleType

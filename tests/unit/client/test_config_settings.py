@@ -1,7 +1,5 @@
 """Settings: secrets stay hidden, services can be swapped, children get the same (M-045, requirements §2.7)."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """A step with a fallback as the plan, the walk, the check and the results know it (SYS-10)."""
 
-from __future__ import annotations
-
 import pytest
 from builders import echo
 from recorded import C, Recorder, S, run

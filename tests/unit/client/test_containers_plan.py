@@ -1,7 +1,5 @@
 """The plan of whatever nests: its fingerprint, its journey through JSON, its paths and addresses."""
 
-from __future__ import annotations
-
 import json
 import random
 from dataclasses import replace

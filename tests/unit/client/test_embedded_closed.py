@@ -1,7 +1,5 @@
 """Embedded services are for who started them: other users of the machine get neither in nor to read anything (M-015)."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import stat

@@ -1,7 +1,5 @@
 """Which Redis is taken, and what fakeredis must do to carry Celery in its place (M-002: fakeredis)."""
 
-from __future__ import annotations
-
 import importlib.util
 import shutil
 import sys

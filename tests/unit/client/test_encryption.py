@@ -1,7 +1,5 @@
 """Values that are encrypted where they are stored and sent."""
 
-from __future__ import annotations
-
 import pytest
 from pydantic import SecretStr
 

@@ -3,8 +3,6 @@
 A size far above what a text may have is a number here, not a file: no more than the limit is read of one.
 """
 
-from __future__ import annotations
-
 import os
 import time
 import tracemalloc

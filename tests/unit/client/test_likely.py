@@ -1,7 +1,5 @@
 """The word that was likely meant: found where one is near, never made up, and never looked for without end."""
 
-from __future__ import annotations
-
 from itertools import chain, repeat
 
 import pytest

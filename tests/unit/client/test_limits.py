@@ -1,7 +1,5 @@
 """Limits: combined by the smaller, named by pipeline and tenant, judged with exact texts (§2.1, §2.7, §2.11, M-431)."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Membership in chords is a pure function of run and lanes, and the doorbell a value that survives the journey."""
 
-from __future__ import annotations
-
 import orjson
 import pytest
 from hypothesis import given

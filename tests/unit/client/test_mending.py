@@ -1,7 +1,5 @@
 """What `flujo validate --fix` mends, and above all what it leaves alone (requirements §2.8)."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat

@@ -1,7 +1,5 @@
 """The fleet's settings of breakers and rate limits: which row counts for a model, and what another version's rows do (C-48, ADR 36)."""
 
-from __future__ import annotations
-
 import pytest
 
 from flujo_client.config.manager import Settings

@@ -1,7 +1,5 @@
 """No line of ours prints a password: every command, with URLs whose passwords consist of anything, while nothing answers there."""
 
-from __future__ import annotations
-
 import click
 import pytest
 from click.testing import CliRunner

@@ -1,7 +1,5 @@
 """What users of the original write: options of `Flujo`, short ways to steps, names of results and errors (M-032)."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

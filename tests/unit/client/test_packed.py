@@ -1,7 +1,5 @@
 """One value, three forms, the same digest (M-005)."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import random

@@ -1,7 +1,5 @@
 """Large values in parts: the same JSON and digest as in one piece, and what did not change is the same part (ADR 5)."""
 
-from __future__ import annotations
-
 import random
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """How a pipeline is named on the wire, and found again."""
 
-from __future__ import annotations
-
 import logging
 import sys
 from types import ModuleType, SimpleNamespace

@@ -1,7 +1,5 @@
 """Resources where a pipeline is written: what is refused, what the fingerprint knows, how the facade names them (§2.1, §2.4)."""
 
-from __future__ import annotations
-
 import sys
 from functools import partial
 from types import ModuleType

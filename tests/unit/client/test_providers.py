@@ -1,7 +1,5 @@
 """The table of providers agrees with the installed pydantic-ai."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from contextlib import suppress

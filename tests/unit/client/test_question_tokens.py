@@ -1,7 +1,5 @@
 """Tokens for links, and which question is meant: pure, without any service (M-452)."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

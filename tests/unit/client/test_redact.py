@@ -1,7 +1,5 @@
 """What is hidden in lines and events, and what is not (SYS-21, §2.9 of the trace contract)."""
 
-from __future__ import annotations
-
 import base64
 import json
 import random

@@ -4,8 +4,6 @@ Its modules read settings and secrets, start programs, open connections and impo
 reach of a text, for the classes that contexts are made of stand there too.
 """
 
-from __future__ import annotations
-
 import pytest
 
 import flujo_client

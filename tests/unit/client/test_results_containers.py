@@ -1,7 +1,5 @@
 """What containers give back: one uniform StepResult each, with its children's inside (M-283, M-444, M-447, C-11)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from time import process_time
 

@@ -1,7 +1,5 @@
 """What is not known is not judged: sound blueprints have no findings, and those that only look like faults neither (§2.6)."""
 
-from __future__ import annotations
-
 import pytest
 
 from flujo_client.blueprint.load import load_stored

@@ -1,7 +1,5 @@
 """Marks of what was published: written in batches, waited for by no one (M-010)."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

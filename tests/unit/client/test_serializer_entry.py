@@ -1,7 +1,5 @@
 """Processes that only send an app's own tasks need nothing of ours but the installed package (issue 34, line 20)."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

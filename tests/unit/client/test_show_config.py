@@ -1,7 +1,5 @@
 """`flujo dev show-config` and `flujo dev budgets show`: what is in force, who says so, and no secret (requirements §2.7, §2.8)."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Each limit holds what is at it, and what is one above is refused with an error that names it (docs/reference/limits.md)."""
 
-from __future__ import annotations
-
 import pytest
 from builders import echo, enqueued, pipeline_of
 

@@ -1,7 +1,5 @@
 """Filters that a project has not enabled are findings with their place (§2.7, `enabled_template_filters`)."""
 
-from __future__ import annotations
-
 from typing import get_args
 
 import pytest

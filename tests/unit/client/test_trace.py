@@ -1,7 +1,5 @@
 """A run's rows as a tree: everything that happened, once, and where it happened (M-291, M-292, M-293)."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """The rules know that a tree search has its own context (requirements §2.3, §2.6)."""
 
-from __future__ import annotations
-
 import pytest
 
 from flujo_client.blueprint.validate import validate_text

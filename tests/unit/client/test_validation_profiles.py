@@ -1,7 +1,5 @@
 """`flujo validate --profile` and `--rules`: which rules count, and how much (requirements §2.7, §2.8)."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """What verbs ask of the world, driven by hand: no service, no clock (M-010, M-291)."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 
 from builders import echo, pipeline_of

@@ -1,7 +1,5 @@
 """What judges say, as values; and validators made of functions, without a worker (SYS-11)."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from functools import partial

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import kombu
 import pytest
@@ -17,9 +18,6 @@ from kombu.exceptions import ContentDisallowed, DecodeError, EncodeError
 from flujo_client.errors import SettingsError
 from flujo_client.transport.entry import CONTENT_TYPE
 from flujo_client.transport.wire import SERIALIZER, dump, load, register
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 OLD, NEW = ("k1", b"an old secret of some length"), ("k2", b"a new secret of some length")
 MESSAGE: Any = [["a", 1], {"key": [None, "é"]}, {"chord": None}]

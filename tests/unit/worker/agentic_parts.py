@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from container_parts import of
 
-from flujo_client import AgenticLoopStep
-
-if TYPE_CHECKING:
-    from flujo_client import Pipeline, PipelineResult
+from flujo_client import AgenticLoopStep, Pipeline, PipelineResult
 
 
 def run(name: str, data: Any = "x") -> dict[str, Any]:

@@ -6,19 +6,17 @@ Run it to write the table of docs/explanation/changed-code.md: `python tests/uni
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flujo_client import HumanInTheLoopStep, LoopStep, ParallelStep, Pipeline, PipelineContext, Step, StepConfig
 from flujo_client.contract.carry_on import compatible
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.serial import Packed, encode
 from flujo_worker.testing import LocalEngine
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 PAGE = Path(__file__).parents[3] / "docs/explanation/changed-code.md"
 BEGIN, END = "<!-- the table: tests/unit/worker/changing_code.py -->\n", "<!-- end of the table -->\n"

@@ -1,7 +1,5 @@
 """`built`: blueprints in both ways that they come to a worker."""
 
-from __future__ import annotations
-
 import pytest
 
 from flujo_client import Pipeline

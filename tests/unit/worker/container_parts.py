@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from pydantic import Field
 
 from flujo_client.config.manager import Settings
 from flujo_client.contract.context import PipelineContext
+from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.outcome import Usage
 from flujo_client.contract.plan import Backoff
+from flujo_client.contract.results import PipelineResult, StepResult
 from flujo_client.errors import NonRetryableError
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step, StepConfig
 from flujo_client.serial import dumps, loads
 from flujo_worker.agents.answer import AgentAnswer
+from flujo_worker.domain.values import FanOut
 from flujo_worker.testing import LocalEngine
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from flujo_client.contract.envelope import Envelope
-    from flujo_client.contract.results import PipelineResult, StepResult
-    from flujo_worker.domain.values import FanOut
 
 SPENT = Usage(input_tokens=10, output_tokens=5, requests=1, cost_usd=0.25)
 QUICK = Settings(agents={"function_timeout_s": 0.05})

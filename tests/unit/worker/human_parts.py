@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import BaseModel
 
 from flujo_client import HumanInTheLoopStep, Pipeline
-
-if TYPE_CHECKING:
-    from flujo_worker.testing import LocalEngine
+from flujo_worker.testing import LocalEngine
 
 
 class Verdict(BaseModel):

@@ -1,7 +1,5 @@
 """Who is admitted: laws of the decision, and the thread that asks for it as runs end."""
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """Contracts of agents that are called as tools: what holds, what is dropped, and refusals that a model can act on (M-305…M-308)."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

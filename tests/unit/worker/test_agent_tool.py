@@ -1,7 +1,5 @@
 """Agents as tools: what a call passes on, what is refused, what it costs, and which signals go through (SYS-27)."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 

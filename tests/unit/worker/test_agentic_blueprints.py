@@ -1,7 +1,5 @@
 """Agentic loops in blueprints, on the engine in memory: what each key does, and that Python makes the same plan (requirements §2.6)."""
 
-from __future__ import annotations
-
 import agentic_parts as parts
 import pytest
 

@@ -1,7 +1,5 @@
 """Celery's view of a worker's configuration shows none of our passwords (SYS-21)."""
 
-from __future__ import annotations
-
 import pickle
 
 from flujo_client.config.manager import Settings

@@ -1,7 +1,5 @@
 """What beat sends, and how often (M-012)."""
 
-from __future__ import annotations
-
 from celery import Celery
 from celery.beat import Scheduler
 

@@ -1,7 +1,5 @@
 """How a worker loads the pipeline of a blueprint: only from the text that was stored with its plan."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Every kind of step of a blueprint does what its keys say, on the engine in memory (SYS-30, requirements §2.6)."""
 
-from __future__ import annotations
-
 import blueprint_parts as parts
 import pytest
 

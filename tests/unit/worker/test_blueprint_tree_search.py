@@ -1,7 +1,5 @@
 """A blueprint's tree search, as it is written and written again, on the engine in memory (requirements §2.3, §2.6)."""
 
-from __future__ import annotations
-
 import pytest
 
 from flujo_client import Pipeline, Step, TreeSearchStep

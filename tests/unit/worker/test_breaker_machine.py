@@ -1,7 +1,5 @@
 """The circuit breaker as a machine: when it opens, whom it lets through, and what it never does (M-463, C-44)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from random import Random
 

@@ -1,7 +1,5 @@
 """Calls on the event loop: what cancels them, and what they leave behind in memory."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import threading

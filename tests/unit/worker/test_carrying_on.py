@@ -1,7 +1,5 @@
 """A worker and a run whose code has changed: policies, waiting for branches, older workers, parked runs (ADR 37)."""
 
-from __future__ import annotations
-
 import pytest
 from builders import member
 

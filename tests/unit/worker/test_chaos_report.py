@@ -1,7 +1,5 @@
 """What `flujo chaos` measures and shows, without services."""
 
-from __future__ import annotations
-
 from flujo_worker.chaos.report import (
     InvariantResult,
     Recovery,

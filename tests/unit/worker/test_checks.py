@@ -1,7 +1,5 @@
 """Plugins and validators: judges of a well-formed output."""
 
-from __future__ import annotations
-
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace

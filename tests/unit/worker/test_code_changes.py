@@ -1,7 +1,5 @@
 """Warnings about code that changes under a conversation although the fingerprint is the same."""
 
-from __future__ import annotations
-
 import importlib.util
 
 import pytest

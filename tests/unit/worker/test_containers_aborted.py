@@ -1,7 +1,5 @@
 """Work in an aborted fan-out closes itself, including work that had not begun."""
 
-from __future__ import annotations
-
 from flujo_client.errors import NonRetryableError
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from container_parts import ONCE, SPENT, TWICE, Flaky, at, bare, of, same, scopes, step
@@ -12,13 +12,11 @@ from flujo_client.config.manager import Settings
 from flujo_client.contract.limits import UsageLimits
 from flujo_client.contract.trace import build_trace
 from flujo_client.pipeline.backend import InMemoryCache
+from flujo_client.pipeline.cache import CacheStep
 from flujo_client.pipeline.machine import StateMachineStep
 from flujo_client.pipeline.step import Step
 from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.testing import LocalEngine
-
-if TYPE_CHECKING:
-    from flujo_client.pipeline.cache import CacheStep
 
 SIGNED = Settings(signing_keys={"now": "a secret of some length"})
 EVENTS = "flujo.cache."

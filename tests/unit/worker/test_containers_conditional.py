@@ -1,7 +1,5 @@
 """Conditionals, through the engine in one process: keys, mappers, what no branch has, and conditions that go wrong."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from enum import Enum, StrEnum

@@ -1,7 +1,5 @@
 """Maps, through the engine in one process: one after the other and side by side."""
 
-from __future__ import annotations
-
 import pytest
 from container_parts import Flaky, WatchedEngine, assert_attributed, at, fails, more, of, scopes, seen, step
 

@@ -1,7 +1,5 @@
 """Refinement and gathering, through the engine in one process."""
 
-from __future__ import annotations
-
 import pytest
 from container_parts import WatchedEngine, assert_attributed, at, bare, fails, of, step
 

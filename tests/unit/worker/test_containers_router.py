@@ -1,7 +1,5 @@
 """Routers, through the engine in one process: what an agent may select, and what it writes and spends."""
 
-from __future__ import annotations
-
 import pytest
 from container_parts import (
     SPENT,

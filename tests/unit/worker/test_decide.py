@@ -1,7 +1,5 @@
 """What follows from an outcome: a pure function of plan and notice (SYS-06)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

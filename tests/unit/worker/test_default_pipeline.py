@@ -1,7 +1,5 @@
 """The default pipeline: solutions until one passes its checklist (requirements §2.1)."""
 
-from __future__ import annotations
-
 import pytest
 from container_parts import fails
 

@@ -1,7 +1,5 @@
 """The demo's report as people see it: grouped, whole at 80 columns, with obligations."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

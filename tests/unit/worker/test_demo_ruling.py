@@ -1,7 +1,5 @@
 """The demo's question to a person, how an answer is read at the terminal, and its report."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import click

@@ -1,7 +1,5 @@
 """The sender: a fan-out's chord is open before its members are out, and what does not go out is the sweeper's."""
 
-from __future__ import annotations
-
 import threading
 import time
 from dataclasses import replace

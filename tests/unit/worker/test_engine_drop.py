@@ -1,7 +1,5 @@
 """Handing back at shutdown frees the slot of every message, also of one that has only just arrived."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 

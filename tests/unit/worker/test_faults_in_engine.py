@@ -1,7 +1,5 @@
 """Messages that are lost, delivered twice or overtaken, in one process: every run ends as without faults, and the seed repeats them."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

@@ -1,7 +1,5 @@
 """The first call of a model imports its provider's SDK: that blocks no loop, takes no step's time, and is blamed on nobody."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -1,7 +1,5 @@
 """A worker that stops hands back each attempt when its code has ended, and the rest after the grace time."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

@@ -1,7 +1,5 @@
 """The heartbeat file, and the probe that looks at it (issue 8): about this very process, quick, and no cost to the work."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The costs of earlier attempts are the estimate of the next one (requirements §2.7, `[cost] estimation_strategy`)."""
 
-from __future__ import annotations
-
 import logging
 from concurrent.futures import Future
 

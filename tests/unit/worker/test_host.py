@@ -1,7 +1,5 @@
 """Messages that a host rejects before it reads any row, and the queues that a worker knows."""
 
-from __future__ import annotations
-
 import threading
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What HTTP errors say: how long to wait, and what is left of a limit, in the exceptions of each client (SYS-19)."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from email.message import Message
 from urllib.error import HTTPError

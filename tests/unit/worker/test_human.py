@@ -1,7 +1,5 @@
 """Human in the loop in one process (SYS-17): asking, answering, refusing, expiring."""
 
-from __future__ import annotations
-
 import pytest
 from builders import pipeline_of
 from container_parts import same

@@ -1,7 +1,5 @@
 """Questions to people inside every container, and several at once (M-451, U-01…U-03): the run continues where it was."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Suspects: next to the worker while that is enough, else in it and alone; no one waits for a place in a slot."""
 
-from __future__ import annotations
-
 import sys
 import threading
 import types

@@ -1,7 +1,5 @@
 """Every judgement of an output is an event, whatever comes of it: what `flujo lens evals` lists."""
 
-from __future__ import annotations
-
 import pytest
 
 from flujo_client import Checklist, ChecklistItem, Pipeline, Step, StepConfig, ValidationResult

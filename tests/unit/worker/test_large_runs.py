@@ -3,8 +3,6 @@
 The agents are left out, which would be most of the time: each attempt is claimed and concluded as if it had been performed.
 """
 
-from __future__ import annotations
-
 import pytest
 from builders import echo, packed, pipeline_of, succeeded
 

@@ -1,7 +1,5 @@
 """The lease's thread against claims that answer while it asks: only work that was lost is cancelled."""
 
-from __future__ import annotations
-
 import threading
 import time
 from contextlib import contextmanager

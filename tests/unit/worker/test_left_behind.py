@@ -1,7 +1,5 @@
 """User code that does not end when its time is over: its attempt does (law of design §5: a slot is never held forever)."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

@@ -1,7 +1,5 @@
 """The licence audit as a pipeline: one branch for each distribution, asked again in doubt, and what follows."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

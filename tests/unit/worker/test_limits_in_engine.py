@@ -1,7 +1,5 @@
 """Limits and prices over whole runs in one process (SYS-18)."""
 
-from __future__ import annotations
-
 import pytest
 from pydantic_ai.models.test import TestModel
 

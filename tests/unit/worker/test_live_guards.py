@@ -1,7 +1,5 @@
 """A process knows the fleet's settings without a query for each call, and keeps them while the store is away (C-48)."""
 
-from __future__ import annotations
-
 import threading
 import time
 

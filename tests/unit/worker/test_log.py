@@ -1,7 +1,5 @@
 """What a worker logs, and what of it becomes a run's story."""
 
-from __future__ import annotations
-
 import io
 import json
 import logging

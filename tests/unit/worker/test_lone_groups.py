@@ -1,7 +1,5 @@
 """When a group of claims or merges goes: at once where no one else could ask, else with whoever asks at the same moment."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

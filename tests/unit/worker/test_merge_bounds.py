@@ -1,7 +1,5 @@
 """How long merging takes: medians of some runs on one core, printed with `-s` (M-286, C-45)."""
 
-from __future__ import annotations
-
 from statistics import median
 from time import process_time
 from timeit import repeat

@@ -1,7 +1,5 @@
 """Migrations: applied once however many start at once; another schema is refused with what to do."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,7 +1,5 @@
 """Which processes of this machine are gone, and which may not be called so."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

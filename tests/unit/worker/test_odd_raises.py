@@ -1,7 +1,5 @@
 """Exceptions that futures and coroutines do not carry as they do others: each is an ordinary failure of whoever raised it, at once."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """What a commit and its messages carry: references in the place of what is large, or small and carried often."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from random import Random
 

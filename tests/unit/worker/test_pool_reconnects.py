@@ -1,7 +1,5 @@
 """The pool of the store while Postgres refuses connections."""
 
-from __future__ import annotations
-
 from contextlib import closing
 
 import psycopg

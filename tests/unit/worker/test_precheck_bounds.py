@@ -1,7 +1,5 @@
 """What the reasoning precheck may never do: cost more than its caps, block an attempt, or swallow a signal (M-202)."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 

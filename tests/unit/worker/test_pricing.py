@@ -1,7 +1,5 @@
 """What a call cost, and what an attempt is expected to (requirements §2.7)."""
 
-from __future__ import annotations
-
 import logging
 from contextlib import contextmanager
 from types import SimpleNamespace

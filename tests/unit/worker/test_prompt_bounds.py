@@ -1,7 +1,5 @@
 """No template hangs a worker, fills its memory or reaches Python: each of these ends as an error that names the template."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Rate limits over whole runs in one process: who waits, that a wait is not an attempt, and what a refusal does (SYS-19, U-13)."""
 
-from __future__ import annotations
-
 import pytest
 from pydantic_ai import exceptions as ai
 from pydantic_ai.messages import ModelResponse, TextPart

@@ -1,7 +1,5 @@
 """Blobs that a process remembers: the newest, within a bound."""
 
-from __future__ import annotations
-
 import random
 
 from flujo_client.serial import Packed, part_key, stored_apart

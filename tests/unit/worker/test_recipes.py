@@ -1,7 +1,5 @@
 """Ready-made agents: their models, prompts and outputs (requirements §2.5, §2.7)."""
 
-from __future__ import annotations
-
 import pytest
 
 from flujo_client import Checklist, ConfigManager

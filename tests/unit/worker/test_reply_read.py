@@ -1,7 +1,5 @@
 """The outcome of a question is read once by the attempt that continues with it, and again only where it may have changed since."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 

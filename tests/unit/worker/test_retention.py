@@ -1,7 +1,5 @@
 """When ended runs are deleted, and how many at once."""
 
-from __future__ import annotations
-
 import pytest
 
 from flujo_client.config.manager import ConfigManager

@@ -1,7 +1,5 @@
 """Whether to try again, and when (M-405, C-01, C-37, SYS-09)."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """The settings that a run was enqueued with count until its end, whatever those of the worker are by then (M-045, M-047)."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The screen before kombu: what passes, kombu and Celery can read; what would end a worker, or be unpacked, is refused."""
 
-from __future__ import annotations
-
 import orjson
 import pytest
 from builders import enqueued

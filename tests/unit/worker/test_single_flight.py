@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from container_parts import ONCE, bare, of, same, step
 
 from flujo_client.pipeline.backend import InMemoryCache
+from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step
 from flujo_worker.errors import StoreError
 from flujo_worker.testing import LocalEngine
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from flujo_client.pipeline.pipeline import Pipeline
 
 RUNS = 5
 EVENTS = "flujo.cache."

@@ -1,7 +1,5 @@
 """When a message may take the short way to the engine: only where no one would miss Celery's tracer."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,7 +1,5 @@
 """Digests of bodies: comments, whitespace and docstrings do not count, everything else that a body says does."""
 
-from __future__ import annotations
-
 import importlib.util
 import subprocess
 import sys

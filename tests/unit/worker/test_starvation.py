@@ -1,7 +1,5 @@
 """A process that gets no CPU blames itself: its attempts begin again, the provider's breaker hears nothing, and it takes fewer attempts."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 

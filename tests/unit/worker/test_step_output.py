@@ -1,7 +1,5 @@
 """What steps print and log: events of their run, redacted and bounded; nothing where nothing is printed."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import logging

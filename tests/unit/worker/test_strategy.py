@@ -1,7 +1,5 @@
 """What our tasks take from a message: the signed body, and of the headers nothing that it does not repeat."""
 
-from __future__ import annotations
-
 import base64
 from dataclasses import replace
 

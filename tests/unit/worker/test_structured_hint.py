@@ -1,7 +1,5 @@
 """Agents that are no pydantic-ai agents: a `response_format` for those that take one by its name, and no other trace."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys

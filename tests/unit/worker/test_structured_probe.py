@@ -1,7 +1,5 @@
 """What a model can do, told by its id or its object: no network, no key."""
 
-from __future__ import annotations
-
 import pytest
 from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.function import FunctionModel

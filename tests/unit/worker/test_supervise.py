@@ -1,7 +1,5 @@
 """The parent of a `flujo worker`, with a small script as its worker: signals, exit codes, replacement and death."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import pty

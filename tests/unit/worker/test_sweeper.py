@@ -1,7 +1,5 @@
 """What a sweep does besides what the stores promise."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """What a worker tells outside its attempts: nothing is held up by it, and nothing is lost in silence (SYS-21)."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

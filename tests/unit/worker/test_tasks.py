@@ -1,7 +1,5 @@
 """What a delivery leaves behind in Celery: a part of its chord, nothing, or an error."""
 
-from __future__ import annotations
-
 import pytest
 from celery import Celery
 from celery.exceptions import Ignore

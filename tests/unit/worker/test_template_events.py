@@ -1,7 +1,5 @@
 """What a run's story says of its templates: names that are missing, and names that were resolved, never values (requirements §2.7)."""
 
-from __future__ import annotations
-
 import pytest
 
 from flujo_client import Pipeline, PipelineContext, PluginOutcome, Settings, Step

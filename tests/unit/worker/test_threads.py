@@ -1,7 +1,5 @@
 """The threads that code runs in which is not `async`."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

@@ -1,7 +1,5 @@
 """Time in one process: waits pass at once, in the order in which they end, and the clock shows when each of them ended."""
 
-from __future__ import annotations
-
 from human_parts import ask
 
 from flujo_client import Pipeline, Step, StepConfig

@@ -1,7 +1,5 @@
 """The W3C trace context that a client gives reaches whatever its run sets going (SYS-20)."""
 
-from __future__ import annotations
-
 import pytest
 from opentelemetry import trace
 from page_module import page_module

@@ -1,7 +1,5 @@
 """Tree search on the engine in memory: the same path as a plain beam search finds, within its bounds (requirements §2.3)."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

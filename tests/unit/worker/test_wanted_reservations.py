@@ -1,7 +1,5 @@
 """What an attempt is claimed with under limits: a step's agents are asked once in each process, and no thread is taken for what is known."""
 
-from __future__ import annotations
-
 from priced_model import PricedModel
 
 from flujo_client import Pipeline, Step, StepConfig, UsageLimits

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from flujo_client.contract import kinds
 from flujo_client.pipeline.container import Container
-
-if TYPE_CHECKING:
-    from flujo_client.pipeline.pipeline import Body
+from flujo_client.pipeline.pipeline import Body
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

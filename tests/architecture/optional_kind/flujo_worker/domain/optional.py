@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from flujo_worker.domain.draft import Kind
+from flujo_client.contract.plan import Node
+from flujo_worker.domain.draft import DecisionBuilder, Kind, ScopeState, Steps
 from flujo_worker.domain.flow import enter as begin
 from flujo_worker.domain.flow import finish, give_up, is_final, open_child, open_container
-
-if TYPE_CHECKING:
-    from flujo_client.contract.plan import Node
-    from flujo_worker.domain.draft import DecisionBuilder, ScopeState, Steps
 
 
 def enter(draft: DecisionBuilder, scope: ScopeState, node: Node) -> Steps:

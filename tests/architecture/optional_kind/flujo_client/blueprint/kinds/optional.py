@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from flujo_client.blueprint.kind import BODY, BlueprintKind
+from flujo_client.blueprint.build import Building
+from flujo_client.blueprint.document import Writing
+from flujo_client.blueprint.kind import BODY, BlueprintKind, Data
 from flujo_client.blueprint.shapes import Key
 from flujo_client.contract import kinds
 from flujo_client.pipeline.optional import OptionalStep
-
-if TYPE_CHECKING:
-    from flujo_client.blueprint.build import Building
-    from flujo_client.blueprint.document import Writing
-    from flujo_client.blueprint.kind import Data
 
 
 def _build(build: Building, data: Data) -> OptionalStep:
