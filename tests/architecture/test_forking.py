@@ -63,7 +63,7 @@ def forked(folder, modules):
     for name, text in modules.items():
         (folder / name).write_text("\n".join(line[8:] for line in text.splitlines()))
     command = [sys.executable, "-m", "pytest", "-p", "forking", "-p", "no:cacheprovider", "--forks", "2", "-ra"]
-    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
+    environment = {**os.environ, "PYTHONPATH": str(TESTS), "PYTEST_ADDOPTS": ""}
     ran = subprocess.run(
         [*command, f"--basetemp={folder / 'base'}", str(folder)],
         cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=60

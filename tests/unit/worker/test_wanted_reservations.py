@@ -82,8 +82,8 @@ def test_a_renewal_while_the_import_s_claim_is_released_cancels_nothing(monkeypa
         known, has = iter([False]), catalog.has
         monkeypatch.setattr(catalog, "has", lambda reference: next(known, has(reference)))
 
-        def defer_and_renew(*given):
-            moved = defer(*given)
+        def defer_and_renew(*given, **more):
+            moved = defer(*given, **more)
             engine.lease._renew()
             return moved
 
