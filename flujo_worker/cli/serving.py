@@ -6,6 +6,8 @@ import gc
 import logging
 import os
 import sys
+import threading
+import time
 from typing import TYPE_CHECKING
 
 from celery import signals
@@ -20,8 +22,10 @@ if TYPE_CHECKING:
 
 COLLECT_EVERY = 10_000
 """Objects between garbage collections. With Python's 700, hundreds of attempts in flight are searched again and again."""
-INTERRUPTED = "Warm SIGINT"
-"""A stop in order, for which Celery has the exit code of a crash: one Ctrl-C."""
+EXIT_S = 3.0
+"""Seconds that exit handlers and threads of other code have at least, whatever is left of the grace time."""
+
+logger = logging.getLogger(__name__)
 
 
 def serve(settings: Settings, *, concurrency: int | None, queues: str | None, pool: str, build: str | None) -> int:
@@ -52,10 +56,32 @@ def serve(settings: Settings, *, concurrency: int | None, queues: str | None, po
         without_mingle=True,
         without_heartbeat=True,
     )
-    arguments: list[str] = []
-    signals.worker_shutting_down.connect(lambda sig="", how="", **_: arguments.append(f"{how} {sig}"), weak=False)
+    asked: dict[int, float] = {}
+    signals.worker_shutting_down.connect(
+        lambda exitcode=0, **_: asked.setdefault(exitcode, time.monotonic()), weak=False
+    )
     worker.start()
-    return 0 if arguments == [INTERRUPTED] else worker.exitcode or 0
+    code = (
+        0 if worker.exitcode in asked else worker.exitcode or 0
+    )  # Celery has the exit code of a crash for SIGINT and SIGQUIT
+    began = min(asked.values(), default=time.monotonic())
+    _leave_by(max(EXIT_S, began + settings.worker.shutdown_grace_s - time.monotonic()), code)
+    return code
+
+
+def _leave_by(seconds: float, code: int) -> None:
+    """End this process after so many seconds, even if exit handlers of other code or its threads still run."""
+
+    def leave() -> None:
+        logger.warning(
+            "exit handlers or threads of other code did not end within %.1f seconds: ended without them", seconds
+        )
+        logging.shutdown()
+        os._exit(code)
+
+    timer = threading.Timer(seconds, leave)
+    timer.daemon = True
+    timer.start()
 
 
 def _log_only(log: Log) -> None:

@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from celery import signals
@@ -22,6 +23,7 @@ from flujo_client.contract.envelope import TASKS
 from flujo_worker.call_context import waiting_for_locks
 from flujo_worker.consumer.channel import Capacity, connection_for
 from flujo_worker.consumer.chord_parts import ChordPart, count_parts
+from flujo_worker.consumer.stopping import after
 from flujo_worker.engine import LoopEffects, Taker
 from flujo_worker.errors import WireError
 
@@ -42,6 +44,10 @@ if TYPE_CHECKING:
         async def carry_out(self, task: str, wire: Mapping[str, Any], *, task_id: str) -> bool: ...
 
         async def perform(self, envelope: Envelope) -> bool: ...
+
+        def announce_stop(self) -> None: ...
+
+        def hand_back(self) -> None: ...
 
 
 logger = logging.getLogger(__name__)
@@ -71,6 +77,7 @@ class Held:
     acknowledged = True
     worker_pid = None
     is_done = False
+    task = SimpleNamespace(acks_late=False)
 
     def __init__(
         self, headers: Mapping[str, Any], wire: Mapping[str, Any], chord: Any, queue: str, hostname: str
@@ -85,6 +92,10 @@ class Held:
         """Return what its chord counts when it has closed a branch."""
         group = self.headers["group"]
         return None if group is None else ChordPart(self.id, group, self.headers["group_index"], self.chord)
+
+    def cancel(self, pool: AttemptPool, *, emit_retry: bool) -> None:  # noqa: ARG002 - Celery's signature
+        """Hand it back, with all others: Celery stops at once, by SIGQUIT or a second Ctrl-C."""
+        pool.hand_back()
 
     def info(self, safe: bool = False) -> dict[str, Any]:  # noqa: ARG002, FBT001, FBT002 - Celery's signature
         """Return what `celery inspect active` shows of a request; a body is never shown."""
@@ -130,6 +141,7 @@ class AttemptPool(TaskPool, Taker):
         self._allowed = int(self.limit)
         self._counting, self._aside = threading.Lock(), set[Held]()
         self._carrier: Carrier | None = None
+        self._hands_back = False
         self.shortcuts: dict[str, Shortcut] = {}
         self.screen: Callable[[bytes, str], Mapping[str, Any]]
         self._capacity = Capacity(self)
@@ -214,6 +226,13 @@ class AttemptPool(TaskPool, Taker):
         while self._taken > self._done:
             time.sleep(0.02)
         super().on_stop()
+
+    def hand_back(self) -> None:
+        """Begin to hand back what runs. Called from a signal handler."""
+        if not self._hands_back:
+            self._hands_back = True
+            self._serving.announce_stop()
+            after(0.0, self._serving.hand_back)
 
     @property
     def _serving(self) -> Carrier:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import signal
+import time
 
 import pytest
-from fleet import BRISK, assert_merged_once, wait_until
+from fleet import BRISK, Site, assert_merged_once, wait_until
 
 from flujo_client.gateway.requests import workers
 
@@ -59,3 +60,54 @@ def nobody_left(site):
     """Each test has the workers it started, and no others."""
     yield
     site.dismiss()
+
+
+@pytest.mark.parametrize("is_busy", [False, pytest.param(True, marks=pytest.mark.large)])
+def test_sigquit_hands_back_at_once_and_is_no_crash(site, is_busy):
+    """Within far less than the grace time of a minute."""
+    leaving = site.workers()
+    run = site.enqueue("gated") if is_busy else None
+    if run is not None:
+        site.wait_for_execution(run.id, "gate")
+    [process] = leaving.processes
+    process.send_signal(signal.SIGQUIT)
+    assert process.wait(timeout=30) == 0, site.log()
+    if run is not None:
+        [waiting] = [each for each in site.attempts(run.id) if each["ended_at"] is None]
+        assert (waiting["losses"], waiting["worker"]) == (0, None)
+        site.open_gate(run.id)
+
+
+@pytest.mark.large
+def test_an_exit_handler_that_sleeps_does_not_hold_a_stop_up(services, tmp_path, monkeypatch):
+    """It has what is left of the grace time; the exit code stays that of a stop."""
+    (tmp_path / "sleepy.py").write_text(SLEEPY)
+    monkeypatch.syspath_prepend(tmp_path)
+    with Site(services, tmp_path, worker=BRISK | {"shutdown_grace_s": 4.0}) as site:
+        leaving = site.workers(code=tmp_path)
+        assert site.client.enqueue("sleepy:pipeline", 1).result(timeout=60).output == 1
+        [process] = leaving.processes
+        began = time.monotonic()
+        process.terminate()
+        assert process.wait(timeout=30) == 0, site.log()
+        assert 3.0 < time.monotonic() - began < 15
+        assert "did not end within" in site.log()
+
+
+SLEEPY = """
+import atexit
+import os
+import time
+
+from flujo_client import Pipeline, Step
+
+if "ACCEPTANCE_FOLDER" in os.environ:  # in the worker, not in the test
+    atexit.register(time.sleep, 60)
+
+
+async def same(value: int) -> int:
+    return value
+
+
+pipeline = Pipeline([Step("same", same)])
+"""
