@@ -118,7 +118,7 @@ ELSEWHERE = {
     "attempt.waits_for_lock": "test_locked_rows.py",
     "attempt.handed_back": "test_rolling_restarts.py",
     **dict.fromkeys(["attempt.starved", "worker.slowed", "worker.recovered"], "test_starvation.py"),
-    "outcome.refused": "test_lost_workers.py",
+    "outcome.refused": "test_wrong_version.py",
     "worker.lacks_key": "test_lacking_keys.py",
     "attempt.lacks_module": "test_missing_modules.py",
     "output.cut": "test_response_check.py",
