@@ -12,17 +12,23 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TextIO
 
 DATABASE, BROKER = "FLUJO_BENCH_DATABASE", "FLUJO_BENCH_BROKER"
 Figures = dict[str, list[float]]
 """Values by figure: seconds a step where nothing else is said."""
 
 
-def serve(workloads: Mapping[str, Callable[[], tuple[int, Figures]]]) -> None:
-    """Run workloads by name until stdin ends. What a library prints goes to stderr."""
+def own_stdout() -> TextIO:
+    """Take stdout for answers: what anybody else prints there from now on, such as the log of a worker, goes to stderr."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
+    return answers
+
+
+def serve(workloads: Mapping[str, Callable[[], tuple[int, Figures]]], answers: TextIO | None = None) -> None:
+    """Run workloads by name until stdin ends."""
+    answers = answers or own_stdout()
 
     def answer(**values: Any) -> None:
         answers.write(json.dumps(values) + "\n")

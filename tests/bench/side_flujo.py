@@ -17,7 +17,7 @@ import psycopg
 
 from flujo_client import FlujoClient, RunHandle, Settings, UsageLimits
 from tests.bench.pipelines import prose
-from tests.bench.protocol import BROKER, DATABASE, Figures, serve
+from tests.bench.protocol import BROKER, DATABASE, Figures, own_stdout, serve
 from tests.bench.workloads import (
     CARRIED,
     CARRIES,
@@ -202,6 +202,7 @@ def main() -> None:
     options.add_argument("--processes", type=int, default=PROCESSES)
     options.add_argument("--concurrency")
     chosen = options.parse_args()
+    answers = own_stdout()
     database, broker = os.environ[DATABASE], os.environ[BROKER]
     settings = Settings().with_services(database, broker)
     theirs = settings.with_services(f"{database}&application_name=workers", broker)
@@ -216,7 +217,7 @@ def main() -> None:
         flujo.wait_until(flujo.is_complete, "the workers")
         flujo.run("ten", 20)  # warm
         flujo.run("paid_ten", 20, limits=LIMITS)  # the connections for limits are opened at the first request
-        serve(flujo.workloads())
+        serve(flujo.workloads(), answers)
 
 
 if __name__ == "__main__":
