@@ -110,7 +110,8 @@ class Outcomes:
         settings: limits, timeouts and allowed imports.
         effects: waits for all of them.
         migrations: makes contexts fit.
-        check: ends this process if an attempt has broken it: what came of the others is not to be trusted.
+        check: ends this process if an attempt has broken it: what came of the others is not to be trusted. It looks more closely if an
+            attempt has failed.
     """
 
     def __init__(  # noqa: PLR0913 - one for each
@@ -124,7 +125,7 @@ class Outcomes:
         effects: Effects,
         *,
         migrations: ContextMigrations,
-        check: Callable[[], object],
+        check: Callable[[bool], object],
     ) -> None:
         self._effects, self._migrations, self._check = effects, migrations, check
         self._ledger, self._lease, self._loop, self._threads = ledger, lease, loop, threads
@@ -276,10 +277,13 @@ class Outcomes:
             future.cancel()
         if held.interrupted:
             self._loop.interrupt(future)
+        has_failed = True
         try:
-            return await self._effects.result(future)
+            done = await self._effects.result(future)
+            has_failed = False
+            return done
         finally:
-            self._check()
+            self._check(has_failed)
             if (place := future.blocked_at) is not None:
                 run.has_blocked = True
                 emit("step.blocked_loop", "warning", function=place.function, place=place.at, advice=_UNBLOCK)

@@ -9,7 +9,7 @@ import json
 import os
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -30,30 +30,49 @@ class SelfCheck:
         os.close(writing)
         self._kept = os.fdopen(reading, "rb")
         self._inode = os.fstat(reading).st_ino
+        self._right: tuple[object, object] | None = None
 
-    def look(self) -> None:
-        """Look at the end of an attempt: this takes some microseconds."""
-        self._end_if(self._lack)
+    def look(self, has_failed: bool = False) -> None:  # noqa: FBT001, FBT002 - whether the attempt has, at whose end this is
+        """Look at what could spoil an attempt's result, which takes a microsecond; if it has failed, also at what may be why."""
+        looks = (self._descriptors_are_there, self._json_is_right)
+        self._end_if((*looks, _opens) if has_failed else looks)
 
     def look_fully(self) -> None:
-        """Look also whether the process opens files and starts threads, which the same limits count as processes."""
-        self._end_if(lambda: self._lack() or self._greater_lack())
+        """Look also whether the process opens sockets and files, and starts threads, which the same limits count as processes."""
+        self._right = None
+        self._end_if((self._descriptors_are_there, _opens, self._starts_threads, self._json_is_right))
 
-    def _end_if(self, find: Callable[[], str | None]) -> None:
+    def _end_if(self, looks: Iterable[Callable[[], object]]) -> None:
         try:
-            reason = find()
+            for look in looks:
+                look()
+        except _Lack as lack:
+            self._end(str(lack))
         except Exception as error:  # noqa: BLE001 - what was replaced may raise anything
-            reason = f"{type(error).__name__}: {error}"
-        if reason is not None:
-            self._end(reason)
+            self._end(f"{type(error).__name__}: {error}")
 
-    def _lack(self) -> str | None:
+    def _descriptors_are_there(self) -> None:
         if os.fstat(self._kept.fileno()).st_ino != self._inode:
-            return "its descriptors were closed"
-        socket.socket().close()
-        return None if json.loads(json.dumps(_PROBE)) == _PROBE else "`json.dumps` or `json.loads` was replaced"
+            raise _Lack("its descriptors were closed")
 
-    def _greater_lack(self) -> str | None:
-        Path(os.devnull).open("rb").close()
+    def _json_is_right(self) -> None:
+        """Functions that were replaced by others which do the same, as tracing libraries do, are no lack."""
+        functions = (json.dumps, json.loads)
+        if functions != self._right:
+            if json.loads(json.dumps(_PROBE)) != _PROBE:
+                raise _Lack("`json.dumps` or `json.loads` was replaced")
+            self._right = functions
+
+    def _starts_threads(self) -> None:
         threading.Thread(target=int, name="flujo-self-check").start()
-        return None if self._is_running() else "its event loop has ended"
+        if not self._is_running():
+            raise _Lack("its event loop has ended")
+
+
+class _Lack(Exception):
+    """What the process cannot do any more."""
+
+
+def _opens() -> None:
+    socket.socket().close()
+    Path(os.devnull).open("rb").close()
