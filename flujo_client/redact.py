@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any, Literal
 
+from flujo_client.patterns import compiled
+
 PREVIEW = 200
 """Characters of a preview, unless more are requested."""
 _AROUND = 256
@@ -30,22 +32,22 @@ def _not_after(words: str) -> str:
     return "".join(rf"(?<!{word}[_-])" for word in words.split())
 
 
-_OF_SECRET = re.compile(
+_OF_SECRET = compiled(
     r"(?i)(?:(?:password|passwd|passphrase|passcode|credential|cookie)s?"
     r"|secrets?(?:[_-]?access)?(?:[_-]?keys?)?(?:[_-]?base)?"
     rf"|{_after(_KEYS, 'keys?')}|(?-i:(?<=[A-Z0-9]_){_not_after(_OTHER_KEYS)}KEYS?)"
     rf"|(?:(?<=[_.-]){_not_after(_OTHER_PASSES)}|(?-i:(?<=[a-z])(?=P)))(?:pass|pwd)s?"
     r")(?:[_-]?\d{1,3})?$"
 )
-_OF_TOKEN = re.compile(rf"(?i)(?:{_after(_TOKENS, 'tokens?')}|(?-i:(?<=[A-Z0-9]_)TOKEN)|[_.-]token)$")
-_ALONE = re.compile(r"(?i)pass|pwd|token")
+_OF_TOKEN = compiled(rf"(?i)(?:{_after(_TOKENS, 'tokens?')}|(?-i:(?<=[A-Z0-9]_)TOKEN)|[_.-]token)$")
+_ALONE = compiled(r"(?i)pass|pwd|token")
 """The endings of names of secrets.
 
 `KEYS` and `TOKEN` count after any other word in names of variables; those of `_ALONE` may mean something else in a sentence.
 """
-_NAMED = re.compile(r"(?<![\w-])([\w-]++)(\\*['\"]?\s*(?:=>?|:=?)\s*)")
+_NAMED = compiled(r"(?<![\w-])([\w-]++)(\\*['\"]?\s*(?:=>?|:=?)\s*)")
 _LONGEST_NAME = 100
-_COUNT = re.compile(r"\d{1,9}(?![\w.-])")
+_COUNT = compiled(r"\d{1,9}(?![\w.-])")
 _CLOSED = r"(?=\s|$|[,:;)\]}'\"\\])"
 _QUOTED = "|".join(
     rf"{quote}(?:(?:{escape}|[^{quote}\\]|{quote}(?!{_CLOSED})){{0,1024}}+){quote}"
@@ -56,13 +58,13 @@ _AROUND_IT = r"['\"](?:\s|$|[,:;)\]}]+(?:\s|$|['\"{\[\d-]))"
 """The quote that closes a text around the name and the value."""
 _WORD = rf"(?:{_QUOTED})?+(?:(?!{_AROUND_IT}|(?<=['\"])[,:;)\]}}])(?:\\.|{_QUOTED}|['\"]\S*+|[^\s'\"\\]))*+"
 """A word as a shell and libpq read one: parts of it may be quoted. A quote within is the password's, unless what follows says that it closes."""
-_VALUE = re.compile(
+_VALUE = compiled(
     r"(?s)\*{3}"
     r"|(?:(\\+)(['\"])(?:(?!(?<!\\)\1\2).)*+(?:\1\2)?"  # quoted in a text that is quoted itself
     rf"|\[[^\]]{{0,4096}}+\]?|\{{[^}}]{{0,4096}}+\}}?)(?:(?=\w){_WORD})?"
     rf"|{_WORD}"
 )
-_PARAMETER = re.compile(r"[^\s&;]*+")
+_PARAMETER = compiled(r"[^\s&;]*+")
 """The text after a name and a sign, as in JSON, TOML, a variable, libpq's parameters or the output of `repr`; in a query or a list by semicolons."""
 
 
@@ -129,59 +131,59 @@ def _without_option(found: re.Match[str]) -> str:
 _SECRETS: tuple[tuple[tuple[str, ...], re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
     (
         ("sk-", "sk_", "rk_", "whsec_", "gh", "github_pat_", "aiza"),
-        re.compile(r"\b(sk-|sk_live_|sk_test_|rk_live_|whsec_|gsk_|gh[opsur]_|github_pat_|AIza)[\w-]{6,}"),
+        compiled(r"\b(sk-|sk_live_|sk_test_|rk_live_|whsec_|gsk_|gh[opsur]_|github_pat_|AIza)[\w-]{6,}"),
         r"\1***",
     ),
     (
         ("xai-", "pplx-", "hf_", "r8_", "npm_", "pypi-", "glpat-", "dop_v1_", "xox", "sg.", "ya29.", "gocspx-", "hvs."),
-        re.compile(r"\b(xai-|pplx-|hf_|r8_|npm_|pypi-|glpat-|dop_v1_|xox[a-z]-|SG\.|ya29\.|GOCSPX-|hvs\.)[\w.-]{16,}"),
+        compiled(r"\b(xai-|pplx-|hf_|r8_|npm_|pypi-|glpat-|dop_v1_|xox[a-z]-|SG\.|ya29\.|GOCSPX-|hvs\.)[\w.-]{16,}"),
         r"\1***",
     ),
     (
         ("lsv2_", "tvly-", "dapi", "lin_api_", "ntn_", "services/t"),
-        re.compile(r"\b(lsv2_|tvly-|dapi|lin_api_|ntn_|services/T)(?=\w*\d)[\w/-]{16,}"),
+        compiled(r"\b(lsv2_|tvly-|dapi|lin_api_|ntn_|services/T)(?=\w*\d)[\w/-]{16,}"),
         r"\1***",
     ),
-    (("akia", "asia"), re.compile(r"\b(AKIA|ASIA)[0-9A-Z]{16}\b"), r"\1***"),
-    (("eyj",), re.compile(r"(?<![\w-])(eyJ)[\w-]{8,}+\.[\w-]{8,}(?:\.[\w-]*)?"), r"\1***"),
+    (("akia", "asia"), compiled(r"\b(AKIA|ASIA)[0-9A-Z]{16}\b"), r"\1***"),
+    (("eyj",), compiled(r"(?<![\w-])(eyJ)[\w-]{8,}+\.[\w-]{8,}(?:\.[\w-]*)?"), r"\1***"),
     (
         ("-----begin ",),
-        re.compile(
+        compiled(
             r"-----BEGIN [A-Z ]{0,32}PRIVATE KEY(?: BLOCK)?-----(?:[^-]|-(?!----))*+(?:-----END [A-Z ]{0,32}PRIVATE KEY(?: BLOCK)?-----)?"
         ),
         _HIDDEN,
     ),
     (
         ("authorization",),
-        re.compile(
+        compiled(
             r"(?i)(authorization\\*['\"]?\s*[=:]\s*\\*['\"]?)"
             r"(?:(?:basic|bearer|token|digest|negotiate|api-?key|aws4-hmac-sha256)\s+[^'\"\\\r\n]+|(?:\w+\s+)?[^\s'\"\\,;]{6,})"
         ),
         r"\1***",
     ),
-    (("bearer",), re.compile(r"(?i)\b(bearer\s+)[\w.~+/=-]{6,}"), r"\1***"),
-    (("basic",), re.compile(r"(?i)\b(basic\s+)([\w+/-]{6,}={0,2})"), _without_basic),
+    (("bearer",), compiled(r"(?i)\b(bearer\s+)[\w.~+/=-]{6,}"), r"\1***"),
+    (("basic",), compiled(r"(?i)\b(basic\s+)([\w+/-]{6,}={0,2})"), _without_basic),
     (
         ("token=", "sig", "key=", "auth=", "credential="),
-        re.compile(
+        compiled(
             r"(?i)([?&](?:token|sig|signature|key|auth|x-amz-(?:signature|credential|security-token))=)[^&\s'\"#]+"
         ),
         r"\1***",
     ),
-    (("cookie:",), re.compile(r"(?i)(cookie:[ \t]*)[^\s'\"][^\r\n'\"]*"), r"\1***"),
-    (("--",), re.compile(rf"(?s)(?<![\w-])(--[\w-]{{1,64}})(['\"]?,?[ \t]+)(?!-)({_WORD})"), _without_option),
+    (("cookie:",), compiled(r"(?i)(cookie:[ \t]*)[^\s'\"][^\r\n'\"]*"), r"\1***"),
+    (("--",), compiled(rf"(?s)(?<![\w-])(--[\w-]{{1,64}})(['\"]?,?[ \t]+)(?!-)({_WORD})"), _without_option),
 )
 """Each shape with a string that a matching text must contain: most texts contain none of them."""
-_USER = re.compile(r"://[^\s:/\[]{0,256}:")
-_LINE = re.compile(
+_USER = compiled(r"://[^\s:/\[]{0,256}:")
+_LINE = compiled(
     r"[^@\r\n]{0,256}@(?:(?![\s'\"(,;][a-z][\w+.-]{0,20}://|['\"][,:;)\]}]+(?:\s|$|['\"{\[\d-]))[^\r\n]){0,256}"
 )
 """From a URL's user to the end of the line, of a text in quotes or to the next URL, if there is an `@`."""
-_PORT = re.compile(r"\d{1,5}(?=[/?#\s,;)\]}'\"]|$)\S*(?:[ \t]+[^\s@]*@)?")
-_PLURAL = re.compile(r"(?i)(?<!s)s$")
+_PORT = compiled(r"\d{1,5}(?=[/?#\s,;)\]}'\"]|$)\S*(?:[ \t]+[^\s@]*@)?")
+_PLURAL = compiled(r"(?i)(?<!s)s$")
 _SIGNS = "pass", "pwd", "secret", "key", "cookie", "credential", "token"
-_SECRET_IN_QUERY = re.compile(r"(?i)([?&](?:\w*password|passwd|pwd|secret|token|api_?key)=)[^&#]*")
-_NO_PORT = re.compile(r"(?s)^([^:/?\[]*:)(?!\d*(?:[/?,]|$))[^/?]*")
+_SECRET_IN_QUERY = compiled(r"(?i)([?&](?:\w*password|passwd|pwd|secret|token|api_?key)=)[^&#]*")
+_NO_PORT = compiled(r"(?s)^([^:/?\[]*:)(?!\d*(?:[/?,]|$))[^/?]*")
 """A port that is not a number: the password of a URL without a host."""
 _fields: set[str] = set()
 _in_text: list[re.Pattern[str]] = []
@@ -194,7 +196,7 @@ def hide_fields(names: Iterable[str]) -> None:
     _fields.update(name.casefold() for name in names)
     any_name = "|".join(map(re.escape, sorted(_fields)))
     value = r"(?:\"(?:[^\"\\]|\\.)*\"|[^\n,}]+)"
-    _in_text[:] = [re.compile(rf"(?i)((?<!\w)(?:{any_name})['\"*`]*\s*[:=]['\"*`]*[ \t]*){value}")] if _fields else []
+    _in_text[:] = [compiled(rf"(?i)((?<!\w)(?:{any_name})['\"*`]*\s*[:=]['\"*`]*[ \t]*){value}")] if _fields else []
 
 
 def redact(text: str) -> str:

@@ -583,8 +583,8 @@ class Permits(Protocol):
         One that asks for the first time leaves free places to those that wait.
         """
 
-    def release_permit(self, key: str, name: str) -> list[str]:
-        """Forget an attempt that no longer runs; return the attempts that are to be published, in the order in which they asked."""
+    def release_permit(self, key: str, fence: int, name: str) -> list[str]:
+        """Forget an attempt that no longer runs under a fence; return the attempts that are to be published, in the order in which they asked."""
 
     def offer_permits(self) -> list[str]:
         """Return the attempts that are to be published because places are free: what workers that died did not release."""

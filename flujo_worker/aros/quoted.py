@@ -10,21 +10,22 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from flujo_client.patterns import compiled
 from flujo_worker.aros.grammar import CLOSES, TRIPLE
 from flujo_worker.aros.scalars import REPAIR
 
 _TYPOGRAPHIC: Final = {
-    "“": re.compile(r"[^“”]*+[”“]"),
-    "„": re.compile(r"[^“”]*+[”“]"),
-    "‘": re.compile(r"[^‘\n]*?’(?=\s*+[,:\]}])"),
+    "“": compiled(r"[^“”]*+[”“]"),
+    "„": compiled(r"[^“”]*+[”“]"),
+    "‘": compiled(r"[^‘\n]*?’(?=\s*+[,:\]}])"),
 }
 _AFTER_VALUE = rf"\s*+(?:,|{CLOSES}|\Z|/[/*]|\#)|\s++[\"'“{{\[]"
-_ENDS_VALUE: Final = re.compile(_AFTER_VALUE)
-_ENDS_ANY: Final = re.compile(rf"{_AFTER_VALUE}|\s*+:")
-_OPENS_VALUE: Final = re.compile(r":\s{0,64}+[\"']\Z")
+_ENDS_VALUE: Final = compiled(_AFTER_VALUE)
+_ENDS_ANY: Final = compiled(rf"{_AFTER_VALUE}|\s*+:")
+_OPENS_VALUE: Final = compiled(r":\s{0,64}+[\"']\Z")
 _ENDS: Final = {
-    '"': re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL),
-    "'": re.compile(r"[^'\\]*+(?:\\.[^'\\]*+)*+'", re.DOTALL),
+    '"': compiled(r'[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL),
+    "'": compiled(r"[^'\\]*+(?:\\.[^'\\]*+)*+'", re.DOTALL),
 }
 
 

@@ -11,15 +11,17 @@ import re
 from functools import cached_property
 from typing import Final
 
+from flujo_client.patterns import compiled
+
 FENCE: Final = r"```+|~~~+"
 TOKENS: Final = (
-    re.compile(rf"[\"{{}}\[\]]|{FENCE}"),
-    re.compile(rf"[\"'{{}}\[\]]|{FENCE}|//|/\*"),
-    re.compile(rf"\"\"\"|'''|[\"'“„‘{{}}\[\]]|{FENCE}|//|/\*|\#++"),
+    compiled(rf"[\"{{}}\[\]]|{FENCE}"),
+    compiled(rf"[\"'{{}}\[\]]|{FENCE}|//|/\*"),
+    compiled(rf"\"\"\"|'''|[\"'“„‘{{}}\[\]]|{FENCE}|//|/\*|\#++"),
 )
-MARKS: Final = tuple(re.compile(f"{tokens.pattern}|[(),]") for tokens in TOKENS)
-OPENER: Final = re.compile(r"[{\[]")
-BRACKET: Final = re.compile(r"[{}\[\]]")
+MARKS: Final = tuple(compiled(f"{tokens.pattern}|[(),]") for tokens in TOKENS)
+OPENER: Final = compiled(r"[{\[]")
+BRACKET: Final = compiled(r"[{}\[\]]")
 REGION: Final = 1
 """The group of a region that is seen whole, in the patterns that find other brackets too."""
 SINGLE: Final = 2
@@ -111,7 +113,7 @@ class RegionPatterns:
 
     @staticmethod
     def _compiled(pattern: str) -> re.Pattern[str]:
-        return re.compile(pattern, re.DOTALL)
+        return compiled(pattern, re.DOTALL)
 
 
 _MARKS: Final = "\"'“„‘#/"
@@ -129,35 +131,33 @@ _BARE_STRING: Final = r'"[^"\\{}\[\]]*+(?:\\[^{}\[\]][^"\\{}\[\]]*+)*+"'
 _BETWEEN: Final = rf"[^{_MARKS}{{\[,:]*+"
 ALIKE: Final = {
     2: (
-        re.compile(rf"[^{_MARKS}]*+(?:(?:{_NO_MARK})[^{_MARKS}]*+)*+"),
-        re.compile(
+        compiled(rf"[^{_MARKS}]*+(?:(?:{_NO_MARK})[^{_MARKS}]*+)*+"),
+        compiled(
             rf"{_BETWEEN}(?:(?:[{{\[,]\s*+(?:{_BARE_STRING}(?=\s*+(?:[,:]|{_BEFORE_CLOSER}))|(?!\"))"
             rf"|:\s*+(?:{_BARE_STRING}(?=\s*+(?:,|{_BEFORE_CLOSER}))|(?!\"))|{_NO_MARK}){_BETWEEN})*+",
             re.DOTALL,
         ),
     ),
-    1: (re.compile(rf"(?:[^\"'/{{\[,:]++|[{{\[,:]\s*+(?:{_BARE_STRING}|(?!\"))|\"++|/(?![/*]))*+", re.DOTALL),),
+    1: (compiled(rf"(?:[^\"'/{{\[,:]++|[{{\[,:]\s*+(?:{_BARE_STRING}|(?!\"))|\"++|/(?![/*]))*+", re.DOTALL),),
 }
 """Texts that have the same regions at a level, and those below, as at level 0: no other quotes, no comments, no brackets in strings."""
 BEGINS: Final = (
-    re.compile(r"\{\s*+(?:[\"'“„‘}\#]|/[/*]|[\w$][\w$.-]{0,200}+\s*+:)"),
-    re.compile(r"\[\s*+(?:[\"'“„‘{\[\]\-+.\dtfnTFN\#]|/[/*]|\w[\w .-]{0,200}+,)"),
+    compiled(r"\{\s*+(?:[\"'“„‘}\#]|/[/*]|[\w$][\w$.-]{0,200}+\s*+:)"),
+    compiled(r"\[\s*+(?:[\"'“„‘{\[\]\-+.\dtfnTFN\#]|/[/*]|\w[\w .-]{0,200}+,)"),
 )
 """An opener after which a value may begin, by kind: a pattern that begins with one character is found faster."""
-BEGINS_STRICT: Final = re.compile(r'\{\s*+["}]|\[\s*+["{\[\]\-\dtfnTFN]')
+BEGINS_STRICT: Final = compiled(r'\{\s*+["}]|\[\s*+["{\[\]\-\dtfnTFN]')
 """An opener after which a value may begin at level 0."""
-TOO_DEEP: Final = re.compile(r'(?:[\[{]\s*+(?:"[^"\\]*+"\s*+:\s*+)?+){1001}')
+TOO_DEEP: Final = compiled(r'(?:[\[{]\s*+(?:"[^"\\]*+"\s*+:\s*+)?+){1001}')
 """Openers one in the other, deeper than any value that is decoded."""
 _AFTER: Final = r"\s{0,64}+(?:[,:}\]])"
 _SCALAR: Final = (
     rf"(?:[\"'][^\"'\n]{{0,200}}+[\"']{_AFTER}|-?\d[\d.eE+-]{{0,64}}+{_AFTER}"
     rf"|(?:true|false|null|True|False|None){_AFTER}|\w[\w ]{{0,200}}+[\"']{_AFTER})"
 )
-MORE: Final = re.compile(
-    rf"[\s}}\]]{{0,64}}+(?:[,:]\s{{0,64}}+(?:{_SCALAR}|\w{{1,200}}+\s{{0,64}}+:|[{{\[])|{_SCALAR})"
-)
-MORE_LISTED: Final = re.compile(r"[\s}\]]{0,64}+[{\[]")
-TORN: Final = re.compile(r"[,:]\s{0,64}+[}\]]\Z")
-NO_MORE: Final = re.compile(r"[\s}\]]{0,64}+")
-CONTINUED: Final = re.compile(r",\s{0,64}+[\"'][^\"'\n]{0,200}+[\"']\s{0,64}+:")
-MEMBER: Final = re.compile(rf"[\s}}\]]{{0,64}}+{CONTINUED.pattern}")
+MORE: Final = compiled(rf"[\s}}\]]{{0,64}}+(?:[,:]\s{{0,64}}+(?:{_SCALAR}|\w{{1,200}}+\s{{0,64}}+:|[{{\[])|{_SCALAR})")
+MORE_LISTED: Final = compiled(r"[\s}\]]{0,64}+[{\[]")
+TORN: Final = compiled(r"[,:]\s{0,64}+[}\]]\Z")
+NO_MORE: Final = compiled(r"[\s}\]]{0,64}+")
+CONTINUED: Final = compiled(r",\s{0,64}+[\"'][^\"'\n]{0,200}+[\"']\s{0,64}+:")
+MEMBER: Final = compiled(rf"[\s}}\]]{{0,64}}+{CONTINUED.pattern}")

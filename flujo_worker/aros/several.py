@@ -13,29 +13,30 @@ from bisect import bisect
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
+from flujo_client.patterns import compiled
 from flujo_worker.aros.outcome import SEVERAL_VALUES, StageRefused
 
-_FENCE: Final = re.compile(r"```+|~~~+")
-_TAG: Final = re.compile(r"<(/?)(final[_-]?answer|answer|final|result|output|response)(?:\s[^<>]*)?>", re.IGNORECASE)
-_MARK: Final = re.compile(r"(?<![^\W_])(?:final|answer|results?|output|corrected)(?![^\W_])", re.IGNORECASE)
-_NOT_MEANT: Final = re.compile(
+_FENCE: Final = compiled(r"```+|~~~+")
+_TAG: Final = compiled(r"<(/?)(final[_-]?answer|answer|final|result|output|response)(?:\s[^<>]*)?>", re.IGNORECASE)
+_MARK: Final = compiled(r"(?<![^\W_])(?:final|answer|results?|output|corrected)(?![^\W_])", re.IGNORECASE)
+_NOT_MEANT: Final = compiled(
     r"n['’]t\b|\^|↑|\b(?:not?|never|neither|nor|unlike|instead|wrong|incorrect|above|this|that|it|if|or|was|were|before|previous|earlier|old"
     r"|original|other|another|alternative|different|possible|expected|may|might|could|maybe|draft|first|initial|partial|intermediate"
     r"|preliminary|tentative|example|instance|sample|format|template|schema)\b",
     re.IGNORECASE,
 )
 """Words that say that a value is not the answer, or that the answer came before it."""
-_CORRECTED: Final = re.compile(r"\b(corrected(?: \w+)?) (?:of|for|from|to) (?:the|my|that) [\w ]+", re.IGNORECASE)
+_CORRECTED: Final = compiled(r"\b(corrected(?: \w+)?) (?:of|for|from|to) (?:the|my|that) [\w ]+", re.IGNORECASE)
 """Whatever was corrected, the result is meant."""
-_FILLER: Final = re.compile(
+_FILLER: Final = compiled(
     r"(?:\W|\b(?:is|are|be|becomes|would|will|should|so|then|thus|therefore|hence|now|here|as|follows|below|the|in|my|your|json|object|array"
     r"|list|value|version)\b)*+\Z",
     re.IGNORECASE,
 )
-_LEADS: Final = re.compile(r"(?::|\b(?:is|are|be|becomes)|\b(?:follows|below)[.!]?)\Z", re.IGNORECASE)
+_LEADS: Final = compiled(r"(?::|\b(?:is|are|be|becomes)|\b(?:follows|below)[.!]?)\Z", re.IGNORECASE)
 """The end of a clause that leads to what comes next, even on another line."""
-_SENTENCE: Final = re.compile(r"[.!?;]\s|\n")
-_OPENING_FENCE: Final = re.compile(r"(?:```+|~~~+)[ \t]*[\w+.-]*\s*\Z")
+_SENTENCE: Final = compiled(r"[.!?;]\s|\n")
+_OPENING_FENCE: Final = compiled(r"(?:```+|~~~+)[ \t]*[\w+.-]*\s*\Z")
 _ORNAMENT: Final = " \t\r\n*_`#>"
 _LOOKED_AT: Final = 300
 """Characters before a value in which a mark is looked for."""

@@ -13,6 +13,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Final
 
+from flujo_client.patterns import compiled
 from flujo_worker.aros.grammar import ENDS_ELEMENT, ENDS_IN_TUPLE, ENDS_KEY, ENDS_MEMBER, PLAIN_BODY
 from flujo_worker.aros.outcome import CUT, LOSSY, NOT_JSON, StageRefused
 
@@ -33,20 +34,20 @@ _ESCAPES_JSON5: Final = {
 }
 _KNOWN: Final = r"""u[0-9a-fA-F]{4}|["\\/bfnrt]"""
 _KNOWN5: Final = rf"""{_KNOWN}|x[0-9a-fA-F]{{2}}|\r\n|['v0\n\r\u2028\u2029]"""
-_ESCAPE: Final = tuple(re.compile(rf"\\({known})") for known in (_KNOWN, _KNOWN5))
-_UP_TO_UNKNOWN: Final = tuple(re.compile(rf"(?:[^\\]++|\\(?:{known}))*+\\(?s:.)") for known in (_KNOWN, _KNOWN5))
-_UP_TO_KNOWN: Final = tuple(re.compile(rf"(?:[^\\]++|\\(?!{known})(?s:.))*+\\(?s:.)") for known in (_KNOWN, _KNOWN5))
-_SURROGATE: Final = re.compile("[\ud800-\udfff]")
-_MARK = {quotes: re.compile(rf"\\.|[{quotes}]", re.DOTALL) for quotes in ('"', "'", '”“"', "’‘'")}
-_ANY_QUOTE: Final = re.compile('["“”„]')
-_NEXT: Final = re.compile(r"\s*+(?:,[\s,]*+[a-zA-Z]{0,2}+[\"'“„]|:)")
-_NEXT_TO_WORD: Final = re.compile(r"\s*+(?:,[\s,]*+[a-zA-Z]{0,2}+[\"'“„]|[\"“„{\[:])")
-_INCHES: Final = re.compile(r"(?:\A|[\s(x×])\d[\d./-]*\Z")
-_LIKE_JSON: Final = re.compile(
+_ESCAPE: Final = tuple(compiled(rf"\\({known})") for known in (_KNOWN, _KNOWN5))
+_UP_TO_UNKNOWN: Final = tuple(compiled(rf"(?:[^\\]++|\\(?:{known}))*+\\(?s:.)") for known in (_KNOWN, _KNOWN5))
+_UP_TO_KNOWN: Final = tuple(compiled(rf"(?:[^\\]++|\\(?!{known})(?s:.))*+\\(?s:.)") for known in (_KNOWN, _KNOWN5))
+_SURROGATE: Final = compiled("[\ud800-\udfff]")
+_MARK = {quotes: compiled(rf"\\.|[{quotes}]", re.DOTALL) for quotes in ('"', "'", '”“"', "’‘'")}
+_ANY_QUOTE: Final = compiled('["“”„]')
+_NEXT: Final = compiled(r"\s*+(?:,[\s,]*+[a-zA-Z]{0,2}+[\"'“„]|:)")
+_NEXT_TO_WORD: Final = compiled(r"\s*+(?:,[\s,]*+[a-zA-Z]{0,2}+[\"'“„]|[\"“„{\[:])")
+_INCHES: Final = compiled(r"(?:\A|[\s(x×])\d[\d./-]*\Z")
+_LIKE_JSON: Final = compiled(
     r"(?:(?<=[\[{,:])|(?<=[\[{,:]\s)|\A)[\[{]|[\[{](?=\s*+[\"'“„{\[])|[\]}](?=\s*+(?:[,\]}]|\Z))|(?<=[\"'”])[\]}]"
 )
 """A bracket where JSON may have one: after a separator, before a quote or another bracket; a closer before a separator, or after a quote."""
-_STRUCTURE: Final = re.compile(r"[,:{}\[\]\n]")
+_STRUCTURE: Final = compiled(r"[,:{}\[\]\n]")
 _ENDS: Final = {"key": ENDS_KEY, "member": ENDS_MEMBER, "element": ENDS_ELEMENT, "in-tuple": ENDS_IN_TUPLE}
 
 

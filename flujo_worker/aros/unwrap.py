@@ -16,21 +16,22 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+from flujo_client.patterns import compiled
 from flujo_worker.aros.quoted import opens_string, string_end
 
 _NAMES: Final = "think|thinking|reasoning|reflection|scratchpad"
-_TAG: Final = re.compile(rf"<(/?)\s*(?:{_NAMES})(?:\s[^<>]*)?>", re.IGNORECASE)
-_MARK: Final = re.compile(rf"{_TAG.pattern}|[\"{{}}\[\]]", re.IGNORECASE)
+_TAG: Final = compiled(rf"<(/?)\s*(?:{_NAMES})(?:\s[^<>]*)?>", re.IGNORECASE)
+_MARK: Final = compiled(rf"{_TAG.pattern}|[\"{{}}\[\]]", re.IGNORECASE)
 _BEGIN_CODE: Final = ("\x1b", "\x9b", r"\x1b[", r"\x1B[", r"\u001b[", r"\u001B[", r"\033[", r"\e[", "^[[", "␛[")
 """What codes begin with, also where something wrote them out."""
-_CODE_OR_MARK: Final = re.compile(
+_CODE_OR_MARK: Final = compiled(
     r"(?P<code>(?:(?:\x1b|\\x1[bB]|\\u001[bB]|\\033|\\e|\^\[|␛)\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\^_])|[\"{}\[\]]"
 )
 """A code of ECMA-48 (colours, movements of the cursor, links), or what may begin or end a string."""
 _BEFORE_STRING: Final = frozenset("{[,:")
 MOST_ENCODED: Final = 8
 """The maximum of encoded texts that are searched in one text."""
-_ESCAPED: Final = re.compile(r"[{\[](?:\s|\\++[nrt]|[{\[])*+\\++\"")
+_ESCAPED: Final = compiled(r"[{\[](?:\s|\\++[nrt]|[{\[])*+\\++\"")
 _BEFORE: Final = frozenset('\\" \t\r\n')
 
 

@@ -62,7 +62,7 @@ class PermitGate:
 
     Args:
         store: where permits are counted.
-        release: releases a permit, by the attempt's key and the limit's name, and publishes who takes its place.
+        release: releases a permit, by the attempt's key, its fence and the limit's name, and publishes who takes its place.
         effects: how answers are waited for.
         resolve: finds the classes that values are made of.
         envelope: the attempt's.
@@ -73,7 +73,7 @@ class PermitGate:
     def __init__(
         self,
         store: Store,
-        release: Callable[[str, str], None],
+        release: Callable[[str, int, str], None],
         effects: Effects,
         resolve: Callable[[str], Any],
         envelope: Envelope,
@@ -82,7 +82,7 @@ class PermitGate:
     ) -> None:
         self._store, self._release, self._effects, self._resolve = store, release, effects, resolve
         self._envelope, self._limit, self._share = envelope, limit, share
-        self._name: str | None = None
+        self._granted: tuple[int, str] | None = None
 
     async def holds_back(self, held: ActiveAttempt) -> bool:
         """Ask for a permit; without one, the attempt is returned, to be published again when it is its turn.
@@ -112,17 +112,17 @@ class PermitGate:
             if limit.on_full == "drop":
                 raise LimitRefusal(_reached(name, limit.at_once))
             return True
-        self._name = name
+        self._granted = fence, name
         return False
 
     async def release(self) -> None:
         """Let the next attempts begin. If that fails, the sweeper does it."""
-        if self._name is None:
+        if self._granted is None:
             return
         try:
-            await self._effects.call(self._release, self._envelope.key, self._name)
+            await self._effects.call(self._release, self._envelope.key, *self._granted)
         except StoreError as error:
-            logger.warning("attempts that wait at limit %s are left to the sweeper: %s", self._name, error)
+            logger.warning("attempts that wait at limit %s are left to the sweeper: %s", self._granted[1], error)
 
     async def _fill_name(self, limit: Limit) -> str:
         fill = partial(limit_name, limit, tenant=self._envelope.ticket.tenant)

@@ -181,9 +181,9 @@ class Coordinator:
             self._send(envelopes, None)
         return admitted
 
-    def release_permit(self, key: str, limit: str) -> None:
+    def release_permit(self, key: str, fence: int, limit: str) -> None:
         """Let attempts that wait at a concurrency limit begin where this one has made room, and publish them."""
-        offered = self._store.release_permit(key, limit)
+        offered = self._store.release_permit(key, fence, limit)
         if offered and (envelopes := self._store.envelopes(offered)):
             self._send(envelopes, None)
 

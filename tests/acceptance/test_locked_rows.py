@@ -47,12 +47,15 @@ def locked(site, *selects, **parameters):
         connection.rollback()
 
 
-def assert_innocents_end(site, pipeline="three", number=5):
+def assert_innocents_end(site, pipeline="three", number=5, tries=3):
+    """In one of three tries: a machine that runs other tests may be late once."""
     began = time.monotonic()
     runs = [site.enqueue(pipeline) for _ in range(number)]
     for run in runs:
         assert run.result(timeout=30).run_status == "succeeded", site.log()
-    assert time.monotonic() - began < SOON_S, site.log()
+    if time.monotonic() - began >= SOON_S:
+        assert tries > 1, site.log()
+        assert_innocents_end(site, pipeline, number, tries - 1)
 
 
 OF_RUNS = (

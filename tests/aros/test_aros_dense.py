@@ -5,9 +5,10 @@ from dense_texts import DENSE, dense
 from hard_cases import ANSWER, ITEM, MINIMAL, REPAIR, VALUE
 from pace import paced
 
+from flujo_client.patterns import IS_RIGHT
 from flujo_worker.aros import prepare
 
-S_PER_MB = 0.05
+S_PER_MB = 0.05 if IS_RIGHT else 0.1
 SIZES = (250_000, 1_000_000, 4_000_000)
 TRIES = 20
 pytestmark = pytest.mark.large

@@ -25,7 +25,7 @@ def end(world, new):
     """Conclude an attempt that runs and release its permit; return which attempts are to begin."""
     [row] = world.attempts(new.first.ticket.run)
     assert world.conclude(new, succeeded(), fence=row.fence) == "merged"
-    return world.store.release_permit(new.first.key, "crm")
+    return world.store.release_permit(new.first.key, row.fence, "crm")
 
 
 def keys(*runs):
@@ -95,6 +95,34 @@ def test_a_permit_lasts_as_long_as_the_lease_of_its_worker(world, recorded):
     assert ask(world, waiting, at_once=1, worker="w2")
 
 
+def taken_away(world, new, at_once):
+    """A run whose worker w1 stood still: w2 may claim it."""
+    assert ask(world, new, at_once=at_once)
+    world.pass_time(LEASE_S + 1)
+    world.register_worker("w2")
+    world.due()
+
+
+def test_a_worker_that_stood_still_takes_no_permit_from_the_one_after_it(world, recorded):
+    """U-13: what it ran runs elsewhere by now."""
+    lost, other, waiting = recorded(3)
+    taken_away(world, lost, at_once=2)
+    assert ask(world, other, worker="w2")
+    assert ask(world, lost, worker="w2")
+    assert world.store.release_permit(lost.first.key, 1, "crm") == []
+    assert not ask(world, waiting, worker="w2")
+
+
+def test_a_worker_that_stood_still_takes_no_attempt_out_of_the_line(world, recorded):
+    """U-13: what it ran waits for a place by now, and would wait for minutes."""
+    lost, other = recorded(2)
+    taken_away(world, lost, at_once=1)
+    assert ask(world, other, at_once=1, worker="w2")
+    assert not ask(world, lost, at_once=1, worker="w2")
+    assert world.store.release_permit(lost.first.key, 1, "crm") == []
+    assert end(world, other) == keys(lost)
+
+
 def test_a_stopped_run_leaves_the_line(world, recorded):
     first, stopped, third = recorded(3)
     for new in (first, stopped, third):
@@ -138,7 +166,7 @@ def test_the_oldest_is_cancelled_for_one_that_finds_no_place(world, recorded):
     assert told.data == {"reason": "replaced by run run_1 (limit 'crm')"}
     for name in ("run_0", "run_1"):
         world.store.stop(name, "cancelled", "asked")
-    assert world.store.release_permit(runs[0].first.key, "crm") == keys(runs[2])
+    assert world.store.release_permit(runs[0].first.key, 1, "crm") == keys(runs[2])
     assert ask(world, runs[2], at_once=1, on_full="cancel_oldest")
     assert world.run("run_0").reason == "replaced by run run_1 (limit 'crm')"
 

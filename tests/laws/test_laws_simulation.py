@@ -136,7 +136,7 @@ def test_mutant_who_claims_what_another_worker_has(monkeypatch):
 @pytest.mark.large
 def test_mutant_who_never_releases_a_permit(monkeypatch):
     mutant(monkeypatch, MemoryStore, "_uses_permit", lambda _: lambda _, key, permit: permit.fence is not None)
-    mutant(monkeypatch, MemoryStore, "release_permit", lambda _: lambda store, key, name: store._offer(name))
+    mutant(monkeypatch, MemoryStore, "release_permit", lambda _: lambda store, key, fence, name: store._offer(name))
     is_found()
 
 

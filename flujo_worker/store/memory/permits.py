@@ -31,9 +31,10 @@ class PermitsInMemory(LedgerInMemory):
                     self._cancel_oldest(request, permit.turn)
             return is_granted
 
-    def release_permit(self, key: str, name: str) -> list[str]:
+    def release_permit(self, key: str, fence: int, name: str) -> list[str]:
         with self._lock:
-            self._permits.pop(key, None)
+            if (permit := self._permits.get(key)) is not None and permit.fence == fence:
+                del self._permits[key]
             return self._offer(name)
 
     def offer_permits(self) -> list[str]:

@@ -39,12 +39,12 @@ class PermitsInPostgres(RetryingPool):
 
         return self._with_retry(ask, waits=False)
 
-    def release_permit(self, key: str, name: str) -> list[str]:
-        return self._offer(key, name)
+    def release_permit(self, key: str, fence: int, name: str) -> list[str]:
+        return self._offer(key, fence, name)
 
     def offer_permits(self) -> list[str]:
-        return self._offer(None, None)
+        return self._offer(None, None, None)
 
-    def _offer(self, key: str | None, name: str | None) -> list[str]:
-        parameters = {"key": key, "name": name, "patience_s": PATIENCE_S}
+    def _offer(self, key: str | None, fence: int | None, name: str | None) -> list[str]:
+        parameters = {"key": key, "fence": fence, "name": name, "patience_s": PATIENCE_S}
         return [row["key"] for row in self._rows("offer_permits", parameters)]
