@@ -433,7 +433,7 @@ class Host:
         self._health.check()
 
 
-def _unchecked(_: bool = False) -> None:  # noqa: FBT001, FBT002 - as the check that it stands for
+def _unchecked() -> None:
     """Check nothing: a process that runs one attempt harms no other one."""
 
 

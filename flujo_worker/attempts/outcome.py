@@ -110,8 +110,7 @@ class Outcomes:
         settings: limits, timeouts and allowed imports.
         effects: waits for all of them.
         migrations: makes contexts fit.
-        check: ends this process if an attempt has broken it: what came of the others is not to be trusted. It looks more closely if an
-            attempt has failed.
+        check: ends this process if an attempt has broken it: what came of the others is not to be trusted.
     """
 
     def __init__(  # noqa: PLR0913 - one for each
@@ -125,7 +124,7 @@ class Outcomes:
         effects: Effects,
         *,
         migrations: ContextMigrations,
-        check: Callable[[bool], object],
+        check: Callable[[], object],
     ) -> None:
         self._effects, self._migrations, self._check = effects, migrations, check
         self._ledger, self._lease, self._loop, self._threads = ledger, lease, loop, threads
@@ -277,13 +276,10 @@ class Outcomes:
             future.cancel()
         if held.interrupted:
             self._loop.interrupt(future)
-        has_failed = True
         try:
-            done = await self._effects.result(future)
-            has_failed = False
-            return done
+            return await self._effects.result(future)
         finally:
-            self._check(has_failed)
+            self._check()
             if (place := future.blocked_at) is not None:
                 run.has_blocked = True
                 emit("step.blocked_loop", "warning", function=place.function, place=place.at, advice=_UNBLOCK)

@@ -78,7 +78,7 @@ class Attempts:
         refused_formats: which models refused structured output; None: that is not remembered.
         processes: where attempts run that have lost their process before; None: such an attempt runs alone in this one.
         keys: which keys this process lacks; None: what it cannot decrypt was changed.
-        check: ends this process if an attempt has broken it; it is told whether the attempt has failed.
+        check: ends this process if an attempt has broken it.
         late_s: returns for how many seconds the event loop has been late; a constant where attempts are not to begin again for that.
     """
 
@@ -99,7 +99,7 @@ class Attempts:
         processes: Processes | None = None,
         keys: OwnKeys | None = None,
         late_s: Callable[[], float] = lambda: 0.0,
-        check: Callable[[bool], object] = lambda _: None,
+        check: Callable[[], object] = lambda: None,
     ) -> None:
         self._keys = keys
         self._changes, self._late_s = changes, late_s

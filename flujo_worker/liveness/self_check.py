@@ -32,10 +32,9 @@ class SelfCheck:
         self._inode = os.fstat(reading).st_ino
         self._right: tuple[object, object] | None = None
 
-    def look(self, has_failed: bool = False) -> None:  # noqa: FBT001, FBT002 - whether the attempt has, at whose end this is
-        """Look at what could spoil an attempt's result, which takes a microsecond; if it has failed, also at what may be why."""
-        looks = (self._descriptors_are_there, self._json_is_right)
-        self._end_if((*looks, _opens) if has_failed else looks)
+    def look(self) -> None:
+        """Look at the end of an attempt, at what could spoil its result: this takes a few microseconds."""
+        self._end_if((self._descriptors_are_there, self._json_is_right))
 
     def look_fully(self) -> None:
         """Look also whether the process opens sockets and files, and starts threads, which the same limits count as processes."""
@@ -52,8 +51,12 @@ class SelfCheck:
             self._end(f"{type(error).__name__}: {error}")
 
     def _descriptors_are_there(self) -> None:
-        if os.fstat(self._kept.fileno()).st_ino != self._inode:
-            raise _Lack("its descriptors were closed")
+        another = os.dup(self._kept.fileno())
+        try:
+            if os.fstat(another).st_ino != self._inode:
+                raise _Lack("its descriptors were closed")
+        finally:
+            os.close(another)
 
     def _json_is_right(self) -> None:
         """Functions that were replaced by others which do the same, as tracing libraries do, are no lack."""

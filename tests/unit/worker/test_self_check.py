@@ -39,8 +39,6 @@ def test_a_process_that_can_open_nothing_more(check, found):
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
     try:
         check.look()
-        assert found == []  # it spoils no result
-        check.look(True)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     assert found == ["OSError: [Errno 24] Too many open files"]
