@@ -39,6 +39,7 @@ _COLOURS = {
 _DRAWN_APART = (
     "id",
     "key",
+    "claim_id",
     "worker",
     "reason",
     "forked_from",
