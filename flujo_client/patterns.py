@@ -1,4 +1,4 @@
-"""Compile regular expressions that have possessive groups, such as `(?:a|b)*+`, rightly under every Python.
+"""Compile regular expressions that have possessive groups, such as `(?:a|b)*+`, correctly under every Python.
 
 Python before 3.11.5 matches such a group wrongly where something in it can backtrack (gh-106052). There it becomes an atomic group, which
 means the same: `(?>(?:a|b)*)`.

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.api.operations import open_questions, status_of
-from flujo_client.api.options import ApprovalFilters, refuse_unknown
+from flujo_client.api.options import AnswerOptions, ApprovalFilters, refuse_unknown
 from flujo_client.contract.approval import Approval, check_answer, choose, closed
 from flujo_client.contract.approval_token import read_token, signed
 from flujo_client.contract.run_filter import RunFilter
@@ -37,16 +37,8 @@ def matching(settings: Settings, filters: RunFilter, limit: int, offset: int = 0
     return signed((yield from query(requests.approvals(filters, limit=limit, offset=offset))), settings.keys())
 
 
-def resume(  # noqa: PLR0913 - the seed's signature
-    settings: Settings,
-    run_id: str,
-    value: Any,
-    *,
-    step: str | None = None,
-    address: str | None = None,
-    key: str | None = None,
-    actor: str | None = None,
-    note: str | None = None,
+def resume(
+    settings: Settings, run_id: str, value: Any, options: AnswerOptions, *, key: str | None = None
 ) -> Operation[Approval]:
     """Answer a run's open question: the named one, or the only one. A worker continues with it.
 
@@ -57,12 +49,14 @@ def resume(  # noqa: PLR0913 - the seed's signature
         RunNotFound: there is no such run.
         ResumeError: no such question is open; it was answered already; or the answer does not fit.
     """
+    refuse_unknown(options, AnswerOptions, "resume")
     status = yield from status_of(run_id)
     approvals = yield from query(requests.questions(run_id))
-    meant = choose(run_id, status, [each for each in approvals if key in (None, each.key)], step=step, address=address)
+    open_ones = [each for each in approvals if key in (None, each.key)]
+    meant = choose(run_id, status, open_ones, step=options.get("step"), address=options.get("address"))
     check_answer(meant, value)
     packed = pack(encode(value, path="answer"), "answer", ValueLimits(most=settings.limits.snapshot_max_bytes))
-    if not (yield from query(requests.answer(meant.key, packed, actor=actor, note=note))):
+    if not (yield from query(requests.answer(meant.key, packed, actor=options.get("actor"), note=options.get("note")))):
         approvals = yield from query(requests.questions(run_id))
         raise closed(next(each for each in approvals if each.key == meant.key))
     yield RequestSweep()
@@ -72,4 +66,4 @@ def resume(  # noqa: PLR0913 - the seed's signature
 def answer(settings: Settings, token: str, value: Any, *, actor: str | None, note: str | None) -> Operation[Approval]:
     """Answer the question that a token is for; raises ResumeError for a token that is forged or expired."""
     bound = read_token(token, settings.keys(), now=time.time())
-    return (yield from resume(settings, bound.run_id, value, key=bound.key, actor=actor, note=note))
+    return (yield from resume(settings, bound.run_id, value, {"actor": actor, "note": note}, key=bound.key))

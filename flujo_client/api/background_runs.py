@@ -56,7 +56,7 @@ def resume(settings: Settings, task_id: str, new_data: Any = None) -> Operation[
             suggestion="give the answer as new_data; `run.approvals()` shows the question",
             code="ANSWER_MISSING",
         )
-    yield from approvals.resume(settings, task_id, new_data)
+    yield from approvals.resume(settings, task_id, new_data, {})
     return Enqueued(task_id, is_new=False)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, Unpack
 
 from flujo_client.api import approvals, operations, retry
 from flujo_client.api.operations import Enqueued
-from flujo_client.api.options import RetryOptions
+from flujo_client.api.options import AnswerOptions, RetryOptions
 from flujo_client.contract.approval import Approval
 from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.parameters import ContextT, OutputT
@@ -114,24 +114,13 @@ class RunHandle(Generic[OutputT, ContextT]):
         """List all questions, including closed ones, in the order they were asked."""
         return self._client.ask(requests.questions(self.id))
 
-    def resume(
-        self,
-        value: Any,
-        *,
-        step: str | None = None,
-        address: str | None = None,
-        actor: str | None = None,
-        note: str | None = None,
-    ) -> Approval:
+    def resume(self, value: Any, **options: Unpack[AnswerOptions]) -> Approval:
         """Answer the open question of the run or its child runs, and return when the answer is recorded.
 
         Args:
             value: the answer. It is checked against the question's JSON Schema if `jsonschema-rs` is installed here, and against the
                 step's type in the worker, which asks again if it does not fit.
-            step: the name of the step whose question to answer, if several are open.
-            address: the same, by its scope.
-            actor: who answers; stored with the answer.
-            note: the reason; stored with the answer.
+            options: those of `AnswerOptions`.
 
         Returns:
             the question that was answered.
@@ -141,10 +130,7 @@ class RunHandle(Generic[OutputT, ContextT]):
                 `SEVERAL_QUESTIONS`), or the answer does not fit (`ANSWER_REFUSED`).
             SerializationError: the answer cannot be serialized.
         """
-        verb = approvals.resume(
-            self._client.settings, self.id, value, step=step, address=address, actor=actor, note=note
-        )
-        return self._client.perform(verb)
+        return self._client.perform(approvals.resume(self._client.settings, self.id, value, options))
 
     def cancel(
         self, *, reason: str | None = None, actor: str | None = None, timeout: float = CANCEL_PATIENCE_S
@@ -263,20 +249,9 @@ class AsyncRunHandle(Generic[OutputT, ContextT]):
         """List them all, those too that are closed."""
         return await self._client.ask(requests.questions(self.id))
 
-    async def resume(
-        self,
-        value: Any,
-        *,
-        step: str | None = None,
-        address: str | None = None,
-        actor: str | None = None,
-        note: str | None = None,
-    ) -> Approval:
+    async def resume(self, value: Any, **options: Unpack[AnswerOptions]) -> Approval:
         """Answer the run's open question, as `RunHandle.resume` does."""
-        verb = approvals.resume(
-            self._client.settings, self.id, value, step=step, address=address, actor=actor, note=note
-        )
-        return await self._client.perform(verb)
+        return await self._client.perform(approvals.resume(self._client.settings, self.id, value, options))
 
     async def cancel(
         self,

@@ -112,6 +112,19 @@ class ApprovalFilters(TypedDict, total=False):
     offset: int
 
 
+class AnswerOptions(TypedDict, total=False):
+    """Options of `RunHandle.resume`."""
+
+    step: str | None
+    """The name of the step whose question to answer, if several are open."""
+    address: str | None
+    """The same, by its scope."""
+    actor: str | None
+    """Who answers; stored with the answer."""
+    note: str | None
+    """The reason; stored with the answer."""
+
+
 class RetryOptions(TypedDict, total=False):
     """Options of `RunHandle.retry` and `fork`; all but the key default to those of the run."""
 

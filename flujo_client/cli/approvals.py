@@ -130,7 +130,7 @@ def _decide(  # noqa: PLR0913 - one for each option
 
         def act(asked: Approval) -> None:
             value = _verdict(asked, approved=approved)
-            client.perform(resume(client.settings, asked.run_id, value, key=asked.key, actor=actor, note=note))
+            client.perform(resume(client.settings, asked.run_id, value, {"actor": actor, "note": note}, key=asked.key))
 
         asked = client.find_approvals(filters, until=counts.at)
         return act_on_each(bulk, counts.groups, asked, act, lambda each: f"{each.run_id} {each.place}")

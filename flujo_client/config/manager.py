@@ -14,6 +14,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
@@ -181,9 +182,8 @@ class Settings(Section):
 
     def key_marks(self) -> tuple[str, ...]:
         """Return a mark of each key, such as `signing_keys.2026a:9f86d081884c7d65`: it tells secrets under one id apart, and reveals none."""
-        keys = [(f"{ring}.{name}", secret) for ring in KEYRINGS for name, secret in _pairs(getattr(self, ring))]
         return tuple(
-            f"{key}:{hmac.digest(secret, b'flujo.mark.' + key.encode(), 'sha256').hex()[:16]}" for key, secret in keys
+            _mark(f"{ring}.{name}", secret) for ring in KEYRINGS for name, secret in _pairs(getattr(self, ring))
         )
 
     def with_services(self, database_url: str, broker_url: str) -> Settings:
@@ -243,6 +243,12 @@ class Settings(Section):
 
 def _pairs(keys: Mapping[str, SecretStr]) -> tuple[tuple[str, bytes], ...]:
     return tuple((name, secret.get_secret_value().encode()) for name, secret in keys.items())
+
+
+@lru_cache(maxsize=64)
+def _mark(key: str, secret: bytes) -> str:
+    """Return the mark of a key; each enqueued run asks for those of all."""
+    return f"{key}:{hmac.digest(secret, b'flujo.mark.' + key.encode(), 'sha256').hex()[:16]}"
 
 
 def _flat(tree: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

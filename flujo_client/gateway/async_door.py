@@ -25,6 +25,7 @@ from flujo_client.gateway.door import (
     is_undone_by_another,
     locked,
     needs_check,
+    needs_transaction,
     send,
     to_flujo_error,
 )
@@ -192,11 +193,8 @@ async def _answer(connection: Any, query: Query) -> Any:
         )  # begins the caller's transaction, if that is not begun: ours is then a savepoint in it
     if request.after:
         return await _together(connection, request)
-    is_bounded = (
-        query.connection is None and connection.prepare_threshold is None
-    )  # by its transaction, not by its session
     async with (
-        connection.transaction() if bounds or request.undoes or is_bounded else nullcontext(),
+        connection.transaction() if bounds or needs_transaction(connection, query) else nullcontext(),
         connection.cursor(row_factory=dict_row) as cursor,
     ):
         if bounds:

@@ -217,17 +217,19 @@ def _answer(connection: Any, query: Query) -> Any:
         connection.execute("")  # begins the caller's transaction, if that is not begun: ours is then a savepoint in it
     if request.after:
         return _together(connection, request)
-    is_bounded = (
-        query.connection is None and connection.prepare_threshold is None
-    )  # by its transaction, not by its session
     with (
-        connection.transaction() if bounds or request.undoes or is_bounded else nullcontext(),
+        connection.transaction() if bounds or needs_transaction(connection, query) else nullcontext(),
         connection.cursor(row_factory=dict_row) as cursor,
     ):
         if bounds:
             cursor.execute(statement(bounds.name, bounds.home), bounds.parameters)
         cursor.execute(statement(request.name, request.home), request.parameters)
         return request.read(list(cursor.fetchall()) if cursor.description is not None else [])
+
+
+def needs_transaction(connection: Any, query: Query) -> bool:
+    """Return whether a request that may be undone, or whose waits no session bounds, needs a transaction."""
+    return query.request.undoes or (query.connection is None and connection.prepare_threshold is None)
 
 
 def _together(connection: Any, request: Request[Any]) -> Any:

@@ -77,7 +77,7 @@ class Resolver:
 
         Raises:
             CodeMissing: it, or a parameter of it, is not there.
-            SerializationError: it is not allowed, or is no reference.
+            SerializationError: it is not allowed, or `ref` is not a reference.
         """
         if ref in self._found:
             return self._found[ref]

@@ -7,11 +7,10 @@ It must not know brackets beyond what opens a string. In: a text and the place o
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from flujo_client.patterns import compiled
-from flujo_worker.aros.grammar import CLOSES, TRIPLE
+from flujo_worker.aros.grammar import CLOSES, PLAIN_BODY, TRIPLE
 from flujo_worker.aros.scalars import REPAIR
 
 _TYPOGRAPHIC: Final = {
@@ -23,10 +22,6 @@ _AFTER_VALUE = rf"\s*+(?:,|{CLOSES}|\Z|/[/*]|\#)|\s++[\"'“{{\[]"
 _ENDS_VALUE: Final = compiled(_AFTER_VALUE)
 _ENDS_ANY: Final = compiled(rf"{_AFTER_VALUE}|\s*+:")
 _OPENS_VALUE: Final = compiled(r":\s{0,64}+[\"']\Z")
-_ENDS: Final = {
-    '"': compiled(r'[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL),
-    "'": compiled(r"[^'\\]*+(?:\\.[^'\\]*+)*+'", re.DOTALL),
-}
 
 
 class QuotedParts:
@@ -98,5 +93,5 @@ def opens_string(text: str, place: int, *, also: str = "") -> bool:
 
 def string_end(text: str, position: int, quote: str = '"') -> int:
     """Find where the string whose text begins at `position` ends: after its closing quote, or where the text does."""
-    found = _ENDS[quote].match(text, position)
+    found = PLAIN_BODY[quote].match(text, position)
     return found.end() if found else len(text)

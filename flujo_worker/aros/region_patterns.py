@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Final
 
 from flujo_client.patterns import compiled
+from flujo_worker.aros.grammar import PLAIN_BODY
 
 FENCE: Final = r"```+|~~~+"
 TOKENS: Final = (
@@ -34,8 +35,7 @@ _NESTED_LISTS: Final = 16
 """Levels of lists without strings that are seen in one."""
 _LONGEST: Final = 500
 """Parts of a region that is seen whole: looking for the end of one that nothing closes costs no more."""
-_STRING: Final = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
-_SINGLE_QUOTED: Final = r"'[^'\\]*+(?:\\.[^'\\]*+)*+'"
+_STRING, _SINGLE_QUOTED = (quote + body.pattern for quote, body in PLAIN_BODY.items())
 _BEFORE_CLOSER: Final = r"[}\]](?=[\s,}\]]|\Z)"
 _FENCE_NOT: Final = r"`(?!``)|~(?!~~)"
 

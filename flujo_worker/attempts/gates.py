@@ -106,7 +106,7 @@ class PermitGate:
             is_granted = await self._effects.call(self._store.request_permit, request)
         except RowLocked:  # the limit's row, perhaps for long: an attempt that waits for it must not hold a slot
             await self._effects.call(note_lock, self._store, envelope)
-            await self._effects.call(self._store.defer, envelope.key, fence, LIMIT_LOCKED_S)
+            await self._effects.call(self._store.defer, envelope.key, fence, LIMIT_LOCKED_S, claim_id=held.claim_id)
             return True
         if not is_granted:
             if limit.on_full == "drop":
@@ -210,8 +210,8 @@ async def _defer(
     """Return an attempt to its row until its model may be called."""
     data = {"step": envelope.step, "model": model, "delay_seconds": round(wait_s, 3)}
     waiting = Event(f"flujo.{guard}.waiting", data, "warning" if guard == "breaker" else "info")
-    defer = partial(ledger.defer, claim_id=held.claim_id, waits_for=waits_for(guard, model))
-    await effects.call(defer, envelope.key, held.fence or 0, wait_s, waiting)
+    options = {"claim_id": held.claim_id, "waits_for": waits_for(guard, model)}
+    await effects.call(ledger.defer, envelope.key, held.fence or 0, wait_s, waiting, **options)
 
 
 def _report(calls: Sequence[ModelCall], turn: int | None, slow_s: float) -> CallReport:

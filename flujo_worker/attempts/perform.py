@@ -320,11 +320,10 @@ class Attempts:
         fault, changes, fence = outcome.fault, self._changes, held.fence or 0
         if fault is None or fault.type_name != ModuleNotFoundError.__name__ or changes is None:
             return False
-        leave = partial(changes.leave_to_other_build, claim_id=held.claim_id)
-        if not await self._effects.call(leave, envelope, fence, redact(fault.message)):
+        call, run, claim_id = self._effects.call, envelope.ticket.run, held.claim_id
+        if not await call(changes.leave_to_other_build, envelope, fence, redact(fault.message), claim_id=claim_id):
             return False
-        spend = partial(self._ledger.spend, claim_id=held.claim_id)
-        await self._effects.call(spend, envelope.ticket.run, envelope.key, fence, outcome.usage)
+        await call(self._ledger.spend, run, envelope.key, fence, outcome.usage, claim_id=claim_id)
         return True
 
     async def _entry(self, envelope: Envelope) -> LoadedPipeline:
@@ -356,19 +355,19 @@ class Attempts:
         if carried.verdict == "refused":
             return await self._hand_over_or_park(envelope, held, carried.reason)
         waiting = Event("run.waits_for_old_code", {"reason": carried.reason})
-        defer = partial(self._ledger.defer, claim_id=held.claim_id)
-        await self._effects.call(defer, envelope.key, held.fence or 0, ASK_AGAIN_S, waiting)
+        call, fence = self._effects.call, held.fence or 0
+        await call(self._ledger.defer, envelope.key, fence, ASK_AGAIN_S, waiting, claim_id=held.claim_id)
         return DeliveryResult("waiting")
 
     async def _hand_over_or_park(
         self, envelope: Envelope, held: ActiveAttempt, why: str, awaited: AwaitedCode | None = None
     ) -> DeliveryResult:
         """Leave the attempt to a live worker that has its code; without one, park its run."""
-        changes, reason = self._changes, redact(why)
-        if changes is not None:
-            hand_over = partial(changes.hand_over, claim_id=held.claim_id)
-            if await self._effects.call(hand_over, envelope, held.fence or 0, reason, awaited):
-                return DeliveryResult("waiting")
+        changes, reason, fence = self._changes, redact(why), held.fence or 0
+        if changes is not None and await self._effects.call(
+            changes.hand_over, envelope, fence, reason, awaited, claim_id=held.claim_id
+        ):
+            return DeliveryResult("waiting")
         return await self._park(envelope, held, reason, awaited)
 
     async def _park(
@@ -376,8 +375,8 @@ class Attempts:
     ) -> DeliveryResult:
         reason = redact(why)
         logger.error("run %s is parked: %s", envelope.ticket.run, reason)
-        park = partial(self._ledger.park, code=awaited, claim_id=held.claim_id)
-        await self._effects.call(park, envelope.key, held.fence or 0, reason)
+        call, fence = self._effects.call, held.fence or 0
+        await call(self._ledger.park, envelope.key, fence, reason, code=awaited, claim_id=held.claim_id)
         return DeliveryResult("parked")
 
     async def _conclude(self, notice: AttemptReport, started: float) -> DeliveryResult:

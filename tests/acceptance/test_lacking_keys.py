@@ -54,7 +54,7 @@ def enqueued(site):
     ]
 
 
-def asked(site, *command):
+def printed_by(site, *command):
     with pytest.MonkeyPatch.context() as patch:
         for name in ("database_url", "broker_url"):
             patch.setenv(f"FLUJO_{name.upper()}", str(getattr(site.settings, name).get_secret_value()))
@@ -98,7 +98,7 @@ def test_a_worker_that_signs_wrongly_slows_no_other(site, pool):
     """It had checked its keys before any client had enqueued: its first message shows it that it lacks one."""
     site.standing()
     workers_with(site, WRONG["another signing secret"], "--pool", pool)
-    wait_until(lambda: len(asked(site, "status")["workers"]) > 1, 20, what=site.log)
+    wait_until(lambda: len(printed_by(site, "status")["workers"]) > 1, 20, what=site.log)
     runs = [site.client.enqueue("acceptance_pipelines:three", []) for _ in range(20)]
     assert_at_once(site, runs, seconds=15)
     assert_none_refused(site)
@@ -123,10 +123,10 @@ def test_with_only_the_wrong_worker_runs_wait_and_it_is_said_why(site, wrong):
     wait_until(lambda: lacking(site), 20, what=site.log)
     key = "signing_keys.k" if "signing" in wrong else "value_keys.k"
     assert lacking(site) == [{"name": "worker.lacks_key", "keys": [key]}]
-    (worker,) = asked(site, "status")["workers"]
+    (worker,) = printed_by(site, "status")["workers"]
     assert worker["lacks"] == [key]
     assert f"it lacks {key}" in next(
-        each["what"] for each in asked(site, "doctor")["findings"] if each["thing"] == "keys"
+        each["what"] for each in printed_by(site, "doctor")["findings"] if each["thing"] == "keys"
     )
     assert {run.status() for run in runs} <= {"queued", "running"}
     site.standing(1)

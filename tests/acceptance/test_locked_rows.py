@@ -80,8 +80,8 @@ def test_merges_that_wait_for_a_lock_leave_their_slots_and_connections_to_others
     for run in victims:
         assert_merged_once(site, run, ["gate", "after"])
         assert len(site.executions(run.id)) == 2
-        [told] = site.told(run.id, "attempt.waits_for_lock")
-        assert "a careless person, idle in transaction" in told["data"]["holders"][0]
+        [event] = site.told(run.id, "attempt.waits_for_lock")
+        assert "a careless person, idle in transaction" in event["data"]["holders"][0]
     assert site.stuck() == []
 
 

@@ -127,7 +127,7 @@ def test_a_module_that_is_missing_within_a_step_is_a_bug_unless_another_build_ha
             result = run.result(timeout=20)
             assert result.run_status == ("succeeded" if lacking == "one" else "failed"), site.log()
             assert {each["number"] for each in site.attempts(run.id)} == {1}
-        told = [each for run in runs for each in site.told(run.id, "attempt.lacks_module")]
-        left = {(each["name"], each["data"]["build"]) for each in told}
+        events = [each for run in runs for each in site.told(run.id, "attempt.lacks_module")]
+        left = {(each["name"], each["data"]["build"]) for each in events}
         assert left <= {("attempt.lacks_module", "a"), ("attempt.lacks_module", "b")}
         assert lacking == "one" or left

@@ -45,7 +45,7 @@ def control(site, request):
         process.wait(60)
 
 
-def told(control, command, **arguments):
+def answer_of(control, command, **arguments):
     """Send a command; return the answer of the one worker."""
     [answer] = control.broadcast(command, arguments=arguments, reply=True, limit=1, timeout=30)
     [said] = answer.values()
@@ -72,7 +72,7 @@ def key(site, run, number=-1):
 def test_a_revoke_of_a_coming_attempt_cancels_its_run(site, control, busy, terminate):
     """The run that works in the same process goes on."""
     holding, coming = busy
-    said = told(control, "revoke", task_id=key(site, coming), terminate=terminate)
+    said = answer_of(control, "revoke", task_id=key(site, coming), terminate=terminate)
     assert "is being cancelled" in said["ok"]
     assert coming.result(timeout=60).run_status == "cancelled"
     assert coming.record().reason == f"attempt {key(site, coming, 0)} was revoked"
@@ -83,7 +83,7 @@ def test_a_revoke_of_a_coming_attempt_cancels_its_run(site, control, busy, termi
 def test_a_revoke_with_terminate_of_a_running_attempt_cancels_its_run_and_kills_nothing(site, control, busy):
     holding, coming = busy
     [pid] = {each.pid for each in site.executions(holding.id)}
-    assert "is being cancelled" in told(control, "terminate", signal="KILL", task_id=[key(site, holding)])["ok"]
+    assert "is being cancelled" in answer_of(control, "terminate", signal="KILL", task_id=[key(site, holding)])["ok"]
     assert holding.result(timeout=60).run_status == "cancelled"
     site.open_gate(coming.id)
     assert_merged_once(site, coming, TRAIL)
@@ -94,9 +94,9 @@ def test_what_cannot_be_revoked_is_refused(site, control, busy):
     """An attempt that has ended, and one that has not been sent: their run goes on. Tasks that are not Flujo's are revoked."""
     holding, _ = busy
     for attempt in (key(site, holding, 0), f"{holding.id}::after:1"):
-        assert "has ended, or has not been sent yet" in told(control, "revoke", task_id=attempt)["error"]
-    assert "somebody-elses" in told(control, "revoke", task_id="somebody-elses")["ok"]
-    assert "a:b:c:1" in told(control, "revoke", task_id="a:b:c:1")["ok"]
+        assert "has ended, or has not been sent yet" in answer_of(control, "revoke", task_id=attempt)["error"]
+    assert "somebody-elses" in answer_of(control, "revoke", task_id="somebody-elses")["ok"]
+    assert "a:b:c:1" in answer_of(control, "revoke", task_id="a:b:c:1")["ok"]
     for run in busy:
         site.open_gate(run.id)
         assert_merged_once(site, run, TRAIL)
@@ -104,32 +104,32 @@ def test_what_cannot_be_revoked_is_refused(site, control, busy):
 
 def test_ids_that_a_neighbour_has_revoked_stop_no_attempt(site, control, busy):
     """As they come when workers start, from one without Flujo or a state file: a message that Celery drops for that is sent again."""
-    assert told(control, "hello", from_node="theirs@there", revoked=[key(site, busy[1])])
+    assert answer_of(control, "hello", from_node="theirs@there", revoked=[key(site, busy[1])])
     for run in busy:
         site.open_gate(run.id)
         assert_merged_once(site, run, TRAIL)
 
 
 def test_limits_of_celery_are_refused_for_flujos_tasks(control):
-    said = told(control, "rate_limit", task_name=TASK_ATTEMPT, rate_limit="1/h")
+    said = answer_of(control, "rate_limit", task_name=TASK_ATTEMPT, rate_limit="1/h")
     assert said["error"].startswith(f"rate_limit does not apply to {TASK_ATTEMPT}")
-    said = told(control, "time_limit", task_name=TASK_ATTEMPT, hard=1.0, soft=1.0)
+    said = answer_of(control, "time_limit", task_name=TASK_ATTEMPT, hard=1.0, soft=1.0)
     assert said["error"].startswith(f"time_limit does not apply to {TASK_ATTEMPT}")
-    assert told(control, "rate_limit", task_name="celery.backend_cleanup", rate_limit="1/s")["ok"]
+    assert answer_of(control, "rate_limit", task_name="celery.backend_cleanup", rate_limit="1/s")["ok"]
 
 
 def test_a_pool_of_processes_grows_and_shrinks_and_the_others_refuse(control):
-    size = told(control, "stats")["pool"]["max-concurrency"]
-    grown, shrunk = told(control, "pool_grow", n=1), told(control, "pool_shrink", n=1)
+    size = answer_of(control, "stats")["pool"]["max-concurrency"]
+    grown, shrunk = answer_of(control, "pool_grow", n=1), answer_of(control, "pool_shrink", n=1)
     if "ok" not in grown:
         assert "fixed size" in grown["error"]
         assert "fixed size" in shrunk["error"]
-    assert told(control, "stats")["pool"]["max-concurrency"] == size
+    assert answer_of(control, "stats")["pool"]["max-concurrency"] == size
 
 
 def test_a_pool_is_not_scaled_or_restarted_unless_the_app_is_set_up_for_it(control):
-    assert "error" in told(control, "autoscale", max=2, min=1)
-    assert "error" in told(control, "pool_restart")
+    assert "error" in answer_of(control, "autoscale", max=2, min=1)
+    assert "error" in answer_of(control, "pool_restart")
 
 
 def test_what_is_asked_is_answered(site, control, busy):
@@ -137,16 +137,16 @@ def test_what_is_asked_is_answered(site, control, busy):
     holding, _ = busy
     for name in honoured("inspect"):
         arguments = {"query_task": {"ids": [key(site, holding)]}, "hello": {"from_node": "me@here"}}.get(name, {})
-        said = told(control, name, **arguments)
+        said = answer_of(control, name, **arguments)
         assert "error" not in said, f"{name}: {said}"
-    [held] = told(control, "active")
+    [held] = answer_of(control, "active")
     assert held["id"] == key(site, holding)
 
 
 def test_events_are_switched_on_and_off_where_the_worker_has_a_dispatcher(site, control):
     """Runs go on either way: with events, Flujo's own pool has Celery's tracer see each attempt."""
     for command in ("enable_events", "disable_events"):
-        said = told(control, command)
+        said = answer_of(control, command)
         assert "task events" in said.get("ok", "") or said["error"] == "event dispatcher unavailable"
         assert_merged_once(site, site.enqueue("three"), ["first", "second", "third"])
 

@@ -13,11 +13,11 @@ from tests.chaos_beside.steps import STOP_S
 
 ANSWER_S = 30.0
 GRACE_S = STOP_S + 2.0
-"""A worker that is told to stop is killed after so many seconds."""
+"""A worker that is asked to stop is killed after so many seconds."""
 
 
 class Process(subprocess.Popen):
-    """A worker process that leads a group. It is killed and stopped with its children, as with its machine; only itself is told to end."""
+    """A worker process that leads a group. It is killed and stopped with its children, as with its machine; only it is asked to end."""
 
     def send_signal(self, number):
         if self.poll() is None:
@@ -47,7 +47,7 @@ class Workers:
         return [process for process in self._slots if process is not None]
 
     def replace_dead(self):
-        """Start what is missing, and continue a deploy: one process after another is told to stop, and killed if it does not."""
+        """Start what is missing, and continue a deploy: one process after another is asked to stop, and killed if it does not."""
         self._continue_deploy()
         for slot, process in enumerate(self._slots):
             if process is None or process.poll() is not None:

@@ -24,7 +24,7 @@ CONCURRENCY = 10
 LEASE_S = 6
 """After so many seconds of silence a project may consider a worker dead, where this can be configured: the default of Flujo Worker."""
 STOP_S = 8
-"""A worker that is told to stop may finish what it runs within so many seconds."""
+"""A worker that is asked to stop may finish what it runs within so many seconds."""
 TABLE = """
     CREATE TABLE executions (
         id text PRIMARY KEY, run text NOT NULL, step integer NOT NULL, given text NOT NULL, worker integer NOT NULL,

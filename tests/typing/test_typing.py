@@ -85,6 +85,7 @@ def parameters(method):
         lambda client: client.enqueue_many("shop:pipeline", [1], tenat="acme"),
         lambda client: client.approvals(tenat="acme"),
         lambda client: client.list_runs(tenat="acme"),
+        lambda client: RunHandle(client, Enqueued("run", is_new=False)).resume(1, tenat="acme"),
         lambda client: RunHandle(client, Enqueued("run", is_new=False)).retry(tenat="acme"),
         lambda client: RunHandle(client, Enqueued("run", is_new=False)).fork("step", tenat="acme"),
         lambda _: RunRequest(1, tenat="acme"),

@@ -85,14 +85,14 @@ class PlanMovesInMemory(Tables):
             others = [each for each in self._leases if self._is_leased(each)]
             live = [self._members[each] for each in others if self._members[each].slots > 0]
             mine = self._members[worker].code_build
-            told = [
+            reports = [
                 each
                 for each in self._events
                 if (each.run_id, each.attempt, each.name) == (run, key, "attempt.lacks_module")
             ]
             return any(
                 each.code_build != mine and (each.queues is None or queue in each.queues) for each in live
-            ) and all(each.data["build"] == mine for each in told)
+            ) and all(each.data["build"] == mine for each in reports)
 
     def _move_attempts(self, move: PlanMove) -> None:
         moved = {each.key: each for each in move.attempts}
