@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     )
     from flujo_client.contract.limit import Limit
     from flujo_client.contract.limits import UsageEstimate, UsageGovernor, UsageLimits
-    from flujo_client.contract.plan import Backoff
     from flujo_client.contract.results import (
         Aborted,
         BackgroundLaunched,
@@ -59,10 +58,8 @@ if TYPE_CHECKING:
     from flujo_client.contract.search import EvaluatorInput, ProposerInput, TreeSearchResult
     from flujo_client.contract.trace import TraceNode
     from flujo_client.contract.verdict import PluginOutcome, ValidationResult, validator
-    from flujo_client.pipeline.agentic_loop import AgenticLoopStep, make_agentic_loop_pipeline
     from flujo_client.pipeline.backend import CacheBackend, InMemoryCache
     from flujo_client.pipeline.cache import CacheStep
-    from flujo_client.pipeline.checklist_pipeline import make_default_pipeline
     from flujo_client.pipeline.conditional import ConditionalStep
     from flujo_client.pipeline.conversation import HistoryManagement
     from flujo_client.pipeline.human import HumanInTheLoopStep
@@ -74,7 +71,10 @@ if TYPE_CHECKING:
     from flujo_client.pipeline.pipeline import Pipeline
     from flujo_client.pipeline.router import DynamicParallelRouterStep
     from flujo_client.pipeline.step import AgentProcessors, Step, StepConfig, step
-    from flujo_client.pipeline.tree_search import TreeSearchStep
+    from flujo_client.plan.plan import Backoff
+    from flujo_client.recipes.agentic_loop import AgenticLoopStep, make_agentic_loop_pipeline
+    from flujo_client.recipes.checklist_pipeline import make_default_pipeline
+    from flujo_client.recipes.tree_search import TreeSearchStep
     from flujo_client.serial import (
         register_custom_deserializer,
         register_custom_serializer,
@@ -85,14 +85,14 @@ _HOME = {
     "Aborted": "contract.results",
     "AgentCommand": "contract.commands",
     "AgentProcessors": "pipeline.step",
-    "AgenticLoopStep": "pipeline.agentic_loop",
+    "AgenticLoopStep": "recipes.agentic_loop",
     "Approval": "contract.approval",
     "AskHumanCommand": "contract.commands",
     "AsyncFlujoClient": "api.client",
     "AsyncRunHandle": "api.handle",
     "AttemptInfo": "attempt_info",
     "BackgroundLaunched": "contract.results",
-    "Backoff": "contract.plan",
+    "Backoff": "plan.plan",
     "BranchFailureStrategy": "pipeline.parallel",
     "CacheBackend": "pipeline.backend",
     "CacheStep": "pipeline.cache",
@@ -153,15 +153,15 @@ _HOME = {
     "TraceNode": "contract.trace",
     "Transition": "pipeline.machine",
     "TreeSearchResult": "contract.search",
-    "TreeSearchStep": "pipeline.tree_search",
+    "TreeSearchStep": "recipes.tree_search",
     "UsageEstimate": "contract.limits",
     "UsageGovernor": "contract.limits",
     "UsageLimitExceededError": "errors",
     "UsageLimits": "contract.limits",
     "ValidationResult": "contract.verdict",
     "current_attempt": "attempt_info",
-    "make_agentic_loop_pipeline": "pipeline.agentic_loop",
-    "make_default_pipeline": "pipeline.checklist_pipeline",
+    "make_agentic_loop_pipeline": "recipes.agentic_loop",
+    "make_default_pipeline": "recipes.checklist_pipeline",
     "register_custom_deserializer": "serial",
     "register_custom_serializer": "serial",
     "run_agentic_loop_pipeline": "api.recipes",

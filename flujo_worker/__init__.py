@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         make_validator_agent,
     )
     from flujo_worker.agents.scripted import scripted_model
-    from flujo_worker.app import FlujoWorker
+    from flujo_worker.celery_app.app import FlujoWorker
     from flujo_worker.testing import LocalEngine
 
 _HOME = {
@@ -37,7 +37,7 @@ _HOME = {
     "AgentTool": "agents",
     "BaseAgent": "agents",
     "FlujoAgent": "agents",
-    "FlujoWorker": "app",
+    "FlujoWorker": "celery_app.app",
     "LocalEngine": "testing",
     "PlanGeneratorAgent": "agents",
     "TemplatedAgent": "agents",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.model_guards import GuardRow
     from flujo_client.contract.outcome import Event, Fault, Usage
-    from flujo_client.contract.plan import Plan
+    from flujo_client.plan.plan import Plan
     from flujo_client.serial import Packed
     from flujo_client.transport.loop_publisher import Taken
     from flujo_worker.domain.budget import Reservation

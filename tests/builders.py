@@ -7,12 +7,12 @@ from typing import Any
 from flujo_client.address import new_run_id
 from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.outcome import Fault, Outcome, Usage
-from flujo_client.contract.plan import Backoff
 from flujo_client.contract.records import NewRun
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step, StepConfig
 from flujo_client.pipeline.submit import Order, ValueLimits, new_run
+from flujo_client.plan.plan import Backoff
 from flujo_client.serial import Packed, encode
 from flujo_worker.domain.decide import decide
 from flujo_worker.domain.values import AttemptReport, Decision

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 IMPORTS = (
     "flujo_worker.cli.serving",
     "flujo_worker.cli.worker",
-    "flujo_worker.host",
+    "flujo_worker.engine.host",
     "billiard.pool",
     "celery.app.control",
     "celery.app.log",

@@ -34,11 +34,11 @@ from flujo_demo.untidy import untidy_reply
 from pydantic import BaseModel
 
 from flujo_client.config.manager import ConfigManager
-from flujo_client.contract.plan import Backoff
 from flujo_client.pipeline.human import HumanInTheLoopStep
 from flujo_client.pipeline.parallel import BranchFailureStrategy, MergeStrategy
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step, StepConfig
+from flujo_client.plan.plan import Backoff
 from flujo_worker.agents import make_agent_async
 from flujo_worker.agents.scripted import scripted_model
 

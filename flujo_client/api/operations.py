@@ -73,7 +73,6 @@ if TYPE_CHECKING:
     from flujo_client.config.manager import Settings
     from flujo_client.contract.approval import Approval
     from flujo_client.contract.envelope import Envelope
-    from flujo_client.contract.plan import Plan
     from flujo_client.contract.records import AttemptRecord, EventRecord, NewRun, RunRecord, ScopeRecord
     from flujo_client.contract.results import PipelineResult
     from flujo_client.gateway.requests import Request
@@ -81,6 +80,7 @@ if TYPE_CHECKING:
     from flujo_client.health.report import HealthReport
     from flujo_client.pipeline.fork import NewFork
     from flujo_client.pipeline.step import Step
+    from flujo_client.plan.plan import Plan
     from flujo_client.serial import Packed
     from flujo_client.transport.dead_letters import Refused
 

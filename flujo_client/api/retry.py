@@ -20,7 +20,6 @@ from flujo_client.api.operations import (
     status_of,
 )
 from flujo_client.api.options import RetryOptions, refuse_unknown
-from flujo_client.contract.plan import Plan
 from flujo_client.errors import RetryError
 from flujo_client.gateway import forks, requests
 from flujo_client.gateway.effects import Operation, PingBroker, query
@@ -38,6 +37,7 @@ from flujo_client.pipeline.fork import (
 from flujo_client.pipeline.limits import in_force
 from flujo_client.pipeline.reference import is_blueprint
 from flujo_client.pipeline.submit import Order, check_order
+from flujo_client.plan.plan import Plan
 
 if TYPE_CHECKING:
     from flujo_client.config.manager import Settings

@@ -17,8 +17,8 @@ from flujo_client.errors import BlueprintError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from flujo_client.contract.plan import Node, Plan
     from flujo_client.contract.records import AttemptRecord, RunRecord
+    from flujo_client.plan.plan import Node, Plan
 
 
 def options_of_attempts(plan: Plan, run: RunRecord, attempts: Sequence[AttemptRecord]) -> dict[str, dict[str, Any]]:

@@ -15,7 +15,6 @@ from flujo_client.blueprint.finding import refuse
 from flujo_client.blueprint.keys import VERSION
 from flujo_client.blueprint.kind import INIT, KINDS, kind_word
 from flujo_client.blueprint.write import dump
-from flujo_client.contract import kinds
 from flujo_client.contract.context import PipelineContext
 from flujo_client.contract.processing import PRECHECK_AGENTS
 from flujo_client.contract.validation import Finding
@@ -28,6 +27,7 @@ from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.reference import reference_of
 from flujo_client.pipeline.schema_validator import Fits
 from flujo_client.pipeline.step import Step
+from flujo_client.plan import kinds
 from flujo_client.serial import reference
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from flujo_client.blueprint import agents, items, keys, kind, shapes, value_types
 from flujo_client.blueprint.shapes import FieldType, Key, Table
 from flujo_client.contract import processing
-from flujo_client.contract.kinds import NESTED, STEP
+from flujo_client.plan.kinds import NESTED, STEP
 
 Schema = dict[str, Any]
 

@@ -28,12 +28,12 @@ from flujo_client.blueprint.value_types import (
 from flujo_client.contract.admission import LimitScope, OnFull
 from flujo_client.contract.code import ON_BODY_CHANGE
 from flujo_client.contract.limit import AttemptScope
-from flujo_client.contract.plan import ON_CHANGE
-from flujo_client.pipeline.agentic_loop import registry_findings
 from flujo_client.pipeline.hooks import HOOK
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.reference import RESOURCES, is_file, is_reference
 from flujo_client.pipeline.step import Step, StepConfig
+from flujo_client.plan.plan import ON_CHANGE
+from flujo_client.recipes.agentic_loop import registry_findings
 
 if TYPE_CHECKING:
     from flujo_client.blueprint.shapes import DocumentLocation

@@ -27,11 +27,11 @@ from flujo_client.blueprint.shapes import (
     Table,
 )
 from flujo_client.blueprint.value_types import Model
-from flujo_client.contract import kinds
-from flujo_client.contract.kinds import KindSpec
 from flujo_client.contract.limits import UsageLimits
 from flujo_client.contract.validation import Finding
 from flujo_client.pipeline.step import Step, StepConfig
+from flujo_client.plan import kinds
+from flujo_client.plan.kinds import KindSpec
 
 if TYPE_CHECKING:
     from flujo_client.blueprint.build import Building

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from flujo_client.blueprint.finding import Path
-from flujo_client.pipeline.tree_search import WITHIN
+from flujo_client.recipes.tree_search import WITHIN
 
 _BODIES: Final = {"wrapped_step": "body"}
 """Keys that are called otherwise in a plan."""

@@ -19,13 +19,13 @@ from flujo_client.blueprint.rules.agents import wrong_model
 from flujo_client.blueprint.rules.apply import apply_rules
 from flujo_client.blueprint.rules.named import rule_of
 from flujo_client.blueprint.rules.table import RULES
-from flujo_client.contract import kinds
 from flujo_client.contract.validation import Finding, ValidationReport
 from flujo_client.errors import BlueprintError, PipelineError
 from flujo_client.pipeline.check import findings_of
-from flujo_client.pipeline.identity import asks_a_model
 from flujo_client.pipeline.pipeline import Pipeline, walk
 from flujo_client.pipeline.reference import is_file, load, load_pipeline
+from flujo_client.plan import kinds
+from flujo_client.plan.identity import asks_a_model
 
 
 def validate(target: str, *, allowed: Sequence[str], include_imports: bool = True) -> ValidationReport:

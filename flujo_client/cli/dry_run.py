@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from flujo_client.cli.output import say, show_value
 from flujo_client.config.manager import ConfigManager
-from flujo_client.contract.plan import Plan
 from flujo_client.pipeline.check import check
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.pipeline import Pipeline, walk
 from flujo_client.pipeline.reference import bare, is_file, load_pipeline, with_reference_options
+from flujo_client.plan.plan import Plan
 
 
 def rehearse(reference: str, *, has_context: bool) -> None:

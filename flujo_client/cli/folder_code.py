@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from flujo_client.config.manager import ConfigManager
 from flujo_client.contract.code import CodeVersion
-from flujo_client.contract.plan import Plan
 from flujo_client.embedded.local import search_path, worker_command
 from flujo_client.errors import ConfigurationError
 from flujo_client.pipeline.reference import is_blueprint
+from flujo_client.plan.plan import Plan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -22,7 +22,7 @@ from pydantic import (
 )
 
 from flujo_client.contract.limits import Dollars, Tokens, UsageEstimate, UsageLimits
-from flujo_client.contract.plan import OnChange
+from flujo_client.plan.plan import OnChange
 from flujo_client.redact import mask_url
 
 MIN_KEY_BYTES = 16

@@ -10,7 +10,7 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.config.models import Agents, Cost, Retry, Section, TemplateSettings
-from flujo_client.contract.plan import Backoff
+from flujo_client.plan.plan import Backoff
 from flujo_client.serial import canonical
 
 if TYPE_CHECKING:

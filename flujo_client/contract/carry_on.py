@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from flujo_client.contract import kinds
-from flujo_client.contract.plan_difference import Difference, differences
 from flujo_client.contract.run_state import RunPosition, RunState
+from flujo_client.plan import kinds
+from flujo_client.plan.plan_difference import Difference, differences
 
 if TYPE_CHECKING:
-    from flujo_client.contract.plan import Node, Nodes, Plan
+    from flujo_client.plan.plan import Node, Nodes, Plan
 
 
 @dataclass(frozen=True, slots=True)

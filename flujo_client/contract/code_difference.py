@@ -14,13 +14,13 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from flujo_client.contract.code import CONTEXT_FIELD, CodeVersion, context_fields, words_of
-from flujo_client.contract.plan_difference import LONGEST, Difference, differences
+from flujo_client.plan.plan_difference import LONGEST, Difference, differences
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from flujo_client.contract.plan import Nodes, Plan
-    from flujo_client.contract.plan_difference import What
+    from flujo_client.plan.plan import Nodes, Plan
+    from flujo_client.plan.plan_difference import What
 
 MOST_LINES, MOST_CHARACTERS = 20, 200
 _NUMBER: Final = re.compile("#[^/]+")

@@ -6,9 +6,9 @@ from typing import Any, TypeVar, overload
 
 from pydantic import TypeAdapter
 
-from flujo_client.contract.ambiguity import ambiguity
-from flujo_client.contract.fail_fast import fail_fast
 from flujo_client.errors import SerializationError
+from flujo_client.schemas.ambiguity import ambiguity
+from flujo_client.schemas.fail_fast import fail_fast
 from flujo_client.serial.custom import deserializer_for, name_of
 from flujo_client.serial.tree import Tree, type_name
 

@@ -16,8 +16,8 @@ from flujo_client.redact import preview
 from flujo_client.serial import canonical
 
 if TYPE_CHECKING:
-    from flujo_client.contract.faults import SchemaFault
-    from flujo_client.contract.schema import Check
+    from flujo_client.schemas.faults import SchemaFault
+    from flujo_client.schemas.schema import Check
 
 _SHOWN = 40
 """Characters of a wrong value that are shown to who gave it."""
@@ -60,7 +60,7 @@ def fits_schema(value: Any, schema: dict[str, Any], *, shows_value: bool = False
         return "answer is nested too deep"
     if check.valid(plain):
         return None
-    from flujo_client.contract.faults import faults, most_specific
+    from flujo_client.schemas.faults import faults, most_specific
 
     first = most_specific(faults(check, plain))[0]
     return f"{'.'.join(map(str, first.path)) or 'answer'} {_broken(first, shows_value=shows_value and not first.path)}"
@@ -68,7 +68,7 @@ def fits_schema(value: Any, schema: dict[str, Any], *, shows_value: bool = False
 
 def _broken(fault: SchemaFault, *, shows_value: bool) -> str:
     """Return which rule a value breaks, and how, where that takes a few words."""
-    from flujo_client.contract.schema import kind_of
+    from flujo_client.schemas.schema import kind_of
 
     kind = kind_of(fault.found)
     found = repr(preview(str(fault.found), _SHOWN)) if shows_value and kind not in {"object", "array"} else kind
@@ -88,6 +88,6 @@ def _broken(fault: SchemaFault, *, shows_value: bool) -> str:
 
 @functools.lru_cache(maxsize=128)
 def _check(schema: str) -> Check:
-    from flujo_client.contract.schema import Check
+    from flujo_client.schemas.schema import Check
 
     return Check(json.loads(schema), formats=False)

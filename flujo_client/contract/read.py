@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract.context import ContextState, PipelineContext
-from flujo_client.contract.kinds import CACHE, FALLBACK, LOOP
 from flujo_client.contract.results import Failed, Paused, PipelineResult, StepResult, track_parallel_costs
 from flujo_client.contract.tree import arrange
 from flujo_client.errors import SerializationError
+from flujo_client.plan.kinds import CACHE, FALLBACK, LOOP
 from flujo_client.serial import decode
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from flujo_client.contract.admission import Gate
     from flujo_client.contract.envelope import AttemptKind, Envelope
     from flujo_client.contract.outcome import Correction, Fault
-    from flujo_client.contract.plan import Plan
+    from flujo_client.plan.plan import Plan
     from flujo_client.serial import Packed
 
 LIVE_RUN = ("queued", "running", "parked", "paused")

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from flujo_client.contract.plan_difference import Difference
 from flujo_client.contract.records import LIVE_RUN, OPEN_ATTEMPT, SEQUENCE
+from flujo_client.plan.plan_difference import Difference
 
 if TYPE_CHECKING:
-    from flujo_client.contract.plan import Nodes, Plan
+    from flujo_client.plan.plan import Nodes, Plan
 
 Position = Literal["before", "at", "after"]
 """The place of a difference, relative to the run's present step."""

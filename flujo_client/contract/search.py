@@ -1,6 +1,6 @@
 """The values of a tree search: the input and output of its steps, its state between them, and its result.
 
-Values alone: how a search continues is in `flujo_client/pipeline/tree_search_steps.py`.
+Values alone: how a search continues is in `flujo_client/recipes/tree_search_steps.py`.
 """
 
 from __future__ import annotations

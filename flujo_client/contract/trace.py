@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import BaseModel, Field
 
 from flujo_client.contract.code import changes_within_run
-from flujo_client.contract.kinds import KINDS, LOOP, STEP
 from flujo_client.contract.read import plain
 from flujo_client.contract.tool_calls import auxiliary_calls, tool_calls
 from flujo_client.contract.tree import arrange
+from flujo_client.plan.kinds import KINDS, LOOP, STEP
 from flujo_client.redact import preview, redact_tree
 from flujo_client.serial import dumps
 

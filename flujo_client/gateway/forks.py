@@ -7,9 +7,9 @@ from typing import Any
 
 from flujo_client.contract.admission import Gate
 from flujo_client.contract.envelope import RunHeader
-from flujo_client.contract.plan import Plan
 from flujo_client.gateway.requests import GRACE_S, Request, bind_first, bind_pipeline, only, stored_gates
 from flujo_client.pipeline.fork import Beginning, NewFork, RetryableRun
+from flujo_client.plan.plan import Plan
 from flujo_client.serial import Packed, stored
 
 Row = dict[str, Any]

@@ -10,7 +10,7 @@ from flujo_client.health.report import HealthReport
 
 if TYPE_CHECKING:
     from flujo_client.config.models import Health
-    from flujo_client.contract.plan import OnChange
+    from flujo_client.plan.plan import OnChange
 
 HOME: Final = "flujo_client.health"
 _BOUNDS: Final[Request[None]] = Request("bounds", HealthQuery.bounds(), lambda _: None, HOME)

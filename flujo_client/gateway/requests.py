@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.outcome import Correction, Fault
-from flujo_client.contract.plan import Plan
 from flujo_client.contract.records import (
     AttemptRecord,
     BackgroundRestart,
@@ -43,6 +42,7 @@ from flujo_client.contract.rows import (
     worker_record,
 )
 from flujo_client.errors import ClientError, RunNotFound
+from flujo_client.plan.plan import Plan
 from flujo_client.serial import Manifest, Packed, dumps, storable_text, stored
 from flujo_client.sql_files import without_comments
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 if TYPE_CHECKING:
     from flujo_client.config.models import Health
-    from flujo_client.contract.plan import OnChange
+    from flujo_client.plan.plan import OnChange
 
 WINDOW_H: Final = 24.0
 """The hours that are examined if neither a window nor a limit is set."""

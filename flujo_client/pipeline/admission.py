@@ -27,7 +27,7 @@ from flujo_client.sizes import MAX_WORD
 
 if TYPE_CHECKING:
     from flujo_client.config.models import AdmissionSettings
-    from flujo_client.contract.plan import Plan
+    from flujo_client.plan.plan import Plan
 
 T = TypeVar("T")
 

@@ -14,9 +14,9 @@ from flujo_client.contract.suggestions import did_you_mean
 from flujo_client.errors import FlujoError
 from flujo_client.pipeline.annotations import declared_types, type_text
 from flujo_client.pipeline.declared import DeclaredAgent, is_made_here
-from flujo_client.pipeline.identity import asks_a_model
 from flujo_client.pipeline.reference import load
 from flujo_client.pipeline.step import Step, described
+from flujo_client.plan.identity import asks_a_model
 from flujo_client.serial import refused_type
 
 

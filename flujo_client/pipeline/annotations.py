@@ -16,9 +16,9 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, Optional, Union, 
 
 import pydantic
 
-from flujo_client.contract.fail_fast import fail_fast
 from flujo_client.errors import TypeMismatchError
-from flujo_client.pipeline.identity import asks_a_model
+from flujo_client.plan.identity import asks_a_model
+from flujo_client.schemas.fail_fast import fail_fast
 
 _FUNCTIONS: Final = 1024
 """How many functions are remembered."""

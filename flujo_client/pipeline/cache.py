@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
-from flujo_client.contract import kinds
 from flujo_client.pipeline.backend import CacheBackend
 from flujo_client.pipeline.container import Container
 from flujo_client.pipeline.context_info import ContextInfo
-from flujo_client.pipeline.identity import identify
 from flujo_client.pipeline.pipeline import Body
 from flujo_client.pipeline.step import Step
+from flujo_client.plan import kinds
+from flujo_client.plan.identity import identify
 
 TTL_S = 3600.0
 SINGLE_FLIGHT_S = 60.0

@@ -8,7 +8,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flujo_client.address import is_name
-from flujo_client.contract import kinds
 from flujo_client.contract.json_schema import wrong_schema
 from flujo_client.contract.processing import PRECHECK_AGENTS
 from flujo_client.errors import FlujoError, InfiniteFallbackError, MissingAgentError, PipelineError
@@ -27,6 +26,7 @@ from flujo_client.pipeline.reference import load
 from flujo_client.pipeline.resources import resources_findings
 from flujo_client.pipeline.step import Step, StepConfig, as_a_step
 from flujo_client.pipeline.type_flow import type_findings
+from flujo_client.plan import kinds
 from flujo_client.sizes import MAX_CONTAINERS, MAX_NAME, MAX_PATH, MAX_QUEUE, MAX_STEPS, MAX_WORD
 
 if TYPE_CHECKING:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from flujo_client.contract import kinds
-from flujo_client.contract.plan import Node, Nodes, Plan
 from flujo_client.contract.processing import PRECHECK_AGENTS
 from flujo_client.errors import PipelineError
 from flujo_client.pipeline.fallback import FALLBACK
-from flujo_client.pipeline.identity import identify, whole
 from flujo_client.pipeline.pipeline import Pipeline, model_name, steps_of, walk
 from flujo_client.pipeline.reference import is_reference
+from flujo_client.plan import kinds
+from flujo_client.plan.identity import identify, whole
+from flujo_client.plan.plan import Node, Nodes, Plan
 from flujo_client.serial import stored
 from flujo_client.sizes import MAX_PLAN_BYTES
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 from flujo_client.errors import NonRetryableError
 from flujo_client.expressions.expressions import NAMES, Expression, compile_expression
 from flujo_client.expressions.templates import Template, Undefined, compile_template
-from flujo_client.pipeline.identity import whole
+from flujo_client.plan.identity import whole
 
 TEMPLATE_NAMES: Final = (*NAMES, "this")
 """The names that a template may begin with: `this` is the input, which in the first step of a map's body is the item."""

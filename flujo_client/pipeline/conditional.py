@@ -8,10 +8,10 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Any
 
-from flujo_client.contract import kinds
 from flujo_client.pipeline.container import Container, aliases, names_findings
 from flujo_client.pipeline.context_info import ContextInfo
 from flujo_client.pipeline.pipeline import Body
+from flujo_client.plan import kinds
 
 DEFAULT = "default"
 

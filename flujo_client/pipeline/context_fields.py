@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 from pydantic import BaseModel, TypeAdapter
 from pydantic.errors import PydanticUserError
 
-from flujo_client.pipeline.identity import whole
+from flujo_client.plan.identity import whole
 from flujo_client.serial import digest
 
 Fields: TypeAlias = Mapping[str, Mapping[str, Any]]

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from flujo_client.contract import kinds
 from flujo_client.errors import FlujoError, PipelineError
 from flujo_client.expressions.templates import Template, Undefined, compile_template
 from flujo_client.pipeline.context_info import ContextInfo
 from flujo_client.pipeline.pipeline import walk
 from flujo_client.pipeline.step import Step
+from flujo_client.plan import kinds
 
 if TYPE_CHECKING:
     from flujo_client.pipeline.loop import LoopStep

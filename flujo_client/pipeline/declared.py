@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from flujo_client.contract.providers import names_provider
-from flujo_client.pipeline.identity import whole
+from flujo_client.plan.identity import whole
 from flujo_client.serial import digest
 
 

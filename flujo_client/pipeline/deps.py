@@ -6,8 +6,8 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
-from flujo_client.pipeline.identity import asks_a_model
 from flujo_client.pipeline.resources import is_async_manager, is_factory, is_manager
+from flujo_client.plan.identity import asks_a_model
 
 
 def deps_type_of(agent: Any) -> Any:

@@ -12,7 +12,6 @@ from flujo_client.pipeline.forward import forward
 from flujo_client.pipeline.options import ConditionalOptions, LoopOptions, ParallelOptions
 
 if TYPE_CHECKING:
-    from flujo_client.pipeline.agentic_loop import AgenticLoopStep
     from flujo_client.pipeline.backend import CacheBackend
     from flujo_client.pipeline.cache import CacheStep
     from flujo_client.pipeline.conditional import ConditionalStep
@@ -23,7 +22,8 @@ if TYPE_CHECKING:
     from flujo_client.pipeline.pipeline import Body
     from flujo_client.pipeline.router import DynamicParallelRouterStep
     from flujo_client.pipeline.step import Step
-    from flujo_client.pipeline.tree_search import TreeSearchStep
+    from flujo_client.recipes.agentic_loop import AgenticLoopStep
+    from flujo_client.recipes.tree_search import TreeSearchStep
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:

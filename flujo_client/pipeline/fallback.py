@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from flujo_client.contract import kinds
 from flujo_client.pipeline.container import Container
 from flujo_client.pipeline.context_info import ContextInfo
 from flujo_client.pipeline.step import Step
+from flujo_client.plan import kinds
 
 if TYPE_CHECKING:
     from flujo_client.pipeline.pipeline import Body

@@ -14,10 +14,10 @@ from flujo_client.contract.admission import Gate
 from flujo_client.contract.context import PipelineContext
 from flujo_client.contract.envelope import Envelope, RunHeader
 from flujo_client.contract.limits import UsageLimits
-from flujo_client.contract.plan import Plan
 from flujo_client.contract.records import LIVE_RUN
 from flujo_client.errors import RetryError
 from flujo_client.pipeline.submit import Order, first_of, stored_metadata
+from flujo_client.plan.plan import Plan
 from flujo_client.serial import Packed, digest
 
 RETRIED_BEFORE = "ALREADY_RETRIED"

@@ -14,15 +14,15 @@ from typing import Any, ClassVar
 import pydantic
 from pydantic import TypeAdapter
 
-from flujo_client.contract import kinds
-from flujo_client.contract.ambiguity import ambiguity
 from flujo_client.contract.approval import check_schema
-from flujo_client.contract.fail_fast import fail_fast
 from flujo_client.contract.json_schema import fits_schema
 from flujo_client.errors import FlujoError, HumanInputError
 from flujo_client.pipeline.container import Container, aliases, function_findings
 from flujo_client.pipeline.context_info import ContextInfo
-from flujo_client.pipeline.identity import identify, whole
+from flujo_client.plan import kinds
+from flujo_client.plan.identity import identify, whole
+from flujo_client.schemas.ambiguity import ambiguity
+from flujo_client.schemas.fail_fast import fail_fast
 from flujo_client.serial import digest, encode
 from flujo_client.sizes import MAX_QUESTION
 

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from flujo_client.contract import kinds
 from flujo_client.contract.limits import UsageLimits, tightest
+from flujo_client.plan import kinds
 
 if TYPE_CHECKING:
     from flujo_client.config.models import Budgets
-    from flujo_client.contract.plan import Node, Plan
+    from flujo_client.plan.plan import Node, Plan
 
 Entry = tuple[tuple[str, ...], UsageLimits]
 """The key of an entry of `[budgets]`, and its limits."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from flujo_client.contract import kinds
 from flujo_client.pipeline.container import Container, aliases, count_findings
 from flujo_client.pipeline.context_info import ContextInfo
 from flujo_client.pipeline.conversation import (
@@ -18,6 +17,7 @@ from flujo_client.pipeline.conversation import (
     conversation_rules,
 )
 from flujo_client.pipeline.pipeline import Body
+from flujo_client.plan import kinds
 
 
 @aliases(body="loop_body_pipeline", max_iterations="max_loops")

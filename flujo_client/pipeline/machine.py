@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from flujo_client.contract import kinds
 from flujo_client.pipeline.container import Container, count_findings, function_findings, names_findings, takes_answer
+from flujo_client.plan import kinds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from flujo_client.contract import kinds
 from flujo_client.pipeline.container import aliases
 from flujo_client.pipeline.context_info import ContextInfo, is_dotted
 from flujo_client.pipeline.parallel import FanOutStep
 from flujo_client.pipeline.pipeline import Body
+from flujo_client.plan import kinds
 
 
 @aliases(body="pipeline_to_run", strategy="on_branch_failure")

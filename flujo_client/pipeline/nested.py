@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flujo_client.contract import kinds
 from flujo_client.contract.context import PipelineContext
 from flujo_client.errors import SerializationError
 from flujo_client.pipeline.container import Container
 from flujo_client.pipeline.context_info import ContextInfo, is_dotted
 from flujo_client.pipeline.pipeline import Body, Pipeline, model_name
+from flujo_client.plan import kinds
 from flujo_client.serial import encode
 
 INPUTS = ("initial_prompt", "import_artifacts", "both")

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from flujo_client.contract import kinds
 from flujo_client.pipeline.container import Container, aliases, count_findings, function_findings, names_findings
 from flujo_client.pipeline.context_info import ContextInfo
 from flujo_client.pipeline.pipeline import Body
+from flujo_client.plan import kinds
 
 
 class MergeStrategy(StrEnum):

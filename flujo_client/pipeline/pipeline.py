@@ -13,7 +13,6 @@ from pydantic import BaseModel
 from flujo_client.contract.admission import RunLimit
 from flujo_client.contract.code import ON_BODY_CHANGE, OnBodyChange
 from flujo_client.contract.parameters import ContextT, OutputT
-from flujo_client.contract.plan import ON_CHANGE, OnChange
 from flujo_client.contract.validation import ValidationReport
 from flujo_client.errors import PipelineError
 from flujo_client.pipeline.background import BackgroundStep
@@ -21,6 +20,7 @@ from flujo_client.pipeline.brief_repr import BriefRepr
 from flujo_client.pipeline.fallback import FallbackStep
 from flujo_client.pipeline.forward import forward
 from flujo_client.pipeline.step import BACKGROUND, Step, StepConfig, as_a_step, described
+from flujo_client.plan.plan import ON_CHANGE, OnChange
 from flujo_client.sizes import MAX_CONTAINERS, MAX_STEPS
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from flujo_client.contract import kinds
 from flujo_client.contract.limit import Limit
 from flujo_client.pipeline.container import aliases
 from flujo_client.pipeline.parallel import ParallelStep
 from flujo_client.pipeline.step import AgentProcessors, StepConfig
+from flujo_client.plan import kinds
 
 
 @aliases(strategy="on_branch_failure")

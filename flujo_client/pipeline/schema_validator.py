@@ -9,7 +9,7 @@ from typing import Any
 from flujo_client.contract.json_schema import fits_schema
 from flujo_client.contract.verdict import ValidationResult
 from flujo_client.errors import NonRetryableError
-from flujo_client.pipeline.identity import whole
+from flujo_client.plan.identity import whole
 from flujo_client.serial import digest
 
 

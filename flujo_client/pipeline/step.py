@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, Self, 
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from flujo_client.contract import kinds
 from flujo_client.contract.limit import Limit
 from flujo_client.contract.limits import UsageLimits
 from flujo_client.contract.parameters import ContextT, OutputT
-from flujo_client.contract.plan import Backoff
 from flujo_client.contract.processing import ProcessingConfigModel
 from flujo_client.errors import BlueprintError, PipelineError, StepInvocationError
 from flujo_client.pipeline.alone import call_alone
@@ -20,8 +18,10 @@ from flujo_client.pipeline.brief_repr import BriefRepr
 from flujo_client.pipeline.context_info import ContextInfo
 from flujo_client.pipeline.factories import Factories
 from flujo_client.pipeline.forward import forward
-from flujo_client.pipeline.identity import defaults_of
 from flujo_client.pipeline.wrong_options import refuse_coroutine, refuse_unknown, refuse_unknown_of_decorator
+from flujo_client.plan import kinds
+from flujo_client.plan.identity import defaults_of
+from flujo_client.plan.plan import Backoff
 
 if TYPE_CHECKING:
     from flujo_client.pipeline.options import MoreStepOptions, StepOptions

@@ -12,10 +12,8 @@ from pydantic import BaseModel
 
 from flujo_client.address import ROOT, is_run_id
 from flujo_client.contract.admission import Gate
-from flujo_client.contract.ambiguity import ambiguity
 from flujo_client.contract.context import PipelineContext
 from flujo_client.contract.envelope import ATTEMPTS_QUEUE, CONTROL_QUEUE, Envelope, RunHeader
-from flujo_client.contract.plan import Node, Plan
 from flujo_client.contract.records import NewRun
 from flujo_client.errors import (
     ConfigurationError,
@@ -23,6 +21,8 @@ from flujo_client.errors import (
     SerializationError,
     SnapshotTooLarge,
 )
+from flujo_client.plan.plan import Node, Plan
+from flujo_client.schemas.ambiguity import ambiguity
 from flujo_client.serial import MAIN, Packed, Resolver, decode, digest, encode, importable, loads, stored
 from flujo_client.sizes import MAX_METADATA_BYTES, MAX_REFERENCE, MAX_RUN_ID, MAX_WORD
 

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from flujo_client.contract import kinds
-from flujo_client.contract.core import Core, core_of
 from flujo_client.pipeline.annotations import declared_types, type_text
-from flujo_client.pipeline.identity import asks_a_model
 from flujo_client.pipeline.pipeline import Pipeline, steps_of, walk
+from flujo_client.plan import kinds
+from flujo_client.plan.identity import asks_a_model
+from flujo_client.schemas.core import Core, core_of
 
 if TYPE_CHECKING:
     from flujo_client.pipeline.step import Step

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from pydantic import BaseModel
 
 from flujo_client.contract.context import TASK_FIELDS, PipelineContext
-from flujo_client.pipeline.identity import identify
+from flujo_client.plan.identity import identify
 from flujo_client.serial import safe_serialize
 from flujo_worker.agents.answer import AgentAnswer, AgentResult
 from flujo_worker.agents.factory import Front, make_agent_async

@@ -20,8 +20,8 @@ from pydantic_ai.output import NativeOutput, OutputContext, PromptedOutput
 from pydantic_ai.tools import ToolDefinition
 from typing_extensions import TypedDict
 
-from flujo_client.contract.ambiguity import ambiguity, may_be_ambiguous
-from flujo_client.contract.fail_fast import fail_fast, fail_fast_json
+from flujo_client.schemas.ambiguity import ambiguity, may_be_ambiguous
+from flujo_client.schemas.fail_fast import fail_fast, fail_fast_json
 from flujo_worker.agents.outputs import KEY, has_fields, members
 from flujo_worker.aros.decode import ERRORS, decode
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from flujo_client.contract.outcome import Usage
 from flujo_client.errors import AgentError
-from flujo_client.pipeline.identity import agent_name
+from flujo_client.plan.identity import agent_name
 from flujo_worker.agents.answer import AgentAnswer, AgentResult
 from flujo_worker.agents.deps import deps_for
 from flujo_worker.agents.factory import MODEL_OPTIONS, FlujoAgent, asker_of, is_pydantic_agent
@@ -18,7 +18,7 @@ from flujo_worker.agents.hint import response_format
 from flujo_worker.agents.model_call import ask_model, emit_dropped_options
 from flujo_worker.agents.pricing import usage_of
 from flujo_worker.agents.shaping import Shaping
-from flujo_worker.event_loop import is_async
+from flujo_worker.concurrency.event_loop import is_async
 from flujo_worker.runtime.attempt_run import charge, in_thread_of
 from flujo_worker.runtime.call_args import accepted_kwargs
 

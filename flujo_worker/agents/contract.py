@@ -21,8 +21,8 @@ from flujo_client.errors import ConfigurationError, FlujoError
 from flujo_client.serial import digest, dumps, loads, safe_serialize
 
 if TYPE_CHECKING:
-    from flujo_client.contract.faults import SchemaFault
-    from flujo_client.contract.schema import Check
+    from flujo_client.schemas.faults import SchemaFault
+    from flujo_client.schemas.schema import Check
 
 _CAN_CHECK: Final = importlib.util.find_spec("jsonschema_rs") is not None
 """If only the client is installed, workers check the schema."""
@@ -99,7 +99,7 @@ class Contract:
             given: anything that can be written as JSON; it is not changed.
             strict: reject unexpected properties too. Otherwise they are dropped if nothing else is wrong.
         """
-        from flujo_client.contract.faults import UNEXPECTED, faults, most_specific
+        from flujo_client.schemas.faults import UNEXPECTED, faults, most_specific
 
         value, dropped = plain(given), list[str]()
         self._fill(value, self.schema)
@@ -124,7 +124,7 @@ class Contract:
 
     @functools.cached_property
     def _check(self) -> Check:
-        from flujo_client.contract.schema import Check, UnusableSchema
+        from flujo_client.schemas.schema import Check, UnusableSchema
 
         try:
             return Check(self.schema)

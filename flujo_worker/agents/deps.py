@@ -7,7 +7,7 @@ from typing import Any
 
 from flujo_client.errors import NonRetryableError
 from flujo_client.pipeline.deps import deps_type_of, fits
-from flujo_client.pipeline.identity import agent_name
+from flujo_client.plan.identity import agent_name
 
 
 def deps_for(agent: Any, at_hand: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import TypeAdapter
 
 from flujo_client.errors import ConfigurationError
-from flujo_client.pipeline.identity import agent_traits, identify, model_name
+from flujo_client.plan.identity import agent_traits, identify, model_name
 from flujo_worker.agents.model_call import ask_model
-from flujo_worker.event_loop import is_async
+from flujo_worker.concurrency.event_loop import is_async
 from flujo_worker.runtime.attempt_run import charge, in_thread, judging
 from flujo_worker.runtime.call_args import CONTEXT, arranged
 

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from flujo_client.pipeline.identity import model_name
+from flujo_client.plan.identity import model_name
 from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.agents.previews import hidden, preview_limit, text_of
 from flujo_worker.agents.pricing import require_price, usage_of

@@ -14,7 +14,7 @@ import orjson
 from pydantic import BaseModel
 
 from flujo_client.errors import FlujoError
-from flujo_client.pipeline.identity import model_name, whole
+from flujo_client.plan.identity import model_name, whole
 from flujo_client.redact import redact
 from flujo_client.serial import digest
 from flujo_worker.agents.base import BaseAgent

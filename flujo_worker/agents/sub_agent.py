@@ -18,7 +18,7 @@ import structlog
 from pydantic import BaseModel
 
 from flujo_client.errors import AgentError, AgentIOValidationError, NonRetryableError, PausedException
-from flujo_client.pipeline.identity import agent_name
+from flujo_client.plan.identity import agent_name
 from flujo_client.redact import preview, redact_tree
 from flujo_client.serial import decode
 from flujo_worker.agents.answer import AgentAnswer

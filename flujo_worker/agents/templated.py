@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flujo_client.pipeline.identity import identify
+from flujo_client.plan.identity import identify
 from flujo_client.serial import digest, safe_serialize
 from flujo_worker.agents.base import as_mapping
 from flujo_worker.agents.factory import Front, make_agent_async

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic_core import SchemaValidator, core_schema
 
 from flujo_client.errors import ConfigurationError, SerializationError
-from flujo_client.pipeline.identity import agent_name, defaults_of, identify
+from flujo_client.plan.identity import agent_name, defaults_of, identify
 from flujo_client.serial import loads
 from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.agents.contract import INPUT_INVALID, OUTPUT_INVALID, Contract, Judgement, refused

@@ -12,7 +12,7 @@ from itertools import chain, islice
 from typing import Any, Final
 
 from flujo_client.contract.processing import ProcessingSettings
-from flujo_client.contract.schema import Check, Schema, kind_of, members_of, parts, size_of, types_of
+from flujo_client.schemas.schema import Check, Schema, kind_of, members_of, parts, size_of, types_of
 from flujo_worker.aros.alternatives import Alternatives
 from flujo_worker.aros.convert import SCALARS, conversions, fits
 from flujo_worker.aros.decode import same

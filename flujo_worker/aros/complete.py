@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import islice, product
 from typing import Any, Final
 
-from flujo_client.contract.schema import Check, Schema, parts, step
+from flujo_client.schemas.schema import Check, Schema, parts, step
 from flujo_worker.aros.decode import same
 from flujo_worker.aros.outcome import Path
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 from pydantic_core import SchemaError, SchemaValidator
 
-from flujo_client.contract.core import core_of, with_parts
+from flujo_client.schemas.core import core_of, with_parts
 
 Places = frozenset[tuple[tuple[int | str, ...], str]]
 

@@ -19,9 +19,9 @@ from typing import Any, Final, NamedTuple
 
 from pydantic_core import PydanticCustomError, SchemaError, SchemaValidator, ValidationError
 
-from flujo_client.contract.ambiguity import ambiguity, may_be_ambiguous
-from flujo_client.contract.core import Core, core_of, with_parts
-from flujo_client.contract.fail_fast import stopping
+from flujo_client.schemas.ambiguity import ambiguity, may_be_ambiguous
+from flujo_client.schemas.core import Core, core_of, with_parts
+from flujo_client.schemas.fail_fast import stopping
 from flujo_worker.aros.decode import canonical
 from flujo_worker.aros.outcome import Path
 from flujo_worker.aros.validation_feedback import real_place

@@ -16,9 +16,9 @@ import pydantic
 from pydantic import TypeAdapter
 from pydantic.errors import PydanticUserError
 
-from flujo_client.contract.ambiguity import ambiguity, may_be_ambiguous
-from flujo_client.contract.fail_fast import fail_fast_json
 from flujo_client.errors import AgentIOValidationError
+from flujo_client.schemas.ambiguity import ambiguity, may_be_ambiguous
+from flujo_client.schemas.fail_fast import fail_fast_json
 from flujo_client.serial import digest
 from flujo_worker.aros.decode import decode
 from flujo_worker.aros.outcome import LIMIT, SCHEMA

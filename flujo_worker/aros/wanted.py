@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
-from flujo_client.contract.schema import Check
+from flujo_client.schemas.schema import Check
 from flujo_worker.aros.outcome import LIMIT, StageRefused
 
 MOST: Final = 2000

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from flujo_client.pipeline.step import Step
     from flujo_worker.attempts.lease import ActiveAttempt
     from flujo_worker.attempts.outcome import Claimed
+    from flujo_worker.changed_code.code_registry import CodeRegistry, LoadedPipeline
     from flujo_worker.coordinator.coordinator import Coordinator
     from flujo_worker.guards.models import CalledModels
     from flujo_worker.guards.pacing import Pacing
     from flujo_worker.guards.rates import RateLimiter
     from flujo_worker.ports import Store
     from flujo_worker.runtime.attempt_run import ModelCall
-    from flujo_worker.user_code.code_registry import CodeRegistry, LoadedPipeline
 
 
 class Admission:

@@ -23,7 +23,7 @@ from flujo_worker.domain.budget import Amount, Learned, Reservation
 from flujo_worker.observe.log import emit
 
 if TYPE_CHECKING:
-    from flujo_worker.user_code.code_registry import LoadedPipeline
+    from flujo_worker.changed_code.code_registry import LoadedPipeline
 
 logger = logging.getLogger(__name__)
 

@@ -25,12 +25,12 @@ from flujo_worker.attempts.lease import ActiveAttempt, Lease
 from flujo_worker.attempts.prompt_size import is_rendered, prompt_bytes
 from flujo_worker.attempts.resume import is_for_tool
 from flujo_worker.attempts.spent_history import SpentHistory
+from flujo_worker.changed_code.code_registry import CodeMismatch, CodeRegistry, LoadedPipeline, put_bounded
 from flujo_worker.domain.budget import Reservation
 from flujo_worker.errors import StoreError
 from flujo_worker.ports import Claim, Ledger, Reply, Room
 from flujo_worker.runtime.effects import ClaimTerms, Effects
-from flujo_worker.user_code.code_registry import CodeMismatch, CodeRegistry, LoadedPipeline, put_bounded
-from flujo_worker.user_code.question import fetched
+from flujo_worker.runtime.question import fetched
 
 logger = logging.getLogger(__name__)
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from flujo_client.contract.code import AwaitedCode
 from flujo_client.errors import KeyMissing
 from flujo_worker.attempts.readiness import Readiness
+from flujo_worker.changed_code.code_registry import CodeMismatch, CodeNotHere, put_bounded
+from flujo_worker.changed_code.code_versions import CodeOfSteps, CodeVersions
+from flujo_worker.changed_code.context_migrations import ContextMigrations, ContextMisfit, fitting
 from flujo_worker.domain.values import AttemptReport
 from flujo_worker.observe.log import emit
-from flujo_worker.user_code.code_registry import CodeMismatch, CodeNotHere, put_bounded
-from flujo_worker.user_code.code_versions import CodeOfSteps, CodeVersions
-from flujo_worker.user_code.context_migrations import ContextMigrations, ContextMisfit, fitting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.outcome import Outcome
     from flujo_worker.attempts.lease import ActiveAttempt
+    from flujo_worker.changed_code.code_registry import LoadedPipeline
+    from flujo_worker.changed_code.code_versions import PerformedWith
+    from flujo_worker.changed_code.context_migrations import MigratedContext
     from flujo_worker.ports import Ledger
     from flujo_worker.runtime.effects import Effects
-    from flujo_worker.user_code.code_registry import LoadedPipeline
-    from flujo_worker.user_code.code_versions import PerformedWith
-    from flujo_worker.user_code.context_migrations import MigratedContext
     from flujo_worker.user_code.hooks import HookCaller
 
 _PERFORMED = ("step", "resume")

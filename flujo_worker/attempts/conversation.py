@@ -12,16 +12,16 @@ from typing import Any
 import orjson
 
 from flujo_client.contract.context import ContextState, ConversationTurn, HumanInteraction, PipelineContext
-from flujo_client.pipeline.agentic_protocol import record
 from flujo_client.pipeline.compiled_text import Changes, Filling, current_filling
 from flujo_client.pipeline.conversation import DEFAULT_TEMPLATE, HITL, history_template_of
+from flujo_client.recipes.agentic_protocol import record
 from flujo_client.serial import safe_serialize
 from flujo_worker.agents.previews import hidden
 from flujo_worker.domain.conversation import Rules, bounded, role_of
 from flujo_worker.ports import Reply
 from flujo_worker.runtime.attempt_run import History, Work, in_thread
+from flujo_worker.runtime.question import checked, put
 from flujo_worker.runtime.write_context import mark
-from flujo_worker.user_code.question import checked, put
 
 
 async def history_of(work: Work, context: Any) -> History | None:

@@ -27,7 +27,7 @@ from flujo_worker.guards.models import CalledModels, ModelRequest
 from flujo_worker.guards.pacing import Pacing
 from flujo_worker.guards.rates import RateLimiter, RateRequest
 from flujo_worker.runtime.effects import note_lock
-from flujo_worker.user_code.question import fetched
+from flujo_worker.runtime.question import fetched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -21,10 +21,10 @@ from flujo_client.contract.outcome import Event, Fault, Outcome, Usage
 from flujo_client.contract.processing import resolve
 from flujo_client.contract.stored_context import DEPTH_OF_OUTPUTS, StoredContext
 from flujo_client.errors import AgentError, PausedException, SnapshotTooLarge
-from flujo_client.pipeline.agentic_protocol import with_turns
 from flujo_client.pipeline.compiled_text import Filling, filling_by
-from flujo_client.pipeline.identity import defaults_of
 from flujo_client.pipeline.invariants import shown_as
+from flujo_client.plan.identity import defaults_of
+from flujo_client.recipes.agentic_protocol import with_turns
 from flujo_client.redact import redact
 from flujo_client.serial import Packed, Resolver, decode, encode
 from flujo_worker.aros.metrics import tally
@@ -33,27 +33,27 @@ from flujo_worker.attempts.lease import ActiveAttempt, Lease
 from flujo_worker.attempts.resources import holding
 from flujo_worker.attempts.resume import perform_resume
 from flujo_worker.attempts.step import looks_at_context, perform_step
+from flujo_worker.changed_code.code_registry import lack_in
+from flujo_worker.changed_code.context_migrations import ContextMigrations, may_be_other
+from flujo_worker.concurrency.event_loop import Loop, is_cancelled
+from flujo_worker.concurrency.frames import Place
 from flujo_worker.domain.conversation import conversation_at
 from flujo_worker.domain.retry import draw
 from flujo_worker.domain.waiting import FIRST_AGAIN
-from flujo_worker.event_loop import Loop, is_cancelled
-from flujo_worker.frames import Place
 from flujo_worker.observe.log import emit, filling_of
 from flujo_worker.observe.story import Story
 from flujo_worker.ports import Ledger, Reply
 from flujo_worker.runtime.attempt_run import AttemptRun, Done, StageError, Starvation, Work
 from flujo_worker.runtime.effects import Effects
 from flujo_worker.runtime.faults import ErrorCategory, fault_of, guidance_of
+from flujo_worker.runtime.question import fetched
 from flujo_worker.runtime.write_context import written
-from flujo_worker.user_code.code_registry import lack_in
-from flujo_worker.user_code.context_migrations import ContextMigrations, may_be_other
 from flujo_worker.user_code.hooks import HookCaller
-from flujo_worker.user_code.question import fetched
 
 if TYPE_CHECKING:
     from flujo_client.pipeline.step import Step
     from flujo_client.serial import Tree
-    from flujo_worker.user_code.code_registry import LoadedPipeline
+    from flujo_worker.changed_code.code_registry import LoadedPipeline
 
 
 logger = logging.getLogger(__name__)

@@ -31,12 +31,13 @@ from flujo_worker.attempts.gates import LimitRefusal
 from flujo_worker.attempts.isolation import DeliveryResult, FailureText, Isolation, Processes, isolated
 from flujo_worker.attempts.lease import ActiveAttempt, Lease
 from flujo_worker.attempts.outcome import Claimed, Outcomes, failed
-from flujo_worker.call_context import waiting_for_locks
-from flujo_worker.coordinator.code_changes import CodeChanges
+from flujo_worker.changed_code.code_changes import CodeChanges
+from flujo_worker.changed_code.code_registry import CodeMismatch, LoadedPipeline, lack_in, put_bounded
+from flujo_worker.concurrency.call_context import waiting_for_locks
+from flujo_worker.concurrency.event_loop import Loop
 from flujo_worker.coordinator.coordinator import ConcludeResult, Coordinator
 from flujo_worker.domain.values import AttemptReport
 from flujo_worker.errors import DispatchError, StoreError, Unreadable, WireError
-from flujo_worker.event_loop import Loop
 from flujo_worker.guards.models import CalledModels
 from flujo_worker.guards.rates import RateLimiter
 from flujo_worker.observe.log import collecting_events
@@ -46,7 +47,6 @@ from flujo_worker.ports import Claim, Room, Store
 from flujo_worker.runtime.attempt_run import AttemptRun, CallSettings, RefusalMemory
 from flujo_worker.runtime.effects import note_lock
 from flujo_worker.runtime.faults import fault_of
-from flujo_worker.user_code.code_registry import CodeMismatch, LoadedPipeline, lack_in, put_bounded
 from flujo_worker.user_code.hooks import HookCaller
 
 logger = logging.getLogger(__name__)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.contract.stored_context import StoredContext
-from flujo_client.pipeline.agentic_protocol import gets_turns, with_turns
 from flujo_client.pipeline.compiled_text import Filling, Templated, filling_by
+from flujo_client.recipes.agentic_protocol import gets_turns, with_turns
 from flujo_client.serial import decode
 from flujo_worker.agents.previews import text_of
 from flujo_worker.attempts.conversation import history_text
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from flujo_client.contract.envelope import Envelope
     from flujo_client.pipeline.step import Step
-    from flujo_worker.user_code.code_registry import LoadedPipeline
+    from flujo_worker.changed_code.code_registry import LoadedPipeline
 
     WritePrompt = Callable[[Any, Any], str] | None
 

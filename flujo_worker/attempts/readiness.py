@@ -13,15 +13,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from flujo_worker.agents.factory import FlujoAgent, asker_of, is_pydantic_agent, tools_of
-from flujo_worker.event_loop import within
+from flujo_worker.changed_code.code_registry import put_bounded
+from flujo_worker.concurrency.event_loop import within
 from flujo_worker.runtime.attempt_run import in_thread_of
-from flujo_worker.user_code.code_registry import put_bounded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from flujo_client.pipeline.step import Step
-    from flujo_worker.event_loop import Loop
+    from flujo_worker.concurrency.event_loop import Loop
     from flujo_worker.runtime.effects import Effects
 
 _ASKING: Final = ("flujo_worker.agents.models", "flujo_worker.agents.structured", "flujo_worker.agents.bounds")

@@ -15,9 +15,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flujo_client.pipeline.resources import is_async_manager, is_factory, is_manager
-from flujo_worker.event_loop import is_async, within
+from flujo_worker.concurrency.event_loop import is_async, within
+from flujo_worker.concurrency.threads import carried
 from flujo_worker.runtime.faults import fault_of
-from flujo_worker.threads import carried
 
 if TYPE_CHECKING:
     from flujo_worker.runtime.attempt_run import AttemptRun, Done, Work

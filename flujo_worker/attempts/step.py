@@ -17,7 +17,7 @@ from flujo_client.pipeline.annotations import typed_input
 from flujo_client.pipeline.answer_readers import is_answer_reader
 from flujo_client.pipeline.compiled_text import Templated
 from flujo_client.pipeline.context_use import appended_field
-from flujo_client.pipeline.identity import agent_name, identify
+from flujo_client.plan.identity import agent_name, identify
 from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.agents.call import call_agent
 from flujo_worker.agents.call_events import record_answer, recording_call, timed_call
@@ -39,7 +39,7 @@ from flujo_worker.attempts.correction import FinalCheck, OutputCorrection, proce
 from flujo_worker.attempts.precheck import Precheck
 from flujo_worker.attempts.shape import OutputParser, shaped
 from flujo_worker.attempts.shape_events import emit_custom, emit_refusal
-from flujo_worker.event_loop import is_cancelled, within
+from flujo_worker.concurrency.event_loop import is_cancelled, within
 from flujo_worker.observe.log import bound, emit
 from flujo_worker.runtime.attempt_run import Done, judging
 from flujo_worker.runtime.call_args import takes_context

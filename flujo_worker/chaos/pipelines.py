@@ -15,11 +15,11 @@ from typing import Any, Final, NamedTuple
 from pydantic import BaseModel
 
 from flujo_client.contract.limits import UsageLimits
-from flujo_client.contract.plan import Backoff
 from flujo_client.errors import NonRetryableError
 from flujo_client.pipeline.human import HumanInTheLoopStep
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step, StepConfig
+from flujo_client.plan.plan import Backoff
 from flujo_worker.chaos import ledger
 from flujo_worker.runtime.attempt_run import current_run
 

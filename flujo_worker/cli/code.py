@@ -13,8 +13,8 @@ import click
 from flujo_client.cli.output import show_json
 from flujo_client.config.manager import ConfigManager
 from flujo_client.errors import ConfigurationError
-from flujo_worker.user_code.code_registry import CodeMismatch, CodeRegistry
-from flujo_worker.user_code.code_versions import CodeOfSteps
+from flujo_worker.changed_code.code_registry import CodeMismatch, CodeRegistry
+from flujo_worker.changed_code.code_versions import CodeOfSteps
 
 
 @click.command("code")

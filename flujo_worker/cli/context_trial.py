@@ -12,20 +12,20 @@ import orjson
 from flujo_client.cli.output import say
 from flujo_client.pipeline.backend import InMemoryCache
 from flujo_client.pipeline.reference import is_blueprint
+from flujo_worker.changed_code.code_registry import CodeMismatch, CodeRegistry
+from flujo_worker.changed_code.context_migrations import ContextMigrations, ContextMisfit, fitting
+from flujo_worker.concurrency.event_loop import Loop
+from flujo_worker.concurrency.threads import Threads
 from flujo_worker.errors import Unreadable
-from flujo_worker.event_loop import Loop
 from flujo_worker.store.postgres.store import PostgresStore
-from flujo_worker.threads import Threads
-from flujo_worker.user_code.code_registry import CodeMismatch, CodeRegistry
-from flujo_worker.user_code.context_migrations import ContextMigrations, ContextMisfit, fitting
 from flujo_worker.user_code.evaluator import user_code_runtime
 
 if TYPE_CHECKING:
     from flujo_client.config.manager import Settings
-    from flujo_client.contract.plan import Plan
     from flujo_client.gateway.plan_requests import RunOfPlan
     from flujo_client.pipeline.context_fields import Fields
-    from flujo_worker.user_code.code_registry import LoadedPipeline
+    from flujo_client.plan.plan import Plan
+    from flujo_worker.changed_code.code_registry import LoadedPipeline
 
 
 class ReadingStore(PostgresStore):

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from celery import signals
 
-from flujo_worker.app import FlujoWorker
-from flujo_worker.consumer.pool import POOL
+from flujo_worker.celery_app.app import FlujoWorker
+from flujo_worker.celery_app.consumer.pool import POOL
 from flujo_worker.observe.log import configure
 
 if TYPE_CHECKING:

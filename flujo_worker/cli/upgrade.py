@@ -14,13 +14,13 @@ from flujo_client.cli.bulk import with_progress
 from flujo_client.cli.lookup import find_run
 from flujo_client.cli.output import RUNTIME, say, show_json, show_value
 from flujo_client.config.manager import ConfigManager
-from flujo_client.contract.plan import Plan
 from flujo_client.embedded.local import join_services
 from flujo_client.errors import ConfigurationError
 from flujo_client.gateway import plan_requests, requests
 from flujo_client.gateway.plan_requests import RunOfPlan, StoredPlan
+from flujo_client.plan.plan import Plan
+from flujo_worker.changed_code.code_changes import CarryOnResult, CodeChanges
 from flujo_worker.cli.context_trial import ContextTrial, ReadingStore
-from flujo_worker.coordinator.code_changes import CarryOnResult, CodeChanges
 from flujo_worker.errors import Unreadable
 
 MOST: Final = 1_000_000

@@ -19,6 +19,7 @@ from flujo_client.contract.records import LIVE_RUN
 from flujo_client.errors import FlujoError
 from flujo_client.transport.chords import NO_LANE
 from flujo_worker import failpoints
+from flujo_worker.changed_code.code_registry import lack_in, put_bounded
 from flujo_worker.coordinator.known_scopes import KnownScopes
 from flujo_worker.coordinator.offload import offload_large_values
 from flujo_worker.coordinator.recorded_answers import RecordedAnswers
@@ -28,14 +29,13 @@ from flujo_worker.errors import Unreadable
 from flujo_worker.observe.log import collecting_events
 from flujo_worker.runtime.effects import BlockingEffects
 from flujo_worker.runtime.fault_text import clean
-from flujo_worker.user_code.code_registry import lack_in, put_bounded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
     from typing import Literal
 
     from flujo_client.contract.envelope import RunHeader
-    from flujo_client.contract.plan import Backoff, Plan
+    from flujo_client.plan.plan import Backoff, Plan
     from flujo_worker.domain.values import (
         BranchClosed,
         CacheEntry,

@@ -24,7 +24,7 @@ from flujo_worker.domain.values import Cached, CacheEntry, CallUserCode, UserCod
 from flujo_worker.domain.waiting import FIRST_AGAIN, next_number
 
 if TYPE_CHECKING:
-    from flujo_client.contract.plan import Node
+    from flujo_client.plan.plan import Node
     from flujo_client.serial import Tree
     from flujo_worker.domain.draft import DecisionBuilder, ScopeState, Steps, StepsWithResult
 

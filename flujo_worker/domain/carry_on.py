@@ -11,9 +11,9 @@ from flujo_client.contract.run_state import RunPosition
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from flujo_client.contract.plan import Node, Plan
-    from flujo_client.contract.plan_difference import Difference
     from flujo_client.contract.run_state import AttemptPlace, RunState
+    from flujo_client.plan.plan import Node, Plan
+    from flujo_client.plan.plan_difference import Difference
 
 MOST_SHOWN = 20
 """Differences that the event of a move lists."""

@@ -11,9 +11,9 @@ from dataclasses import replace
 
 from flujo_client.address import child_run_id
 from flujo_client.contract.outcome import Fault
-from flujo_client.contract.plan import Node
 from flujo_client.contract.records import SEQUENCE
 from flujo_client.pipeline.limits import of_task
+from flujo_client.plan.plan import Node
 from flujo_worker.domain.draft import DecisionBuilder, ScopeState, StepsWithResult
 from flujo_worker.domain.values import ChildRun, ChildRunRow, NextAttempt, ReadScope
 

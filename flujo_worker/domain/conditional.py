@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flujo_client.contract.plan import Node
+from flujo_client.plan.plan import Node
 from flujo_worker.domain.draft import DecisionBuilder, Kind, ScopeState, Steps, StepsWithResult
 from flujo_worker.domain.flow import call_user_code, finish, give_up, open_child, open_container, refusal, within
 from flujo_worker.domain.flow import enter as begin

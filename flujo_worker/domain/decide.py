@@ -10,12 +10,12 @@ from collections.abc import Callable, Generator
 from importlib import import_module
 from typing import Any, TypeAlias
 
-from flujo_client.contract import kinds
 from flujo_client.contract.envelope import CONTROL_QUEUE
 from flujo_client.contract.outcome import Fault
-from flujo_client.contract.plan import Backoff, Node, Plan
 from flujo_client.contract.records import SEQUENCE
 from flujo_client.errors import PausedException
+from flujo_client.plan import kinds
+from flujo_client.plan.plan import Backoff, Node, Plan
 from flujo_worker.domain import human
 from flujo_worker.domain.draft import DecisionBuilder, Kind, ScopeState, Steps
 from flujo_worker.domain.flow import cancel, close, enter, fail, give_up

@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 from flujo_client.address import END, ROOT, is_repeated
 from flujo_client.contract.envelope import AttemptKind
 from flujo_client.contract.outcome import Event, Fault
-from flujo_client.contract.plan import Node, Nodes, Plan, PlanLocation
 from flujo_client.contract.records import CODE, SEQUENCE
+from flujo_client.plan.plan import Node, Nodes, Plan, PlanLocation
 from flujo_client.serial import Packed
 from flujo_worker.domain.transitions import SCOPE, require
 from flujo_worker.domain.values import (

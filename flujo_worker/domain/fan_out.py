@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from flujo_client.contract.outcome import Fault
-from flujo_client.contract.plan import Node
 from flujo_client.contract.records import CODE
+from flujo_client.plan.plan import Node
 from flujo_client.serial import Packed
 from flujo_worker.domain.draft import DecisionBuilder, ScopeState, Steps, StepsWithResult
 from flujo_worker.domain.flow import (

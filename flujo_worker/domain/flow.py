@@ -11,8 +11,8 @@ from typing import Any
 
 from flujo_client.address import END
 from flujo_client.contract.outcome import Fault
-from flujo_client.contract.plan import Node
 from flujo_client.contract.records import SEQUENCE
+from flujo_client.plan.plan import Node
 from flujo_client.serial import Packed
 from flujo_client.transport.chords import NO_LANE
 from flujo_worker.domain.conversation import is_revisited

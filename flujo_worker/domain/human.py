@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from flujo_client.contract.outcome import Fault
-from flujo_client.contract.plan import Node
+from flujo_client.plan.plan import Node
 from flujo_client.serial import Packed
 from flujo_worker.domain.draft import DecisionBuilder, Kind, ScopeState, Steps
 from flujo_worker.domain.flow import fail, succeed

@@ -7,7 +7,7 @@ when it fails before.
 
 from __future__ import annotations
 
-from flujo_client.contract.plan import Node
+from flujo_client.plan.plan import Node
 from flujo_client.serial import Packed
 from flujo_worker.domain.conversation import keeps_last_turn, steps_with_turns
 from flujo_worker.domain.draft import DecisionBuilder, Kind, ScopeState, Steps, StepsWithResult

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from flujo_client.contract.plan import Node
 from flujo_client.pipeline.machine import ANY
+from flujo_client.plan.plan import Node
 from flujo_client.serial import Packed
 from flujo_worker.domain.draft import DecisionBuilder, Kind, ScopeState, Steps, StepsWithResult
 from flujo_worker.domain.flow import enter as begin

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flujo_client.contract.plan import Node
+from flujo_client.plan.plan import Node
 from flujo_client.serial import Packed
 from flujo_worker.domain.draft import DecisionBuilder, Kind, ScopeState, Steps
 from flujo_worker.domain.fan_out import fan_out, join

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flujo_client.contract.plan import Node
+from flujo_client.plan.plan import Node
 from flujo_client.serial import Packed
 from flujo_worker.domain import child_run
 from flujo_worker.domain.draft import DecisionBuilder, Kind, ScopeState, Steps

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from flujo_client.contract.outcome import Fault
-    from flujo_client.contract.plan import Backoff
+    from flujo_client.plan.plan import Backoff
 
 RETRYABLE = frozenset({"agent"})
 LONGEST_S = 86_400.0

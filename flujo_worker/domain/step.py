@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flujo_client.contract.plan import Node
+from flujo_client.plan.plan import Node
 from flujo_worker.domain import human
 from flujo_worker.domain.draft import DecisionBuilder, Kind, ScopeState, Steps
 from flujo_worker.domain.flow import succeed

@@ -12,7 +12,7 @@ from typing import Any
 from flujo_client.address import branch_of
 from flujo_client.contract.envelope import AttemptKind
 from flujo_client.contract.outcome import Fault
-from flujo_client.contract.plan import Node, Plan
+from flujo_client.plan.plan import Node, Plan
 from flujo_client.transport.chords import NO_LANE
 from flujo_worker.domain.draft import DecisionBuilder, ScopeState, Steps
 from flujo_worker.domain.values import CallUserCode, ReadScope, SlotReleased, UserCodeFailed, UserCodePaused

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Protocol
 
-    from flujo_worker.event_loop import Loop
+    from flujo_worker.concurrency.event_loop import Loop
 
     class PoolSlots(Protocol):
         """What takes attempts: the worker's pool."""

@@ -18,8 +18,8 @@ from flujo_worker.liveness.throttle import SlotThrottle
 if TYPE_CHECKING:
     from flujo_client.config.manager import Settings
     from flujo_client.contract.outcome import Event
-    from flujo_worker.event_loop import Loop
-    from flujo_worker.threads import Threads
+    from flujo_worker.concurrency.event_loop import Loop
+    from flujo_worker.concurrency.threads import Threads
 
 logger = logging.getLogger(__name__)
 

@@ -15,9 +15,9 @@ from math import inf
 from flujo_client.address import END
 from flujo_client.contract.envelope import Envelope, RunHeader
 from flujo_client.contract.outcome import Outcome, OutcomeKind
-from flujo_client.contract.plan import Backoff, Nodes, Plan
 from flujo_client.contract.records import NewRun, NoticeRecord, Recording, RunRecord, ScopeRecord
 from flujo_client.errors import ReplayError
+from flujo_client.plan.plan import Backoff, Nodes, Plan
 from flujo_worker.coordinator.coordinator import Coordinator
 from flujo_worker.domain.values import AttemptReport
 from flujo_worker.ports import Member

@@ -21,14 +21,14 @@ from flujo_client.contract.outcome import NO_USAGE, Correction, Usage
 from flujo_client.contract.processing import ProcessingConfigModel
 from flujo_client.contract.stored_context import StoredContext
 from flujo_client.errors import AgentError
+from flujo_worker.concurrency.event_loop import is_late_answer
+from flujo_worker.concurrency.threads import carried
 from flujo_worker.domain.rate import Left
 from flujo_worker.domain.starvation import is_starved
-from flujo_worker.event_loop import is_late_answer
 from flujo_worker.ports import Reply
 from flujo_worker.runtime.call_args import takes_context
 from flujo_worker.runtime.faults import During
 from flujo_worker.runtime.service_errors import is_timeout
-from flujo_worker.threads import carried
 
 if TYPE_CHECKING:
     from flujo_client.pipeline.step import Step

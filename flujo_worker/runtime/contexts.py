@@ -13,9 +13,9 @@ from typing import Any, Final, Literal, TypeVar
 import pydantic
 from pydantic import BaseModel
 
-from flujo_client.contract.ambiguity import ambiguity
-from flujo_client.contract.fail_fast import fail_fast
 from flujo_client.errors import ConfigurationError, ContextMergeError
+from flujo_client.schemas.ambiguity import ambiguity
+from flujo_client.schemas.fail_fast import fail_fast
 from flujo_client.serial import Resolver, Tree, decode, dumps, encode, loads
 from flujo_worker.domain.merge import MergeConflict, merge
 from flujo_worker.domain.patch import apply, closed, diff, empty_like, opened, same_record

@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol, TypedDict, TypeVar
 
 from flujo_client.contract.outcome import Event
-from flujo_worker.call_context import may_wait_for_locks
+from flujo_worker.concurrency.call_context import may_wait_for_locks
 from flujo_worker.errors import RowLocked
 from flujo_worker.ports import PlanName
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pydantic
 from pydantic import BaseModel
 
-from flujo_client.contract.ambiguity import ambiguity
 from flujo_client.contract.context import ContextState, PipelineContext
-from flujo_client.contract.fail_fast import fail_fast
 from flujo_client.errors import ContextFieldError, ContextMergeError
+from flujo_client.schemas.ambiguity import ambiguity
+from flujo_client.schemas.fail_fast import fail_fast
 
 if TYPE_CHECKING:
     from flujo_client.pipeline.step import Step

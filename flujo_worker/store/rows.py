@@ -12,7 +12,7 @@ import orjson
 
 from flujo_client.contract.envelope import Envelope, RunHeader
 from flujo_client.contract.outcome import Fault
-from flujo_client.contract.plan import Plan
+from flujo_client.plan.plan import Plan
 from flujo_client.serial import Packed
 from flujo_worker.domain.values import ChildRunRow, ScopeRow
 from flujo_worker.errors import Unreadable

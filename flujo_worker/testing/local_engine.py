@@ -27,7 +27,6 @@ from flujo_client.config.run_settings import RunSettings
 from flujo_client.contract.approval import OPEN, Approval, check_answer, choose, closed
 from flujo_client.contract.envelope import CONTROL_QUEUE, TASK_JOIN, Envelope
 from flujo_client.contract.join_signal import JoinSignal
-from flujo_client.contract.plan import Backoff
 from flujo_client.contract.read import read_result
 from flujo_client.contract.records import AttemptRecord, EventRecord, RunRecord
 from flujo_client.contract.results import PipelineResult
@@ -41,26 +40,27 @@ from flujo_client.pipeline.pipeline import Pipeline, walk
 from flujo_client.pipeline.reference import reference_to
 from flujo_client.pipeline.step import Step
 from flujo_client.pipeline.submit import Order, ValueLimits, new_run
+from flujo_client.plan.plan import Backoff
 from flujo_client.serial import MAIN, Packed, Resolver, dumps, encode, loads
 from flujo_worker.agents.refused_formats import RefusedFormats
 from flujo_worker.attempts.lease import Lease
 from flujo_worker.attempts.perform import Attempts
-from flujo_worker.coordinator.code_changes import CodeChanges
+from flujo_worker.changed_code.code_changes import CodeChanges
+from flujo_worker.changed_code.code_registry import CodeRegistry, LoadedPipeline
+from flujo_worker.concurrency.event_loop import Loop
+from flujo_worker.concurrency.threads import Threads
 from flujo_worker.coordinator.coordinator import Coordinator
 from flujo_worker.domain.values import FanOut
-from flujo_worker.event_loop import Loop
 from flujo_worker.guards.cells import MODELS, RATES, MemoryCells
 from flujo_worker.guards.live import LiveGuards
 from flujo_worker.guards.models import CalledModels
 from flujo_worker.guards.rates import RateLimiter
-from flujo_worker.hook_delivery import HookDelivery
 from flujo_worker.liveness.watchdog import Steps, Watchdog
 from flujo_worker.ports import BrokerSnapshot, Member
+from flujo_worker.recovery.hook_delivery import HookDelivery
 from flujo_worker.runtime.faults import retaining_errors
 from flujo_worker.store.memory.store import MemoryStore
 from flujo_worker.testing.faults import Faults, FaultyDelivery
-from flujo_worker.threads import Threads
-from flujo_worker.user_code.code_registry import CodeRegistry, LoadedPipeline
 from flujo_worker.user_code.evaluator import Evaluator, user_code_runtime
 from flujo_worker.user_code.hooks import HookCaller
 

@@ -17,14 +17,14 @@ from flujo_client.transport.wire import sign, verify
 from flujo_worker.domain.cache import ABSENT, IN_FLIGHT, cache_key
 from flujo_worker.domain.patch import apply
 from flujo_worker.domain.values import Cached
+from flujo_worker.runtime.question import checked
 from flujo_worker.runtime.write_context import absorb
-from flujo_worker.user_code.question import checked
 
 if TYPE_CHECKING:
     from flujo_client.serial import Tree
     from flujo_client.transport.wire import Keys
     from flujo_worker.domain.values import CacheEntry
-    from flujo_worker.user_code.question import UserCodeCall, UserCodeRuntime
+    from flujo_worker.runtime.question import UserCodeCall, UserCodeRuntime
 
 UNREACHABLE, BROKEN, UNFIT, TOO_LARGE = "unreachable", "broken", "unfit", "too_large"
 FORM = 2

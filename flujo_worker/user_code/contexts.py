@@ -8,19 +8,19 @@ from typing import Any
 import pydantic
 from pydantic import BaseModel
 
-from flujo_client.contract import kinds
-from flujo_client.contract.ambiguity import ambiguity
 from flujo_client.contract.context import TASK_FIELDS, PipelineContext
-from flujo_client.contract.fail_fast import fail_fast
 from flujo_client.contract.results import StepResult
 from flujo_client.errors import ContextMergeError, PipelineContextInitializationError, PipelineError
 from flujo_client.pipeline.submit import build_context
+from flujo_client.plan import kinds
+from flujo_client.schemas.ambiguity import ambiguity
+from flujo_client.schemas.fail_fast import fail_fast
 from flujo_client.serial import Packed, decode
 from flujo_worker.domain.conversation import settled
 from flujo_worker.domain.merge import MergeConflict, merge
 from flujo_worker.domain.patch import apply, diff
 from flujo_worker.runtime.call_args import CONTEXT
-from flujo_worker.user_code.question import UserCodeCall, checked, field_at, put
+from flujo_worker.runtime.question import UserCodeCall, checked, field_at, put
 
 _KEPT = ("step_outputs",)
 _PER_RUN = ("run_id", "initial_prompt", "status", "import_artifacts", *TASK_FIELDS)

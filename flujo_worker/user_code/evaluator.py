@@ -17,18 +17,18 @@ from flujo_client.errors import PausedException
 from flujo_client.pipeline.backend import CacheBackend
 from flujo_client.pipeline.compiled_text import filling_by
 from flujo_client.serial import Packed, Resolver
+from flujo_worker.changed_code.branch_contexts import at_join
+from flujo_worker.changed_code.code_registry import CodeRegistry, LoadedPipeline, lack_in
+from flujo_worker.changed_code.context_migrations import ContextMigrations
+from flujo_worker.concurrency.event_loop import Loop
 from flujo_worker.domain.values import CacheEntry, CallUserCode, UserCodeFailed, UserCodePaused
 from flujo_worker.errors import StoreError
-from flujo_worker.event_loop import Loop
 from flujo_worker.observe.log import filling_of
 from flujo_worker.ports import Ledger, Replies
 from flujo_worker.runtime.fault_text import message_of
 from flujo_worker.runtime.faults import fault_of
+from flujo_worker.runtime.question import UserCodeCall, UserCodeRuntime, fetched
 from flujo_worker.user_code import cache, contexts, functions, people
-from flujo_worker.user_code.branch_contexts import at_join
-from flujo_worker.user_code.code_registry import CodeRegistry, LoadedPipeline, lack_in
-from flujo_worker.user_code.context_migrations import ContextMigrations
-from flujo_worker.user_code.question import UserCodeCall, UserCodeRuntime, fetched
 
 logger = logging.getLogger(__name__)
 

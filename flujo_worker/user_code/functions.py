@@ -14,7 +14,7 @@ from flujo_client.pipeline.conditional import plain_key, resolve_key
 from flujo_client.serial import Packed
 from flujo_client.sizes import MAX_BRANCHES
 from flujo_worker.runtime.call_args import CONTEXT
-from flujo_worker.user_code.question import UserCodeCall, field_at
+from flujo_worker.runtime.question import UserCodeCall, field_at
 
 
 def exit_condition(question: UserCodeCall) -> bool:

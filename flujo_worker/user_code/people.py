@@ -12,7 +12,7 @@ from flujo_worker.runtime.call_args import CONTEXT
 from flujo_worker.runtime.write_context import mark
 
 if TYPE_CHECKING:
-    from flujo_worker.user_code.question import UserCodeCall
+    from flujo_worker.runtime.question import UserCodeCall
 
 
 def question(question: UserCodeCall) -> tuple[str, dict[str, Any] | None, Packed | None]:

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 from flujo_client import Pipeline, Step, StepConfig
 from flujo_client.contract.outcome import Usage
-from flujo_client.contract.plan import Backoff
+from flujo_client.plan.plan import Backoff
 from flujo_worker.agents.answer import AgentAnswer
 
 LETTERS = ["a", "b", "c"]

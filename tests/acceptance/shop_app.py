@@ -4,7 +4,7 @@ import os
 
 from celery import Celery
 
-from flujo_worker.app import FlujoWorker
+from flujo_worker.celery_app.app import FlujoWorker
 
 app = Celery("shop", broker=os.environ["FLUJO_BROKER_URL"], backend=os.environ["FLUJO_BROKER_URL"])
 app.conf.accept_content = ["json", "flujo"]

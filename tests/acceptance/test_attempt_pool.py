@@ -4,8 +4,8 @@ import pytest
 from fleet import assert_merged_once, wait_until
 
 from flujo_client.contract.envelope import TASK_ATTEMPT
-from flujo_worker.app import FlujoWorker
-from flujo_worker.consumer.pool import POOL
+from flujo_worker.celery_app.app import FlujoWorker
+from flujo_worker.celery_app.consumer.pool import POOL
 
 pytestmark = pytest.mark.acceptance
 

@@ -15,8 +15,8 @@ from services import fresh_database, passable_folder, remove_folder
 
 from flujo_client.errors import ConfigurationError
 from flujo_client.gateway import requests
-from flujo_worker.app import FlujoWorker
-from flujo_worker.consumer.pool import POOL
+from flujo_worker.celery_app.app import FlujoWorker
+from flujo_worker.celery_app.consumer.pool import POOL
 
 pytestmark = pytest.mark.acceptance
 
@@ -79,7 +79,7 @@ def test_an_attached_app_tells_of_attempts_in_task_events(site, shop):
 CLERK = """
 from celery import Celery
 from flujo_client import ConfigManager, Pipeline, Step
-from flujo_worker.app import FlujoWorker
+from flujo_worker.celery_app.app import FlujoWorker
 
 settings = ConfigManager().settings()
 app = Celery("clerk", broker=settings.broker(), backend=settings.results())

@@ -13,7 +13,7 @@ from celery import Celery
 from fleet import BRISK, FOLDER, STEPS, Site, assert_merged_once, wait_until
 
 from flujo_worker.attempts.isolation import DeliveryResult, NoFreeSlot, NoProcess
-from flujo_worker.quarantine import PLACES, Quarantine
+from flujo_worker.recovery.quarantine import PLACES, Quarantine
 from flujo_worker.store.postgres.store import PostgresStore
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180)]
@@ -225,7 +225,7 @@ def test_someones_app_is_imported_again(site, monkeypatch):
 
 @pytest.mark.parametrize(("path", "said"), [(None, "is not in a module"), ("nowhere:app", "No module named 'nowhere'")])
 def test_an_app_that_cannot_be_imported_leaves_the_attempt_untouched(site, monkeypatch, path, said):
-    monkeypatch.setattr("flujo_worker.quarantine.import_path_of", lambda _: path)
+    monkeypatch.setattr("flujo_worker.recovery.quarantine.import_path_of", lambda _: path)
     run = site.enqueue("three")
     with quarantine_of(site, app=Celery("shop")) as quarantine, pytest.raises(NoProcess, match=said):
         quarantine.perform(run)

@@ -13,7 +13,7 @@ from services import fresh_redis
 
 from flujo_client.cli.main import cli
 from flujo_client.transport.redis_user import rules
-from flujo_worker.app import FlujoWorker
+from flujo_worker.celery_app.app import FlujoWorker
 
 pytestmark = [pytest.mark.services, pytest.mark.acceptance]
 

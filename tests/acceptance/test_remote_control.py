@@ -15,7 +15,7 @@ from celery.worker.control import Panel
 from fleet import FOLDER, STEPS, assert_merged_once, wait_until
 
 from flujo_client.contract.envelope import TASK_ATTEMPT
-from flujo_worker.app import FlujoWorker
+from flujo_worker.celery_app.app import FlujoWorker
 
 pytestmark = pytest.mark.acceptance
 

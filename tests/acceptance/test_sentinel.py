@@ -15,7 +15,7 @@ from flujo_client.config.manager import Settings
 from flujo_client.embedded import redis as embedded_redis
 from flujo_client.errors import ConfigurationError
 from flujo_client.transport.broker import Broker
-from flujo_worker.app import FlujoWorker
+from flujo_worker.celery_app.app import FlujoWorker
 
 PASSWORD, SENTINELS, MASTER = "hunter2secret", 2, "mymaster"
 

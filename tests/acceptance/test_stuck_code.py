@@ -10,7 +10,7 @@ import sys
 import pytest
 from fleet import BRISK, STEPS, Site, one_process, wait_until
 
-from flujo_worker.consumer.intake import RETIRED
+from flujo_worker.celery_app.consumer.intake import RETIRED
 
 pytestmark = [pytest.mark.acceptance, one_process]
 

@@ -11,8 +11,8 @@ SCOPES = {
     "flujo_client/pipeline/compiled_text.py": "templates of blueprints, which conditions outside of attempts fill in too",
     "flujo_worker/agents/heard.py": "one request to a model, whose HTTP client adds its response",
     "flujo_worker/agents/prompts/meter.py": "the rendering of one prompt",
-    "flujo_worker/call_context.py": "the delivery of a message, whose statements may wait for locks",
-    "flujo_worker/event_loop.py": "a call on the event loop",
+    "flujo_worker/concurrency/call_context.py": "the delivery of a message, whose statements may wait for locks",
+    "flujo_worker/concurrency/event_loop.py": "a call on the event loop",
     "flujo_worker/runtime/faults.py": "a delivery of the engine for tests, which keeps the errors themselves",
     "flujo_worker/observe/log.py": "the lines that are collected, in attempts and in decisions",
 }

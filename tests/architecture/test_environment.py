@@ -35,8 +35,8 @@ ALLOWED = {
     # The programs of Linux that set up a network or mount a disk read nothing of ours.
     "flujo_worker/chaos/namespaces.py": {"subprocess", "which"},
     "flujo_worker/chaos/small_disk.py": {"subprocess", "which"},
-    "flujo_worker/import_trials.py": {"subprocess with env"},
-    "flujo_worker/quarantine.py": {"subprocess with env"},
+    "flujo_worker/recovery/import_trials.py": {"subprocess with env"},
+    "flujo_worker/recovery/quarantine.py": {"subprocess with env"},
     # `flujo dev env` starts its user's command with two variables more.
     "flujo_client/cli/env.py": {"environ"},
     # `flujo run --watch` starts the command that its user started, as it was started.

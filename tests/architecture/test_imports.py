@@ -19,15 +19,15 @@ FILES = {
 
 DOORS = {
     "celery": {
-        "flujo_worker.app": "makes the application, or attaches to one",
+        "flujo_worker.celery_app.app": "makes the application, or attaches to one",
         "flujo_worker.cli": "starts Celery's worker and beat",
-        "flujo_worker.consumer": "is the pool, the steps and the strategy that Celery's worker runs",
-        "flujo_worker.quarantine_process": "checks that what a path names is an application",
-        "flujo_worker.tasks": "registers the tasks",
+        "flujo_worker.celery_app.consumer": "is the pool, the steps and the strategy that Celery's worker runs",
+        "flujo_worker.processes.quarantine": "checks that what a path names is an application",
+        "flujo_worker.celery_app.tasks": "registers the tasks",
     },
     "kombu": {
         "flujo_client.transport.wire": "registers the serializer",
-        "flujo_worker.consumer": "is the channel that messages are taken from",
+        "flujo_worker.celery_app.consumer": "is the channel that messages are taken from",
     },
     "redis": {
         "flujo_client.transport.redis": "connects, and names the errors, for client and worker",
@@ -57,7 +57,7 @@ TYPED_CIRCLES = {
     "flujo_client.pipeline": "flujo_client.pipeline",
     "flujo_client.contract.tool_calls": "flujo_client.contract.trace",
     # A schema that overlaps is asked by a walk over its own parts.
-    "flujo_client.contract.overlap": "flujo_client.contract.schema",
+    "flujo_client.schemas.overlap": "flujo_client.schemas.schema",
     "flujo_client.api.handle": "flujo_client.api.client",
     # A kind of step names in annotations what builds, writes and examines it.
     "flujo_client.blueprint.kind": "flujo_client.blueprint",

@@ -13,16 +13,16 @@ import pytest
 
 from flujo_client import Pipeline
 from flujo_client.blueprint.kind import KINDS as IN_BLUEPRINTS
-from flujo_client.contract.kinds import KINDS, YAML_KINDS
 from flujo_client.pipeline.background import BackgroundStep
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.fallback import FallbackStep
+from flujo_client.plan.kinds import KINDS, YAML_KINDS
 from flujo_worker.domain.decide import KINDS as IN_WORKERS
 
 ROOT = Path(__file__).parents[2]
 ADDED = ROOT / "tests/architecture/optional_kind"
 MIGRATIONS = ROOT / "flujo_worker/store/migrations"
-SPECS = ROOT / "flujo_client/contract/kinds.py"
+SPECS = ROOT / "flujo_client/plan/kinds.py"
 MADE_OF_OPTIONS = {"fallback": FallbackStep, "background": BackgroundStep}
 SHARED_WORDS = {"step"}
 """Kinds whose name also means something else: `step` is a kind of attempt and a key of blueprints too."""

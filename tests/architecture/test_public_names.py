@@ -132,7 +132,7 @@ WORKER = {
     ],
     "flujo_worker.agents.prompts": ["render_template", "render_text"],
     "flujo_worker.agents.scripted": ["scripted_model"],
-    "flujo_worker.app": ["FlujoWorker"],
+    "flujo_worker.celery_app.app": ["FlujoWorker"],
     "flujo_worker.testing": ["Cassette", "DatabaseClock", "Faults", "LocalEngine", "RecordedRun"],
 }
 """The worker's doors that the documents name."""
@@ -231,7 +231,7 @@ def test_a_heavy_import_would_be_seen():
 @pytest.mark.processes
 def test_a_worker_starts_without_the_library_of_agents():
     """It costs a third of a start; a worker loads it with the first pipeline that has its own agent."""
-    _, modules = loaded_by("import flujo_worker.cli.serving, flujo_worker.host, celery.apps.worker")
+    _, modules = loaded_by("import flujo_worker.cli.serving, flujo_worker.engine.host, celery.apps.worker")
     assert "pydantic_ai" not in modules
 
 

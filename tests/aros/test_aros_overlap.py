@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flujo_client.contract.overlap import Overlap
-from flujo_client.contract.schema import Check
+from flujo_client.schemas.overlap import Overlap
+from flujo_client.schemas.schema import Check
 
 NAMES = st.sampled_from("abx")
 LEAVES = st.sampled_from(

@@ -21,7 +21,7 @@ import structlog
 from flujo_client import Pipeline, Step
 from flujo_client.config.models import Log
 from flujo_client.contract.processing import ProcessingConfigModel
-from flujo_client.contract.schema import Check
+from flujo_client.schemas.schema import Check
 from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.aros import prepare
 from flujo_worker.aros.decode import decode

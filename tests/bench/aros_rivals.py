@@ -24,7 +24,7 @@ from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.profiles import DEFAULT_THINKING_TAGS
 from pydantic_core import from_json
 
-from flujo_client.contract.schema import Check
+from flujo_client.schemas.schema import Check
 from flujo_worker.aros import prepare
 from flujo_worker.aros.decode import same
 from tests.bench.aros_cost import FULL

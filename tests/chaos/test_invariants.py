@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import psycopg
 import pytest
 
+from flujo_worker.celery_app.consumer.refusals import Refusals
 from flujo_worker.chaos.faults import FaultDeck
 from flujo_worker.chaos.invariants import PROMISES, Observed, judge, unexplained, violations, wrong_contexts
 from flujo_worker.chaos.pipelines import SHAPES
-from flujo_worker.consumer.refusals import Refusals
 from flujo_worker.errors import WireError
 
 CHAIN = "(SELECT id FROM flujo_runs WHERE metadata ->> 'shape' = 'chain')"

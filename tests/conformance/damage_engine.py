@@ -17,22 +17,22 @@ from flujo_client.address import new_run_id
 from flujo_client.config.manager import Settings
 from flujo_client.contract.envelope import TASK_JOIN, Envelope
 from flujo_client.contract.join_signal import JoinSignal
-from flujo_client.contract.plan import Backoff
 from flujo_client.gateway import requests
 from flujo_client.pipeline.backend import InMemoryCache
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.limits import in_force
 from flujo_client.pipeline.reference import load_pipeline
 from flujo_client.pipeline.submit import Order, ValueLimits, new_run
+from flujo_client.plan.plan import Backoff
 from flujo_client.serial import dumps, loads
 from flujo_worker.attempts.lease import Lease
 from flujo_worker.attempts.perform import Attempts
+from flujo_worker.changed_code.code_registry import CodeRegistry
+from flujo_worker.concurrency.event_loop import Loop
+from flujo_worker.concurrency.threads import Threads
 from flujo_worker.coordinator.coordinator import Coordinator
-from flujo_worker.event_loop import Loop
+from flujo_worker.recovery.sweeper import Sweeper
 from flujo_worker.store.postgres.store import PostgresStore
-from flujo_worker.sweeper import Sweeper
-from flujo_worker.threads import Threads
-from flujo_worker.user_code.code_registry import CodeRegistry
 from flujo_worker.user_code.evaluator import Evaluator, user_code_runtime
 from flujo_worker.user_code.hooks import HookCaller
 

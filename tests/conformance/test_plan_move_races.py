@@ -5,8 +5,8 @@ from builders import decided, enqueued, pipeline_of, succeeded
 from worlds import MAX_LOST, ROUNDS, World, run_of
 
 from flujo_client.contract.envelope import CONTROL_QUEUE
-from flujo_client.contract.plan_difference import differences
 from flujo_client.pipeline.compile import compile_plan
+from flujo_client.plan.plan_difference import differences
 from flujo_worker.domain.carry_on import move
 from flujo_worker.ports import PlanName
 

@@ -11,8 +11,8 @@ from worlds import MAX_LOST
 
 from flujo_client.contract.envelope import CONTROL_QUEUE
 from flujo_client.contract.outcome import Event
-from flujo_client.contract.plan_difference import differences
 from flujo_client.pipeline.compile import compile_plan
+from flujo_client.plan.plan_difference import differences
 from flujo_worker.domain.carry_on import PlanMove, move
 from flujo_worker.ports import PlanName
 

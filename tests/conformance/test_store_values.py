@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from builders import enqueued, packed, pipeline_of
 
-from flujo_client.contract.plan import Backoff
 from flujo_client.pipeline.step import Step, StepConfig
+from flujo_client.plan.plan import Backoff
 from flujo_client.serial import Packed
 
 

@@ -6,10 +6,10 @@ import pytest
 from trees import FAN, closing, fanned_out
 
 from flujo_client.config.models import TemplateSettings
-from flujo_client.contract.plan import Backoff
+from flujo_client.plan.plan import Backoff
+from flujo_worker.changed_code.code_registry import CodeRegistry
 from flujo_worker.coordinator.coordinator import Coordinator
-from flujo_worker.sweeper import JOIN_OVERDUE_S, Sweeper
-from flujo_worker.user_code.code_registry import CodeRegistry
+from flujo_worker.recovery.sweeper import JOIN_OVERDUE_S, Sweeper
 from flujo_worker.user_code.evaluator import Evaluator
 
 

@@ -30,8 +30,8 @@ from flujo_client.transport.broker import SENT_HEADER, celery_message
 from flujo_client.transport.wire import dump
 from flujo_worker.agents.prompts import render_text
 from flujo_worker.aros import parse
-from flujo_worker.consumer.screen import screen
-from flujo_worker.consumer.strategy import Unread, checked_headers
+from flujo_worker.celery_app.consumer.screen import screen
+from flujo_worker.celery_app.consumer.strategy import Unread, checked_headers
 from flujo_worker.errors import WireError
 from flujo_worker.runtime.attempt_run import AttemptRun, CallSettings
 

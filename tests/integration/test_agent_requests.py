@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from pydantic_ai.models.fallback import FallbackModel
 
 from flujo_client import Pipeline, Step, StepConfig
-from flujo_client.contract.plan import Backoff
+from flujo_client.plan.plan import Backoff
 from flujo_worker.agents import BaseAgent, make_agent_async, make_templated_agent_async
 from flujo_worker.agents.models import model_for
 from flujo_worker.testing import LocalEngine

@@ -20,8 +20,8 @@ from kombu.transport.redis import SentinelTransport, Transport
 from flujo_client.config.manager import Settings
 from flujo_client.embedded.redis import Redis
 from flujo_client.embedded.state import Ownership
-from flujo_worker.consumer.channel import MOST_AT_ONCE, BulkChannel, Capacity, connection_for
-from flujo_worker.consumer.gate import ItemGate, guarding
+from flujo_worker.celery_app.consumer.channel import MOST_AT_ONCE, BulkChannel, Capacity, connection_for
+from flujo_worker.celery_app.consumer.gate import ItemGate, guarding
 
 pytestmark = pytest.mark.services
 

@@ -20,8 +20,8 @@ from flujo_client.contract.join_signal import JoinSignal
 from flujo_client.transport.broker import Broker
 from flujo_client.transport.chords import membership
 from flujo_client.transport.wire import SERIALIZER, register
-from flujo_worker.app import _own_app
-from flujo_worker.dispatch import RedisPublisher
+from flujo_worker.celery_app.app import _own_app
+from flujo_worker.engine.dispatch import RedisPublisher
 from flujo_worker.errors import DispatchError
 
 pytestmark = pytest.mark.services

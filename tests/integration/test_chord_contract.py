@@ -21,10 +21,10 @@ from flujo_client.errors import SerializationError
 from flujo_client.transport.broker import Broker, celery_message
 from flujo_client.transport.chords import group_of, membership
 from flujo_client.transport.wire import dump, load, register
-from flujo_worker.app import _carry, _own_app
 from flujo_worker.attempts.isolation import DeliveryResult
-from flujo_worker.consumer.chord_parts import ChordPart, count_parts
-from flujo_worker.dispatch import RedisPublisher
+from flujo_worker.celery_app.app import _carry, _own_app
+from flujo_worker.celery_app.consumer.chord_parts import ChordPart, count_parts
+from flujo_worker.engine.dispatch import RedisPublisher
 
 pytestmark = pytest.mark.services
 

@@ -17,10 +17,10 @@ from flujo_client.config.manager import Settings
 from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.join_signal import JoinSignal
 from flujo_client.transport.wire import register
-from flujo_worker.app import _carry, _own_app
 from flujo_worker.attempts.isolation import DeliveryResult
-from flujo_worker.dispatch import RedisPublisher, Sender
+from flujo_worker.celery_app.app import _carry, _own_app
 from flujo_worker.domain.values import FanOut
+from flujo_worker.engine.dispatch import RedisPublisher, Sender
 
 pytestmark = pytest.mark.services
 

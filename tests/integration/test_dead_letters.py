@@ -13,8 +13,8 @@ from junk import JUNK, push
 from flujo_client.config.manager import Settings
 from flujo_client.transport.broker import SENT_HEADER, Broker
 from flujo_client.transport.dead_letters import MAX_ENTRIES, MOST_BYTES, DeadLetters, Refused
-from flujo_worker.consumer.refusals import Refusals
-from flujo_worker.dispatch import RedisPublisher
+from flujo_worker.celery_app.consumer.refusals import Refusals
+from flujo_worker.engine.dispatch import RedisPublisher
 from flujo_worker.errors import WireError
 
 pytestmark = pytest.mark.services

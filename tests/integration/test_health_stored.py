@@ -24,7 +24,7 @@ from flujo_client.health import facts
 from flujo_client.health.report import HealthReport
 from flujo_client.transport.dead_letters import Refused
 from flujo_worker.errors import DispatchError, StoreError
-from flujo_worker.health import HealthCheck, question_of
+from flujo_worker.recovery.health import HealthCheck, question_of
 from flujo_worker.store.postgres.store import PostgresStore
 
 pytestmark = pytest.mark.services

@@ -9,7 +9,7 @@ from celery import Celery
 
 from flujo_client import ConfigManager, Pipeline, Step, StepConfig
 from flujo_client.pipeline.loop import LoopStep
-from flujo_worker.app import FlujoWorker
+from flujo_worker.celery_app.app import FlujoWorker
 
 if dsn := os.environ.get("SENTRY_DSN"):  # workers have it, the test's own process has not
     sentry_sdk.init(dsn=dsn)

@@ -18,10 +18,10 @@ from flujo_client.contract.outcome import Usage
 from flujo_client.contract.records import NewRun
 from flujo_client.pipeline.step import Step, StepConfig
 from flujo_worker.agents.answer import AgentAnswer
+from flujo_worker.changed_code.code_registry import CodeRegistry
 from flujo_worker.store.memory.rows import StoredRun
 from flujo_worker.store.memory.store import MemoryStore
 from flujo_worker.testing import LocalEngine
-from flujo_worker.user_code.code_registry import CodeRegistry
 
 SETTINGS = Settings(
     worker={"max_lost": 1000},

@@ -13,18 +13,18 @@ from simulated_world import Broker, BrokerConnection, Died, Fuse, Message, State
 
 from flujo_client.contract.envelope import TASK_JOIN, Envelope
 from flujo_client.contract.join_signal import JoinSignal
-from flujo_client.contract.plan import Backoff
+from flujo_client.plan.plan import Backoff
 from flujo_client.serial import loads
 from flujo_worker.attempts.lease import Lease
 from flujo_worker.attempts.perform import Attempts
+from flujo_worker.changed_code.code_registry import CodeRegistry
 from flujo_worker.coordinator.coordinator import Coordinator
-from flujo_worker.dispatch import Sender
+from flujo_worker.engine.dispatch import Sender
+from flujo_worker.recovery.sweeper import Sweeper
+from flujo_worker.runtime.question import UserCodeRuntime
 from flujo_worker.store.memory.store import MemoryStore
-from flujo_worker.sweeper import Sweeper
-from flujo_worker.user_code.code_registry import CodeRegistry
 from flujo_worker.user_code.evaluator import Evaluator
 from flujo_worker.user_code.hooks import HookCaller
-from flujo_worker.user_code.question import UserCodeRuntime
 
 LEASE_S, RENEW_S = 30.0, 10.0
 BACKOFF = Backoff(**SETTINGS.retry.model_dump())

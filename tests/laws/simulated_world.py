@@ -20,9 +20,9 @@ import pytest
 from flujo_client.contract.envelope import CONTROL_QUEUE, Envelope
 from flujo_client.contract.join_signal import JoinSignal
 from flujo_client.serial import dumps
+from flujo_worker.concurrency.event_loop import CallFuture
 from flujo_worker.domain.values import FanOut
 from flujo_worker.errors import DispatchError, StoreError
-from flujo_worker.event_loop import CallFuture
 from flujo_worker.runtime.effects import BlockingEffects
 from flujo_worker.store.memory.store import MemoryStore
 from flujo_worker.testing.local_engine import _Chords

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from flujo_worker.attempts import isolation
 from flujo_worker.ports import BrokerSnapshot
-from flujo_worker.quarantine import PLACES
+from flujo_worker.recovery.quarantine import PLACES
 from flujo_worker.store.memory.rows import StoredAttempt
 from flujo_worker.store.memory.store import MemoryStore
 

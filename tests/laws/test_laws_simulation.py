@@ -21,8 +21,8 @@ from simulation_laws import LawBroken
 from simulator import Simulation
 
 from flujo_worker.domain.budget import Budget
+from flujo_worker.recovery.sweeper import Sweeper
 from flujo_worker.store.memory.store import MemoryStore
-from flujo_worker.sweeper import Sweeper
 
 SEEDS_PER_MUTANT = 150
 

@@ -133,7 +133,11 @@ def test_the_image_has_what_every_process_needs(image, services):
     )
     assert "--queues" in told.stdout
     place = subprocess.run(
-        [image.folder / "opt/flujo/bin/python", "-c", "import flujo_worker.app; print(flujo_worker.__file__)"],
+        [
+            image.folder / "opt/flujo/bin/python",
+            "-c",
+            "import flujo_worker.celery_app.app; print(flujo_worker.__file__)",
+        ],
         env=image.environment(),
         cwd="/",
         capture_output=True,

@@ -3,7 +3,7 @@
 from importlib import import_module
 
 from flujo_client.blueprint.kind import KINDS
-from flujo_client.contract.kinds import YAML_KINDS
+from flujo_client.plan.kinds import YAML_KINDS
 
 for _word, _spec in YAML_KINDS.items():
     KINDS[_word] = import_module(f"{__name__}.{_spec.name}").KIND

@@ -11,11 +11,11 @@ from flujo_client.blueprint.keys import RegistryShape
 from flujo_client.blueprint.kind import BlueprintKind, Data, present
 from flujo_client.blueprint.shapes import FLAG, Key, Number, OneOf
 from flujo_client.blueprint.value_types import TEMPLATE
-from flujo_client.contract import kinds
-from flujo_client.pipeline.agentic_loop import FAILURES as AGENT_FAILURES
-from flujo_client.pipeline.agentic_loop import MAX_TURNS, PLANNER, AgenticLoopStep
 from flujo_client.pipeline.compiled_text import Templated
 from flujo_client.pipeline.step import Step
+from flujo_client.plan import kinds
+from flujo_client.recipes.agentic_loop import FAILURES as AGENT_FAILURES
+from flujo_client.recipes.agentic_loop import MAX_TURNS, PLANNER, AgenticLoopStep
 
 if TYPE_CHECKING:
     from flujo_client.blueprint.document import Writing

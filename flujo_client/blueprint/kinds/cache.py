@@ -8,8 +8,8 @@ from flujo_client.blueprint.kind import LONE_STEP, BlueprintKind, present
 from flujo_client.blueprint.rules import outputs
 from flujo_client.blueprint.shapes import Key, Number
 from flujo_client.blueprint.value_types import Reference
-from flujo_client.contract import kinds
 from flujo_client.pipeline.cache import SINGLE_FLIGHT_S, TTL_S, CacheStep
+from flujo_client.plan import kinds
 
 if TYPE_CHECKING:
     from flujo_client.blueprint.build import Building

@@ -10,10 +10,10 @@ from flujo_client.blueprint.kind import BODY, BlueprintKind, Data
 from flujo_client.blueprint.rules import flows
 from flujo_client.blueprint.shapes import Key, MapOf
 from flujo_client.blueprint.value_types import EXPRESSION
-from flujo_client.contract import kinds
 from flujo_client.pipeline.compiled_text import Expressed
 from flujo_client.pipeline.conditional import ConditionalStep, plain_key
 from flujo_client.pipeline.step import Step
+from flujo_client.plan import kinds
 
 if TYPE_CHECKING:
     from flujo_client.blueprint.document import Writing

@@ -9,10 +9,10 @@ from flujo_client.blueprint.kind import BlueprintKind, Data, present
 from flujo_client.blueprint.rules import outputs
 from flujo_client.blueprint.shapes import ANY, TEXT, AnyOf, Key, Number, OneOf
 from flujo_client.blueprint.value_types import TEMPLATE, JsonSchema, Reference
-from flujo_client.contract import kinds
 from flujo_client.pipeline.compiled_text import Templated
 from flujo_client.pipeline.human import ON_EXPIRY, HumanInTheLoopStep
 from flujo_client.pipeline.step import Step
+from flujo_client.plan import kinds
 
 if TYPE_CHECKING:
     from flujo_client.blueprint.document import Writing

@@ -12,12 +12,12 @@ from flujo_client.blueprint.kind import BODY, BlueprintKind, Data, present
 from flujo_client.blueprint.rules import flows
 from flujo_client.blueprint.shapes import FLAG, TEXT, AnyOf, Key, ListOf, Number, OneOf, Table
 from flujo_client.blueprint.value_types import EXPRESSION, TEMPLATE, Formula, Model, Templates
-from flujo_client.contract import kinds
 from flujo_client.pipeline.compiled_text import Changes, Expressed, Finished, Templated
 from flujo_client.pipeline.conversation import AI_TURN_SOURCES, OPTIONS, HistoryManagement, history_template_of
 from flujo_client.pipeline.loop import LoopStep
 from flujo_client.pipeline.pipeline import Body, Pipeline
 from flujo_client.pipeline.step import Step
+from flujo_client.plan import kinds
 
 if TYPE_CHECKING:
     from flujo_client.blueprint.document import Writing

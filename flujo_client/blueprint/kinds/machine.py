@@ -8,10 +8,10 @@ from flujo_client.blueprint.keys import WhenShape
 from flujo_client.blueprint.kind import BODY, BlueprintKind, present
 from flujo_client.blueprint.rules import machines
 from flujo_client.blueprint.shapes import TEXT, Key, ListOf, MapOf, Number, OneOf, Table
-from flujo_client.contract import kinds
 from flujo_client.pipeline.compiled_text import Expressed
 from flujo_client.pipeline.machine import ENDINGS, StateMachineStep, Transition
 from flujo_client.pipeline.reference import is_reference
+from flujo_client.plan import kinds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

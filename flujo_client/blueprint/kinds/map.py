@@ -13,10 +13,10 @@ from flujo_client.blueprint.keys import function
 from flujo_client.blueprint.kind import BODY, BlueprintKind, Data, present
 from flujo_client.blueprint.shapes import FLAG, AnyOf, Key, Table
 from flujo_client.blueprint.value_types import TEMPLATE, Templates
-from flujo_client.contract import kinds
 from flujo_client.pipeline.compiled_text import Templated
 from flujo_client.pipeline.map import MapStep
 from flujo_client.pipeline.step import Step
+from flujo_client.plan import kinds
 
 if TYPE_CHECKING:
     from flujo_client.blueprint.document import Writing

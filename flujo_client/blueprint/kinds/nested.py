@@ -12,9 +12,9 @@ from flujo_client.blueprint.rules import flows
 from flujo_client.blueprint.rules.document_index import DocumentIndex, StepNode
 from flujo_client.blueprint.shapes import ANY, FLAG, TEXT, AnyOf, Key, ListOf, MapOf, Null, OneOf, Table
 from flujo_client.blueprint.value_types import Named
-from flujo_client.contract import kinds
 from flujo_client.pipeline.nested import FAILURES, INPUTS, ImportStep
 from flujo_client.pipeline.step import Step
+from flujo_client.plan import kinds
 
 if TYPE_CHECKING:
     from flujo_client.blueprint.document import Writing

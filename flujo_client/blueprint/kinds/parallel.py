@@ -8,9 +8,9 @@ from flujo_client.blueprint.branches import BRANCHES, build_branches, write_bran
 from flujo_client.blueprint.build import Building
 from flujo_client.blueprint.kind import BlueprintKind, Data
 from flujo_client.blueprint.rules import flows
-from flujo_client.contract import kinds
 from flujo_client.pipeline.parallel import ParallelStep
 from flujo_client.pipeline.step import Step
+from flujo_client.plan import kinds
 
 if TYPE_CHECKING:
     from flujo_client.blueprint.document import Writing

@@ -11,9 +11,9 @@ from flujo_client.blueprint.keys import WORK
 from flujo_client.blueprint.kind import BlueprintKind, Data
 from flujo_client.blueprint.rules import flows
 from flujo_client.blueprint.shapes import Key, Table
-from flujo_client.contract import kinds
 from flujo_client.pipeline.router import DynamicParallelRouterStep
 from flujo_client.pipeline.step import Step
+from flujo_client.plan import kinds
 
 if TYPE_CHECKING:
     from flujo_client.blueprint.document import Writing

@@ -8,10 +8,10 @@ from flujo_client.blueprint import agents
 from flujo_client.blueprint.build import Building
 from flujo_client.blueprint.kind import BODY, BlueprintKind, Data, present
 from flujo_client.blueprint.shapes import FLAG, AnyOf, Key, Number
-from flujo_client.contract import kinds
 from flujo_client.pipeline.pipeline import Body
 from flujo_client.pipeline.step import Step
-from flujo_client.pipeline.tree_search import BOUNDS, EVALUATOR, PROPOSER, TreeSearchStep
+from flujo_client.plan import kinds
+from flujo_client.recipes.tree_search import BOUNDS, EVALUATOR, PROPOSER, TreeSearchStep
 
 if TYPE_CHECKING:
     from flujo_client.blueprint.document import Writing

@@ -11,9 +11,9 @@ from flujo_client.blueprint.finding import Path, shown
 from flujo_client.blueprint.rules.document_index import Data, DocumentIndex, StepNode, agents_of, texts_in
 from flujo_client.blueprint.rules.outputs import is_background
 from flujo_client.blueprint.rules.table import RuleFinding
-from flujo_client.contract.kinds import STEP
 from flujo_client.contract.providers import missing_for, misspelt_provider
 from flujo_client.pipeline.declared import is_made_here
+from flujo_client.plan.kinds import STEP
 
 NO_PACKAGE: Final = "V-A9"
 _MODEL: Final = re.compile(r"[\w.-]+:\S.*|test\Z")

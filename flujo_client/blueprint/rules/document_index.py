@@ -16,7 +16,7 @@ from flujo_client.blueprint.agents import AGENT
 from flujo_client.blueprint.kind import EVERY_KEY_PATH, KINDS, BodyShape, StepShape, kind_word
 from flujo_client.blueprint.rules.model import UNKNOWN
 from flujo_client.blueprint.rules.reads import is_read, reads_of
-from flujo_client.contract.kinds import KindSpec
+from flujo_client.plan.kinds import KindSpec
 
 if TYPE_CHECKING:
     from flujo_client.blueprint.finding import Path

@@ -10,10 +10,10 @@ from flujo_client.blueprint.kind import KINDS
 from flujo_client.blueprint.rules.document_index import DocumentIndex, StepNode, TextNode, search_of
 from flujo_client.blueprint.rules.outputs import properties, schema_of, writes
 from flujo_client.blueprint.rules.table import RuleFinding
-from flujo_client.contract.kinds import PARALLEL
 from flujo_client.errors import BlueprintTextError
 from flujo_client.expressions.nodes import Comparison, Not
 from flujo_client.pipeline.compiled_text import expression_of
+from flujo_client.plan.kinds import PARALLEL
 
 NO_ANSWER: Final = object()
 

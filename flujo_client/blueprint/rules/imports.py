@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from flujo_client.blueprint.finding import Path, shown
 from flujo_client.blueprint.rules.table import RuleFinding
-from flujo_client.contract.kinds import NESTED
+from flujo_client.plan.kinds import NESTED
 
 if TYPE_CHECKING:
     from flujo_client.blueprint.rules.document_index import DocumentIndex, StepNode

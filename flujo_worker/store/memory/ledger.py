@@ -10,8 +10,8 @@ from uuid import uuid4
 from flujo_client.address import AttemptKey
 from flujo_client.contract.code import AwaitedCode
 from flujo_client.contract.outcome import NO_USAGE, Event, Fault, Usage
-from flujo_client.contract.plan import Plan
 from flujo_client.contract.records import CorrectionRecord
+from flujo_client.plan.plan import Plan
 from flujo_client.serial import Packed
 from flujo_client.transport.chords import NO_LANE
 from flujo_worker.domain.budget import Reservation

@@ -15,7 +15,6 @@ from flujo_client.contract.approval import Approval, state_of
 from flujo_client.contract.code import AwaitedCode
 from flujo_client.contract.envelope import AttemptKind, RunHeader
 from flujo_client.contract.outcome import Fault, Usage
-from flujo_client.contract.plan import Plan
 from flujo_client.contract.records import (
     LIVE_RUN,
     OPEN_ATTEMPT,
@@ -25,6 +24,7 @@ from flujo_client.contract.records import (
     ScopeRecord,
     without_code,
 )
+from flujo_client.plan.plan import Plan
 from flujo_client.serial import Packed
 from flujo_worker.domain.budget import Amount
 from flujo_worker.domain.transitions import ATTEMPT, RUN, SCOPE, require

@@ -15,7 +15,7 @@ from flujo_worker.store.shared_rules import story_of
 if TYPE_CHECKING:
     import psycopg
 
-    from flujo_client.contract.plan import Plan
+    from flujo_client.plan.plan import Plan
     from flujo_worker.domain.carry_on import PlanMove
     from flujo_worker.ports import MoveVerdict
 

@@ -29,7 +29,7 @@ from flujo_client.transport.postgres import (
     options,
     set_up_session,
 )
-from flujo_worker.call_context import may_wait_for_locks
+from flujo_worker.concurrency.call_context import may_wait_for_locks
 from flujo_worker.errors import RowLocked, StoreError
 from flujo_worker.store.postgres.statements import CLIENT, HOME, execute, statement
 

@@ -9,15 +9,15 @@ import pytest
 from pydantic import BaseModel, Field, TypeAdapter
 
 from flujo_client import safe_deserialize
-from flujo_client.contract.ambiguity import ambiguity, may_be_ambiguous
 from flujo_client.contract.context import PipelineContext
 from flujo_client.errors import AgentIOValidationError, ContextMergeError, HumanInputError, SerializationError
 from flujo_client.pipeline.human import HumanInTheLoopStep
 from flujo_client.pipeline.step import Step
+from flujo_client.schemas.ambiguity import ambiguity, may_be_ambiguous
 from flujo_worker.aros.typed import decoded, validated
+from flujo_worker.runtime.question import checked, put
 from flujo_worker.runtime.write_context import absorb
 from flujo_worker.user_code.contexts import snapshot
-from flujo_worker.user_code.question import checked, put
 
 
 class Left(BaseModel):

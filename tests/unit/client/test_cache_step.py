@@ -11,10 +11,10 @@ import pytest
 from builders import echo
 
 from flujo_client import CacheStep, InMemoryCache, LoopStep, Pipeline, PipelineContext, Step
-from flujo_client.contract.plan import Node
 from flujo_client.errors import PipelineError
 from flujo_client.pipeline.check import check
 from flujo_client.pipeline.compile import compile_plan
+from flujo_client.plan.plan import Node
 
 WORK = Step("work", echo)
 BACKEND = InMemoryCache()

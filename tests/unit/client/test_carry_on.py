@@ -19,10 +19,10 @@ from flujo_client import (
     StepConfig,
 )
 from flujo_client.contract.carry_on import compatible
-from flujo_client.contract.plan import Plan
-from flujo_client.contract.plan_difference import differences
 from flujo_client.contract.run_state import AttemptPlace, RunPosition, RunState, ScopePlace
 from flujo_client.pipeline.compile import compile_plan
+from flujo_client.plan.plan import Plan
+from flujo_client.plan.plan_difference import differences
 
 
 def work(data):

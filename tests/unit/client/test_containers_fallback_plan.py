@@ -5,12 +5,12 @@ from builders import echo
 from recorded import C, Recorder, S, run
 
 from flujo_client import Pipeline, Step, StepConfig
-from flujo_client.contract.plan import Plan
 from flujo_client.contract.read import read_result
 from flujo_client.errors import FlujoError, InfiniteFallbackError, MissingAgentError, PipelineError
 from flujo_client.pipeline.check import check
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.pipeline import walk
+from flujo_client.plan.plan import Plan
 from flujo_client.serial import Resolver, dumps, loads
 
 WORK, OTHER = Step("work", echo), Step("other", echo, config=StepConfig(max_retries=5))

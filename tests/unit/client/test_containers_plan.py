@@ -22,11 +22,11 @@ from flujo_client import (
 )
 from flujo_client.address import ROOT
 from flujo_client.contract.envelope import CONTROL_QUEUE, Envelope
-from flujo_client.contract.plan import Plan
 from flujo_client.pipeline.check import check
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.pipeline import walk
 from flujo_client.pipeline.submit import Order, ValueLimits, new_run
+from flujo_client.plan.plan import Plan
 from flujo_client.serial import dumps, loads
 
 WORK = Step("work", echo)

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import AfterValidator, BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from flujo_client.contract import fail_fast as module
-from flujo_client.contract.fail_fast import fail_fast, fail_fast_json
+from flujo_client.schemas import fail_fast as module
+from flujo_client.schemas.fail_fast import fail_fast, fail_fast_json
 
 MANY = 20_000
 
@@ -133,7 +133,7 @@ def test_five_megabytes_of_wrong_elements_take_less_than_100_mb():
     code = """
 import resource
 from pydantic import ValidationError
-from flujo_client.contract.fail_fast import fail_fast_json
+from flujo_client.schemas.fail_fast import fail_fast_json
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 texts = ["[" + ",".join([each] * (5_000_000 // (len(each) + 1))) + "]" for each in ('"x"', "[]", "1")]
 before = peak()

@@ -9,9 +9,9 @@ from breadth import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from flujo_client.contract.faults import faults, most_specific
 from flujo_client.contract.json_schema import fits_schema, wrong_schema
-from flujo_client.contract.schema import Check, UnusableSchema
+from flujo_client.schemas.faults import faults, most_specific
+from flujo_client.schemas.schema import Check, UnusableSchema
 from flujo_worker.agents.contract import Contract
 from flujo_worker.aros import parse
 

@@ -9,7 +9,7 @@ from flujo_client import PipelineContext, Step
 from flujo_client.contract.context import HumanInteraction
 from flujo_client.errors import NonRetryableError, TemplateResolutionError
 from flujo_client.pipeline.compiled_text import Changes, Expressed, Finished, Templated, names_of
-from flujo_client.pipeline.identity import identify
+from flujo_client.plan.identity import identify
 
 
 class Strict(BaseModel):

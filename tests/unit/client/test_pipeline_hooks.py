@@ -14,12 +14,12 @@ from builders import echo
 from flujo_client import Flujo, HookPayload, Pipeline, PostRunPayload, PreRunPayload, PreStepPayload, Step
 from flujo_client.config.manager import ConfigManager
 from flujo_client.contract.hooks import PAYLOADS, Payload
-from flujo_client.contract.plan import Plan
 from flujo_client.errors import PipelineError
 from flujo_client.pipeline.check import check
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.hooks import wanted
 from flujo_client.pipeline.reference import load_pipeline, reference_with_options
+from flujo_client.plan.plan import Plan
 
 if TYPE_CHECKING:
     from elsewhere import Unknown

@@ -9,11 +9,11 @@ import pytest
 from builders import echo
 
 from flujo_client import Flujo, Pipeline, Step
-from flujo_client.contract.plan import Plan
 from flujo_client.errors import PipelineError
 from flujo_client.pipeline.check import check
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.reference import load_pipeline, reference_with_options
+from flujo_client.plan.plan import Plan
 
 ALL = ("*",)
 STEP = Step("s", echo)

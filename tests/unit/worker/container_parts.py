@@ -12,11 +12,11 @@ from flujo_client.config.manager import Settings
 from flujo_client.contract.context import PipelineContext
 from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.outcome import Usage
-from flujo_client.contract.plan import Backoff
 from flujo_client.contract.results import PipelineResult, StepResult
 from flujo_client.errors import NonRetryableError
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step, StepConfig
+from flujo_client.plan.plan import Backoff
 from flujo_client.serial import dumps, loads
 from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.domain.values import FanOut

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flujo_client.contract.admission import Gate
-from flujo_worker.admission import AdmissionThread
 from flujo_worker.domain.admission import GateState, WaitingRun, admit
 from flujo_worker.errors import StoreError
 from flujo_worker.ports import Admitted
+from flujo_worker.recovery.admission import AdmissionThread
 
 NAMES = "abc"
 GATES = st.fixed_dictionaries({name: st.integers(1, 4) for name in NAMES})

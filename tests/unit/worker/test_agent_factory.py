@@ -15,7 +15,7 @@ from pydantic_ai.models.test import TestModel
 from flujo_client import AgentProcessors, Pipeline, Step, StepConfig
 from flujo_client.errors import ConfigurationError
 from flujo_client.pipeline.compile import compile_plan
-from flujo_client.pipeline.identity import identify
+from flujo_client.plan.identity import identify
 from flujo_worker.agents import BaseAgent, make_agent_async
 
 ONCE = StepConfig(max_retries=0)

@@ -4,7 +4,7 @@ import pickle
 
 from flujo_client.config.manager import Settings
 from flujo_client.transport.wire import register
-from flujo_worker.app import _own_app
+from flujo_worker.celery_app.app import _own_app
 
 SETTINGS = Settings(
     database_url="postgresql://app:hunter2@db/app",

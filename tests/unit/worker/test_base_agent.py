@@ -13,7 +13,7 @@ from pydantic_ai.models.function import FunctionModel
 
 from flujo_client import Pipeline, PipelineContext, Step, StepConfig
 from flujo_client.errors import AgentError, TemplateError
-from flujo_client.pipeline.identity import identify
+from flujo_client.plan.identity import identify
 from flujo_worker.agents import (
     AgentResult,
     BaseAgent,

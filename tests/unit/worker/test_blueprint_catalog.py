@@ -6,13 +6,13 @@ import pytest
 
 from flujo_client import Pipeline
 from flujo_client.config.manager import Settings
-from flujo_client.contract.plan import Plan
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.declared import DeclaredAgent
 from flujo_client.pipeline.reference import blueprint_reference, reference_to, reference_with_options
+from flujo_client.plan.plan import Plan
+from flujo_worker.changed_code import code_registry as module
+from flujo_worker.changed_code.code_registry import CodeMismatch, CodeRegistry
 from flujo_worker.testing import LocalEngine
-from flujo_worker.user_code import code_registry as module
-from flujo_worker.user_code.code_registry import CodeMismatch, CodeRegistry
 
 TEXT = "steps: [{name: a, uses: 'builtins:len', input: '{{ previous_step }}'}]"
 ALLOWED = ("builtins",)

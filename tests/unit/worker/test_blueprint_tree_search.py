@@ -5,7 +5,7 @@ import pytest
 from flujo_client import Pipeline, Step, TreeSearchStep
 from flujo_client.blueprint.validate import validate_text
 from flujo_client.pipeline.compile import compile_plan
-from flujo_client.pipeline.tree_search import BOUNDS
+from flujo_client.recipes.tree_search import BOUNDS
 
 WORDS = """
 context_model: blueprint_parts:Numbers

@@ -7,7 +7,7 @@ from concurrent.futures import CancelledError
 
 import pytest
 
-from flujo_worker.event_loop import Loop
+from flujo_worker.concurrency.event_loop import Loop
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from flujo_client.errors import PipelineError, ReplayError
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.serial import loads
 from flujo_worker.domain.carry_on import AT_ONCE
+from flujo_worker.recovery.sweeper import Sweeper
 from flujo_worker.replay.replay import replay
-from flujo_worker.sweeper import Sweeper
 from flujo_worker.testing import LocalEngine
 
 
@@ -209,7 +209,7 @@ def test_a_sweep_moves_parked_runs_to_code_under_which_they_may_continue(engine)
 
 
 def test_a_parked_run_that_cannot_be_moved_does_not_hide_the_others(engine, monkeypatch):
-    monkeypatch.setattr("flujo_worker.sweeper.BATCH", 1)
+    monkeypatch.setattr("flujo_worker.recovery.sweeper.BATCH", 1)
     old = steps("a", "b")
     stays, goes = begun(engine, old), None
     engine.now += 1

@@ -9,7 +9,7 @@ from breadth import large
 from changing_code import BEGIN, EDITS, END, PAGE, STATES, deploy, fate, see_through, standing
 
 from flujo_client.pipeline.compile import compile_plan
-from flujo_worker.coordinator.code_changes import CodeChanges
+from flujo_worker.changed_code.code_changes import CodeChanges
 
 QUICK = ("between steps", "in a fan-out")
 CONTINUES, SAME = "continues", "same plan"

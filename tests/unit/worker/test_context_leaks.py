@@ -10,9 +10,9 @@ from decimal import Decimal
 import pytest
 
 from flujo_client import AgentProcessors, Pipeline, Step
-from flujo_worker.event_loop import Loop
+from flujo_worker.concurrency.event_loop import Loop
+from flujo_worker.concurrency.threads import Threads
 from flujo_worker.testing import LocalEngine
-from flujo_worker.threads import Threads
 
 SEEN: contextvars.ContextVar[int] = contextvars.ContextVar("seen", default=0)
 FRESH = ["0.3333333333333333333333333333", 0]

@@ -14,8 +14,8 @@ from flujo_client import ImportStep, Pipeline, Step
 from flujo_client.errors import PipelineError
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.serial import encode
+from flujo_worker.changed_code.context_migrations import may_be_other
 from flujo_worker.domain.context_change import fields_of
-from flujo_worker.user_code.context_migrations import may_be_other
 
 SOURCE = """
 from pydantic import BaseModel, Field
@@ -415,7 +415,7 @@ def test_a_worker_of_the_old_code_notices_that_a_field_has_another_type(engine, 
 
     redeployed(engine, run, *old, monkeypatch)
     if "list" in was:  # which of two lists it is takes a look at the record, and that is made every few seconds
-        monkeypatch.setattr("flujo_worker.user_code.context_migrations.LOOK_AGAIN_S", 0.0)
+        monkeypatch.setattr("flujo_worker.changed_code.context_migrations.LOOK_AGAIN_S", 0.0)
     engine.answer(run, "yes", step="f")
     record = engine.store.read_run(run)
     assert (record.status, record.context.tree()["v"]["price"]) == ("parked", ast.literal_eval(written))

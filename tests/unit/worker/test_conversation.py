@@ -23,9 +23,9 @@ from flujo_client import (
     StepConfig,
 )
 from flujo_client.config.manager import Settings
-from flujo_client.contract.plan import Backoff
 from flujo_client.errors import PipelineError
-from flujo_client.pipeline.agentic_loop import AgenticLoopStep
+from flujo_client.plan.plan import Backoff
+from flujo_client.recipes.agentic_loop import AgenticLoopStep
 from flujo_worker.agents import AgentTool, BaseAgent, make_agent_async, make_templated_agent_async
 from flujo_worker.agents.scripted import scripted_model
 from flujo_worker.testing import LocalEngine

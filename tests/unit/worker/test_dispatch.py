@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from builders import enqueued
 
-from flujo_worker.dispatch import Sender
 from flujo_worker.domain.values import FanOut, NextAttempt
+from flujo_worker.engine.dispatch import Sender
 from flujo_worker.errors import DispatchError
 
 FIRST = enqueued(run_id="run").first

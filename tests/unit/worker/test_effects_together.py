@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from flujo_worker.engine import Engine, LoopEffects
+from flujo_worker.engine.engine import Engine, LoopEffects
 from flujo_worker.runtime.effects import BlockingEffects
 
 

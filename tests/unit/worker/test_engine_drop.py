@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from flujo_worker.engine import Engine
+from flujo_worker.engine.engine import Engine
 
 
 @pytest.fixture

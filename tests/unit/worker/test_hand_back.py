@@ -11,7 +11,7 @@ from flujo_client import Pipeline, PluginOutcome, Step, StepConfig
 from flujo_client.contract.outcome import Usage
 from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.errors import DispatchError
-from flujo_worker.hand_back import HandBack
+from flujo_worker.recovery.hand_back import HandBack
 
 ONCE = StepConfig(max_retries=0)
 pytestmark = pytest.mark.timeout(30)

@@ -12,8 +12,8 @@ from flujo_client.cli.main import cli
 from flujo_client.config.manager import Settings
 from flujo_client.contract.envelope import TASK_SWEEP
 from flujo_client.errors import SettingsError
-from flujo_worker.app import FlujoWorker
 from flujo_worker.attempts.lease import Lease
+from flujo_worker.celery_app.app import FlujoWorker
 from flujo_worker.cli.beat import ObservedScheduler
 from flujo_worker.liveness.heartbeat import Heartbeat
 from flujo_worker.ports import Member, Renewal

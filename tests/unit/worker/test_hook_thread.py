@@ -9,9 +9,9 @@ from container_parts import step
 from fleet import PATIENCE_S, wait_until
 
 from flujo_client import Pipeline, PostRunPayload
+from flujo_worker.concurrency.threads import Threads
 from flujo_worker.errors import StoreError
-from flujo_worker.hook_delivery import HookThread
-from flujo_worker.threads import Threads
+from flujo_worker.recovery.hook_delivery import HookThread
 
 NEVER = 3600.0
 

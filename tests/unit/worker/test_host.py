@@ -13,9 +13,9 @@ from celery import Celery, signals
 from flujo_client.config.manager import Settings
 from flujo_client.contract.join_signal import JoinSignal
 from flujo_client.errors import ServiceUnreachable
-from flujo_worker.app import FlujoWorker
+from flujo_worker.celery_app.app import FlujoWorker
+from flujo_worker.engine.host import Host
 from flujo_worker.errors import WireError
-from flujo_worker.host import Host
 
 pytestmark = pytest.mark.services
 

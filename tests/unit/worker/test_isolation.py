@@ -10,7 +10,7 @@ from builders import enqueued
 from celery import Celery
 
 from flujo_worker.attempts.isolation import ALONE_AFTER, DeliveryResult, Isolation, IsolationGate, NoFreeSlot, NoProcess
-from flujo_worker.quarantine import import_path_of
+from flujo_worker.recovery.quarantine import import_path_of
 
 ENVELOPE = enqueued().first
 SOON_S, LATE_S = 0.05, 10.0

@@ -27,11 +27,11 @@ from flujo_client.pipeline.step import Step, StepConfig
 from flujo_client.serial import dumps, loads
 from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.attempts.perform import Attempts
+from flujo_worker.changed_code.code_registry import LoadedPipeline
 from flujo_worker.errors import WireError
 from flujo_worker.ports import Claim
 from flujo_worker.runtime.attempt_run import charge
 from flujo_worker.testing import LocalEngine
-from flujo_worker.user_code.code_registry import LoadedPipeline
 
 ROOMY = StepConfig(max_retries=3)
 

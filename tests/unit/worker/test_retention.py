@@ -6,7 +6,7 @@ from flujo_client.config.manager import ConfigManager
 from flujo_client.config.models import Retention
 from flujo_client.errors import SettingsError
 from flujo_worker.domain.retention import DAY_S, older_s, retention_rules
-from flujo_worker.retention import LARGEST, SLOW_S, TURN_S, Pruner
+from flujo_worker.recovery.retention import LARGEST, SLOW_S, TURN_S, Pruner
 
 A_DAY = Retention(succeeded_days=1)
 RULES = retention_rules(A_DAY)

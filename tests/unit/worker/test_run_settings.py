@@ -10,8 +10,8 @@ from flujo_client import ConditionalStep, Pipeline, PipelineContext, Step, StepC
 from flujo_client.api.step_options import options_of_attempts
 from flujo_client.config.manager import Settings
 from flujo_client.config.run_settings import RunSettings, settings_of
-from flujo_client.contract.plan import Backoff
 from flujo_client.contract.trace import build_trace
+from flujo_client.plan.plan import Backoff
 from flujo_worker.agents import make_agent_async
 from flujo_worker.testing import LocalEngine
 

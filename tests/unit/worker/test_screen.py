@@ -12,7 +12,7 @@ from kombu.utils.json import dumps, loads
 from flujo_client.contract.envelope import TASK_ATTEMPT
 from flujo_client.transport.broker import celery_message
 from flujo_client.transport.wire import dump
-from flujo_worker.consumer.screen import largest_item, screen
+from flujo_worker.celery_app.consumer.screen import largest_item, screen
 from flujo_worker.errors import WireError
 
 OWN = frozenset({TASK_ATTEMPT})

@@ -6,7 +6,7 @@ import pytest
 from celery import Celery, Task, signals
 from celery.app import trace
 
-from flujo_worker.consumer.pool import AttemptPool, Held
+from flujo_worker.celery_app.consumer.pool import AttemptPool, Held
 
 HEADERS = {"id": "run:a:s:1:step", "task": "flujo.attempt", "argsrepr": "(…)", "kwargsrepr": "{}", "group": None}
 

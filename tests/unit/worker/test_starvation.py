@@ -12,8 +12,8 @@ from pydantic_ai.models.function import FunctionModel
 from flujo_client import Pipeline, Step, StepConfig
 from flujo_client.config.manager import Settings
 from flujo_worker.agents import make_agent_async
+from flujo_worker.concurrency.event_loop import Loop
 from flujo_worker.domain.starvation import LEAST, attempts_allowed, is_starved
-from flujo_worker.event_loop import Loop
 from flujo_worker.liveness.throttle import SlotThrottle
 from flujo_worker.testing import LocalEngine
 

@@ -21,7 +21,7 @@ from flujo_client.contract.envelope import (
 from flujo_client.transport.broker import Broker, task_headers
 from flujo_client.transport.entry import CONTENT_TYPE
 from flujo_client.transport.wire import dump, register
-from flujo_worker.consumer.strategy import checked_headers
+from flujo_worker.celery_app.consumer.strategy import checked_headers
 from flujo_worker.errors import WireError
 
 KEYS = (("k1", b"a secret of the tests"),)

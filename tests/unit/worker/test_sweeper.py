@@ -8,11 +8,11 @@ import pytest
 from builders import enqueued, member
 
 from flujo_client.config.models import TemplateSettings
-from flujo_client.contract.plan import Backoff
+from flujo_client.plan.plan import Backoff
+from flujo_worker.changed_code.code_registry import CodeRegistry
 from flujo_worker.coordinator.coordinator import Coordinator
+from flujo_worker.recovery.sweeper import JOIN_OVERDUE_BEHIND_S, JOIN_OVERDUE_S, Sweeper
 from flujo_worker.store.memory.store import MemoryStore
-from flujo_worker.sweeper import JOIN_OVERDUE_BEHIND_S, JOIN_OVERDUE_S, Sweeper
-from flujo_worker.user_code.code_registry import CodeRegistry
 from flujo_worker.user_code.evaluator import Evaluator
 
 NO_CODE = SimpleNamespace(template=TemplateSettings())

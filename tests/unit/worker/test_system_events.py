@@ -85,8 +85,8 @@ def test_a_warning_of_the_engine_becomes_an_event_without_its_secrets(ledger, st
     try:
         raise OSError("password=hunter2")
     except OSError:
-        logging.getLogger("flujo_worker.sweeper").exception("sweep of %s put off", "postgres://u:hunter2@h/d")
-    logging.getLogger("flujo_worker.sweeper").info("not worth it")
+        logging.getLogger("flujo_worker.recovery.sweeper").exception("sweep of %s put off", "postgres://u:hunter2@h/d")
+    logging.getLogger("flujo_worker.recovery.sweeper").info("not worth it")
     logging.getLogger("acme").error("somebody else's")
     started.stop()
 
@@ -94,7 +94,7 @@ def test_a_warning_of_the_engine_becomes_an_event_without_its_secrets(ledger, st
     assert (event.name, event.level) == ("worker.log", "error")
     assert event.data == {
         "worker": "w1",
-        "logger": "flujo_worker.sweeper",
+        "logger": "flujo_worker.recovery.sweeper",
         "message": "sweep of postgres://u:***@h/d put off",
         "error": "OSError: password=***",
     }

@@ -19,10 +19,10 @@ from test_strategy import published
 from flujo_client.contract.envelope import TASK_ATTEMPT
 from flujo_client.transport.loop_publisher import Taken
 from flujo_client.transport.wire import register
-from flujo_worker.consumer.pool import AttemptPool
-from flujo_worker.consumer.strategy import strategy
+from flujo_worker.celery_app.consumer.pool import AttemptPool
+from flujo_worker.celery_app.consumer.strategy import strategy
 from flujo_worker.domain.budget import Amount, Reservation
-from flujo_worker.engine import Engine, LoopEffects, Taker
+from flujo_worker.engine.engine import Engine, LoopEffects, Taker
 from flujo_worker.errors import WireError
 from flujo_worker.ports import Claim, Committed
 from flujo_worker.runtime.effects import ClaimTerms
@@ -262,7 +262,7 @@ def test_what_was_claimed_begins_before_its_message_is_taken(engine):
 
 def test_a_claimed_attempt_is_published_during_its_merge(engine, monkeypatch):
     """Publishing earlier would delay its agent; during the merge the engine only waits for Postgres."""
-    monkeypatch.setattr("flujo_worker.engine.PUBLISH_WITHIN_S", 60.0)
+    monkeypatch.setattr("flujo_worker.engine.engine.PUBLISH_WITHIN_S", 60.0)
 
     async def step_and_merge(effects):
         await step(effects)

@@ -5,8 +5,8 @@ from celery import Celery
 from celery.exceptions import Ignore
 
 from flujo_client.contract.envelope import TASK_ATTEMPT, TASK_HEALTH_CHECK, TASK_JOIN, TASK_START, TASK_SWEEP, TASKS
-from flujo_worker import tasks
 from flujo_worker.attempts.isolation import DeliveryResult, FailureText
+from flujo_worker.celery_app import tasks
 from flujo_worker.errors import StepFailed, WireError
 
 

@@ -6,11 +6,11 @@ import threading
 
 import pytest
 
-from flujo_worker.threads import Threads
+from flujo_worker.concurrency.threads import Threads
 
 HANGING = """
 import threading, time
-from flujo_worker.threads import Threads
+from flujo_worker.concurrency.threads import Threads
 started = threading.Event()
 def hang():
     started.set()
@@ -56,7 +56,7 @@ def test_a_call_that_hangs_does_not_keep_the_process_from_ending():
 
 def test_idle_threads_end(threads, monkeypatch):
     """A burst leaves no thread for each of its calls in memory forever (U-39)."""
-    monkeypatch.setattr("flujo_worker.threads.IDLE_S", 0.01)
+    monkeypatch.setattr("flujo_worker.concurrency.threads.IDLE_S", 0.01)
     wake = threading.Event()
     burst = [threads.submit(lambda: wake.wait(30) and threading.current_thread()) for _ in range(20)]
     wake.set()

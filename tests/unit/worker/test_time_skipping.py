@@ -3,7 +3,7 @@
 from human_parts import ask
 
 from flujo_client import Pipeline, Step, StepConfig
-from flujo_client.contract.plan import Backoff
+from flujo_client.plan.plan import Backoff
 
 DAY_S = 86_400.0
 

@@ -2,6 +2,6 @@
 
 from typing import Final
 
-from flujo_client.contract.kinds import KindSpec
+from flujo_client.plan.kinds import KindSpec
 
 OPTIONAL: Final = KindSpec(name="optional", yaml_name="optional", child="child")

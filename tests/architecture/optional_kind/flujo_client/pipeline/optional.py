@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from flujo_client.contract import kinds
 from flujo_client.pipeline.container import Container
 from flujo_client.pipeline.pipeline import Body
+from flujo_client.plan import kinds
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

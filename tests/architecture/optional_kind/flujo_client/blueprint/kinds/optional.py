@@ -8,8 +8,8 @@ from flujo_client.blueprint.build import Building
 from flujo_client.blueprint.document import Writing
 from flujo_client.blueprint.kind import BODY, BlueprintKind, Data
 from flujo_client.blueprint.shapes import Key
-from flujo_client.contract import kinds
 from flujo_client.pipeline.optional import OptionalStep
+from flujo_client.plan import kinds
 
 
 def _build(build: Building, data: Data) -> OptionalStep:

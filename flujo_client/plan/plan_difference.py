@@ -1,0 +1,201 @@
+"""Describe the differences between two plans of one pipeline. Pure. In: two plans. Out: their differences, in the order of the old plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from flujo_client.plan.plan import Node, Nodes, Plan
+
+What = Literal["added", "removed", "renamed", "moved", "changed"]
+Effect = Literal["option", "making", "result", "structure"]
+"""What a difference affects: how attempts are carried out; how a result is made; the result and where it goes; or which steps there are."""
+
+_OPTIONS: Final = frozenset({"max_attempts", "backoff", "queue", "meta", "config", "usage_limits", "limit", "message"})
+_MODEL_OPTIONS: Final = frozenset({"config.temperature", "config.top_k", "config.top_p", "config.max_tokens"})
+_RESULTS: Final = frozenset({"agent.output", "sink_to", "updates_context", "validate_fields", "input_schema", "rules"})
+_BOUNDS: Final = frozenset({"max_loops", "max_visits", "max_concurrency", "expires_s", "on_expiry", "escalate_to"})
+_WORDS: Final = {
+    "max_attempts": "number of attempts",
+    "agent.prompt": "prompt",
+    "agent.made_of": "prompt, output schema, settings or tools of the agent",
+    "agent.output": "output type",
+    "agent.model": "model",
+    "config.timeout_s": "timeout",
+    "context_model": "context model",
+}
+LONGEST: Final = 60
+"""Characters of the longest value that is shown whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One difference between two plans.
+
+    Attributes:
+        what: what happened to the step, or to the branch, path or state `key` of it.
+        step: the step's path in the old plan; in the new one if it was added; empty for the pipeline as a whole.
+        place: where it is among the steps of its body, in the old plan; an added one is in front of that place.
+        around: the bodies it is in, outermost first: the path of each, and the place in it.
+        aspect: what changed about it, as a dotted path of the plan.
+        old, new: the values, where they are short, or the names.
+        lines: how a longer text changed, as a diff, shortened.
+    """
+
+    what: What
+    effect: Effect
+    step: str = ""
+    place: int = 0
+    around: tuple[tuple[str, int], ...] = ()
+    key: str | None = None
+    aspect: str = ""
+    old: str | None = None
+    new: str | None = None
+    lines: tuple[str, ...] = ()
+
+    @property
+    def body(self) -> str:
+        """Return the path of the body it is in."""
+        return self.around[-1][0] if self.around else ""
+
+    def __str__(self) -> str:
+        where = f"step '{self.step}'" if self.step else "the pipeline"
+        if self.key is not None:
+            return f"{where}: '{self.key}' was {self.what}"
+        if self.what == "renamed":
+            return f"{where} was renamed to '{self.new}'"
+        aspect = _WORDS.get(self.aspect, self.aspect)
+        if self.what != "changed":
+            shown = self.old or self.new
+            return (
+                f"{where}: {aspect} was {self.what}{f' ({shown})' if shown else ''}"
+                if aspect
+                else f"{where} was {self.what}"
+            )
+        shown = f" from {self.old} to {self.new}" if self.old is not None and self.new is not None else ""
+        return f"{where}: {aspect} changed{shown}"
+
+
+def differences(old: Plan, new: Plan) -> tuple[Difference, ...]:
+    """Return all that differs between two plans of one pipeline; nothing for equal ones."""
+    return (*_of_pipeline(old, new), *_of_bodies(old.nodes, new.nodes, "", ()))
+
+
+def _of_pipeline(old: Plan, new: Plan) -> Iterator[Difference]:
+    effects: dict[str, Effect] = {"context_model": "result", "resources": "making"}
+    before, after = old.to_tree(), new.to_tree()
+    for aspect in ("name", "version", "on_change", "hooks", "invariants", "run_limits", "resources", "context_model"):
+        if before.get(aspect) != after.get(aspect):
+            yield _changed(aspect, before.get(aspect), after.get(aspect), effects.get(aspect, "option"))
+
+
+def _of_bodies(old: Nodes, new: Nodes, path: str, above: tuple[tuple[str, int], ...]) -> Iterator[Difference]:
+    was, now = [node.name for node in old], [node.name for node in new]
+    if was == now:
+        for place, (one, other) in enumerate(zip(old, new, strict=True)):
+            yield from _of_node(one, other, place, (*above, (path, place)))
+        return
+    moved = _moved(was, now)
+    for tag, start, end, first, last in SequenceMatcher(None, was, now, autojunk=False).get_opcodes():
+        if tag == "equal":
+            for place, each in zip(range(start, end), new[first:last], strict=True):
+                yield from _of_node(old[place], each, place, (*above, (path, place)))
+            continue
+        gone = [place for place in range(start, end) if was[place] not in moved]
+        came = [place for place in range(first, last) if now[place] not in moved]
+        for place in list(gone):
+            same = next((each for each in came if _is_renamed(old[place], new[each])), None)
+            if same is not None:
+                gone.remove(place)
+                came.remove(same)
+                yield Difference(
+                    "renamed", "structure", old[place].path, place, (*above, (path, place)), new=new[same].name
+                )
+        yield from (
+            Difference("removed", "structure", old[place].path, place, (*above, (path, place))) for place in gone
+        )
+        yield from (Difference("added", "structure", new[each].path, start, (*above, (path, start))) for each in came)
+    for name in moved:
+        place, target = was.index(name), now.index(name)
+        first = min(place, target)
+        yield Difference("moved", "structure", old[place].path, first, (*above, (path, first)))
+        yield from _of_node(old[place], new[target], place, (*above, (path, place)))
+
+
+def _moved(was: Sequence[str], now: Sequence[str]) -> list[str]:
+    """Return the names that are in both, but not in one order with the rest."""
+    kept: set[str] = set()
+    for start, _, size in SequenceMatcher(None, was, now, autojunk=False).get_matching_blocks():
+        kept.update(was[start : start + size])
+    return [name for name in was if name in set(now) and name not in kept]
+
+
+def _is_renamed(old: Node, new: Node) -> bool:
+    return {**old.to_tree(), "name": ""} == {**new.to_tree(), "name": ""}
+
+
+def _of_node(old: Node, new: Node, place: int, around: tuple[tuple[str, int], ...]) -> Iterator[Difference]:
+    def here(difference: Difference) -> Difference:
+        return replace(difference, step=old.path, place=place, around=around)
+
+    if old.kind != new.kind:
+        yield here(_changed("kind", old.kind, new.kind, "structure"))
+        return
+    before, after = _facts(old), _facts(new)
+    for aspect in sorted(before.keys() | after.keys()):
+        if before.get(aspect) != after.get(aspect):
+            yield here(_changed(aspect, before.get(aspect), after.get(aspect), _effect(aspect)))
+    yield from map(here, _of_keys(old, new))
+    for key in (key for key in old.bodies if key in new.bodies):
+        yield from _of_bodies(old.bodies[key], new.bodies[key], f"{old.path}/{key}", around)
+
+
+def _of_keys(old: Node, new: Node) -> Iterator[Difference]:
+    was, now = list(old.bodies), list(new.bodies)
+    yield from (Difference("removed", "structure", key=key) for key in was if key not in now)
+    yield from (Difference("added", "structure", key=key) for key in now if key not in was)
+    yield from (Difference("moved", "structure", key=key) for key in _moved(was, now))
+
+
+def _facts(node: Node) -> dict[str, Any]:
+    """Return what a plan says of a node itself, flat."""
+    tree = node.to_tree()
+    tree.pop("name")
+    tree.pop("bodies", None)
+    rules = {name: rule for name, rule in tree.pop("rules", {}).items() if name != "keys"}  # those of its bodies
+    traits = tree.pop("traits")
+    return dict(_flat({**tree, **traits, "rules": rules}))
+
+
+def _flat(tree: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in tree.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", value
+
+
+def _effect(aspect: str) -> Effect:
+    first = aspect.partition(".")[0]
+    if aspect in _RESULTS or (first in _RESULTS and aspect.removeprefix("rules.") not in _BOUNDS):
+        return "result"
+    return "option" if first in _OPTIONS and aspect not in _MODEL_OPTIONS else "making"
+
+
+def _changed(aspect: str, old: Any, new: Any, effect: Effect) -> Difference:
+    shown, now = _shown(aspect, old), _shown(aspect, new)
+    if shown is None or now is None:
+        shown = now = None
+    return Difference("changed", effect, aspect=aspect, old=shown, new=now)
+
+
+def _shown(aspect: str, value: Any) -> str | None:
+    """Return a value for people; None for one that would not say anything: a digest, or what is long."""
+    if aspect in ("agent.prompt", "agent.made_of") or (value is not None and not isinstance(value, str | int | float)):
+        return None
+    text = "none" if value is None else repr(value)
+    return text if len(text) <= LONGEST else None

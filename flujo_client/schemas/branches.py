@@ -1,0 +1,77 @@
+"""Find the branch of a union that a value most likely means, if it matches none. Pure.
+
+In: the branches, a value, and a way to ask whether a part of the schema holds. Out: the branch that the value's constants, type and
+members indicate.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from flujo_client.schemas.schema import Check, Part, Schema, children, kind_of
+
+
+class Branch(NamedTuple):
+    """The branch of a union that a value most likely means.
+
+    Attributes:
+        number: its place under the keyword, from 0.
+        name: a constant that it requires, its title or its type; its number if it has none of them.
+        is_meant: the value has the constants of this branch, and of no other.
+    """
+
+    number: int
+    name: str
+    is_meant: bool
+
+
+class _Score(NamedTuple):
+    """The evidence for a branch, the strongest first."""
+
+    suits: bool
+    right: int = 0
+    wrong: int = 0
+    missing: int = 0
+    known: int = 0
+    held: int = 0
+
+
+def likeliest(check: Check, branches: list[Part], value: Any, holds: Callable[[Schema, str, Any], bool]) -> Branch:
+    """Choose the branch; the first of equal ones."""
+    resolved = [check.resolved(*branch) for branch in branches]
+    scores = [_score(check, branch, value, holds) for branch in resolved]
+    number = scores.index(max(scores))
+    meant = [each for each in scores if each.right and not each.wrong]
+    return Branch(number, _name_of(resolved[number][0], number), meant == [scores[number]])
+
+
+def _score(check: Check, branch: Part, value: Any, holds: Callable[[Schema, str, Any], bool]) -> _Score:
+    sub, pointer = branch
+    suits = kind_of(value) in check.kinds(sub, pointer)
+    if isinstance(sub, bool) or not isinstance(value, dict):
+        return _Score(suits)
+    given = [
+        _equal(value[key], member["const"])
+        for key, member in (sub.get("properties") or {}).items()
+        if isinstance(member, dict) and "const" in member and key in value
+    ]
+    missing = sum(key not in value for key in sub.get("required") or ())
+    known = [holds(*part, member) for part, member, _ in children(check, sub, pointer, value)]
+    return _Score(suits, given.count(True), -given.count(False), -missing, len(known), sum(known))
+
+
+def _name_of(sub: Schema, number: int) -> str:
+    if isinstance(sub, dict):
+        for key, member in (sub.get("properties") or {}).items():
+            if isinstance(member, dict) and "const" in member:
+                return f"{key} {json.dumps(member['const'], ensure_ascii=False)}"
+        named = sub.get("title") or sub.get("type")
+        if isinstance(named, str):
+            return named
+    return f"branch {number}"
+
+
+def _equal(one: Any, other: Any) -> bool:
+    return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)

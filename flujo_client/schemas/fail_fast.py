@@ -1,0 +1,174 @@
+"""Pydantic's errors about large values, bounded: the first wrong element of a list or mapping ends its validation.
+
+Pydantic collects an error of up to a kilobyte for each wrong element, so 5 MB of wrong elements take gigabytes (ADR 26). Before a large
+value is validated, a copy of the type's validator that stops early looks at it. Small values are left to pydantic. Pure. In: a type and
+a value. Out: nothing, or a `ValidationError` with a few errors.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import PydanticCustomError, SchemaError, SchemaValidator
+from pydantic_core.core_schema import no_info_before_validator_function
+
+from flujo_client.schemas.core import Core, core_of, schemas_in, with_parts
+
+LARGE: Final = 10_000
+"""Parts of a value from which on it is large."""
+LARGE_TEXT: Final = 2 * LARGE
+"""Characters of the shortest JSON with as many parts."""
+MOST_UNKNOWN: Final = 1_000
+"""Members that a large object may have in addition to the fields of a type that forbids others."""
+
+_STOPS: Final = frozenset({"list", "set", "frozenset", "tuple", "generator"})
+_FIELDS: Final = frozenset({"model-fields", "typed-dict", "dataclass-args"})
+_NUMBERS: Final = frozenset({"int", "float", "decimal", "bool"})
+_SAME_IN_BOTH: Final = frozenset({"str", "int", "float", "bool"})
+
+
+def fail_fast(kind: Any, data: Any, **options: Any) -> None:
+    """Validate large data by a type until the first wrong element.
+
+    Args:
+        kind: anything a `TypeAdapter` takes, or pydantic's validator of it.
+        data: plain data or models.
+        options: of `validate_python`, such as `by_name`.
+
+    Raises:
+        ValidationError: the data do not fit the type.
+    """
+    if _is_large(data) and (validator := _validator(kind)) is not None:
+        validator.validate_python(data, **options)
+
+
+def fail_fast_json(kind: Any, text: str, **options: Any) -> None:
+    """Validate a large JSON text by a type until the first wrong element.
+
+    Args:
+        kind: as for `fail_fast`.
+        text: the text; if it is not JSON, pydantic reports it.
+        options: of `validate_json`, such as `strict`.
+
+    Raises:
+        ValidationError: the text does not fit the type.
+    """
+    if len(text) < LARGE_TEXT or (validator := _validator(kind)) is None:
+        return
+    try:
+        validator.validate_json(text, **options)
+    except ValidationError as error:
+        if error.errors(include_url=False, include_input=False)[0]["type"] != "json_invalid":
+            raise
+
+
+def fail_fast_assignment(model: BaseModel, name: str, value: Any) -> None:
+    """Validate a large value as a model validates what is assigned to a field, until the first wrong element; the model is not changed.
+
+    Raises:
+        ValidationError: the value does not fit the field.
+    """
+    if _is_large(value) and (validator := _validator(type(model))) is not None:
+        validator.validate_assignment(model.model_copy(), name, value)
+
+
+def _is_large(data: Any) -> bool:
+    pending, count = [data], 0
+    while pending and count < LARGE:
+        part = pending.pop()
+        count += 1
+        if isinstance(part, Mapping):
+            pending.extend(part.values())
+        elif isinstance(part, list | tuple | set | frozenset):
+            count += max(0, len(part) - LARGE)
+            pending.extend(list(part)[:LARGE])
+    return count >= LARGE
+
+
+def _validator(kind: Any) -> SchemaValidator | None:
+    try:
+        return _made(kind)
+    except TypeError:  # it cannot be hashed
+        return _made.__wrapped__(kind)
+
+
+@functools.lru_cache(maxsize=64)
+def _made(kind: Any) -> SchemaValidator | None:
+    core = core_of(kind)
+    if core is None:
+        return None
+    with_functions = not any(map(_is_strict, schemas_in(core)))
+    try:
+        # Not the models' validators, which pydantic would reuse: they collect every error.
+        return SchemaValidator(stopping(core, with_functions=with_functions), None, False)  # noqa: FBT003 - it has no keyword
+    except SchemaError:
+        return None
+
+
+def _is_strict(core: Core) -> bool:
+    """Return whether a schema takes more from JSON than from Python: a function in front of it would make Python of JSON."""
+    is_strict = core.get("strict") and core["type"] not in _SAME_IN_BOTH
+    return bool(is_strict or (core.get("config") or {}).get("strict"))
+
+
+def stopping(core: Any, *, with_functions: bool, forbids: bool = False) -> Any:
+    """Copy a core schema so that it stops at the first wrong element; it accepts the same values.
+
+    Args:
+        core: the schema.
+        with_functions: put functions in front of mappings and objects as well: those of strict types would see Python instead of JSON.
+        forbids: the type around it forbids unknown members.
+    """
+    if isinstance(core, list | tuple):
+        return type(core)(stopping(each, with_functions=with_functions, forbids=forbids) for each in core)
+    if not isinstance(core, dict):
+        return core
+    extra = (core.get("config") or {}).get("extra_fields_behavior", "forbid" if forbids else "ignore")
+    forbids = core.get("extra_behavior", extra) == "forbid"
+    inner = functools.partial(stopping, with_functions=with_functions, forbids=forbids)
+    copy = with_parts(core, inner, unchanged={"config"})
+    kind = core.get("type")
+    if kind in _STOPS:
+        return {**copy, "fail_fast": True}
+    if kind == "dict" and with_functions:
+        return _dict(copy)
+    if kind in _FIELDS and with_functions and forbids:
+        reference = {"ref": copy.pop("ref")} if "ref" in copy else {}
+        return {**no_info_before_validator_function(_few_unknown(len(core["fields"])), copy), **reference}
+    return copy
+
+
+def _dict(core: Core) -> Core:
+    """Validate a mapping as the list of its items, for that can stop early."""
+    key, value = (core.get(name, {"type": "any"}) for name in ("keys_schema", "values_schema"))
+    if key["type"] in _NUMBERS:  # JSON writes them as texts, which strict types would not take from Python
+        key = {**key, "strict": False}
+    item: Core = {"type": "tuple", "items_schema": [key, value], "fail_fast": True}
+    lengths: Core = {name: core[name] for name in ("min_length", "max_length") if name in core}
+    items: Core = {"type": "list", "items_schema": item, "fail_fast": True, **lengths}
+    function = {"type": "no-info", "function": _by_items}
+    return {
+        "type": "function-wrap",
+        "function": function,
+        "schema": items,
+        **({"ref": core["ref"]} if "ref" in core else {}),
+    }
+
+
+def _by_items(value: Any, validate: Callable[[Any], Any]) -> Any:
+    if not isinstance(value, Mapping):
+        raise PydanticCustomError("dict_type", "Input should be a valid dictionary")
+    items: list[tuple[Any, Any]] = validate(list(value.items()))
+    return dict(items)
+
+
+def _few_unknown(fields: int) -> Callable[[Any], Any]:
+    def few_unknown(value: Any) -> Any:
+        if isinstance(value, Mapping) and len(value) > fields + MOST_UNKNOWN:
+            raise PydanticCustomError("extra_forbidden", "Extra inputs are not permitted")
+        return value
+
+    return few_unknown

@@ -1,0 +1,297 @@
+"""A JSON Schema, compiled once: the only module that uses jsonschema-rs.
+
+It must not change a value, nor have jsonschema-rs list errors of a whole schema: that takes the errors of every branch of nested unions,
+and in a recursive schema the value decides how deep they nest (ADR 26). In: a JSON Schema (2020-12); out: whether it holds, in time
+proportional to the value, and which part of the schema applies to each part of the value. No reference is fetched. Patterns run on a linear
+engine; those that need another engine get a low limit on backtracking.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+import jsonschema_rs
+
+from flujo_client.schemas.overlap import Overlap
+from flujo_client.schemas.schema_names import without_names
+
+_ROOT: Final = "urn:flujo:schema"
+_DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
+_BACKTRACKS: Final = 1000
+_LONGEST_CHAIN: Final = 64
+ALL_KINDS: Final = frozenset({"object", "array", "string", "integer", "number", "boolean", "null"})
+
+Schema = dict[str, Any] | bool
+Part = tuple[Schema, str]
+"""A part of a schema, and its place in the root."""
+
+
+class UnusableSchema(ValueError):
+    """A schema, or a part of one, that cannot be compiled; `is_endless` if that is because it refers to itself without end."""
+
+    def __init__(self, message: str, *, is_endless: bool = False) -> None:
+        super().__init__(message)
+        self.message = message
+        self.is_endless = is_endless
+
+
+class Check:
+    """One compiled schema.
+
+    Args:
+        schema: JSON Schema 2020-12.
+        formats: assert `format`.
+
+    Raises:
+        UnusableSchema: it cannot be compiled, or it refers to itself without end.
+    """
+
+    def __init__(self, schema: Schema, *, formats: bool = True) -> None:
+        self.root = schema
+        self._formats = formats
+        self._branches: dict[int, tuple[Schema, Callable[[Any], bool]]] = {}
+        self._own_rules: dict[int, tuple[Schema, Any]] = {}
+        self._kinds: dict[int, frozenset[str]] = {}
+        self._patterns: dict[str, Callable[[Any], bool]] = {}
+        try:
+            validator = self.compiled(schema)
+            self._registry = jsonschema_rs.Registry([(_ROOT, schema)])
+        except (ValueError, RecursionError, jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError) as cause:
+            raise UnusableSchema(f"the schema cannot be used: {str(cause)[:200]}") from cause
+        self.is_valid: Callable[[Any], bool] = validator.is_valid
+        _refuse_loops(self)
+        self._overlap = Overlap(self)
+        if self.is_overlapping:
+            self.is_valid = self._overlap.is_valid
+
+    @property
+    def is_overlapping(self) -> bool:
+        """Return whether alternatives overlap through so many levels that they are checked part by part."""
+        return self._overlap.is_costly
+
+    def valid(self, value: Any) -> bool:
+        """Return whether the value matches the whole schema; half a surrogate pair in a text never does."""
+        return _holds(self.is_valid, value)
+
+    def compiled(self, schema: Schema, registry: jsonschema_rs.Registry | None = None) -> Any:
+        """Compile a schema the way this one is compiled."""
+        build = jsonschema_rs.Draft202012Validator
+        given: dict[str, Any] = {"validate_formats": self._formats, "registry": registry, "offline": True}
+        try:
+            return build(schema, pattern_options=jsonschema_rs.RegexOptions(), **given)
+        except jsonschema_rs.ValidationError:
+            return build(schema, pattern_options=jsonschema_rs.FancyRegexOptions(backtrack_limit=_BACKTRACKS), **given)
+
+    def holds(self, sub: Schema, pointer: str, value: Any) -> bool:
+        """Return whether one part of the schema holds for one part of the value.
+
+        Args:
+            sub: the part.
+            pointer: its place in the root schema.
+            value: what is checked.
+
+        Raises:
+            UnusableSchema: the part cannot be compiled.
+        """
+        if self.is_overlapping:
+            return _holds(functools.partial(self._overlap.holds, sub, pointer), value)
+        return self.natively(sub, pointer, value)
+
+    def natively(self, sub: Schema, pointer: str, value: Any) -> bool:
+        """Ask jsonschema-rs whether one part of the schema holds for one part of the value."""
+        known = self._branches.get(id(sub))
+        if known is None:
+            known = self._branches[id(sub)] = (sub, self._part_compiled(pointer).is_valid)
+        return _holds(known[1], value)
+
+    def _part_compiled(self, pointer: str) -> Any:
+        """Compile one part. A pointer does not lead through schemas that have names of their own: if it fails, the names are left out."""
+        reference = {"$schema": _DRAFT, "$ref": f"{_ROOT}#{_escaped(pointer)}"}
+        try:
+            return self.compiled(reference, self._registry)
+        except ValueError:
+            unnamed = jsonschema_rs.Registry([(_ROOT, without_names(self.root))])
+        try:
+            return self.compiled(reference, unnamed)
+        except ValueError as cause:
+            raise UnusableSchema(f"the schema cannot be used: {str(cause)[:200]}") from cause
+
+    def below(self, sub: dict[str, Any], pointer: str, value: Any) -> Iterator[tuple[Part, Any]]:
+        """Give what a part of the schema says of the members or elements of a value."""
+        yield from ((part, member) for part, member, _ in children(self, sub, pointer, value))
+
+    def own_rules(self, sub: dict[str, Any], rules: dict[str, Any]) -> Any:
+        """Compile the rules of one part that look no deeper than itself, whose errors can be listed; once for each part."""
+        known = self._own_rules.get(id(sub))
+        if known is None:
+            known = self._own_rules[id(sub)] = (sub, self.compiled({"$schema": _DRAFT, **rules}))
+        return known[1]
+
+    def matches(self, pattern: str, key: str) -> bool:
+        """Return whether a name matches a pattern of the schema."""
+        known = self._patterns.get(pattern)
+        if known is None:
+            known = self._patterns[pattern] = self.compiled({"$schema": _DRAFT, "pattern": pattern}).is_valid
+        return _holds(known, key)
+
+    def resolved(self, sub: Schema, pointer: str) -> tuple[Schema, str]:
+        """Follow `$ref` to the part it names; a part with other keywords beside the reference stays itself.
+
+        Raises:
+            UnusableSchema: for a chain of references without end.
+        """
+        for _ in range(_LONGEST_CHAIN):
+            target = sub.get("$ref") if isinstance(sub, dict) else None
+            if not isinstance(target, str) or not isinstance(sub, dict) or not _only_a_reference(sub):
+                return sub, pointer
+            found = self.referred(target)
+            if found is None:
+                return sub, pointer
+            sub, pointer = found
+        raise UnusableSchema("the schema refers to itself without end", is_endless=True)
+
+    def referred(self, target: str) -> tuple[Schema, str] | None:
+        """Find what a local reference names; None for one that leaves the document, which only the checker follows."""
+        if not target.startswith("#") or (len(target) > 1 and target[1] != "/"):
+            return None
+        part: Any = self.root
+        for step in target[1:].split("/")[1:]:
+            key = step.replace("%25", "%").replace("%22", '"').replace("%20", " ").replace("~1", "/").replace("~0", "~")
+            if isinstance(part, dict) and key in part:
+                part = part[key]
+            elif isinstance(part, list) and key.isascii() and key.isdigit() and int(key) < len(part):
+                part = part[int(key)]
+            else:
+                return None
+        return (part, target[1:]) if isinstance(part, dict | bool) else None
+
+    def kinds(self, sub: Schema | None = None, pointer: str = "") -> frozenset[str]:
+        """Return the types of value that the schema could take, as far as its `type`, members and branches say."""
+        sub, pointer = self.resolved(self.root if sub is None else sub, pointer)
+        if isinstance(sub, bool):
+            return ALL_KINDS
+        if id(sub) not in self._kinds:
+            self._kinds[id(sub)] = ALL_KINDS  # found again through a reference: it adds nothing
+            self._kinds[id(sub)] = self._kinds_of(sub, pointer)
+        return self._kinds[id(sub)]
+
+    def _kinds_of(self, sub: dict[str, Any], pointer: str) -> frozenset[str]:
+        found = frozenset(types_of(sub)) or ALL_KINDS
+        for keyword in ("anyOf", "oneOf"):
+            branches = list(parts(sub, pointer, keyword))
+            if branches:
+                found &= frozenset().union(*(self.kinds(*branch) for branch in branches))
+        for branch in parts(sub, pointer, "allOf"):
+            found &= self.kinds(*branch)
+        if "$ref" in sub and (target := self.referred(sub["$ref"])) is not None:
+            found &= self.kinds(*target)
+        return found | ({"integer"} if "number" in found else frozenset())
+
+
+def types_of(sub: Mapping[str, Any]) -> list[str]:
+    """Return the types a schema names itself, in its order, those of its members when it only lists members."""
+    named = sub.get("type")
+    if isinstance(named, str):
+        return [named]
+    if isinstance(named, list):
+        return named
+    members = sub["enum"] if "enum" in sub else [sub["const"]] if "const" in sub else []
+    return list(dict.fromkeys(kind_of(member) for member in members))
+
+
+def kind_of(value: Any) -> str:
+    """Return the JSON type of a decoded value."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    kinds = ((str, "string"), (int, "integer"), (float, "number"), (dict, "object"))
+    return next((name for kind, name in kinds if isinstance(value, kind)), "array")
+
+
+def parts(sub: Mapping[str, Any], pointer: str, keyword: str) -> Iterator[tuple[Schema, str]]:
+    """Return the branches under a keyword, each with its place."""
+    for index, branch in enumerate(sub.get(keyword) or ()):
+        yield branch, f"{pointer}/{keyword}/{index}"
+
+
+def members_of(check: Check, sub: Mapping[str, Any], pointer: str, key: str) -> Iterator[tuple[Schema, str]]:
+    """Return an object's schemas for one member; the schema of remaining members only if no other applies."""
+    properties, patterns = sub.get("properties") or {}, sub.get("patternProperties") or {}
+    found = [(properties[key], f"{pointer}/properties/{step(key)}")] if key in properties else []
+    found += [
+        (part, f"{pointer}/patternProperties/{step(pattern)}")
+        for pattern, part in patterns.items()
+        if check.matches(pattern, key)
+    ]
+    yield from found
+    if not found and isinstance(sub.get("additionalProperties"), dict):
+        yield sub["additionalProperties"], f"{pointer}/additionalProperties"
+
+
+def children(check: Check, sub: Mapping[str, Any], pointer: str, value: Any) -> Iterator[tuple[Part, Any, str | int]]:
+    """Return the parts of a value that an object's or a list's schema covers: the schema of each, the part, its key or index."""
+    if isinstance(value, dict):
+        for key, member in value.items():
+            yield from ((part, member, key) for part in members_of(check, sub, pointer, key))
+    elif isinstance(value, list):
+        first = list(parts(sub, pointer, "prefixItems"))
+        rest: Part = (sub.get("items", True), f"{pointer}/items")
+        for index, element in enumerate(value):
+            if index >= len(first) and isinstance(rest[0], bool):
+                return
+            yield first[index] if index < len(first) else rest, element, index
+
+
+def size_of(value: Any, most: int) -> int:
+    """Count the parts of a value; counting stops at `most`."""
+    pending, count = [value], 0
+    while pending and count < most:
+        part = pending.pop()
+        count += 1
+        if isinstance(part, dict):
+            pending.extend(part.values())
+        elif isinstance(part, list):
+            pending.extend(part)
+    return count
+
+
+def step(key: str) -> str:
+    """Write a key as one step of a JSON pointer."""
+    return key.replace("~", "~0").replace("/", "~1")
+
+
+def _only_a_reference(sub: Mapping[str, Any]) -> bool:
+    return all(
+        key in {"$ref", "title", "description", "default", "examples", "$comment", "$defs", "definitions"}
+        for key in sub
+    )
+
+
+def _holds(question: Callable[[Any], bool], value: Any) -> bool:
+    try:
+        return question(value)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _escaped(pointer: str) -> str:
+    return "".join(
+        char if char.isalnum() or char in "/~$_-." else "".join(f"%{byte:02X}" for byte in char.encode())
+        for char in pointer
+    )
+
+
+def _refuse_loops(check: Check) -> None:
+    """Reject a circular chain of bare references: it has no meaning, and the checker would accept anything for it."""
+    pending: list[tuple[Any, str]] = [(check.root, "")]
+    while pending:
+        part, pointer = pending.pop()
+        if isinstance(part, dict):
+            if "$ref" in part:
+                check.resolved(part, pointer)
+            pending.extend((child, "") for child in part.values())
+        elif isinstance(part, list):
+            pending.extend((child, "") for child in part)

@@ -1,0 +1,315 @@
+"""The Celery application: Flujo's own, or your app.
+
+    app = FlujoWorker().app                 # celery -A package.module worker -P threads
+    FlujoWorker(your_app)                   # your app runs pipelines too
+
+Attaching changes none of your settings: the options of our tasks are set on the tasks. Settings that would exclude them are rejected, with
+a suggestion.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from celery import Celery, signals
+
+from flujo_client.config.manager import ConfigManager, Settings
+from flujo_client.config.models import SENTINEL
+from flujo_client.embedded.local import join_services
+from flujo_client.errors import ConfigurationError, ServiceUnreachable
+from flujo_client.redact import mask_url
+from flujo_client.transport.entry import CONTENT_TYPE
+from flujo_client.transport.wire import SERIALIZER, register
+from flujo_worker import failpoints
+from flujo_worker.celery_app import tasks
+from flujo_worker.celery_app.consumer.gate import ItemGate, guarding
+from flujo_worker.celery_app.consumer.intake import Intake, retire, retire_child, stop, stop_parent
+from flujo_worker.celery_app.consumer.pool import AttemptPool
+from flujo_worker.celery_app.consumer.refusals import Refusals
+from flujo_worker.celery_app.consumer.stopping import AWAY_S, STOPPING, after, on_stop, on_stop_signal
+
+if TYPE_CHECKING:
+    from flujo_worker.engine.host import Host
+    from flujo_worker.own_keys import OwnKeys
+
+CONFIGURATION, UNREACHABLE = 2, os.EX_UNAVAILABLE
+"""The exit codes of a worker that is set up wrongly, and of one that a service does not answer: those of every command."""
+
+_LOCAL_BACKENDS = ("redis://", "rediss://", SENTINEL, "unix://")
+_BRIEFLY = {"max_retries": 3, "interval_start": 0.1, "interval_step": 0.3, "interval_max": 1.0}
+
+
+class FlujoWorker:
+    """Makes a Celery app carry pipelines.
+
+    Args:
+        app: your app; Flujo's own when None.
+        settings: the addresses of Postgres and Redis, and the options of this worker; from flujo.toml and the environment when None.
+
+    Raises:
+        ConfigurationError: your app runs eagerly, has no Redis result backend, or rejects our messages.
+    """
+
+    def __init__(self, app: Celery | None = None, *, settings: Settings | None = None) -> None:
+        self.settings = join_services(settings or ConfigManager().settings())
+        keys = self.settings.keys()
+        register(keys, max_bytes=self.settings.limits.message_max_bytes)
+        failpoints.arm(self.settings.failpoints)
+        self.app = _own_app(self.settings) if app is None else _checked(app, self.settings)
+        self._is_own = app is None
+        self._hosts: dict[int, Host] = {}
+        self._pool: AttemptPool | None = None
+        self._slots: int | None = None
+        self._search_path = list(sys.path)
+        self._lock = threading.Lock()
+        self._name = ""
+        self._parents_keys: OwnKeys | None = None
+        _carry(self.app, self.host, self._keys, self.settings, is_alone=self._is_own)
+        self.app.steps["worker"].add(on_stop(self._begin_stop))
+        self._listen()
+
+    @property
+    def queues(self) -> tuple[str, str]:
+        """Return the queues a worker consumes: attempts and control."""
+        return self.settings.worker.attempts_queue, self.settings.worker.control_queue
+
+    def host(self) -> Host:
+        """Return the engine of this very process, started on first use: after a fork, never before."""
+        from flujo_worker.engine.host import Host
+
+        with self._lock:
+            host = self._hosts.get(os.getpid())
+            if host is None:
+                host = Host(
+                    self.settings,
+                    self.app,
+                    is_own_app=self._is_own,
+                    on_loop=self._pool is not None,
+                    slots=self._slots,
+                    consumes=sorted(self.app.amqp.queues.consume_from),
+                )
+                host.start()
+                self._hosts.clear()
+                self._hosts[os.getpid()] = host
+            return host
+
+    def _listen(self) -> None:
+        signals.celeryd_init.connect(self._prepare, weak=False)
+        signals.setup_logging.connect(self._set_up_logging, weak=False) if self._is_own else None
+        signals.worker_process_init.connect(self._start_in_child, weak=False)
+        signals.worker_ready.connect(self._start_in_main, weak=False)
+        signals.worker_process_shutdown.connect(self._stop, weak=False)
+        signals.worker_shutdown.connect(self._stop, weak=False)
+
+    def _prepare(self, sender: str = "", instance: Any = None, **_: Any) -> None:
+        """Check a starting worker and add Flujo's queues, which it consumes unless -Q names others."""
+        if instance is None or instance.app is not self.app:
+            return
+        self._name = sender
+        self._require_readiness()
+        # Celery takes the working directory off the path again once it has found the app.
+        sys.path.extend(folder for folder in self._search_path if folder not in sys.path)
+        for queue in self.queues:
+            self.app.amqp.queues.select_add(queue)
+
+    def _require_readiness(self) -> None:
+        """End the worker before it takes a message that it could not carry."""
+        from flujo_worker.liveness.heartbeat import Heartbeat
+        from flujo_worker.store.migrate import START_PATIENCE_S, require_current
+
+        with _ending_the_worker():
+            Heartbeat(self.settings.worker.heartbeat_file).begin()
+            require_current(self.settings.database(), patience_s=START_PATIENCE_S)
+
+    def _set_up_logging(self, **_: Any) -> None:
+        from flujo_worker.observe.log import configure
+
+        configure(self.settings.log)
+
+    def _start_in_child(self, **_: Any) -> None:
+        self._slots = 1
+        on_stop_signal(self._begin_stop_here)
+        host = self.host()
+        host.steps.retire, host.steps.stop = lambda _: retire_child(host.hand_back), stop_parent
+        host.withdraw_by(self._withdraw_parent)
+
+    def _withdraw_parent(self) -> None:
+        """Have the main process of this prefork pool take no more of our messages, by Celery's remote control."""
+        for queue in self.app.amqp.queues.consume_from:
+            if self._is_own or queue in self.queues:
+                self.app.control.cancel_consumer(queue, destination=[self._name])
+
+    def _keys(self) -> OwnKeys:
+        """Return which keys this process lacks: one with a host, or the main process of a prefork pool, which reads messages."""
+        host = self._hosts.get(os.getpid())
+        keys = self._parents_keys if host is None else host.keys
+        assert keys is not None, "no message is read before a worker is ready"
+        return keys
+
+    def _start_in_main(self, sender: Any = None, **_: Any) -> None:
+        """Start the host in the main process for pools that run tasks there; prefork's children start their own."""
+        if sender is None or sender.app is not self.app:
+            return
+        intake = Intake(sender, None if self._is_own else self.queues)
+        if _is_prefork(sender.pool):
+            from flujo_worker.own_keys import OwnKeys
+
+            self._parents_keys = OwnKeys(self.settings, intake.withdraw)
+            return
+        if isinstance(sender.pool, AttemptPool):
+            self._pool = sender.pool
+        self._slots = sender.pool.num_processes
+        with _ending_the_worker():
+            host = self.host()
+        if self._pool is not None and host.engine is not None:
+            self._pool.serve(host, host.engine)
+            host.throttle(self._pool)
+        steps = host.steps
+        steps.retire, steps.stop = lambda _: retire(), stop
+        if self._is_own:
+            steps.pause, steps.resume = intake.pause, intake.resume
+        host.withdraw_by(intake.withdraw)
+
+    def _begin_stop(self, worker: Any) -> None:
+        """Make each process of a stopping worker that performs attempts begin to stop: with prefork, the pool's."""
+        if _is_prefork(worker.pool):
+            for pid in worker.pool.info["processes"]:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, STOPPING)
+        elif os.getpid() in self._hosts:
+            self._begin_stop_here()
+
+    def _begin_stop_here(self) -> None:
+        """Record that this process takes no more work, and hand back attempts that have not ended after the grace time.
+
+        It ends without Postgres if that is away for longer.
+        """
+        host, grace_s = self.host(), self.settings.worker.shutdown_grace_s
+        host.announce_stop()
+        after(grace_s, host.hand_back)
+        after(grace_s + self.settings.agents.cancel_grace_s + AWAY_S, host.give_postgres_up)
+
+    def _stop(self, **_: Any) -> None:
+        host = self._hosts.pop(os.getpid(), None)
+        if host is not None:
+            host.stop()
+
+
+@contextmanager
+def _ending_the_worker() -> Iterator[None]:
+    """End the worker where the block fails. Celery swallows any exception of a signal but this one, and would take messages."""
+    try:
+        yield
+    except Exception as error:
+        sys.stderr.write(f"flujo: {error}\n")
+        if isinstance(error, ServiceUnreachable):
+            raise SystemExit(UNREACHABLE) from error
+        raise SystemExit(CONFIGURATION if isinstance(error, ConfigurationError) else 1) from error
+
+
+_NOTICED: Final = {
+    "socket_timeout": 10.0,
+    "socket_connect_timeout": 5.0,
+    "socket_keepalive": True,
+    "health_check_interval": 5,
+}
+"""A Redis that does not answer is noticed within about ten seconds: kombu would wait for ever, and its hub's thread with it."""
+
+
+def _is_prefork(pool: object) -> bool:
+    return "prefork" in type(pool).__module__
+
+
+def _own_app(settings: Settings) -> Celery:
+    app = Celery("flujo", broker=settings.broker(), backend=settings.results(), set_as_current=False)
+    app.conf.update(
+        accept_content=[SERIALIZER],
+        result_accept_content=[SERIALIZER],
+        task_serializer=SERIALIZER,
+        result_serializer=SERIALIZER,
+        task_ignore_result=True,
+        task_default_queue=settings.worker.attempts_queue,
+        task_create_missing_queues=True,
+        worker_prefetch_multiplier=1,
+        worker_concurrency=settings.worker.concurrency,
+        worker_hijack_root_logger=False,
+        worker_redirect_stdouts=False,
+        worker_cancel_long_running_tasks_on_connection_loss=False,
+        worker_consumer="flujo_worker.celery_app.consumer.gate:SafeConsumer",
+        worker_send_task_events=False,
+        broker_connection_retry_on_startup=True,
+        broker_connection_max_retries=None,
+        broker_transport_options={
+            **_NOTICED,
+            "max_connections": 1024,
+            "global_keyprefix": settings.broker_key_prefix,
+            # The claim refuses doubles and the sweeper republishes: nothing rests on either value (ADR 2).
+            "ack_emulation": settings.worker.broker_acks,
+            "visibility_timeout": 3600,
+            **settings.sentinel_options(),
+        },
+        task_publish_retry_policy=_BRIEFLY,
+        # A lane's worker is not to wait for Redis: a join signal that is not sent is left to the sweeper (ADR 9).
+        result_backend_transport_options={
+            "retry_policy": _BRIEFLY,
+            "global_keyprefix": settings.broker_key_prefix,
+            **settings.sentinel_options(),
+        },
+        result_backend_thread_safe=True,  # one pool of connections for all threads, not a connection for each
+        redis_socket_timeout=10.0,
+        redis_socket_connect_timeout=5.0,
+        redis_socket_keepalive=True,
+        result_expires=604_800,
+    )
+    return app
+
+
+def _carry(
+    app: Celery, host: Callable[[], Host], keys: Callable[[], OwnKeys], settings: Settings, *, is_alone: bool
+) -> None:
+    """Add our tasks to an app, and a gate before its workers' consumers."""
+    refusals = Refusals(settings)
+    tasks.add(app, host, refusals, keys)
+    app.steps["consumer"].add(guarding(ItemGate(app, settings, refusals, tasks.NAMES, is_alone=is_alone)))
+
+
+def _place(url: str) -> str:
+    return url.partition("?")[0].rstrip("/").removesuffix("/0")
+
+
+def _checked(app: Celery, settings: Settings) -> Celery:
+    """Refuse an app that cannot carry pipelines."""
+    if app.conf.task_always_eager:
+        raise ConfigurationError(
+            "this Celery app runs tasks eagerly, so nothing would survive a crash",
+            suggestion="unset task_always_eager; to test pipelines without services use flujo_worker.testing",
+        )
+    if not str(app.conf.result_backend or "").startswith(_LOCAL_BACKENDS):
+        raise ConfigurationError(
+            "this Celery app's result backend is not Redis, which chords need",
+            suggestion="set result_backend to a redis:// URL; only chord members use it",
+        )
+    prefix = str((app.conf.broker_transport_options or {}).get("global_keyprefix", ""))
+    if _place(str(app.conf.broker_url)) != _place(settings.broker()) or prefix != settings.broker_key_prefix:
+        raise ConfigurationError(
+            f"this Celery app consumes from {mask_url(str(app.conf.broker_url))} with key prefix '{prefix}', "
+            f"pipelines are published to {settings.broker_url} with '{settings.broker_key_prefix}'",
+            suggestion="set FLUJO_BROKER_URL and FLUJO_BROKER_KEY_PREFIX to the app's",
+        )
+    master = (app.conf.broker_transport_options or {}).get("master_name")
+    if settings.broker().startswith(SENTINEL) and master != settings.sentinel_master:
+        raise ConfigurationError(
+            f"this Celery app's `master_name` is {master!r}, but `sentinel_master` is {settings.sentinel_master!r}",
+            suggestion="set FLUJO_SENTINEL_MASTER to the `master_name` in the app's broker_transport_options",
+        )
+    if not {SERIALIZER, CONTENT_TYPE} & set(app.conf.accept_content):
+        raise ConfigurationError(
+            f"this Celery app's accept_content refuses Flujo's messages ({CONTENT_TYPE})",
+            suggestion=f"app.conf.accept_content = [*app.conf.accept_content, '{SERIALIZER}']",
+        )
+    return app

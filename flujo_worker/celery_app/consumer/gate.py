@@ -1,0 +1,190 @@
+"""Screen items between a queue's list and Celery's consumer: none of them can end a worker, under any consumer of the app.
+
+Stock Celery 5.7 exits on an item that is not a message, on a body of type `application/data`, and on one that decodes to a number; so does
+the next worker that gets the message (celery/celery#4308). Items are screened here before kombu reads them, and messages on which Celery's
+handler fails are rejected. Messages in other lists, for other tasks, follow the app's rules.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from celery import bootsteps
+from celery.worker.consumer import Consumer
+from celery.worker.consumer.tasks import Tasks
+
+from flujo_client.transport.wire import MAX_BYTES
+from flujo_worker.celery_app.consumer.channel import BulkChannel
+from flujo_worker.celery_app.consumer.pool import AttemptPool
+from flujo_worker.celery_app.consumer.remote import RemoteControl
+from flujo_worker.celery_app.consumer.screen import screen
+from flujo_worker.errors import WireError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container
+
+    from celery import Celery
+
+    from flujo_client.config.manager import Settings
+    from flujo_worker.celery_app.consumer.refusals import Refusals
+
+logger = logging.getLogger(__name__)
+
+_PIDBOX = ".pidbox"
+"""In the names of the channels that Celery's remote control broadcasts on."""
+
+
+class ItemGate:
+    """Screens the items that one worker process reads.
+
+    Args:
+        app: the worker's app.
+        settings: our queues, and the largest message.
+        refusals: records rejected messages.
+        own: the names of our tasks.
+        is_alone: whether the app has only our tasks, so that every list is ours.
+    """
+
+    def __init__(
+        self, app: Celery, settings: Settings, refusals: Refusals, own: Container[str], *, is_alone: bool
+    ) -> None:
+        self._app, self._refusals, self._own, self._is_alone = app, refusals, own, is_alone
+        self._queues = {settings.worker.attempts_queue, settings.worker.control_queue}
+        self._max_bytes = settings.limits.message_max_bytes or MAX_BYTES
+        self._remote = RemoteControl(settings, own)
+        self._reading = ""
+        self._pool: AttemptPool | None = None
+
+    def guard(self, consumer: Any) -> None:
+        """Guard a consumer that is about to read; once for each connection that it makes."""
+        self._remote.install(consumer)
+        transport = consumer.connection.transport
+        if isinstance(consumer.pool, AttemptPool):
+            self._pool = consumer.pool
+            self._pool.screen = lambda item, queue: self._message_of(item, is_ours=self._is_ours(queue))
+        for channel in transport.channels:
+            self._watch(channel)
+        transport.create_channel = partial(self._create, transport.create_channel)
+        consumer.refuse = partial(self.refuse, consumer)
+        make = type(consumer).create_task_handler
+        consumer.create_task_handler = lambda *args, **kwargs: partial(
+            self._handle, consumer, make(consumer, *args, **kwargs)
+        )
+
+    def _create(self, create: Callable[[Any], Any], connection: Any) -> Any:
+        """Create a channel that is watched: remote control makes itself a new one after an error."""
+        channel = create(connection)
+        self._watch(channel)
+        return channel
+
+    def _watch(self, channel: Any) -> None:
+        if _is_watched(channel.client):
+            return
+        channel.client.parse_response = partial(self._pop, channel.client.parse_response, channel.sep)
+        if isinstance(channel, BulkChannel):
+            channel.read = self._read
+            channel.take = self._pool.take_unread if self._pool is not None else channel.take
+        channel.handlers["LISTEN"] = partial(self._listen, channel, channel.handlers["LISTEN"])
+
+    def _listen(self, channel: Any, receive: Callable[[], Any]) -> Any:
+        """Let kombu receive broadcasts; its connection for them is there once the first one comes."""
+        client = channel.subclient
+        if not _is_watched(client):
+            client.parse_response = partial(self._hear, client.parse_response)
+        return receive()
+
+    def _pop(self, read: Callable[..., Any], separator: str, connection: Any, command: str, **options: Any) -> Any:
+        """Read an answer of Redis; return nothing instead of an item that does not pass, as if the list had been empty."""
+        answer = read(connection, command, **options)
+        if command != "BRPOP" or not answer:
+            return answer
+        key, item = answer
+        return answer if self._read(item, key.decode().rsplit(separator, 1)[0]) is not None else None
+
+    def _read(self, item: bytes, queue: str) -> dict[str, Any] | None:
+        """Read an item of a queue, or refuse it."""
+        self._reading = queue
+        return self._screened(item, is_ours=self._is_ours(queue))
+
+    def _hear(self, read: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        """Read a broadcast; return nothing instead of one that does not pass. Remote control is never compressed."""
+        answer = read(*args, **options)
+        if not answer or not isinstance(answer[-1], bytes):
+            return answer
+        self._reading = bytes(answer[-2]).decode(errors="replace")
+        is_ours = self._is_alone or _PIDBOX in self._reading
+        return answer if self._screened(answer[-1], is_ours=is_ours) is not None else None
+
+    def _screened(self, item: bytes, *, is_ours: bool) -> dict[str, Any] | None:
+        """Return what an item says; None if it does not pass, which is recorded."""
+        try:
+            return self._message_of(item, is_ours=is_ours)
+        except WireError as error:
+            self._refusals.record(error, item, queue=self._reading)
+            return None
+
+    def _message_of(self, item: bytes, *, is_ours: bool) -> dict[str, Any]:
+        others = () if self._is_alone else self._app.tasks
+        return screen(item, is_ours=is_ours, own=self._own, others=others, max_bytes=self._max_bytes)
+
+    def _handle(self, consumer: Any, handle: Callable[[Any], Any], message: Any) -> Any:
+        """Pass a message to Celery; one in our lists that it does not know, or fails on, is refused.
+
+        A KeyError is the message's, though kombu counts it among the errors of a connection.
+        """
+        task = message.headers.get("task")
+        if self._is_ours(self._reading) and task not in self._app.tasks:
+            detail = f"this worker has no task {repr(task)[:80]}"
+            return self.refuse(consumer, WireError(detail, reason="unknown_task"), message)
+        try:
+            return handle(message)
+        except Exception as error:
+            is_connections = isinstance(error, (*consumer.connection_errors, *consumer.channel_errors))
+            if not self._is_ours(self._reading) or (is_connections and not isinstance(error, KeyError)):
+                raise
+            detail = f"the consumer failed on it: {type(error).__name__}"
+            self.refuse(consumer, WireError(detail, reason="unhandled", cause=error), message)
+
+    def refuse(self, consumer: Any, error: WireError, message: Any) -> None:
+        """Record a message and take it out of what is to be delivered again."""
+        self._refusals.record_message(error, message)
+        if not message.acknowledged:
+            message.reject_log_error(logger, consumer.connection_errors)
+
+    def _is_ours(self, queue: str) -> bool:
+        return self._is_alone or queue in self._queues
+
+
+def _is_watched(client: Any) -> bool:
+    return "parse_response" in vars(client)
+
+
+def guarding(gate: ItemGate) -> type[bootsteps.StartStopStep]:
+    """Return the consumer's step that puts a gate before it."""
+
+    class Guarding(bootsteps.StartStopStep):
+        requires = (Tasks,)
+
+        def start(self, consumer: Any) -> None:
+            gate.guard(consumer)
+
+    return Guarding
+
+
+class SafeConsumer(Consumer):
+    """The consumer of our own app: its log never shows the contents of a message."""
+
+    refuse: Callable[[WireError, Any], None]
+    """The gate's, which is there before anything is read."""
+
+    def on_invalid_task(self, _body: Any, message: Any, error: Exception) -> None:
+        self.refuse(WireError(f"Celery cannot read it: {type(error).__name__}", reason="unhandled"), message)
+
+    def on_decode_error(self, message: Any, error: Exception) -> None:
+        if str((message.delivery_info or {}).get("exchange")).endswith(_PIDBOX):
+            # Workers of other apps greet all workers of the broker: not for us, and nothing that is missing.
+            logger.info("ignored a remote control command that this worker does not accept: %s", error)
+            return
+        self.refuse(WireError(str(error), reason="undecodable"), message)

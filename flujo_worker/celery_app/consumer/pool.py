@@ -1,0 +1,290 @@
+"""Celery's worker pool of our own: attempts are coroutines on the engine's loop, everything else runs in threads.
+
+A message of ours goes from the consumer to the engine without Celery's tracer, unless something listens to the tracer's signals: a
+signal's receivers, task events, an instrumentation. Then it takes the tracer's way, in a thread that waits for the engine.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from functools import partial
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from celery import signals
+from celery.app import trace
+from celery.app.task import Task
+from celery.concurrency.thread import TaskPool
+from celery.worker import state
+
+from flujo_client.contract.envelope import TASKS
+from flujo_worker.celery_app.consumer.channel import Capacity, connection_for
+from flujo_worker.celery_app.consumer.chord_parts import ChordPart, count_parts
+from flujo_worker.celery_app.consumer.stopping import after
+from flujo_worker.concurrency.call_context import waiting_for_locks
+from flujo_worker.engine.engine import LoopEffects, Taker
+from flujo_worker.errors import WireError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
+    from typing import Protocol
+
+    from flujo_client.contract.envelope import AttemptKind, Envelope
+    from flujo_worker.celery_app.consumer.refusals import Refusals
+    from flujo_worker.engine.engine import Engine
+    from flujo_worker.runtime.effects import Effects
+
+    class Carrier(Protocol):
+        """The executor of messages: this process's host."""
+
+        effects: Effects
+
+        async def carry_out(self, task: str, wire: Mapping[str, Any], *, task_id: str) -> bool: ...
+
+        async def perform(self, envelope: Envelope) -> bool: ...
+
+        def announce_stop(self) -> None: ...
+
+        def hand_back(self) -> None: ...
+
+
+logger = logging.getLogger(__name__)
+
+POOL: Final = "flujo_worker.celery_app.consumer.pool:AttemptPool"
+_TOLD: Final = (
+    signals.task_received,
+    signals.task_prerun,
+    signals.task_postrun,
+    signals.task_success,
+    signals.task_failure,
+)
+_TRACER: Final = trace.build_tracer
+
+
+class Held:
+    """A message that the engine has, as Celery's remote control lists it.
+
+    Args:
+        headers: checked ones.
+        wire: what its body asks for.
+        chord: the body of its chord, if it is part of one.
+        queue: the queue that it lay in.
+        hostname: the worker's name.
+    """
+
+    acknowledged = True
+    worker_pid = None
+    is_done = False
+    task = SimpleNamespace(acks_late=False)
+
+    def __init__(
+        self, headers: Mapping[str, Any], wire: Mapping[str, Any], chord: Any, queue: str, hostname: str
+    ) -> None:
+        self.headers, self.wire, self.chord, self.queue, self.hostname = headers, wire, chord, queue, hostname
+        self.id: str = headers["id"]
+        self.task_id, self.name = self.id, str(headers["task"])
+        self.time_start = time.time()
+
+    @property
+    def part(self) -> ChordPart | None:
+        """Return what its chord counts when it has closed a branch."""
+        group = self.headers["group"]
+        return None if group is None else ChordPart(self.id, group, self.headers["group_index"], self.chord)
+
+    def cancel(self, pool: AttemptPool, *, emit_retry: bool) -> None:  # noqa: ARG002 - Celery's signature
+        """Hand it back, with all others: Celery stops at once, by SIGQUIT or a second Ctrl-C."""
+        pool.hand_back()
+
+    def info(self, safe: bool = False) -> dict[str, Any]:  # noqa: ARG002, FBT001, FBT002 - Celery's signature
+        """Return what `celery inspect active` shows of a request; a body is never shown."""
+        return {
+            "id": self.id,
+            "name": self.name,
+            "args": self.headers["argsrepr"],
+            "kwargs": self.headers["kwargsrepr"],
+            "type": self.name,
+            "hostname": self.hostname,
+            "time_start": self.time_start,
+            "acknowledged": True,
+            "delivery_info": {"exchange": "", "routing_key": self.queue},
+            "worker_pid": self.worker_pid,
+        }
+
+
+class Shortcut(NamedTuple):
+    """How a task's messages bypass Celery's consumer.
+
+    Attributes:
+        is_open: returns whether they may now.
+        take: takes one, or returns that it cannot.
+        take_own: takes an attempt whose message this process has written.
+    """
+
+    is_open: Callable[[], bool]
+    take: Callable[[Mapping[str, Any]], bool]
+    take_own: Callable[[Envelope], None]
+
+
+class AttemptPool(TaskPool, Taker):
+    """Runs attempts as coroutines, as many at once as the worker's concurrency says.
+
+    Attributes:
+        shortcuts: for each of our tasks, what takes a message of it past Celery's consumer.
+        screen: returns the message of an item of a queue, or raises WireError.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._taken = self._done = 0
+        self._allowed = int(self.limit)
+        self._counting, self._aside = threading.Lock(), set[Held]()
+        self._carrier: Carrier | None = None
+        self._hands_back = False
+        self.shortcuts: dict[str, Shortcut] = {}
+        self.screen: Callable[[bytes, str], Mapping[str, Any]]
+        self._capacity = Capacity(self)
+
+    @property
+    def free(self) -> int:
+        """Return how many more messages this process can take now."""
+        return min(self.most, self._allowed) - self.running + len(self._aside)
+
+    @property
+    def most(self) -> int:
+        """Return how many attempts may run at once at most."""
+        return int(self.limit)
+
+    @property
+    def running(self) -> int:
+        """Return how many run."""
+        return self._taken - self._done
+
+    def allow(self, attempts: int) -> None:
+        """Run only so many at once from now on. Those above that number go on."""
+        self._allowed = attempts
+        self._capacity.wake()
+
+    def serve(self, carrier: Carrier, engine: Engine) -> None:
+        """Let this process's host carry out messages, on its engine's loop, from now on."""
+        self._carrier, self._engine = carrier, engine
+        if isinstance(carrier.effects, LoopEffects):
+            carrier.effects.taker = self
+
+    def can_skip_tracer(self, task: Any, consumer: Any) -> bool:
+        """Return whether Celery's tracer can be left out unnoticed."""
+        events = consumer.event_dispatcher
+        return (
+            self._carrier is not None
+            and not any(signal.receivers for signal in _TOLD)
+            and not (events and events.enabled)
+            and trace.build_tracer is _TRACER
+            and next(kind for kind in type(task).__mro__ if "__call__" in vars(kind)) is Task
+        )
+
+    def take_unread(self, message: Mapping[str, Any], _queue: str) -> bool:
+        """Take a message as it came from Redis, and return whether it was taken."""
+        shortcut = self.shortcuts.get((message.get("headers") or {}).get("task", ""))
+        return shortcut is not None and shortcut.take(message)
+
+    def wants(self, kind: AttemptKind, queue: str) -> bool:
+        shortcut = self.shortcuts.get(TASKS[kind])
+        return shortcut is not None and queue in self._capacity.queues and self.free > 0 and shortcut.is_open()
+
+    def take_own(self, envelope: Envelope) -> None:
+        self.shortcuts[TASKS[envelope.kind]].take_own(envelope)
+
+    def take_item(self, item: bytes, queue: str) -> bool:
+        try:
+            return self.take_unread(self.screen(item, queue), queue)
+        except WireError:  # the consumer refuses it
+            return False
+
+    def take(self, held: Held, refusals: Refusals) -> None:
+        """Pass a message to the engine. Safe to call from any thread."""
+        self._hold(held)
+        self._engine.inbox.put(partial(self._begin, held, refusals))
+
+    def begin_own(self, held: Held, envelope: Envelope, refusals: Refusals) -> None:
+        """Begin an attempt whose message this process has written. Called on the engine's loop."""
+        self._hold(held)
+        self._engine.begin(self._carry_out(held, self._serving.perform(envelope), refusals))
+
+    def on_apply(self, *args: Any, **kwargs: Any) -> Any:
+        self._count()
+        applied = super().on_apply(*args, **kwargs)
+        applied.f.add_done_callback(lambda _: self._free())
+        return applied
+
+    def on_start(self) -> None:
+        """Let free slots take messages."""
+        self.app.amqp.Connection = connection_for(self._capacity)
+
+    def on_stop(self) -> None:
+        """Wait for what runs, as Celery's own pools do."""
+        while self._taken > self._done:
+            time.sleep(0.02)
+        super().on_stop()
+
+    def hand_back(self) -> None:
+        """Begin to hand back what runs. Called from a signal handler."""
+        if not self._hands_back:
+            self._hands_back = True
+            self._serving.announce_stop()
+            after(0.0, self._serving.hand_back)
+
+    @property
+    def _serving(self) -> Carrier:
+        assert self._carrier is not None, "no message is taken before the pool serves"
+        return self._carrier
+
+    def _hold(self, held: Held) -> None:
+        self._count()
+        state.task_reserved(held)
+        state.task_accepted(held)
+
+    def _begin(self, held: Held, refusals: Refusals) -> None:
+        work = self._serving.carry_out(held.name, held.wire, task_id=held.id)
+        self._engine.begin(self._carry_out(held, work, refusals))
+
+    async def _carry_out(self, held: Held, work: Coroutine[Any, Any, bool], refusals: Refusals) -> None:
+        effects = self._serving.effects
+        try:
+            with waiting_for_locks(partial(self._step_aside, held)):
+                counts = await work
+            if counts and held.part is not None:
+                await effects.together(self._count_parts, held.part)
+        except WireError as refused:
+            await effects.call(refusals.record, refused, held.id.encode(), queue=held.queue)
+        except Exception:
+            logger.exception("message %s failed", held.id)
+        finally:
+            state.task_ready(held)
+            held.is_done = True
+            self._aside.discard(held)
+            self._free()
+
+    def _step_aside(self, held: Held) -> None:
+        """Leave the slot of a message whose statements wait for a lock to another one. Safe to call from any thread, any number of times."""
+        if not held.is_done and len(self._aside) < self.most:
+            self._aside.add(held)
+            self._capacity.wake()
+
+    def _count(self) -> None:
+        with self._counting:
+            self._taken += 1
+
+    def _free(self) -> None:
+        with self._counting:
+            self._done += 1
+        self._capacity.wake()
+
+    def _count_parts(self, parts: Sequence[ChordPart]) -> Sequence[None]:
+        count_parts(self.app, parts)
+        return [None] * len(parts)
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """Return what `celery inspect stats` shows of the pool."""
+        return {**super().info, "attempts": self._taken - self._done}

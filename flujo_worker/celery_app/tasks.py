@@ -1,0 +1,127 @@
+"""The Celery tasks: each reads one value and makes one call.
+
+Their names are few and constant, because an unknown name in a header hangs its chord. For each lane, only the last delivery is a part of
+its chord. All others leave the chord, and Celery acknowledges them without counting a part.
+
+A task whose attempt failed raises `StepFailed`: that is how Celery's events, signals and instrumentations learn of it. The consequences of
+the failure are committed by then. If nothing listens, the pool leaves the tracer out, and nothing is raised.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from celery import Celery
+from celery.exceptions import Ignore
+
+from flujo_client.contract.envelope import (
+    TASK_ATTEMPT,
+    TASK_HEALTH_CHECK,
+    TASK_JOIN,
+    TASK_RESUME,
+    TASK_START,
+    TASK_SWEEP,
+    TASKS,
+)
+from flujo_client.transport.wire import SERIALIZER
+from flujo_worker.attempts.isolation import DeliveryResult
+from flujo_worker.celery_app.consumer.chord_parts import ChordPart, count_parts
+from flujo_worker.celery_app.consumer.refusals import Refusals
+from flujo_worker.celery_app.consumer.strategy import strategy
+from flujo_worker.errors import StepFailed, WireError
+
+if TYPE_CHECKING:
+    from flujo_worker.engine.host import Host
+    from flujo_worker.own_keys import OwnKeys
+
+logger = logging.getLogger(__name__)
+
+_OPTIONS: dict[str, Any] = {
+    "serializer": SERIALIZER,
+    "ignore_result": True,
+    "acks_late": True,
+    "reject_on_worker_lost": True,
+    "max_retries": 0,
+    "throws": (StepFailed,),  # expected: Celery logs a line for it, and we have logged more
+    "typing": False,
+    "shared": False,  # Celery would give them to every other app of the process as well, with this one's host
+}
+
+
+NAMES = frozenset({*TASKS.values(), TASK_SWEEP, TASK_HEALTH_CHECK})
+
+
+def add(app: Celery, host: Callable[[], Host], refusals: Refusals, keys: Callable[[], OwnKeys]) -> None:
+    """Register our tasks with an app.
+
+    Args:
+        app: the one.
+        host: returns this process's engine.
+        refusals: records messages that are refused.
+        keys: returns which keys this process lacks.
+    """
+
+    def attempt(self: Any, wire: dict[str, Any]) -> None:
+        _deliver(self, lambda: host().attempt(wire, task_id=self.request.id), refusals)
+
+    def join(self: Any, _parts: list[Any], wire: dict[str, Any]) -> None:
+        _deliver(self, lambda: host().join(wire, task_id=self.request.id), refusals)
+
+    def sweep() -> None:
+        host().sweep()
+
+    def health_check() -> None:
+        host().health_check()
+
+    register: Any = partial(
+        app.task, Strategy=staticmethod(partial(strategy, refusals=refusals, keys=keys)), **_OPTIONS
+    )
+    register(attempt, name=TASK_ATTEMPT, bind=True)
+    register(attempt, name=TASK_START, bind=True)
+    register(attempt, name=TASK_RESUME, bind=True)
+    register(join, name=TASK_JOIN, bind=True)
+    register(sweep, name=TASK_SWEEP)
+    register(health_check, name=TASK_HEALTH_CHECK)
+
+
+def _deliver(task: Any, carry_out: Callable[[], DeliveryResult], refusals: Refusals) -> None:
+    """Perform a delivery; one that does not count as a part of its chord has left the chord when it returns.
+
+    A rejected message is recorded, and is not a part. Neither is an error: it would fail the chord permanently, while the sweeper has the
+    work done by another delivery. These raise Ignore, as Celery intends; successes do not, because it costs fifty times as much, in copies
+    of the traceback.
+
+
+    Raises:
+        StepFailed: the attempt failed. A part that fails would fail its chord, so it is counted here.
+    """
+    counts, failure = False, None
+    try:
+        delivered = carry_out()
+        counts, failure = delivered.counts, delivered.failure
+        if failure is not None and counts and task.request.group:
+            counts = False
+            request = task.request
+            count_parts(task.app, [ChordPart(request.id, request.group, request.group_index, request.chord)])
+    except WireError as refused:
+        refusals.record(refused, str(task.request.id).encode(), queue=_queue_of(task.request))
+    except Exception as error:
+        if not task.request.group:
+            raise
+        logger.exception("message %s failed", task.request.id)
+        raise Ignore from error
+    if task.request.group and not counts:
+        for request in task.request_stack.stack:  # an application class with its own __call__ has made a copy
+            request.chord = None
+    if failure is not None:
+        failed = StepFailed(failure.message)
+        if failure.traceback:
+            failed.add_note(failure.traceback)
+        raise failed
+
+
+def _queue_of(request: Any) -> str:
+    return str((request.delivery_info or {}).get("routing_key"))

@@ -1,0 +1,245 @@
+"""Handle contexts that were written with another version of their model: accept, migrate by the pipeline's function, or reject them.
+
+The former fields of a model are recorded, so contexts are only examined if it ever had other fields. In: a live pipeline and a packed
+context. Out: that context, or the migrated one; a rejection that parks the run, without changes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from flujo_client.errors import ContextMergeError
+from flujo_client.pipeline.context_fields import fields_digest, fields_of_model
+from flujo_client.pipeline.nested import ImportStep
+from flujo_client.pipeline.pipeline import model_name
+from flujo_client.schemas.fail_fast import fail_fast
+from flujo_client.serial import Packed, decode, encode
+from flujo_worker.changed_code.code_registry import CodeMismatch, put_bounded
+from flujo_worker.changed_code.context_fields import shape_of, shapes_of_model
+from flujo_worker.domain.context_change import change_of, fields_of, from_another, is_of
+from flujo_worker.errors import StoreError
+from flujo_worker.observe.log import emit
+from flujo_worker.runtime.question import checked, fetched, places_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from flujo_client.contract.envelope import Envelope, RunHeader
+    from flujo_worker.changed_code.code_registry import LoadedPipeline
+    from flujo_worker.domain.context_change import ContextChange
+    from flujo_worker.ports import Ledger
+    from flujo_worker.runtime.question import UserCodeRuntime
+
+_SHOWN = 3
+_WAY_OUT = "give the pipeline a function in `context_migrations` under the version or the fingerprint that the run has"
+LOOK_AGAIN_S = 5.0
+"""Seconds that a process caches the former fields of a model: a worker with another version may have started since."""
+_SHORTEST = 12
+"""Characters of a fingerprint that name it, as they are shown."""
+
+
+class MigratedContext(NamedTuple):
+    """A context after its migration: by the function under which key, and why. None: it has the fields of the present model, under another name."""
+
+    context: Packed
+    key: str | None
+    changes: tuple[str, ...]
+
+    def emit(self) -> None:
+        """Emit it."""
+        emit("context.migrated", migration=self.key, changes=list(self.changes))
+
+
+class ContextMigrations:
+    """Makes contexts fit the models that are here.
+
+    Args:
+        ledger: where the fields that models had are on record.
+        bench: where the users' functions run.
+    """
+
+    def __init__(self, ledger: Ledger, bench: UserCodeRuntime) -> None:
+        self._ledger, self._bench = ledger, bench
+        self._changes: dict[tuple[str, type[BaseModel] | None], tuple[float, ContextChange]] = {}
+
+    def are_needless(self, entry: LoadedPipeline) -> bool:
+        """Return whether every context of a pipeline can be read as it is, by what this process knows already."""
+        return entry.pipeline.context_model is None or ((known := self._known(entry)) is not None and not known)
+
+    def migrate(self, entry: LoadedPipeline, ticket: RunHeader, packed: Packed | None) -> MigratedContext | None:
+        """Migrate a context; None for one that can be read as it is, and for any other value.
+
+        Raises:
+            ContextMisfit: it cannot be read, and no function of the pipeline makes it fit.
+        """
+        model = entry.pipeline.context_model
+        if model is None or packed is None or not (change := self._change(entry, model)):
+            return None
+        if packed.is_reference:
+            packed = fetched(self._ledger, (packed,))[packed.digest]
+        tree, name = packed.tree(), model_name(model) or ""
+        if not is_of(tree, name, *change.models):
+            return None
+        former = tree["c"]
+        change = change if former == name else from_another(change)
+        misfits = tuple(change.misfits(tree, self._fits(model, change, tree)))
+        if misfits:
+            return self._by_function(entry, ticket, model, tree, misfits)
+        if former == name:
+            return None
+        renamed = f"its model was '{former}' and is '{name}' now"
+        return MigratedContext(Packed.of({**tree, "c": name}, like=(packed,)), None, (renamed,))
+
+    def look_again(self, entry: LoadedPipeline, envelope: Envelope) -> MigratedContext | None:
+        """Do what `migrate` does with an attempt's context, after looking up again what fields its model had."""
+        self.forget()
+        return self.migrate(entry, envelope.ticket, envelope.context)
+
+    def forget(self) -> None:
+        """Look up again what fields models had: another worker has newer code than this one."""
+        self._changes.clear()
+
+    def has_history(self, entry: LoadedPipeline, model: type[BaseModel]) -> bool:
+        """Return whether a pipeline's model ever had other fields, or was another one."""
+        return self._change(entry, model).has_history
+
+    def is_known(self, entry: LoadedPipeline, model: type[BaseModel], tree: Any) -> bool:
+        """Return whether a context is of a pipeline's model, or of one that it had instead."""
+        return is_of(tree, model_name(model) or "", *self._change(entry, model).models)
+
+    def live(self, tree: Any) -> Any:
+        """Return a stored value as the live one."""
+        return decode(tree, resolve=self._bench.resolve)
+
+    def _change(self, entry: LoadedPipeline, model: type[BaseModel]) -> ContextChange:
+        found = self._known(entry)
+        if found is None:
+            at, now = time.monotonic(), fields_of_model(model)
+            before = self._ledger.context_fields(str(model_name(model)), fields_digest(now), now)
+            found = change_of(now, before, keeps_extra=model.model_config.get("extra") == "allow")
+            found = replace(found, models=self._ledger.former_models(entry.plan.fingerprint) - _imported(entry))
+            put_bounded(self._changes, (entry.plan.fingerprint, model), (at, found))
+        return found
+
+    def _known(self, entry: LoadedPipeline) -> ContextChange | None:
+        at, found = self._changes.get((entry.plan.fingerprint, entry.pipeline.context_model), (0.0, None))
+        return found if time.monotonic() - at < LOOK_AGAIN_S else None
+
+    def _fits(self, model: type[BaseModel], change: ContextChange, tree: Any) -> dict[str, bool]:
+        """Return for each field that had another type whether the stored value is of the present one."""
+        sent = fields_of(tree)
+        return {name: self._is_valid(model, name, sent[name]) for name in change.retyped if name in sent}
+
+    def _is_valid(self, model: type[BaseModel], name: str, tree: Any) -> bool:
+        try:
+            TypeAdapter(model.model_fields[name].rebuild_annotation()).validate_python(self.live(tree), strict=True)
+        except Exception:  # noqa: BLE001 - a class that is gone, a validator of the user's: it does not fit
+            return False
+        return True
+
+    def _by_function(
+        self, entry: LoadedPipeline, ticket: RunHeader, model: type[BaseModel], tree: Any, misfits: tuple[str, ...]
+    ) -> MigratedContext:
+        tried: list[str] = []
+        for key, function in self._functions(entry, ticket):
+            try:
+                given = {name: self.live(value) for name, value in fields_of(tree).items()}
+                made = _checked(model, self._bench.call(function, partial(function, given)))
+                return MigratedContext(Packed.of(encode(made, path="context")), key, misfits)
+            except StoreError:
+                raise
+            except Exception as error:  # noqa: BLE001 - after any error of a user's function, the run waits for a better one
+                tried.append(f"the migration for '{key}' {_why(error)}")
+        raise ContextMisfit(
+            f"its context does not fit {model.__qualname__}: {_listed(misfits)}; {'; '.join(tried) or _WAY_OUT}"
+        )
+
+    def _functions(self, entry: LoadedPipeline, ticket: RunHeader) -> Iterator[tuple[str, Callable[..., Any]]]:
+        """Return the functions that may apply, those for the plan that the run had last first."""
+        given: Mapping[str, Any] = entry.pipeline.context_migrations
+        if not given:
+            return
+        for fingerprint, version in dict.fromkeys(self._ledger.plans_of_run(ticket.run)):
+            for key, function in given.items():
+                if key == version or (len(key) >= _SHORTEST and fingerprint.startswith(key)):
+                    yield key, function
+
+
+def _imported(entry: LoadedPipeline) -> frozenset[str | None]:
+    """Return the context models of the pipelines that a pipeline imports; they do not replace its own."""
+    imports = [step for step in entry.steps.values() if isinstance(step, ImportStep)]
+    return frozenset(model_name(getattr(each.pipeline, "context_model", None)) for each in imports)
+
+
+def may_be_other(model: type[BaseModel], tree: Any) -> bool:
+    """Return whether a context has a value that is not of its field's type here: a worker with another version of the model may have written it.
+
+    Raises:
+        ContextMisfit: it has fields that its model does not have here, and reading it would drop them.
+    """
+    if not is_of(tree, model_name(model) or ""):
+        return False
+    sent, shapes = fields_of(tree), shapes_of_model(model)
+    others = () if model.model_config.get("extra") == "allow" else sent.keys() - model.model_fields.keys()
+    if others:
+        shown = ", ".join(f"'{name}'" for name in sorted(others)[:_SHOWN])
+        raise ContextMisfit(
+            f"its context has fields that {model.__qualname__} does not have here: {shown}; a worker with the newer code will take it"
+        )
+    return any(shape_of(each) not in shapes[name] for name, each in sent.items() if name in shapes)
+
+
+class ContextMisfit(CodeMismatch):
+    """A context that cannot be read by the models that are here."""
+
+
+def fitting(migrations: ContextMigrations, entry: LoadedPipeline, envelope: Envelope) -> MigratedContext | None:
+    """Migrate an attempt's context, if it needs that; raises ContextMisfit.
+
+    A container's context stays as it began, because the changes of its branches are relative to it; its readers migrate it.
+    """
+    if entry.plan.locate(envelope.address).nodes is None:
+        return None
+    return migrations.migrate(entry, envelope.ticket, envelope.context)
+
+
+def _listed(misfits: tuple[str, ...]) -> str:
+    more = len(misfits) - _SHOWN
+    return "; ".join(misfits[:_SHOWN]) + (f"; and {more} more" if more > 0 else "")
+
+
+def _checked(model: type[BaseModel], made: Any) -> BaseModel:
+    """Make the context of what a function returned; raises ContextMergeError or TypeError for what does not fit."""
+    if isinstance(made, model):
+        checked_context: BaseModel = checked(made)
+        return checked_context
+    if not isinstance(made, Mapping):
+        raise TypeError(f"returned a {type(made).__name__}; return a mapping of fields, or a {model.__qualname__}")
+    unknown = (
+        []
+        if model.model_config.get("extra") == "allow"
+        else [str(name) for name in made if name not in model.model_fields]
+    )
+    if unknown:
+        raise TypeError(
+            f"returned fields that {model.__qualname__} does not have: {', '.join(sorted(unknown)[:_SHOWN])}"
+        )
+    try:
+        fail_fast(model, dict(made), by_name=True)
+        return model.model_validate(dict(made), by_name=True)
+    except ValidationError as error:
+        raise TypeError(f"returned what does not fit {model.__qualname__}: {places_of(error)}") from None
+
+
+def _why(error: Exception) -> str:
+    """Return what was wrong with a function; a KeyError's text is a name, and every other text may be a value."""
+    if isinstance(error, ContextMergeError) or (isinstance(error, TypeError) and str(error).startswith("returned ")):
+        return str(error)
+    named = f" {error}" if isinstance(error, KeyError) else ""
+    return f"raised {type(error).__name__}{named}"

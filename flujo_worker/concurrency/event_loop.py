@@ -1,0 +1,377 @@
+"""One event loop per process, in a separate thread. Agents and their clients live on it; Celery's threads wait for it.
+
+User code that ignores its cancellation is left behind: its caller gets a timeout, and the coroutine continues without effect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from contextvars import Context, ContextVar
+from functools import partial
+from types import TracebackType
+from typing import Any, TypeVar
+
+from flujo_worker.concurrency.call_context import context_of_call
+from flujo_worker.concurrency.frames import Place, place_of
+from flujo_worker.concurrency.lateness import Lateness, waited_for_cpu_s
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+CLOSING_S = 1.0
+"""Seconds that code may take to end when the process ends."""
+
+
+def is_async(function: Any) -> bool:
+    """Return whether calling it gives a coroutine: an async function, or an object whose call is one."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+
+
+def is_cancelled() -> bool:
+    """Return whether other code has cancelled the task that runs here, and it has not ended yet."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def is_late_answer(error: BaseException) -> bool:
+    """Return whether this timeout is of code that ended by itself after its time: it blocked the loop, or answered its cancellation."""
+    return getattr(error, "flujo_late_answer", False)
+
+
+class within:  # noqa: N801 - used as asyncio.timeout is
+    """Bound a block of user code in time: `async with within(seconds)`. An answer after that is a timeout too.
+
+    Args:
+        seconds: how long the block may take.
+        left: makes the error that the coroutine's caller gets when the block is left behind; a TimeoutError without it.
+
+    Raises:
+        TimeoutError: the block was cancelled, or ended too late.
+    """
+
+    def __init__(self, seconds: float, left: Callable[[TimeoutError], BaseException] = lambda error: error) -> None:
+        self._seconds, self._left, self._call = seconds, left, _current.get()
+        self._timeout = asyncio.timeout(None)
+        self.ends_at = time.monotonic() + seconds
+
+    async def __aenter__(self) -> None:
+        await self._timeout.__aenter__()
+        # The loop keeps cancelled timers, up to a hundred, and each its context variables: this one's must not hold the attempt's values.
+        Context().run(self._timeout.reschedule, asyncio.get_running_loop().time() + self._seconds)
+        if self._call is not None:
+            self._call.limits.append(self)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        if self._call is not None:
+            self._call.limits.remove(self)
+        await self._timeout.__aexit__(kind, error, at)
+        if kind is None and time.monotonic() > self.ends_at:
+            late = TimeoutError()
+            late.flujo_late_answer = True  # type: ignore[attr-defined]
+            raise late
+
+    def error(self, why: str, place: Place) -> BaseException:
+        """Make the error of a block that is left behind."""
+        timeout = TimeoutError(f"no answer within {self._seconds:g} s, and {why}")
+        timeout.flujo_left_behind = place  # type: ignore[attr-defined]
+        return self._left(timeout)
+
+
+class Inbox:
+    """Calls that other threads want made on a loop. One wake-up serves all that come before the loop looks: each costs two switches of threads.
+
+    Args:
+        loop: whose thread makes them.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._calls: deque[Callable[[], object]] = deque()
+        self._is_woken = False
+
+    def put(self, call: Callable[[], object]) -> None:
+        """Schedule a call; it must not raise."""
+        self._calls.append(call)
+        if not self._is_woken:
+            self._is_woken = True
+            self._loop.call_soon_threadsafe(self.make_calls)
+
+    def make_calls(self) -> None:
+        """Make the calls that are scheduled. Called on the loop."""
+        self._is_woken = False
+        while self._calls:
+            self._calls.popleft()()
+
+
+class CallFuture(Future[T]):
+    """The future of a coroutine's caller.
+
+    It references its coroutine's task only while that runs: otherwise each call would be a reference cycle.
+
+
+    Attributes:
+        blocked_at: the place at which the coroutine blocked the loop, if it did.
+        stop: cancels the coroutine; None before it begins and after it has ended.
+    """
+
+    blocked_at: Place | None = None
+    stop: Callable[[], object] | None = None
+
+    def cancel(self) -> bool:
+        """Cancel the coroutine, and wait for it no longer."""
+        is_cancelled = super().cancel()
+        if is_cancelled and (stop := self.stop) is not None:
+            stop()
+        return is_cancelled
+
+
+class _Call:
+    """A coroutine on the loop, and its caller's future."""
+
+    def __init__(self, name: str, late: Callable[[asyncio.Task[Any]], object]) -> None:
+        self.name, self.future, self._late = name, CallFuture[Any](), late
+        self.task: asyncio.Task[Any] | None = None
+        self.limits: list[within] = []
+        self.dropped_at: float | None = None
+        self.is_left = self.is_interrupted = False
+
+    def interrupt(self) -> None:
+        """Cancel the coroutine once. Called on the loop."""
+        if not self.is_interrupted:
+            self.is_interrupted = True
+            if self.task is not None:
+                self.task.cancel()
+
+    def end(self, task: asyncio.Task[Any]) -> None:
+        """Deliver its result. If no caller waits any more, it goes only to `late`."""
+        error = None if task.cancelled() else task.exception()
+        if self.future.done():
+            self._late(task)
+            return
+        with suppress(InvalidStateError):  # left behind at this very moment
+            if task.cancelled():
+                self.future.cancel()
+            elif error is not None:
+                self.future.set_exception(error)
+            else:
+                self.future.set_result(task.result())
+
+    def is_overdue(self, now: float, grace_s: float) -> bool:
+        """Return whether it ought to have ended a grace time ago; note since when no caller waits for it."""
+        if self.future.done() and self.dropped_at is None:
+            self.dropped_at = now
+        since = [each.ends_at for each in tuple(self.limits)] if self.dropped_at is None else [self.dropped_at]
+        return any(now > each + grace_s for each in since)
+
+    def leave(self, why: str, place: Place) -> None:
+        """Raise in the caller the timeout of the outermost block that has expired."""
+        self.is_left = True
+        limit = min(tuple(self.limits), key=lambda each: each.ends_at, default=None)
+        if limit is not None:
+            with suppress(InvalidStateError):
+                self.future.set_exception(limit.error(why, place))
+
+
+_kept: list[asyncio.AbstractEventLoop] = []
+"""Loops with coroutines that did not end: to drop one would run their code again, with a GeneratorExit."""
+_current: ContextVar[_Call | None] = ContextVar("call", default=None)
+
+
+class Loop:
+    """The process's event loop. Make it after a fork, never before.
+
+    Attributes:
+        settle: called on the loop when it was late, with the seconds. It may block: no coroutine continues before what others cancel meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._inbox = Inbox(self._loop)
+        self._calls: dict[_Call, None] = {}
+        self._asked_at: float | None = None
+        self._waited_before_s = 0.0
+        self._lateness = Lateness(self._loop, self._after_delay)
+        self.settle: Callable[[float], object] = lambda _: None
+        self.is_given_up = False
+        self.answers = threading.Event()
+        self.answers.set()
+        self._thread = threading.Thread(target=self._serve, name="flujo-loop", daemon=True)
+        self._thread.start()
+
+    def submit(
+        self,
+        work: Coroutine[Any, Any, T],
+        name: str = "",
+        late: Callable[[asyncio.Task[T]], object] = lambda task: task,
+    ) -> CallFuture[T]:
+        """Start a coroutine on the loop, with the caller's context variables and its own decimal context.
+
+        Args:
+            work: the coroutine.
+            name: what it is called in warnings.
+            late: called on the loop with a task that ended when no caller waited for it any more.
+        """
+        call = _Call(name, late)
+        self._calls[call] = None
+        context = context_of_call()
+        context.run(_current.set, call)
+        self._inbox.put(partial(self._begin, call, work, context))
+        return call.future
+
+    def interrupt(self, future: Future[Any]) -> None:
+        """Cancel a coroutine, whose future stays open until it has ended: the future is cancelled only by callers that no longer wait."""
+        for call in tuple(self._calls):
+            if call.future is future:
+                self._inbox.put(call.interrupt)
+
+    @property
+    def is_running(self) -> bool:
+        """Return whether its thread lives."""
+        return self._thread.is_alive()
+
+    @property
+    def left_behind(self) -> int:
+        """Return how many coroutines were left behind and have not ended."""
+        return sum(each.is_left for each in tuple(self._calls))
+
+    @property
+    def silent_s(self) -> float:
+        """Return for how many seconds an answer of the loop to `ask` is pending."""
+        asked_at = self._asked_at
+        return 0.0 if asked_at is None else time.monotonic() - asked_at
+
+    @property
+    def late_s(self) -> float:
+        """Return for how many seconds the loop has been late, since it began."""
+        return self._lateness.total_s
+
+    @property
+    def waited_for_cpu_s(self) -> float:
+        """Return for how many seconds the loop's thread had to wait for a CPU, since it began; 0 where that is not known."""
+        return waited_for_cpu_s(self._thread.native_id)
+
+    @property
+    def is_starved(self) -> bool:
+        """Return whether the loop is silent because it gets no CPU: that is not the fault of the code that it is at."""
+        return self.waited_for_cpu_s - self._waited_before_s > self.silent_s / 2
+
+    def ping(self) -> None:
+        """Ask the loop for a sign of life, if none is pending."""
+        if self._asked_at is None:
+            self._waited_before_s = self.waited_for_cpu_s
+            self._asked_at = time.monotonic()
+            self._loop.call_soon_threadsafe(self._answer)
+
+    def leave_overdue(self, grace_s: float) -> list[tuple[str, Place]]:
+        """Leave behind what has not ended within its grace; return the names and places. To be called from another thread."""
+        now, left = time.monotonic(), []
+        for call in tuple(self._calls):
+            if call.is_left or not call.is_overdue(now, grace_s):
+                continue
+            place = self.place(call.task)
+            call.leave(
+                "the code ignored its cancellation" if self.answers.is_set() else "the event loop is blocked", place
+            )
+            left.append((call.name, place))
+        return left
+
+    def blame(self) -> tuple[str, Place]:
+        """Find the call whose code blocks the loop, and notify its caller; return its name and the place that the loop is at.
+
+        The name is empty where no call's code is running: a library that is imported is no call's fault.
+        """
+        task, place = asyncio.current_task(self._loop), self._place()
+        call = next((each for each in tuple(self._calls) if task is not None and each.task is task), None)
+        if call is None or not place.is_users or self.is_starved:
+            return "", place
+        call.future.blocked_at = place
+        return call.name, place
+
+    def _place(self) -> Place:
+        """Return the place that the loop's thread is at."""
+        return place_of(sys._current_frames().get(self._thread.ident or 0))  # noqa: SLF001 - there is no public access
+
+    def place(self, task: asyncio.Task[Any] | None) -> Place:
+        """Return the place that a task is at."""
+        if task is None or asyncio.current_task(self._loop) is task:
+            return self._place()
+        return place_of(task.get_coro())
+
+    def give_up(self) -> None:
+        """Release the callers that wait for this loop, which is blocked permanently."""
+        self.is_given_up = True
+        for call in tuple(self._calls):
+            call.future.cancel()
+        self.answers.set()
+
+    def close(self) -> None:
+        """Cancel what still runs and stop the thread; what ignores that ends with the process."""
+        self._loop.call_soon_threadsafe(lambda: self._loop.create_task(_cancel_all(self._loop)))
+        self._thread.join(timeout=2 * CLOSING_S)
+        if self._thread.is_alive():
+            logger.warning("the event loop is blocked and cannot be closed")
+        elif self._calls:
+            _kept.append(self._loop)
+        else:
+            self._loop.close()
+
+    def _begin(self, call: _Call, work: Coroutine[Any, Any, Any], context: Context) -> None:
+        if call.future.cancelled():
+            work.close()
+            self._calls.pop(call, None)
+            return
+        call.task = task = self._loop.create_task(work, context=context)
+        task.add_done_callback(partial(self._end, call))
+        call.future.stop = partial(self._cancel, task)
+        if call.is_interrupted or call.future.cancelled():
+            task.cancel()
+
+    def _end(self, call: _Call, task: asyncio.Task[Any]) -> None:
+        self._calls.pop(call, None)
+        call.task = call.future.stop = None
+        call.end(task)
+
+    def _cancel(self, task: asyncio.Task[Any]) -> None:
+        with suppress(RuntimeError):  # the loop is closed
+            self._inbox.put(task.cancel)
+
+    def _after_delay(self, seconds: float) -> None:
+        self.settle(seconds)
+        self._inbox.make_calls()
+
+    def _answer(self) -> None:
+        self._asked_at = None
+
+    def _serve(self) -> None:
+        """Run until closed: a `sys.exit()` in a task that an agent made would end the loop, and with it everybody's work."""
+        while True:
+            try:
+                self._loop.run_forever()
+            except (SystemExit, KeyboardInterrupt):
+                logger.exception("a task asked to end the process; the event loop continues")
+            else:
+                return
+
+
+async def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
+    others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    for task in others:
+        task.cancel()
+    if others:
+        await asyncio.wait(others, timeout=CLOSING_S)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(CLOSING_S / 2):
+            await loop.shutdown_asyncgens()
+    loop.stop()

@@ -1,0 +1,128 @@
+"""Threads for code that is not `async`: as many as there are concurrent calls, reused, and abandoned when they hang.
+
+Nothing can end a thread. So one that outlives its attempt's timeout must not block the next call, as it would in a pool of a fixed size,
+nor keep the process from ending, as the standard library's executor does, which joins its threads at exit. The number of concurrent
+attempts is not limited here.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from contextvars import Context
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any, ParamSpec, TypeVar
+
+from flujo_worker.concurrency.call_context import context_of_call
+
+IDLE_S = 30.0
+"""Seconds that a thread waits for its next call before it ends: a burst must not leave as many threads as it had calls."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def carried(call: Callable[[], T]) -> Callable[[], T]:
+    """Make a user's call ready for another thread: with this context's variables, its own decimal context, and without StopIteration.
+
+    A future of asyncio does not take that one, and a caller that waits for it would wait forever.
+    """
+    return partial(context_of_call().run, _plain, call)
+
+
+def _plain(call: Callable[[], T]) -> T:
+    try:
+        return call()
+    except StopIteration as error:
+        raise RuntimeError("the function raised StopIteration") from error  # as coroutines have it
+
+
+class _TrackedFuture(Future[T]):
+    """A call's future, which records since when its result is no longer wanted."""
+
+    dropped_at: float | None = None
+
+    def cancel(self) -> bool:
+        if not super().cancel() and not self.done() and self.dropped_at is None:
+            self.dropped_at = time.monotonic()
+        return self.cancelled()
+
+
+_Inbox = SimpleQueue[tuple["_TrackedFuture[Any]", "Callable[[], Any]"] | None]
+
+
+class Threads(Executor):
+    """An executor whose calls never wait for each other."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._idle: deque[_Inbox] = deque()
+        self._at_work: dict[_TrackedFuture[Any], None] = {}
+        self._is_closed = False
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Call `fn` in a thread that is idle, or in a new one."""
+        future: _TrackedFuture[T] = _TrackedFuture()
+        self._at_work[future] = None
+        self._idle_or_new().put((future, partial(fn, *args, **kwargs)))
+        return future
+
+    def left_behind(self, grace_s: float) -> int:
+        """Count the calls that continue though their result has not been wanted for a grace time."""
+        since = time.monotonic() - grace_s
+        return sum(each.dropped_at is not None and each.dropped_at < since for each in tuple(self._at_work))
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002 - Executor's signature; it waits for no one
+        """End the idle threads; one that is still at work ends when it is done."""
+        self._is_closed = True
+        while self._idle:
+            self._idle.pop().put(None)
+
+    def _idle_or_new(self) -> _Inbox:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            inbox: _Inbox = SimpleQueue()
+            threading.Thread(target=self._serve, args=(inbox,), name=self._name, daemon=True).start()
+            return inbox
+
+    def _serve(self, inbox: _Inbox) -> None:
+        while (work := self._next(inbox)) is not None:
+            _call(*work)
+            self._at_work.pop(work[0], None)
+            del work  # an idle thread must hold no values
+            if self._is_closed:
+                return
+            self._idle.append(inbox)
+
+    def _next(self, inbox: _Inbox) -> tuple[_TrackedFuture[Any], Callable[[], Any]] | None:
+        """Wait for the next call; None after an idle time at which the thread may end."""
+        try:
+            return inbox.get(timeout=IDLE_S)
+        except Empty:
+            pass
+        try:
+            self._idle.remove(inbox)
+        except ValueError:  # another thread has just taken it
+            return inbox.get()
+        return None
+
+
+def _call(future: Future[Any], call: Callable[[], Any]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        given = Context().run(call)  # the next call in this thread must not find variables that this one set
+    except BaseException as error:  # noqa: BLE001 - any error is for the waiting caller
+        future.set_exception(error)
+    else:
+        future.set_result(given)
+    finally:
+        del (
+            future,
+            call,
+        )  # an error's traceback holds this frame, and would hold with it the future that holds the error

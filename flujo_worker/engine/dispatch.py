@@ -1,0 +1,249 @@
+"""Publish to the broker after the commit, and answer the sweeper's queries about it.
+
+Sent messages are marked `queued` in batches, off the hot path: a claim accepts a row that is still `ready`, so a lost mark costs at most
+one duplicate message.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from flujo_client.contract.envelope import Envelope
+from flujo_client.errors import ServiceUnreachable
+from flujo_client.transport.broker import PRIORITY_STEPS, SENT_HEADER, Broker
+from flujo_client.transport.chords import group_of
+from flujo_client.transport.loop_publisher import LoopPublisher
+from flujo_client.transport.redis import RedisError
+from flujo_worker import failpoints
+from flujo_worker.concurrency.timed import TimedMessages
+from flujo_worker.domain.values import FanOut
+from flujo_worker.errors import DispatchError, StoreError
+from flujo_worker.ports import Backlog, Publisher
+
+if TYPE_CHECKING:
+    from celery import Celery
+
+    from flujo_client.config.manager import Settings
+    from flujo_client.transport.dead_letters import Refused
+    from flujo_client.transport.loop_publisher import Taken
+
+logger = logging.getLogger(__name__)
+
+EPOCH_KEY = "flujo:epoch"
+MARK_EVERY_S = 0.1
+_CLOCKS_APART_S = 3600.0
+
+
+class RedisPublisher:
+    """Publishes to Redis, and reads the queues there.
+
+    Args:
+        settings: the address of the broker.
+        app: its result backend counts the parts of chords.
+
+    Attributes:
+        is_muted: whether it sends nothing, because others would refuse what this process signs.
+    """
+
+    def __init__(self, settings: Settings, app: Celery) -> None:
+        self._broker, self._app, self.is_muted = Broker(settings), app, False
+        self._publisher = LoopPublisher(self._broker)
+        self._epoch_key = settings.broker_key_prefix + EPOCH_KEY
+
+    def send(self, envelopes: Sequence[Envelope], *, first: bool = False) -> None:
+        self._require_voice()
+        try:
+            self._broker.publish(envelopes, first=first)
+        except RedisError as error:
+            raise DispatchError(f"{len(envelopes)} messages were not published: {error}", cause=error) from error
+
+    async def push(self, envelopes: Sequence[Envelope], *, take: bool = False) -> Taken | None:
+        self._require_voice()
+        try:
+            return await self._publisher.publish(envelopes, take=take)
+        except (RedisError, OSError) as error:
+            raise DispatchError(f"{len(envelopes)} messages were not published: {error}", cause=error) from error
+
+    def _require_voice(self) -> None:
+        if self.is_muted:
+            raise DispatchError("this worker sends nothing: others have another secret for its signing key")
+
+    def put_back(self, message: bytes, like: Envelope) -> None:
+        """Put a message back at the end of the queue that it was taken from; raises DispatchError."""
+        try:
+            self._broker.redis.rpush(self._broker.key(like.queue, like.ticket.priority), message)
+        except RedisError as error:
+            raise DispatchError(f"a message was not put back: {error}", cause=error) from error
+
+    def open_chord(self, run: str, fan_out: str, lanes: int) -> None:
+        backend: Any = self._app.backend  # its stubs know no chords
+        try:
+            backend.set_chord_size(group_of(run, fan_out), lanes)
+        except (RedisError, OSError) as error:
+            raise DispatchError(f"the chord of {run}:{fan_out} was not opened: {error}", cause=error) from error
+
+    def epoch(self) -> str:
+        drawn = f"{time.time_ns():x}"
+        try:
+            while not self._broker.redis.set(self._epoch_key, drawn, nx=True):  # NX together with GET needs Redis 7
+                kept: Any = self._broker.redis.get(self._epoch_key)
+                if kept is not None:
+                    return str(bytes(kept).decode())
+        except RedisError as error:
+            raise DispatchError(f"the broker does not answer: {error}", cause=error) from error
+        return drawn
+
+    def heads(self, queues: Collection[str]) -> dict[str, float | None]:
+        try:
+            return {queue: self._head(queue) for queue in queues}
+        except RedisError as error:
+            raise DispatchError(f"the broker does not answer: {error}", cause=error) from error
+
+    def depths(self, queues: Collection[str]) -> dict[str, int]:
+        """Count the messages in queues; raises DispatchError."""
+        try:
+            return self._broker.depths(queues)
+        except ServiceUnreachable as error:
+            raise DispatchError(error.message, cause=error) from error
+
+    def refused(self) -> Refused:
+        """Count the messages that workers refused; raises DispatchError."""
+        try:
+            return self._broker.refused()
+        except ServiceUnreachable as error:
+            raise DispatchError(error.message, cause=error) from error
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._publisher.close()
+        self._broker.close()
+
+    def _head(self, queue: str) -> float | None:
+        """Return when the oldest of the next messages of all priorities was sent; 0.0 for one that does not say."""
+        pipe = self._broker.redis.pipeline(transaction=False)
+        for step in PRIORITY_STEPS:
+            pipe.lindex(self._broker.key(queue, step), -1)
+        sent = [_sent_at(head) for head in pipe.execute() if head is not None]
+        return min(sent, default=None)
+
+
+class Sender:
+    """Sends what follows an attempt, and marks what was sent in batches from a separate thread."""
+
+    def __init__(self, post: Publisher, backlog: Backlog) -> None:
+        self._post, self._backlog = post, backlog
+        self._sent: dict[str, float] = {}
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._mark_forever, name="flujo-marker", daemon=True)
+        self._timed = TimedMessages(self._send_due)
+
+    def start(self) -> Sender:
+        """Mark from now on, and publish what is due in a moment."""
+        self._thread.start()
+        self._timed.start()
+        return self
+
+    def stop(self) -> None:
+        """Mark what is left and stop."""
+        self._timed.stop()
+        self._stopping.set()
+        self._thread.join(timeout=5)
+
+    def send(self, envelopes: Sequence[Envelope], fan_out: FanOut | None = None, *, first: bool = False) -> None:
+        """Publish; messages that the broker does not accept stay in their rows for the sweeper.
+
+        Args:
+            envelopes: all of one run.
+            first: at the front of the queue.
+            fan_out: the one that begins with them. Its chord is opened first: if all its parts returned before its size is known, there
+                would be no signal.
+        """
+        before = time.monotonic()
+        try:
+            if fan_out is not None:
+                self._post.open_chord(envelopes[0].ticket.run, fan_out.address, fan_out.lanes)
+                failpoints.hit("chord_opened")
+            self._post.send(envelopes, first=first)
+        except DispatchError as error:
+            logger.warning("%s and the rest of its batch are left to the sweeper: %s", envelopes[0].key, error)
+        else:
+            self._remember(envelopes, before)
+
+    def send_later(self, envelope: Envelope, delay_s: float) -> None:
+        """Publish after a delay in seconds, if this process still runs then; else it is left to the sweeper."""
+        self._timed.add(envelope, delay_s)
+
+    def _send_due(self, envelopes: Sequence[Envelope]) -> None:
+        """Publish messages whose rows are due, and mark them before the sweeper finds them."""
+        for envelope in envelopes:
+            self.send([envelope])
+        self._mark()
+
+    async def push(
+        self, envelopes: Sequence[Envelope], *, take: bool = False, is_claimed: bool = False
+    ) -> Taken | None:
+        """Publish on an event loop; messages that the broker does not accept stay in their rows.
+
+        Args:
+            envelopes: the messages.
+            take: take the next message of the same queue, in the same round trip.
+            is_claimed: their attempts are claimed already, so their rows need no mark.
+
+        Returns:
+            the message that was taken, if any.
+        """
+        before = time.monotonic()
+        try:
+            taken = await self._post.push(envelopes, take=take)
+        except DispatchError as error:
+            logger.warning("%d messages left to the sweeper: %s", len(envelopes), error)
+            return None
+        if not is_claimed:
+            self._remember(envelopes, before)
+        return taken
+
+    def put_back(self, message: bytes, like: Envelope) -> None:
+        """Put back a message that was taken and is for others; where that fails it is left to the sweeper."""
+        try:
+            self._post.put_back(message, like)
+        except DispatchError as error:
+            logger.warning("%s", error)
+
+    def _remember(self, envelopes: Sequence[Envelope], sent_at: float) -> None:
+        """Queue messages to be marked with the next batch."""
+        with self._lock:
+            self._sent.update((envelope.key, sent_at) for envelope in envelopes)
+
+    def _mark_forever(self) -> None:
+        while not self._stopping.wait(MARK_EVERY_S):
+            self._mark()
+        self._mark()
+
+    def _mark(self) -> None:
+        with self._lock:
+            sent, self._sent = self._sent, {}
+        if not sent:
+            return
+        now = time.monotonic()
+        try:
+            self._backlog.mark_sent({key: now - before for key, before in sent.items()})
+        except StoreError as error:
+            logger.info("%d messages not marked as sent: %s", len(sent), error)
+        except Exception:
+            logger.exception("%d messages not marked as sent", len(sent))
+
+
+def _sent_at(raw: bytes) -> float:
+    """Return the time at which a message was sent, by its headers; 0.0 if they have no valid time: a list may contain anything."""
+    try:
+        sent = float(orjson.loads(raw)["headers"][SENT_HEADER])
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, OverflowError):
+        return 0.0
+    return sent if 0.0 <= sent <= time.time() + _CLOCKS_APART_S else 0.0

@@ -1,0 +1,360 @@
+"""The engine's event loop: attempts are coroutines on it, from their message to their merge. One in each process, in a separate thread.
+
+Users' code never runs here but on the loop of `event_loop.py`, so an agent that blocks delays no claim and no merge.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import threading
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, cast
+
+from flujo_worker.concurrency.call_context import may_wait_for_locks
+from flujo_worker.concurrency.event_loop import Inbox
+from flujo_worker.concurrency.threads import carried
+from flujo_worker.errors import RowLocked
+from flujo_worker.ports import Claim, PlanName
+from flujo_worker.runtime.batcher import Batcher
+from flujo_worker.runtime.claim_ahead import ClaimAhead
+from flujo_worker.runtime.effects import FIRST_WAIT_S, LONGEST_WAIT_S, claim_alone, note_lock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Coroutine, Sequence
+    from concurrent.futures import Executor, Future
+    from typing import Protocol, Unpack
+
+    from flujo_client.contract.envelope import AttemptKind, Envelope
+    from flujo_client.transport.loop_publisher import Taken
+    from flujo_worker.domain.budget import Reservation
+    from flujo_worker.domain.values import Decision, FanOut
+    from flujo_worker.ports import Committed, FanOutPlace, Store
+    from flujo_worker.runtime.effects import ClaimTerms
+    from flujo_worker.store.postgres.groups import GroupedLedger
+
+    class Outlet(Protocol):
+        """The way out to the broker: `flujo_worker.engine.dispatch.Sender`."""
+
+        def send(self, envelopes: Sequence[Envelope], fan_out: FanOut | None) -> None: ...
+
+        async def push(
+            self, envelopes: Sequence[Envelope], *, take: bool = False, is_claimed: bool = False
+        ) -> Taken | None: ...
+
+        def put_back(self, message: bytes, like: Envelope) -> None: ...
+
+
+logger = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+Q = TypeVar("Q")
+T = TypeVar("T")
+
+PUBLISH_WITHIN_S = 0.005
+"""Seconds after which an attempt that was claimed ahead is published, if its merge has not started."""
+
+LEAVE_SLOT_S = 0.25
+"""Seconds after which a merge that goes alone leaves its attempt's slot to others."""
+
+WARY_S = 10.0
+"""Seconds after a lock was found that merges which go alone first ask whether their rows are locked."""
+
+BUDGET_LOCKED_S = 1.0
+"""Seconds that claims of a locked budget are refused without asking."""
+
+LOCKED: Final = Claim(refusal="locked")
+
+CLOSING_S = 5.0
+"""Seconds that the loop may take for its last work, and to stop."""
+
+
+class Engine:
+    """An event loop in a thread."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.inbox = Inbox(self.loop)
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._aside: set[asyncio.Task[Any]] = set()
+        self._thread = threading.Thread(target=self.loop.run_forever, name="flujo-engine", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_running(self) -> bool:
+        """Return whether its thread lives."""
+        return self._thread.is_alive()
+
+    def begin(self, work: Coroutine[Any, Any, object]) -> None:
+        """Carry out a message, which nothing waits for. Called on the loop."""
+        self._tasks.add(self.loop.create_task(self._carried(work)))
+
+    def begin_aside(self, work: Coroutine[Any, Any, object]) -> None:
+        """Do other work that nothing waits for. Called on the loop."""
+        task = self.loop.create_task(work)
+        self._aside.add(task)
+        task.add_done_callback(self._aside.discard)
+
+    async def _carried(self, work: Coroutine[Any, Any, object]) -> None:
+        try:
+            await work
+        finally:
+            self._tasks.discard(cast("asyncio.Task[Any]", asyncio.current_task()))
+
+    def drop(self) -> None:
+        """Carry out no message any further."""
+        self.inbox.put(self._cancel_tasks)
+
+    def _cancel_tasks(self) -> None:
+        # After their first step: a coroutine that never began would not free its slot.
+        for task in tuple(self._tasks):
+            self.loop.call_soon(task.cancel)
+
+    def carries_one(self) -> bool:
+        """Return whether only one message is being carried out, so that no other can request the same."""
+        return len(self._tasks) == 1
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Carry out work on the loop, and wait for it in another thread."""
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise RuntimeError("the engine would wait for itself")
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result()
+
+    def close(self, last: Coroutine[Any, Any, object] | None = None) -> None:
+        """Do one last thing, and stop the loop; what it still works on is dropped, and swept by others."""
+        if last is not None:
+            with suppress(TimeoutError):
+                asyncio.run_coroutine_threadsafe(last, self.loop).result(CLOSING_S)
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(timeout=CLOSING_S)
+
+
+def _end(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)
+
+
+class Taker:
+    """Takes messages in addition to the consumer: none, unless a pool replaces it."""
+
+    def wants(self, kind: AttemptKind, queue: str) -> bool:  # noqa: ARG002 - for those who do
+        """Return whether the process may carry out one more attempt of this kind from this queue."""
+        return False
+
+    def take_own(self, envelope: Envelope) -> None:
+        """Carry out an attempt that was wanted and whose message this process has written."""
+
+    def take_item(self, item: bytes, queue: str) -> bool:  # noqa: ARG002 - likewise
+        """Carry out a message of a queue; return False if it is not to be taken so."""
+        return False
+
+
+class LoopEffects:
+    """Effects for attempts on the engine's loop: the common ones are awaited there, other blocking calls go to a thread.
+
+    Args:
+        engine: the owner of the loop.
+        store: claims attempts and commits decisions, one by one.
+        groups: the same for many at once; the store handles requests without an answer.
+        threads: for blocking calls.
+        sender: publishes; the beginning of a fan-out in a thread.
+        at_once: the connections of the store. Single requests use half of them at once, and those that had to wait for a lock a quarter.
+
+    Attributes:
+        taker: takes the next message at once, if nothing else is under way; None until the process consumes.
+        known_reservations: returns the reservations for a step's claim, or None if computing them requires a look-up.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        store: Store,
+        groups: GroupedLedger,
+        threads: Executor,
+        sender: Outlet,
+        *,
+        at_once: int,
+    ) -> None:
+        self._claims_alone, self._held_up = (asyncio.Semaphore(max(1, at_once // 4)) for _ in range(2))
+        self._merges_alone = asyncio.Semaphore(max(1, at_once // 2))
+        self._locks_seen_at = float("-inf")
+        self._locked_budgets: dict[str, float] = {}
+        self._engine, self._store, self._groups, self._threads = engine, store, groups, threads
+        self._sender, self.taker, self._ahead = sender, Taker(), ClaimAhead()
+        self._unpublished: tuple[Envelope, asyncio.TimerHandle] | None = None
+        self.known_reservations: Callable[[Envelope], Sequence[Reservation] | None] = lambda _: None
+        self._batchers: dict[Callable[..., Any], Batcher[Any, Any]] = {}
+
+    async def claim(self, envelope: Envelope, worker: str, **terms: Unpack[ClaimTerms]) -> Claim:
+        self._ahead.worker = worker
+        if (claimed := self._ahead.pop(envelope.key)) is not None:
+            return claimed
+        budgets = {each.scope for each in terms["to_reserve"]}
+        known = budgets & self._locked_budgets.keys()
+        if any(self._locked_budgets[each] > self._engine.loop.time() for each in known):
+            return LOCKED
+        if terms["room"] == "shared" and not known:
+            ticket = envelope.ticket
+            plan = PlanName(ticket.reference, ticket.fingerprint)
+            claim = await self._groups.claim(
+                envelope.key, worker, fan_outs=tuple(envelope.lanes), plan=plan, to_reserve=terms["to_reserve"]
+            )
+            if claim is not None:
+                return claim
+            is_wary = budgets and self._engine.loop.time() - self._groups.budgets_locked_at < BUDGET_LOCKED_S
+            if await self._is_locked(envelope.key) or (is_wary and await self._are_locked(budgets)):
+                return LOCKED
+        self._remember_locked(known)  # so that one claim asks for all
+        async with self._claims_alone:
+            claim = await self.call(claim_alone, self._store, envelope, worker, **terms)
+        if claim.refusal == "locked" and budgets:
+            await self._are_locked(budgets)
+        elif known:
+            self._locked_budgets = {each: at for each, at in self._locked_budgets.items() if each not in known}
+        return claim
+
+    async def _are_locked(self, budgets: Collection[str]) -> bool:
+        """Return whether any of these budgets is locked, and remember which."""
+        locked = await self.call(self._store.locked_budgets, budgets)
+        self._remember_locked(locked)
+        return bool(locked)
+
+    async def _is_locked(self, key: str) -> bool:
+        """Return whether somebody else has locked the rows of an attempt."""
+        return key in await self.together(self._locked_among, key)
+
+    def _remember_locked(self, budgets: Collection[str]) -> None:
+        """Refuse claims of these budgets without asking for a moment."""
+        self._locked_budgets |= dict.fromkeys(budgets, self._engine.loop.time() + BUDGET_LOCKED_S)
+
+    def _locked_among(self, asked: Sequence[str]) -> list[set[str]]:
+        return [self._store.locked_among(asked)] * len(asked)
+
+    async def commit(self, decision: Decision) -> Committed:
+        asked = self._claiming_next(decision)
+        if self._unpublished is not None:
+            self._engine.loop.call_soon(self._publish_begun)  # while Postgres merges
+        committed = await self._groups.commit(asked)
+        if committed is None:
+            slow = self._engine.loop.call_later(LEAVE_SLOT_S, may_wait_for_locks)
+            try:
+                committed = await self._commit_alone(asked)
+            except RowLocked:
+                asked, committed = decision, await self._commit_when_free(decision)
+            finally:
+                slow.cancel()
+        if asked is not decision:
+            self._ahead.note(asked, committed)
+        return committed
+
+    async def _commit_alone(self, decision: Decision) -> Committed:
+        """Merge a decision with a separate statement; while others hold locks, without waiting for one."""
+        loop = self._engine.loop
+        async with self._merges_alone:
+            is_wary = loop.time() - self._locks_seen_at < WARY_S
+            if is_wary and await self._is_locked(decision.notice.envelope.key):
+                raise RowLocked(f"the rows of attempt {decision.notice.envelope.key} are locked")
+            try:
+                return await self.call(self._store.commit, decision)
+            except RowLocked:
+                self._locks_seen_at = loop.time()
+                raise
+
+    async def _commit_when_free(self, decision: Decision) -> Committed:
+        """Merge a decision whose rows somebody else holds. Its attempt leaves its slot to others until then, and remains this worker's."""
+        key, wait_s = decision.notice.envelope.key, FIRST_WAIT_S
+        if not may_wait_for_locks():
+            raise RowLocked(f"the rows of attempt {key} are locked")
+        await self.call(note_lock, self._store, decision.notice.envelope)
+        while True:
+            await asyncio.sleep(wait_s * random.uniform(0.5, 1.5))  # noqa: S311 - spreads retries, guards nothing
+            wait_s = min(2 * wait_s, LONGEST_WAIT_S)
+            if await self._is_locked(key):
+                continue
+            with suppress(RowLocked):
+                async with self._held_up:
+                    return await self.call(self._store.commit, decision)
+
+    def _claiming_next(self, decision: Decision) -> Decision:
+        """Return the decision, with the claim of what follows if this process will probably take its message."""
+        if not (self._engine.carries_one() and self._ahead.may_claim(decision) and self._wants_next(decision)):
+            return decision
+        is_limited = decision.notice.envelope.ticket.limits is not None
+        to_reserve = self.known_reservations(decision.envelope_of(decision.next[0])) if is_limited else ()
+        return decision if to_reserve is None else self._ahead.ask(decision, to_reserve)
+
+    def _wants_next(self, decision: Decision) -> bool:
+        return self.taker.wants(decision.next[0].kind, decision.next[0].queue)
+
+    def _wants(self, envelope: Envelope) -> bool:
+        return self.taker.wants(envelope.kind, envelope.queue)
+
+    async def send(self, envelopes: Sequence[Envelope], fan_out: FanOut | None) -> None:
+        if fan_out is not None:
+            await self.call(self._sender.send, envelopes, fan_out)
+            return
+        first = envelopes[0]
+        if self._ahead.has(first.key):
+            self.taker.take_own(first)
+            self._publish_soon(first)
+            return
+        take = len(envelopes) == 1 and self._engine.carries_one() and self._wants(first)
+        await self._receive(await self._sender.push(envelopes, take=take), first)
+
+    def _publish_soon(self, begun: Envelope) -> None:
+        """Publish an attempt that has begun during its merge, because publishing earlier would delay its agent."""
+        self._publish_begun()
+        self._unpublished = begun, self._engine.loop.call_later(PUBLISH_WITHIN_S, self._publish_begun)
+
+    def _publish_begun(self) -> None:
+        if self._unpublished is not None:
+            (begun, timer), self._unpublished = self._unpublished, None
+            timer.cancel()
+            self._engine.begin_aside(self._publish_claimed(begun))
+
+    async def _publish_claimed(self, envelope: Envelope) -> None:
+        """Publish an attempt that has begun, and take its message back. If an older message is taken instead, carry that out too."""
+        taken = await self._sender.push([envelope], take=self._wants(envelope), is_claimed=True)
+        if taken is None or not taken.is_own:
+            await self._receive(taken, envelope)
+
+    async def _receive(self, taken: Taken | None, published: Envelope) -> None:
+        """Carry out the message that was taken when one was published, or put it back."""
+        self._ahead.is_likely = taken is not None and taken.is_own
+        if taken is None:
+            return
+        if taken.is_own and not published.lanes:
+            self.taker.take_own(published)
+        elif not self.taker.take_item(taken.message, published.queue):
+            await self.call(self._sender.put_back, taken.message, published)
+
+    async def aborted_among(self, fan_outs: Sequence[FanOutPlace]) -> set[FanOutPlace]:
+        if not fan_outs:
+            return set()
+        return (await self.together(self._aborted_among_all, fan_outs)).intersection(fan_outs)
+
+    def _aborted_among_all(self, asked: Sequence[Sequence[FanOutPlace]]) -> list[set[FanOutPlace]]:
+        return [self._store.aborted_among({place for some in asked for place in some})] * len(asked)
+
+    async def together(self, act: Callable[[Sequence[Q]], Sequence[T]], item: Q) -> T:
+        batcher = self._batchers.get(act)
+        if batcher is None:
+            batcher = self._batchers[act] = Batcher(lambda items: self.call(act, items))
+        result: T = await batcher(item)
+        return result
+
+    async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self.result(self._threads.submit(carried(partial(function, *args, **kwargs))))
+
+    async def result(self, future: Future[T]) -> T:
+        if not future.done():
+            ended = self._engine.loop.create_future()
+            future.add_done_callback(lambda _: self._engine.inbox.put(partial(_end, ended)))
+            await ended
+        return future.result()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._engine.run(work)

@@ -1,0 +1,274 @@
+"""Call hooks for committed facts: the end of a run, and an open question (ADR 22).
+
+The commit leaves a row for each, so nothing is lost with a process: a live worker with the code takes it, calls the hooks and settles it.
+They are called at least once: if the worker dies in between, another one repeats the call. A hook's exception cannot change a run's end; an
+abort at a question ends its run. Every worker process has one of these: it checks periodically, and at once when this process has
+committed.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from flujo_client.address import AttemptKey
+from flujo_client.contract.hooks import OnPauseRequestedPayload, Payload, PostRunPayload
+from flujo_client.contract.outcome import Event
+from flujo_client.contract.read import read_result
+from flujo_client.errors import KeyMissing
+from flujo_client.serial import Packed, decode
+from flujo_worker import failpoints
+from flujo_worker.attempts.isolation import Isolation, NoFreeSlot, NoProcess
+from flujo_worker.changed_code.code_registry import CodeMismatch, LoadedPipeline, lack_in, put_bounded
+from flujo_worker.concurrency.call_context import waiting_for_locks
+from flujo_worker.errors import StoreError
+from flujo_worker.ports import PendingHookCall, Room, Store
+from flujo_worker.runtime.question import fetched
+from flujo_worker.store.shared_rules import SUSPECT_AFTER
+from flujo_worker.user_code.hooks import NOTHING, Called, HookCaller
+
+if TYPE_CHECKING:
+    from flujo_worker.coordinator.coordinator import Coordinator
+
+logger = logging.getLogger(__name__)
+
+BATCH = 200
+STOPPING_S = UNFIT_S = 5.0
+
+
+class HookDelivery:
+    """Makes the hook calls that are pending.
+
+    Args:
+        store: has the rows.
+        hooks: calls them.
+        coordinator: ends a run whose question a hook answers with an abort.
+        resolve: finds the classes of values.
+        worker: returns this process's present incarnation.
+        may_judge: returns whether this process may declare others dead.
+        isolation: makes calls whose processes died before.
+        max_lost: the maximum of losses of a call while nothing else ran.
+        may_load: returns whether code can be loaded without harm to this process.
+    """
+
+    def __init__(  # noqa: PLR0913 - the composition root gives it all it needs, once
+        self,
+        store: Store,
+        hooks: HookCaller,
+        coordinator: Coordinator,
+        resolve: Callable[[str], Any],
+        *,
+        worker: Callable[[], str],
+        may_judge: Callable[[], bool],
+        isolation: Isolation,
+        max_lost: int = 3,
+        may_load: Callable[[str, str], bool] = lambda *_: True,
+    ) -> None:
+        self._store, self._hooks, self._coordinator, self._resolve = store, hooks, coordinator, resolve
+        self._worker, self._may_judge, self._max_lost = worker, may_judge, max_lost
+        self._isolation, self._may_load = isolation, may_load
+        self._unfit_until: dict[tuple[str, str], float] = {}
+
+    def due(self) -> list[PendingHookCall]:
+        """Return the calls that are due and whose code is here."""
+        pending = self._store.pending_hook_calls(self._worker(), BATCH, may_judge=self._may_judge())
+        return [each for each in pending if self._is_fit(each)]
+
+    def carry_out(self, call: PendingHookCall) -> bool:
+        """Take a call, call the hooks, and settle it; False: another worker has it, or it waits.
+
+        A call that was lost twice is made in isolation: its crash affects nothing else, and other crashes do not count against it (ADR 13).
+        """
+        if call.losses < SUSPECT_AFTER:
+            with self._isolation.gate.shared():
+                return self._carry_out(call, "shared", self.call_hooks)
+        with suppress(NoFreeSlot):
+            return self._isolation.isolate(
+                call.losses - call.losses_alone,
+                lambda processes, room: self._carry_out(call, room, processes.call_hooks),
+                lambda: self._carry_out(call, "alone", self.call_hooks),
+            )
+        return False
+
+    def call_hooks(self, call: PendingHookCall) -> bool:
+        """Call the hooks, and do what follows."""
+        entry = self._hooks.catalog.entry(call.reference, call.fingerprint)
+        called = self._paused(call, entry) if call.attempt else self._ended(call, entry)
+        failpoints.hit("hooks_called")
+        self._conclude(call, called)
+        return True
+
+    def _carry_out(self, call: PendingHookCall, room: Room, call_hooks: Callable[[PendingHookCall], bool]) -> bool:
+        worker = self._worker()
+        if self._entry(call) is None:
+            return False
+        lost = self._store.take_call(call, worker, may_judge=self._may_judge(), room=room)
+        if lost is None:
+            return False
+        if lost > self._max_lost:
+            self._note(call, [Event("hook.lost", {"payload": call.payload, "times": lost}, "error")])
+        elif not self._were_called(call, worker, call_hooks):
+            self._store.release_call(call, worker, losses=1)
+            return True
+        with waiting_for_locks():  # the hooks were called: they must not be again
+            self._store.settle_call(call, worker)
+        return True
+
+    def _were_called(self, call: PendingHookCall, worker: str, call_hooks: Callable[[PendingHookCall], bool]) -> bool:
+        failpoints.hit("hook_call_taken")
+        try:
+            return call_hooks(call)
+        except (NoFreeSlot, NoProcess, KeyMissing, CodeMismatch) as error:
+            self._store.release_call(call, worker, losses=0)
+            if lack_in(error) is not None:
+                self._leave_to_others(call)
+            raise
+
+    def _conclude(self, call: PendingHookCall, called: Called) -> None:
+        if called.events:
+            self._note(call, called.events)
+        if called.stop is not None and self._store.break_off(call.run, called.stop):
+            self._coordinator.stop(call.run, "failed", called.stop.message)
+
+    def _note(self, call: PendingHookCall, events: Sequence[Event]) -> None:
+        for event in events:
+            logger.error("%s of run %s: %s", event.name, call.run, event.data)
+        self._store.note(call.run, events, key=call.attempt or None)
+
+    def _is_fit(self, call: PendingHookCall) -> bool:
+        """Return whether its code can be loaded here.
+
+        After a failure it is not tried again for a while: a module may do much before it raises.
+        """
+        code, now = (call.reference, call.fingerprint), time.monotonic()
+        if now < self._unfit_until.get(code, now) or not self._may_load(*code):
+            return False
+        is_fit = self._entry(call) is not None
+        if not is_fit:
+            self._leave_to_others(call)
+        return is_fit
+
+    def _leave_to_others(self, call: PendingHookCall) -> None:
+        put_bounded(self._unfit_until, (call.reference, call.fingerprint), time.monotonic() + UNFIT_S)
+
+    def _entry(self, call: PendingHookCall) -> LoadedPipeline | None:
+        try:
+            return self._hooks.catalog.entry(call.reference, call.fingerprint)
+        except CodeMismatch as finding:
+            logger.debug("hooks of %s are called by another worker: %s", call.run, finding)
+            return None
+
+    def _ended(self, call: PendingHookCall, entry: LoadedPipeline) -> Called:
+        hooks = entry.hooks_of_run(call.root)
+        return self._hooks.call(hooks, PostRunPayload, lambda: self._post_run(call)) if hooks else NOTHING
+
+    def _paused(self, call: PendingHookCall, entry: LoadedPipeline) -> Called:
+        key = AttemptKey.parse(call.attempt)
+        hooks = entry.hooks_at(call.root, entry.plan.node(key.address, key.step).path)
+        return self._hooks.call(
+            hooks, OnPauseRequestedPayload, lambda: self._pause(call, key, entry.name_at(call.root))
+        )
+
+    def _post_run(self, call: PendingHookCall) -> Payload:
+        found = self._store.records(call.run)
+        result = read_result(found.run, found.attempts, found.scopes, resolve=self._resolve, fetch=self._store.fetch)
+        context = result.final_pipeline_context
+        return PostRunPayload(run_id=call.run, pipeline_name=found.run.name, context=context, pipeline_result=result)
+
+    def _pause(self, call: PendingHookCall, key: AttemptKey, name: str) -> Payload:
+        reply, scope = self._store.reply(call.attempt), self._store.scope(call.run, key.address)
+        if reply is None or scope is None:
+            raise StoreError(f"attempt {call.attempt} asked no question")
+        return OnPauseRequestedPayload(
+            run_id=call.run,
+            pipeline_name=name,
+            context=self._value(scope.context),
+            step_name=key.step,
+            address=key.address,
+            message=str(reply.question["message"]),
+            input_schema=reply.question["schema"],
+        )
+
+    def _value(self, packed: Packed | None) -> Any:
+        if packed is None:
+            return None
+        packed = fetched(self._store, (packed,)).get(packed.digest, packed)
+        return decode(packed.tree(), resolve=self._resolve)
+
+
+class HookThread:
+    """Has calls carried out as they become due, a few at once.
+
+    Args:
+        calls: what is to be done.
+        threads: where each is done.
+        wake: set when there may be some.
+        every_s: seconds between two looks when it is not woken.
+        at_once: how many are done at the same time.
+    """
+
+    def __init__(
+        self, calls: HookDelivery, threads: Executor, wake: threading.Event, *, every_s: float, at_once: int
+    ) -> None:
+        self._calls, self._threads, self._every_s = calls, threads, every_s
+        self._at_once, self._slots = at_once, threading.Semaphore(at_once)
+        self._wake, self._stopping = wake, threading.Event()
+        self._at_work: set[PendingHookCall] = set()
+        self._thread = threading.Thread(target=self._look_forever, name="flujo-hooks", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def retire(self) -> None:
+        """Look once more, and begin nothing afterwards."""
+        self._stopping.set()
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Check again, for the last commits of this process; calls that do not end in time are repeated by another process."""
+        self.retire()
+        until = time.monotonic() + STOPPING_S
+        self._thread.join(STOPPING_S)
+        for _ in range(self._at_once):
+            self._slots.acquire(timeout=max(0.0, until - time.monotonic()))
+
+    def _look_forever(self) -> None:
+        while not self._stopping.is_set():
+            self._wake.wait(self._every_s * random.uniform(0.8, 1.2))  # noqa: S311 - jitter
+            self._wake.clear()
+            self._look()
+        self._look()
+
+    def _look(self) -> None:
+        try:
+            for call in self._calls.due():
+                self._begin(call)
+        except StoreError as error:
+            logger.warning("hooks postponed: %s", error)
+        except Exception:
+            logger.exception("hooks could not be called; trying again")
+
+    def _begin(self, call: PendingHookCall) -> None:
+        if call in self._at_work:
+            return
+        self._slots.acquire()
+        self._at_work.add(call)
+        self._threads.submit(self._carry_out, call)
+
+    def _carry_out(self, call: PendingHookCall) -> None:
+        try:
+            self._calls.carry_out(call)
+        except (StoreError, KeyMissing, CodeMismatch) as error:
+            logger.warning("hooks of %s postponed: %s", call.run, error)
+        except Exception:
+            logger.exception("hooks of run %s could not be called; will try again", call.run)
+        finally:
+            self._at_work.discard(call)
+            self._slots.release()

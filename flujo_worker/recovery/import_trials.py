@@ -1,0 +1,84 @@
+"""Find out whether the code of a run can be loaded without harm to the process, outside an attempt (ADR 13).
+
+A module may end its process when it is imported, or never end its import. Code that loads it outside an attempt asks here first: the
+sweeper, which would be killed or blocked for all runs, and the callers of hooks. It is first loaded in a separate process. Nothing waits
+for that: until it has ended, the answer is no.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import Executor, Future
+
+from flujo_client.config.manager import ConfigManager, Settings
+from flujo_worker.changed_code.code_registry import CodeRegistry, put_bounded
+
+logger = logging.getLogger(__name__)
+
+LOADED = 86
+"""The exit code of a process in which loading came to an end. None that a module would choose."""
+TRIAL_S = 30
+"""Seconds that loading may take."""
+AGAIN_S = 300.0
+"""After how long code that did harm is tried again: it may have been replaced."""
+BOOT = (
+    "import gc, json, sys; gc.disable(); order = json.loads(sys.stdin.readline()); sys.path[:] = order.pop('path'); "
+    "from flujo_worker.processes.import_trial import main; main(**order)"
+)
+
+
+class ImportTrials:
+    """Loads code in separate processes, one after the other.
+
+    Args:
+        settings: those of the processes.
+        catalog: code that it has loaded needs no trial.
+        threads: wait for the processes.
+    """
+
+    def __init__(self, settings: Settings, catalog: CodeRegistry, threads: Executor) -> None:
+        self._settings, self._catalog, self._threads = settings, catalog, threads
+        self._one = threading.Lock()
+        self._trials: dict[tuple[str, str], Future[float]] = {}
+
+    def may_load(self, reference: str, fingerprint: str) -> bool:
+        """Return whether this code is known to do no harm; begin to find out if that is not known."""
+        if self._catalog.has(reference):
+            return True
+        code = reference, fingerprint
+        trial = self._trials.get(code)
+        if trial is None or (trial.done() and trial.result() < time.monotonic()):
+            put_bounded(self._trials, code, self._threads.submit(self._try, *code))
+            return False
+        return trial.done() and trial.result() == float("inf")
+
+    def _try(self, reference: str, fingerprint: str) -> float:
+        """Load it in another process; return until when the result is valid: forever if it did no harm."""
+        order = {"path": sys.path, "reference": reference, "fingerprint": fingerprint, "seconds": TRIAL_S}
+        with self._one:
+            try:
+                process = subprocess.run(  # noqa: S603 - our own module
+                    [sys.executable, "-c", BOOT],
+                    env=ConfigManager().child_environment(self._settings),
+                    input=json.dumps(order).encode() + b"\n",
+                    timeout=2 * TRIAL_S,
+                    start_new_session=True,
+                    check=False,
+                )
+            except (OSError, subprocess.TimeoutExpired) as error:
+                logger.warning("loading '%s' in a trial process failed: %r", reference, error)
+            else:
+                if process.returncode == LOADED:
+                    return float("inf")
+                how = process.returncode
+                logger.error(
+                    "loading '%s' ends its process with code %d: its runs wait for another version of the code",
+                    reference,
+                    how,
+                )
+        return time.monotonic() + AGAIN_S

@@ -1,0 +1,253 @@
+"""One question as a role answers it: the live step, the values decoded, and a way to call what users wrote."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import CancelledError, Executor
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pydantic
+
+from flujo_client.contract.stored_context import StoredContext
+from flujo_client.errors import ContextMergeError, FlujoError, PipelineError, SnapshotTooLarge
+from flujo_client.pipeline.context_use import context_use
+from flujo_client.schemas.ambiguity import ambiguity
+from flujo_client.schemas.fail_fast import fail_fast, fail_fast_assignment
+from flujo_client.serial import Packed, decode, encode
+from flujo_worker.concurrency.event_loop import Loop, is_async, within
+from flujo_worker.concurrency.threads import carried
+from flujo_worker.errors import StoreError
+from flujo_worker.ports import Ledger
+from flujo_worker.runtime.call_args import accepts_param, arranged
+
+if TYPE_CHECKING:
+    from flujo_client.config.models import TemplateSettings
+    from flujo_client.pipeline.backend import CacheBackend
+    from flujo_client.transport.wire import Keys
+
+
+RESUME_INPUT = "resume_input"
+"""The parameter by which user code gets a person's answer to the pause that it raised."""
+
+
+@dataclass(frozen=True, slots=True)
+class UserCodeRuntime:
+    """The runtime of user code, and its bounds.
+
+    Attributes:
+        loop: for coroutines.
+        threads: for everything else.
+        resolve: finds the classes of values.
+        timeout_s: seconds one call may take.
+        most: the maximum bytes of JSON of a value.
+        cache: stores results of steps that name no backend.
+        cache_keys: the first signs stored results; they are read if any of them signed.
+        cache_most: the maximum bytes of a stored result.
+        template: the options for filling in templates.
+    """
+
+    loop: Loop
+    threads: Executor
+    resolve: Callable[[str], Any]
+    timeout_s: float
+    most: int
+    cache: CacheBackend
+    cache_keys: Keys
+    cache_most: int
+    template: TemplateSettings
+
+    def call(self, function: Callable[..., Any], ready: Callable[[], Any]) -> Any:
+        """Call user code: sync in a thread, async on the loop, either within the timeout; raises TimeoutError after it.
+
+        `ready` is the function with all it is called with.
+        """
+        name = getattr(function, "__qualname__", type(function).__qualname__)
+        given = ready() if is_async(function) else self._in_thread(ready)
+        return self._awaited(given, name) if inspect.isawaitable(given) else given
+
+    def _in_thread(self, ready: Callable[[], Any]) -> Any:
+        future = self.threads.submit(carried(partial(_contained, ready)))
+        try:
+            return future.result(self.timeout_s)
+        finally:
+            future.cancel()  # if it is still at work, it is left behind
+
+    def _awaited(self, given: Awaitable[Any], name: str) -> Any:
+        try:
+            return self.loop.submit(_awaited_within(self.timeout_s, given), name).result()
+        except CancelledError as error:
+            if self.loop.is_given_up:
+                raise StoreError("this process has abandoned its event loop") from error
+            raise RuntimeError("it cancelled its own task") from error
+
+
+@dataclass(frozen=True, slots=True)
+class UserCodeCall:
+    """One question.
+
+    Attributes:
+        step: the live step with the user code.
+        values: its packed arguments, all inline.
+        data: its plain arguments.
+        reply: reads a person's answer to a pause that the same code raised before; None if there is none.
+    """
+
+    step: Any
+    values: tuple[Packed | None, ...]
+    data: dict[str, Any]
+    bench: UserCodeRuntime
+    reply: Callable[[], Packed | None] = lambda: None
+
+    def tree(self, place: int) -> Any:
+        """Return an argument as a tree."""
+        packed = self.values[place]
+        return None if packed is None else packed.tree()
+
+    def value(self, place: int) -> Any:
+        """Return an argument as the live value; each time a new one, so that nothing is shared that user code may change."""
+        return self.live(self.values[place])
+
+    def _context_for(self, function: Callable[..., Any]) -> Any:
+        """Return the context, which is the second argument, in the form that a function needs: live, stored, or None."""
+        use = context_use(function)
+        if use == "live":
+            return self.value(1)
+        return None if use == "none" else self.stored(1)
+
+    def stored(self, place: int) -> StoredContext | None:
+        """Return the context among the arguments as it is stored."""
+        packed = self.values[place]
+        return None if packed is None else StoredContext(packed, self.bench.resolve)
+
+    def live(self, packed: Packed | None) -> Any:
+        """Return a packed value as the live one."""
+        return None if packed is None else decode(packed.tree(), resolve=self.bench.resolve)
+
+    def pack(self, value: Any, what: str) -> Packed:
+        """Pack what was answered; raises SerializationError or SnapshotTooLarge."""
+        return self.pack_tree(encode(value, path=what), what)
+
+    def pack_tree(self, tree: Any, what: str) -> Packed:
+        """Pack a tree; raises SnapshotTooLarge."""
+        return self.bounded(Packed.of(tree, like=self.values), what)
+
+    def bounded(self, packed: Packed, what: str) -> Packed:
+        """Return what was packed; raises SnapshotTooLarge."""
+        length = packed.length
+        if length > self.bench.most:
+            raise SnapshotTooLarge(f"{length:,} bytes of JSON; at most {self.bench.most:,} can be sent", path=what)
+        return packed
+
+    def call(self, role: str, *given: Any, **optional: Any) -> Any:
+        """Call the user function of a role: sync in a thread, async on the loop, either within the timeout.
+
+        `CONTEXT` among the arguments stands for the context; `optional` keywords are passed to functions that take them.
+        """
+        function = self.step.functions()[role]
+        return self.call_function(function, *given, **optional)
+
+    def call_function(
+        self, function: Callable[..., Any], *given: Any, context: Callable[[], Any] | None = None, **optional: Any
+    ) -> Any:
+        """Call a user function, with the question's context unless another is given; raises TimeoutError when it takes too long."""
+        if accepts_param(function, RESUME_INPUT) and (reply := self.reply()) is not None:
+            optional[RESUME_INPUT] = self.live(reply)
+        found = context or partial(self._context_for, function)
+        return self.bench.call(function, arranged(function, given, context=found, options=optional))
+
+
+def _contained(ready: Callable[[], Any]) -> Any:
+    """Call user code; what would end a process or a loop is a failure of the code that raised it."""
+    try:
+        return ready()
+    except Exception:
+        raise
+    except BaseException as error:
+        raise _exited(error) from error
+
+
+async def _awaited_within(timeout_s: float, given: Awaitable[Any]) -> Any:
+    async with within(timeout_s):
+        try:
+            return await given
+        except (Exception, asyncio.CancelledError):
+            raise
+        except BaseException as error:
+            raise _exited(error) from error
+
+
+def _exited(error: BaseException) -> RuntimeError:
+    return RuntimeError(f"the function raised {type(error).__name__}")
+
+
+def field_at(context: Any, path: str) -> Any:
+    """Return the value at a dotted path in a context; raise PipelineError naming the part that does not exist."""
+    place = context
+    for part in path.split("."):
+        if isinstance(place, dict) and part in place:
+            place = place[part]
+        elif not isinstance(place, dict) and hasattr(place, part):
+            place = getattr(place, part)
+        else:
+            raise PipelineError(f"'{path}' does not exist in {type(context).__name__}: there is no '{part}'")
+    return place
+
+
+def checked(context: Any) -> Any:
+    """Validate a context by its own model, once.
+
+    Raises:
+        ContextMergeError: it does not fit; the fields are named, their values are not.
+    """
+    model = type(context)
+    values = {name: getattr(context, name) for name in model.model_fields} | (context.model_extra or {})
+    if ambiguous := ambiguity(model, values):
+        raise ContextMergeError(f"the merged context does not fit {model.__name__}: {ambiguous}")
+    try:
+        fail_fast(model, values, by_name=True)
+        return model.model_validate(values, by_name=True)
+    except pydantic.ValidationError as error:
+        raise ContextMergeError(f"the merged context does not fit {model.__name__}: {places_of(error)}") from None
+
+
+def put(place: Any, name: str, value: Any) -> None:
+    """Set a field, or a mapping's entry.
+
+    Raises:
+        ContextMergeError: the model that holds it does not take the value, which is not shown.
+    """
+    if isinstance(place, dict):
+        place[name] = value
+        return
+    is_checked = isinstance(place, pydantic.BaseModel) and bool(place.model_config.get("validate_assignment"))
+    if is_checked and (ambiguous := ambiguity(type(place), {name: value})):
+        raise ContextMergeError(f"{type(place).__name__} rejects the value: {name}: {ambiguous}")
+    try:
+        if is_checked:
+            fail_fast_assignment(place, name, value)
+        setattr(place, name, value)
+    except pydantic.ValidationError as error:
+        raise ContextMergeError(f"{type(place).__name__} rejects the value: {places_of(error)}") from None
+
+
+def places_of(error: pydantic.ValidationError) -> str:
+    """Return the places that do not fit, without their values."""
+    return "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+
+
+def fetched(ledger: Ledger, values: Iterable[Packed | None]) -> dict[str, Packed]:
+    """Fetch what the references among these values point at, by digest.
+
+    Raises:
+        FlujoError: one is missing, or does not fit its digest; code SNAPSHOT_LOST.
+    """
+    wanted = {packed.digest for packed in values if packed is not None and packed.is_reference}
+    found = ledger.fetch(wanted) if wanted else {}
+    for digest in wanted:
+        if digest not in found or not found[digest].matches(digest):
+            raise FlujoError(f"snapshot {digest[:12]} is missing or does not fit its digest", code="SNAPSHOT_LOST")
+    return found
