@@ -69,7 +69,7 @@ class Factories:
     @staticmethod
     def tree_search(name: str, proposer: Any, evaluator: Any, **options: Any) -> TreeSearchStep:
         """Make a `TreeSearchStep`."""
-        return forward.tree_search(name, proposer=proposer, evaluator=evaluator, **options)
+        return forward.TreeSearchStep(name, proposer=proposer, evaluator=evaluator, **options)
 
     @staticmethod
     def parallel(
@@ -143,7 +143,7 @@ class Factories:
     @staticmethod
     def agentic_loop(name: str, planner: Any, registry: Mapping[str, Any], **options: Any) -> AgenticLoopStep:
         """Make an `AgenticLoopStep`."""
-        return forward.agentic_loop(name, planner=planner, registry=registry, **options)
+        return forward.AgenticLoopStep(name, planner=planner, registry=registry, **options)
 
     @staticmethod
     def human_in_the_loop(name: str, message_for_user: Any = None, **options: Any) -> HumanInTheLoopStep:

@@ -1,6 +1,7 @@
 """Classes that steps and pipelines make although these classes are made of steps and pipelines.
 
-`Step.loop_until` makes a `LoopStep`, which is a `Step`. To import each other is what this avoids: each name is imported when it is first used.
+`Step.loop_until` makes a `LoopStep`, which is a `Step`. To import each other is what this avoids: the package's `__init__` binds the
+names once all modules are imported. Recipes, one floor above, are imported when they are first used.
 """
 
 from __future__ import annotations
@@ -24,27 +25,17 @@ if TYPE_CHECKING:
     from flujo_client.recipes.tree_search import TreeSearchStep
 
 
-_HOME: Final = {
-    "agentic_loop": "recipes.agentic_loop.AgenticLoopStep",
-    "cached": "pipeline.cache.CacheStep",
-    "conditional": "pipeline.conditional.ConditionalStep",
-    "gather": "pipeline.gather.gather",
-    "human": "pipeline.human.HumanInTheLoopStep",
-    "loop": "pipeline.loop.LoopStep",
-    "map": "pipeline.map.MapStep",
-    "nested": "pipeline.nested.ImportStep",
-    "parallel": "pipeline.parallel.ParallelStep",
-    "pipeline": "pipeline.pipeline.Pipeline",
-    "refine_until": "recipes.refine.refine_until",
-    "router": "pipeline.router.DynamicParallelRouterStep",
-    "tree_search": "recipes.tree_search.TreeSearchStep",
+_RECIPES: Final = {
+    "AgenticLoopStep": "agentic_loop",
+    "TreeSearchStep": "tree_search",
+    "refine_until": "refine",
 }
 
 
 class Forward:
     """The classes by name."""
 
-    agentic_loop: type[AgenticLoopStep]
+    AgenticLoopStep: type[AgenticLoopStep]
     cached: type[CacheStep]
     conditional: Callable[..., ConditionalStep]
     gather: Callable[[str, Sequence[str], dict[str, Any]], Step]
@@ -56,13 +47,12 @@ class Forward:
     pipeline: type[Pipeline]
     refine_until: Callable[..., LoopStep]
     router: type[DynamicParallelRouterStep]
-    tree_search: type[TreeSearchStep]
+    TreeSearchStep: type[TreeSearchStep]
 
     def __getattr__(self, name: str) -> Any:
-        module, _, attribute = f"flujo_client.{_HOME[name]}".rpartition(".")
-        found = getattr(import_module(module), attribute)
-        setattr(self, name, found)
-        return found
+        module = import_module(f"flujo_client.recipes.{_RECIPES[name]}")
+        setattr(self, name, getattr(module, name))
+        return self.__dict__[name]
 
 
 forward = Forward()

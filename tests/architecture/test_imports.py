@@ -55,6 +55,8 @@ DOORS = {
 TYPED_CIRCLES = {
     # Steps, containers and pipelines name each other in annotations.
     "flujo_client.pipeline": "flujo_client.pipeline",
+    "flujo_client.pipeline.forward": "flujo_client.recipes",
+    "flujo_client.pipeline.factories": "flujo_client.recipes",
     "flujo_client.contract.tool_calls": "flujo_client.contract.trace",
     # A schema that overlaps is asked by a walk over its own parts.
     "flujo_client.schemas.overlap": "flujo_client.schemas.schema",

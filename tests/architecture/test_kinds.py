@@ -58,7 +58,8 @@ def test_blueprints_know_no_other_kinds_and_each_is_a_class_of_its_own():
 
 def test_every_kind_is_a_class_in_the_module_of_its_name():
     for kind in IN_BLUEPRINTS.values():
-        assert kind.step.__module__ == f"flujo_client.pipeline.{kind.spec.name}"
+        room = "recipes" if kind.spec.is_composed else "pipeline"
+        assert kind.step.__module__ == f"flujo_client.{room}.{kind.spec.name}"
     named = {name for name, spec in KINDS.items() if spec.yaml_name is None}
     assert {name: step.spec for name, step in MADE_OF_OPTIONS.items()} == {name: KINDS[name] for name in named}
 
