@@ -214,7 +214,7 @@ class Worker(Section):
     loop may be blocked before it takes no more messages.
     """
 
-    lease_s: Seconds = 6.0
+    lease_s: Seconds = 5.5
     renew_s: Seconds = 2.0
     sweep_s: Seconds = 1.0
     shutdown_grace_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 75.0

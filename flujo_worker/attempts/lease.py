@@ -99,7 +99,7 @@ class Lease:
 
     @property
     def silent_s(self) -> float:
-        """Return the seconds since the lease was taken or last renewed."""
+        """Return the seconds since the lease was taken, or since its last renewal was begun: the lease may count from then."""
         return time.monotonic() - self._beat_at
 
     def start(self) -> Lease:
@@ -232,11 +232,10 @@ class Lease:
             return {key: each.fence for key, each in self._held.items() if each.fence is not None and counts(each)}
 
     def _renew(self) -> None:
-        held = self._claimed()
+        begun, held = time.monotonic(), self._claimed()
         renewal = self._renewed(held)
-        now = time.monotonic()
-        if now - self._beat_at > 2 * self._renew_s:
-            self._unbroken_since = now
+        if time.monotonic() - self._beat_at > 2 * self._renew_s:
+            self._unbroken_since = time.monotonic()
         if renewal is None:
             self._reincarnate()
         else:
@@ -244,7 +243,7 @@ class Lease:
             self._hear(is_to_stop=renewal.is_to_stop)
             self._disown()
         with self._changed:
-            self._beat_at = time.monotonic()
+            self._beat_at = begun
             self._changed.notify_all()
         self._on_renewed()
 

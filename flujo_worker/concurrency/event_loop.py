@@ -193,7 +193,7 @@ class Loop:
     """The process's event loop. Make it after a fork, never before.
 
     Attributes:
-        settle: called on the loop when it was late, with the seconds. It may block: no coroutine continues before what others cancel meanwhile.
+        settle: called on the loop when it was late, with the seconds. It may block: no coroutine that waits continues before what others cancel meanwhile.
     """
 
     def __init__(self) -> None:

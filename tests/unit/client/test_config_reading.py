@@ -37,7 +37,7 @@ def test_nothing_set_is_the_built_in_development_settings():
     settings = ConfigManager(environ={}).settings()
     assert settings == Settings()
     assert (settings.mode, settings.allowed_imports, settings.is_embedded) == ("development", ("*",), True)
-    assert (settings.worker.lease_s, settings.limits.snapshot_inline_bytes, settings.retry.cap_s) == (6.0, 65536, 60.0)
+    assert (settings.worker.lease_s, settings.limits.snapshot_inline_bytes, settings.retry.cap_s) == (5.5, 65536, 60.0)
 
 
 def test_precedence_is_built_in_then_file_then_environment():

@@ -120,6 +120,23 @@ def test_a_lost_attempt_is_cancelled(roll, lease):
         assert lost.cancelled
 
 
+def test_a_renewal_counts_from_when_it_was_begun(roll):
+    """A process may be frozen while the answer is under way: the lease that it then hears of may be over."""
+    silent = []
+    lease = Lease(
+        roll,
+        Member("w", "host", 1, "b", 1),
+        lease_s=1.0,
+        renew_s=0.01,
+        on_renewed=lambda: silent.append(lease.silent_s),
+    )
+    roll.renewals.append(lambda held: time.sleep(0.1) or set())
+    lease.start()
+    roll.wait()
+    lease.stop()
+    assert silent[1] >= 0.1
+
+
 def test_what_was_let_go_to_be_handed_back_is_not_disowned_meanwhile(roll, lease):
     """Disowned it would count as lost."""
     with working(lease, "held", 1):
