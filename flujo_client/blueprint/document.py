@@ -51,18 +51,15 @@ def to_text(pipeline: Pipeline) -> str:
 
 @dataclass
 class Writing:
-    """The writing of one document.
-
-    Attributes:
-        findings: what cannot be written in a blueprint.
-        trail: the names of the steps around what is being written.
-        agents, imports: what the document declares, by the names it gives.
-    """
+    """The writing of one document."""
 
     findings: list[Finding] = field(default_factory=list)
+    """What cannot be written in a blueprint."""
     trail: list[str] = field(default_factory=list)
+    """The names of the steps around what is being written."""
     agents: dict[str, DeclaredAgent] = field(default_factory=dict)
     imports: Data = field(default_factory=dict)
+    """`agents`, `imports`: what the document declares, by the names it gives."""
 
     def document(self, pipeline: Pipeline) -> Data:
         steps = self.steps(pipeline)

@@ -46,19 +46,16 @@ Data: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class KeyPath:
-    """A place where a value of a shape may be.
-
-    Attributes:
-        shape: the shape of the value.
-        path: keys from the table down; `*` is any key or index.
-        runs: how the steps there run relative to each other, as `Key.runs`.
-        after: whether texts there are read when the steps inside have run.
-    """
+    """A place where a value of a shape may be."""
 
     shape: FieldType
+    """The shape of the value."""
     path: tuple[str, ...] = ()
+    """Keys from the table down; `*` is any key or index."""
     runs: str = INSIDE
+    """How the steps there run relative to each other, as `Key.runs`."""
     after: bool = False
+    """Whether texts there are read when the steps inside have run."""
 
 
 def key_paths(top: KeyPath) -> Iterator[KeyPath]:
@@ -85,39 +82,36 @@ def _unknown(*_: Any) -> Data | None:
 
 @dataclass(frozen=True, kw_only=True)
 class BlueprintKind:
-    """A kind of step in blueprints.
-
-    Attributes:
-        spec: the facts of the kind.
-        step: the class it becomes; a step is written by the kind of its own class.
-        keys: those in addition to the keys of every step.
-        build: makes the step from its valid keys.
-        write: returns the keys of such a step.
-        one_of: groups of keys of which one is needed, and not two.
-        own_table: the key under which its own options are, if they have a table.
-        is_import: whether `uses: imports.<name>` makes a step one of it, instead of `kind`.
-        asks_people: whether it asks people.
-        has_item: whether `this` is an item inside it.
-        isolates_context: whether the steps inside it run in a separate context.
-        find: the findings of `flujo validate` about such a step alone.
-        writes: the dotted paths of the context that it writes; None if it may write any.
-        output_schema: the schema that its output fits, if that is known.
-    """
+    """A kind of step in blueprints."""
 
     spec: KindSpec
+    """The facts of the kind."""
     step: type[Step]
+    """The class it becomes; a step is written by the kind of its own class."""
     keys: Mapping[str, Key]
+    """Those in addition to the keys of every step."""
     build: Callable[[Building, Data], Step]
+    """Makes the step from its valid keys."""
     write: Callable[[Writing, Any], dict[str, Any]]
+    """Returns the keys of such a step."""
     one_of: tuple[tuple[str, ...], ...] = (("name", "step"),)
+    """Groups of keys of which one is needed, and not two."""
     own_table: str | None = None
+    """The key under which its own options are, if they have a table."""
     is_import: bool = False
+    """Whether `uses: imports.<name>` makes a step one of it, instead of `kind`."""
     asks_people: bool = False
+    """Whether it asks people."""
     has_item: bool = False
+    """Whether `this` is an item inside it."""
     isolates_context: bool = False
+    """Whether the steps inside it run in a separate context."""
     find: Callable[[DocumentIndex, StepNode], Iterator[RuleFinding]] = _none
+    """The findings of `flujo validate` about such a step alone."""
     writes: Callable[[DocumentIndex, StepNode], Iterator[str | None]] = _none
+    """The dotted paths of the context that it writes; None if it may write any."""
     output_schema: Callable[[DocumentIndex, StepNode], Data | None] = _unknown
+    """The schema that its output fits, if that is known."""
 
     @property
     def word(self) -> str:

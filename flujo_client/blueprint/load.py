@@ -97,21 +97,18 @@ def _bytes(file: File, named: str, most: int = MAX_BYTES) -> bytes | str:
 
 @dataclass
 class Loading:
-    """The loading of one blueprint with all that it imports; faults are collected, and reported at the end.
-
-    Attributes:
-        allowed: import prefixes that references may be under.
-        findings: what reading and the pipeline's check found, before each finding has its rule.
-        ruled: what the rules found.
-        size: bytes read of files so far, and characters made of prompts' variables.
-        asks_rules: whether rules are applied; shapes and the check always are.
-    """
+    """The loading of one blueprint with all that it imports; faults are collected, and reported at the end."""
 
     allowed: tuple[str, ...]
+    """Import prefixes that references may be under."""
     findings: list[Finding] = field(default_factory=list)
+    """What reading and the pipeline's check found, before each finding has its rule."""
     ruled: list[Finding] = field(default_factory=list)
+    """What the rules found."""
     size: int = 0
+    """Bytes read of files so far, and characters made of prompts' variables."""
     asks_rules: bool = True
+    """Whether rules are applied; shapes and the check always are."""
 
     def pipeline(self, text: str | bytes, *, file: str, name: str | None, folder: File | None) -> Pipeline:
         source = read(text, file=file)

@@ -21,14 +21,10 @@ WEIGHTS: Final = ("off", "warn", "error")
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """The weights of findings.
-
-    Attributes:
-        weights: tables of weights by rule or pattern, those that take precedence first; in each an exact name before the first matching
-            pattern.
-    """
+    """The weights of findings."""
 
     weights: tuple[Mapping[str, str], ...] = ()
+    """Tables of weights by rule or pattern, those that take precedence first; in each an exact name before the first matching pattern."""
 
     def weight(self, rule: str) -> str | None:
         """Return the weight of a rule; None if the profile does not set it."""

@@ -47,17 +47,14 @@ _MOST_DIGITS = 20
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A document as data.
-
-    Attributes:
-        data: mappings, lists, texts, numbers, true, false and null.
-        marks: the position of each value, by its path; of a mapping's entry, that of its key.
-        file: what the text is called in findings.
-    """
+    """A document as data."""
 
     data: Any
+    """Mappings, lists, texts, numbers, true, false and null."""
     marks: Mapping[Path, Mark]
+    """The position of each value, by its path; of a mapping's entry, that of its key."""
     file: str
+    """What the text is called in findings."""
 
     def finding(self, rule: str, path: Path, message: str, **more: Any) -> Finding:
         """Make a finding about what is at a path, or would if it were there."""

@@ -26,19 +26,16 @@ IN_QUOTES: Final = " unless it is in quotes"
 
 @dataclass(frozen=True, slots=True)
 class DocumentLocation:
-    """A place in a document, and what is known there.
-
-    Attributes:
-        source: the document.
-        path: the place.
-        allowed: import prefixes that references may be under.
-        document: the innermost document around it, whose agents and imports it may name.
-    """
+    """A place in a document, and what is known there."""
 
     source: Source
+    """The document."""
     path: Path
+    """The place."""
     allowed: Sequence[str]
+    """Import prefixes that references may be under."""
     document: Any
+    """The innermost document around it, whose agents and imports it may name."""
 
     def at(self, *parts: str | int) -> DocumentLocation:
         """Return a place below this one."""
@@ -238,41 +235,35 @@ class Null(_Sound):
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key of a table.
-
-    Attributes:
-        shape: the shape of its value.
-        what: its description, for documents.
-        required: whether the table must have it.
-        runs: how the steps under it run relative to each other: `side` by side, one by `choice`, `again` and again, as a `state`, `instead`
-            of what failed, or, where there is only one, `inside`.
-        after: whether its templates and expressions are read when the steps inside have run.
-    """
+    """A key of a table."""
 
     shape: FieldType
+    """The shape of its value."""
     what: str
+    """Its description, for documents."""
     required: bool = False
+    """Whether the table must have it."""
     runs: str = INSIDE
+    """How the steps under it run relative to each other: `side` by side, one by `choice`, `again` and again, as a `state`, `instead` of
+    what failed, or, where there is only one, `inside`."""
     after: bool = False
+    """Whether its templates and expressions are read when the steps inside have run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A mapping with known keys.
-
-    Attributes:
-        keys: all of them.
-        called: what it is, such as "a loop".
-        others: keys that are on something else, by what that is.
-        one_of: groups of keys of which one is needed, and not two.
-        at_most_one_of: groups of which there may be none too.
-    """
+    """A mapping with known keys."""
 
     keys: Mapping[str, Key]
+    """All of them."""
     called: str
+    """What it is, such as "a loop"."""
     others: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Keys that are on something else, by what that is."""
     one_of: tuple[tuple[str, ...], ...] = ()
+    """Groups of keys of which one is needed, and not two."""
     at_most_one_of: tuple[tuple[str, ...], ...] = ()
+    """Groups of which there may be none too."""
 
     @property
     def description(self) -> str:

@@ -31,18 +31,15 @@ class Edit:
 
 @dataclass(frozen=True)
 class SourceEntry:
-    """A key with its value, or an item of a list, which has no key.
-
-    Attributes:
-        source: the whole text.
-        key_node, value_node: nodes of the YAML library; the value is a scalar.
-        siblings: all keys of the mapping it is in.
-    """
+    """A key with its value, or an item of a list, which has no key."""
 
     source: str
+    """The whole text."""
     key_node: Any
     value_node: Any
+    """`key_node`, `value_node`: nodes of the YAML library; the value is a scalar."""
     siblings: frozenset[str] = frozenset()
+    """All keys of the mapping it is in."""
 
     @property
     def key(self) -> str:

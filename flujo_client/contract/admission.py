@@ -23,28 +23,25 @@ LONGEST_S: Final = 366 * 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """A named gate, which runs pass one by one.
-
-    Attributes:
-        name: as people see it: `limit 'crm'`.
-        most: the maximum of runs that hold a place at once; None: any number, and runs only wait here.
-        period_s: seconds that a place is held after the run's beginning; None: until the run's end.
-        flow: the queue of the gate that a run waits in; the queues take turns.
-        weight: the turns of that queue relative to others.
-        policy: how a new run is treated when the gate has no room. Where that is decided as the run is recorded, the run holds its place
-            from then on, also while it waits at another gate.
-        wait_s: seconds that a run waits here in any case.
-        is_window: a run that waits for a person releases its place.
-    """
+    """A named gate, which runs pass one by one."""
 
     name: str
+    """As people see it: `limit 'crm'`."""
     most: int | None
+    """The maximum of runs that hold a place at once; None: any number, and runs only wait here."""
     period_s: float | None = None
+    """Seconds that a place is held after the run's beginning; None: until the run's end."""
     flow: str = ""
+    """The queue of the gate that a run waits in; the queues take turns."""
     weight: float = 1.0
+    """The turns of that queue relative to others."""
     policy: Policy = "queue"
+    """How a new run is treated when the gate has no room. Where that is decided as the run is recorded, the run holds its place from then
+    on, also while it waits at another gate."""
     wait_s: float = 0.0
+    """Seconds that a run waits here in any case."""
     is_window: bool = False
+    """A run that waits for a person releases its place."""
 
     @property
     def decides_at_once(self) -> bool:

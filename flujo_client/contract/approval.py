@@ -19,38 +19,35 @@ OPEN = "open"
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """A question to a person.
-
-    Attributes:
-        key: the key of the attempt that waits for the answer.
-        message: the question.
-        schema: the JSON Schema of answers; None for any answer.
-        expires_at: when it closes; None if it stays open.
-        actor: who is asked, if it was escalated.
-        refused: why the previous answer was rejected.
-        state: open, answered, expired, or closed with its run.
-        run_status: the status of its run.
-        answered_by, note, answered_at: who answered, why and when.
-        token: answers it from a link; None without a signing key.
-    """
+    """A question to a person."""
 
     run_id: str
     pipeline: str
     address: str
     step: str
     key: str
+    """The key of the attempt that waits for the answer."""
     message: str
+    """The question."""
     schema: dict[str, Any] | None
+    """The JSON Schema of answers; None for any answer."""
     asked_at: datetime
     run_status: str
+    """The status of its run."""
     state: str = OPEN
+    """Open, answered, expired, or closed with its run."""
     expires_at: datetime | None = None
+    """When it closes; None if it stays open."""
     actor: str | None = None
+    """Who is asked, if it was escalated."""
     refused: str | None = None
+    """Why the previous answer was rejected."""
     answered_by: str | None = None
     note: str | None = None
     answered_at: datetime | None = None
+    """`answered_by`, `note`, `answered_at`: who answered, why and when."""
     token: str | None = None
+    """Answers it from a link; None without a signing key."""
 
     @property
     def place(self) -> str:

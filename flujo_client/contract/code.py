@@ -36,17 +36,14 @@ class CodeMark:
 
 @dataclass(frozen=True, slots=True)
 class AwaitedCode:
-    """The code that a parked run waits for.
-
-    Attributes:
-        path: the step at which it waits for a worker whose code fits its conversation; empty if it waits for something else.
-        conversation: the versions of that conversation.
-        attempt: the key of the attempt whose context does not fit its model; empty if it waits for code.
-    """
+    """The code that a parked run waits for."""
 
     path: str = ""
+    """The step at which it waits for a worker whose code fits its conversation; empty if it waits for something else."""
     conversation: tuple[str, ...] = ()
+    """The versions of that conversation."""
     attempt: str = ""
+    """The key of the attempt whose context does not fit its model; empty if it waits for code."""
 
     def to_tree(self) -> dict[str, Any]:
         """Return it as plain data."""

@@ -42,17 +42,14 @@ class StepVersion(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CodeOnRecord:
-    """The recorded versions of code.
-
-    Attributes:
-        run: the versions that a run's steps were performed with, the latest last.
-        old: those of workers when they last had the run's plan, by the path of the step.
-        new: the same of the plan to compare with.
-    """
+    """The recorded versions of code."""
 
     run: Sequence[StepVersion] = ()
+    """The versions that a run's steps were performed with, the latest last."""
     old: Mapping[str, CodeVersion] = field(default_factory=dict)
+    """Those of workers when they last had the run's plan, by the path of the step."""
     new: Mapping[str, CodeVersion] = field(default_factory=dict)
+    """The same of the plan to compare with."""
 
     @classmethod
     def of_rows(cls, rows: Iterable[Mapping[str, Any]]) -> CodeOnRecord:

@@ -13,38 +13,29 @@ from flujo_client.sizes import MAX_QUESTION
 
 
 class RunAgentCommand(BaseModel):
-    """Run an agent of the registry.
-
-    Attributes:
-        agent_name: its name in the registry.
-        input_data: its input.
-    """
+    """Run an agent of the registry."""
 
     type: Literal["run_agent"] = "run_agent"
     agent_name: str = Field(min_length=1)
+    """Its name in the registry."""
     input_data: Any
+    """Its input."""
 
 
 class AskHumanCommand(BaseModel):
-    """Ask a person; the run waits for the answer without a worker.
-
-    Attributes:
-        question: the question.
-    """
+    """Ask a person; the run waits for the answer without a worker."""
 
     type: Literal["ask_human"] = "ask_human"
     question: str = Field(pattern=r"\S", max_length=MAX_QUESTION)
+    """The question."""
 
 
 class FinishCommand(BaseModel):
-    """End the loop.
-
-    Attributes:
-        final_answer: the loop's output.
-    """
+    """End the loop."""
 
     type: Literal["finish"] = "finish"
     final_answer: Any
+    """The loop's output."""
 
 
 AgentCommand: TypeAlias = Annotated[RunAgentCommand | AskHumanCommand | FinishCommand, Field(discriminator="type")]
@@ -55,36 +46,30 @@ COMMAND: Final[TypeAdapter[RunAgentCommand | AskHumanCommand | FinishCommand]] =
 
 
 class ExecutedCommandLog(BaseModel):
-    """One turn of an agentic loop, as the context's `command_log` holds it.
-
-    Attributes:
-        turn: counted from 1.
-        command: the planner's command.
-        result: its result: the agent's output, the person's answer, the final answer; for an agent that is unknown or failed, a mapping
-            with `error`.
-        loop: the loop's address, unique in the run.
-    """
+    """One turn of an agentic loop, as the context's `command_log` holds it."""
 
     turn: int
+    """Counted from 1."""
     command: AgentCommand
+    """The planner's command."""
     result: Any = None
+    """Its result: the agent's output, the person's answer, the final answer; for an agent that is unknown or failed, a mapping with
+    `error`."""
     loop: str = ""
+    """The loop's address, unique in the run."""
 
 
 class PlannerBrief(BaseModel):
-    """A planner's input at a turn, as stored and sent: without the previous turns, which are in the context.
-
-    Attributes:
-        goal: the loop's input.
-        agents: the names of the agents it may run.
-        turn: counted from 1.
-        max_turns: the maximum of turns.
-    """
+    """A planner's input at a turn, as stored and sent: without the previous turns, which are in the context."""
 
     goal: Any
+    """The loop's input."""
     agents: list[str]
+    """The names of the agents it may run."""
     turn: int
+    """Counted from 1."""
     max_turns: int
+    """The maximum of turns."""
 
 
 COMMAND_SCHEMA: Final[dict[str, Any]] = {

@@ -7,25 +7,22 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ParkedPlan:
-    """Parked runs that use one plan of a pipeline.
-
-    Attributes:
-        reference: the pipeline's.
-        fingerprint: the plan's, its first 12 characters.
-        build: the build name of workers with the plan's code; None if they have none.
-        runs: the number of parked runs.
-        is_pinned: only code of that plan may continue them.
-        is_live: a worker is alive that is of that build or has loaded the plan.
-        reason: why one of them is parked.
-    """
+    """Parked runs that use one plan of a pipeline."""
 
     reference: str
+    """The pipeline's."""
     fingerprint: str
+    """The plan's, its first 12 characters."""
     build: str | None
+    """The build name of workers with the plan's code; None if they have none."""
     runs: int
+    """The number of parked runs."""
     is_pinned: bool
+    """Only code of that plan may continue them."""
     is_live: bool
+    """A worker is alive that is of that build or has loaded the plan."""
     reason: str = ""
+    """Why one of them is parked."""
 
     @property
     def change(self) -> str | None:
@@ -38,21 +35,18 @@ class ParkedPlan:
 
 @dataclass(frozen=True, slots=True)
 class LockHolder:
-    """A session of Postgres whose transaction holds locks on Flujo's tables.
-
-    Attributes:
-        pid: of its server process.
-        user: its role.
-        application: the name that it gave itself.
-        state: such as `idle in transaction`.
-        age_s: seconds since its transaction began; None if the asking role may not see that.
-    """
+    """A session of Postgres whose transaction holds locks on Flujo's tables."""
 
     pid: int
+    """Of its server process."""
     user: str
+    """Its role."""
     application: str
+    """The name that it gave itself."""
     state: str
+    """Such as `idle in transaction`."""
     age_s: float | None
+    """Seconds since its transaction began; None if the asking role may not see that."""
 
     def __str__(self) -> str:
         since = "" if self.age_s is None else f", {self.state} for {self.age_s:.0f} s"
@@ -61,44 +55,38 @@ class LockHolder:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseFacts:
-    """Facts that the database reports.
-
-    Attributes:
-        version: of the server, such as `18.1`.
-        clock: its time, in unix seconds.
-        connections: the number of connected clients, of at most `max_connections`.
-        not_granted: the privileges on flujo's tables that the role does not have.
-        waiting: the number of attempts that wait in each queue.
-        parked: plans that parked runs use.
-        models: those that the agents of recently run pipelines name.
-    """
+    """Facts that the database reports."""
 
     version: str
+    """Of the server, such as `18.1`."""
     clock: float
+    """Its time, in unix seconds."""
     connections: int
+    """The number of connected clients, of at most `max_connections`."""
     max_connections: int
     not_granted: tuple[str, ...] = ()
+    """The privileges on flujo's tables that the role does not have."""
     waiting: tuple[tuple[str, int], ...] = ()
+    """The number of attempts that wait in each queue."""
     parked: tuple[ParkedPlan, ...] = ()
+    """Plans that parked runs use."""
     models: tuple[str, ...] = ()
+    """Those that the agents of recently run pipelines name."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerFacts:
-    """What Redis reports; None where it does not.
-
-    Attributes:
-        version: of the server.
-        clock: its time, in unix seconds.
-        eviction: what it does when its memory is full, such as `noeviction`.
-        is_kept: whether it writes what it holds to disk.
-        not_granted: the commands, keys and channels that are needed and that its user may not use.
-        rules: the rules of a user that may use all of them, for ACL SETUSER.
-    """
+    """What Redis reports; None where it does not."""
 
     version: str | None = None
+    """Of the server."""
     clock: float | None = None
+    """Its time, in unix seconds."""
     eviction: str | None = None
+    """What it does when its memory is full, such as `noeviction`."""
     is_kept: bool | None = None
+    """Whether it writes what it holds to disk."""
     not_granted: tuple[str, ...] = ()
+    """The commands, keys and channels that are needed and that its user may not use."""
     rules: str = ""
+    """The rules of a user that may use all of them, for ACL SETUSER."""

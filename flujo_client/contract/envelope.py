@@ -32,65 +32,58 @@ TASKS: dict[AttemptKind, str] = {
 
 @dataclass(frozen=True, slots=True)
 class RunHeader:
-    """The common part of all messages of a run.
-
-    Attributes:
-        reference: the place where workers find the pipeline, `module:attribute`.
-        fingerprint: the plan the run was started with; a worker whose code gives another parks the run.
-        deadline: unix seconds after which no attempt of the run begins.
-        trace_parent: a W3C trace context, carried for exporters.
-        root: the place in the plan where the run begins; for a child run the body of its import.
-        aros: the project's `[aros]` table as it was when the run was enqueued, so that no worker's own file counts; None
-            where the project has none.
-        settings: likewise the project's settings that can change the run, as `flujo_client.config.run_settings` writes them; None from a
-            client that sends none.
-        limits: the budgets that the run's attempts must reserve from, as in `flujo_client.pipeline.limits`; None if they have no limits.
-        is_gated: the run has passed gates, so its end admits another one.
-    """
+    """The common part of all messages of a run."""
 
     run: str
     reference: str
+    """The place where workers find the pipeline, `module:attribute`."""
     fingerprint: str
+    """The plan the run was started with; a worker whose code gives another parks the run."""
     queue: str = ATTEMPTS_QUEUE
     priority: int | None = None
     deadline: float | None = None
+    """Unix seconds after which no attempt of the run begins."""
     trace_parent: str | None = None
+    """A W3C trace context, carried for exporters."""
     tenant: str = ""
     root: str = ROOT
+    """The place in the plan where the run begins; for a child run the body of its import."""
     aros: Mapping[str, Any] | None = None
+    """The project's `[aros]` table as it was when the run was enqueued, so that no worker's own file counts; None where the project has
+    none."""
     settings: Mapping[str, Any] | None = None
+    """Likewise the project's settings that can change the run, as `flujo_client.config.run_settings` writes them; None from a client that
+    sends none."""
     limits: Mapping[str, Any] | None = None
+    """The budgets that the run's attempts must reserve from, as in `flujo_client.pipeline.limits`; None if they have no limits."""
     is_gated: bool = False
+    """The run has passed gates, so its end admits another one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """One attempt's message.
-
-    Attributes:
-        address: the scope that the attempt owns while it runs.
-        version: the scope's version of which `context` is a snapshot; checked again in the merge.
-        context: None when the run has no context; a reference when it is above the inline limit.
-        guidance: why the previous attempt failed.
-        kind: a try at a step; the start of a scope that begins with a container; the join of a fan-out; or continuing with a person's
-            answer.
-        code: the versions of code that its conversation has used so far (`flujo_client/contract/code.py`).
-        lanes: the fan-outs this work is in, outermost first, each with the lane it runs in: its part in their chords is derived from them.
-            `NO_LANE`: it paused and a sibling runs there now, so it is no longer part of that chord.
-    """
+    """One attempt's message."""
 
     ticket: RunHeader
     address: str
+    """The scope that the attempt owns while it runs."""
     step: str
     number: int
     version: int
+    """The scope's version of which `context` is a snapshot; checked again in the merge."""
     input: Packed
     context: Packed | None = None
+    """None when the run has no context; a reference when it is above the inline limit."""
     guidance: str | None = None
+    """Why the previous attempt failed."""
     queue: str = ATTEMPTS_QUEUE
     kind: AttemptKind = "step"
+    """A try at a step; the start of a scope that begins with a container; the join of a fan-out; or continuing with a person's answer."""
     lanes: Mapping[str, int] = field(default_factory=dict)
+    """The fan-outs this work is in, outermost first, each with the lane it runs in: its part in their chords is derived from them.
+    `NO_LANE`: it paused and a sibling runs there now, so it is no longer part of that chord."""
     code: tuple[str, ...] = ()
+    """The versions of code that its conversation has used so far (`flujo_client/contract/code.py`)."""
 
     @property
     def key(self) -> str:

@@ -13,102 +13,78 @@ from flujo_client.contract.results import PipelineResult, StepResult
 
 
 class Payload(BaseModel):
-    """The fields of every payload.
-
-    Attributes:
-        run_id: the run it happened to; a child run has its own.
-        pipeline_name: what that run is listed under.
-        context: a copy of the context at this point; None for a run without one.
-    """
+    """The fields of every payload."""
 
     model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
 
     event_name: str
     run_id: str
+    """The run it happened to; a child run has its own."""
     pipeline_name: str
+    """What that run is listed under."""
     context: Any = None
+    """A copy of the context at this point; None for a run without one."""
 
 
 class PreRunPayload(Payload):
-    """A run is about to begin.
-
-    Attributes:
-        initial_input: the run's input.
-    """
+    """A run is about to begin."""
 
     event_name: Literal["pre_run"] = "pre_run"
     initial_input: Any
+    """The run's input."""
 
 
 class PostRunPayload(Payload):
-    """A run has ended, successfully or not.
-
-    Attributes:
-        pipeline_result: what `RunHandle.result` gives.
-    """
+    """A run has ended, successfully or not."""
 
     event_name: Literal["post_run"] = "post_run"
     pipeline_result: PipelineResult
+    """What `RunHandle.result` gives."""
 
 
 class StepPayload(Payload):
-    """The fields of a step's payload.
-
-    Attributes:
-        step_name: the step.
-        address: the scope it is in, `""` for the run's own sequence.
-    """
+    """The fields of a step's payload."""
 
     step_name: str
+    """The step."""
     address: str = ""
+    """The scope it is in, `""` for the run's own sequence."""
 
 
 class PreStepPayload(StepPayload):
-    """A step is about to be tried for the first time.
-
-    Attributes:
-        step: the step as the pipeline has it.
-        step_input: its input.
-    """
+    """A step is about to be tried for the first time."""
 
     event_name: Literal["pre_step"] = "pre_step"
     step: Any
+    """The step as the pipeline has it."""
     step_input: Any
+    """Its input."""
 
 
 class PostStepPayload(StepPayload):
-    """A step has succeeded, and is about to be merged.
-
-    Attributes:
-        step_result: the result of its last attempt; `attempts` is that attempt's number.
-    """
+    """A step has succeeded, and is about to be merged."""
 
     event_name: Literal["post_step"] = "post_step"
     step_result: StepResult
+    """The result of its last attempt; `attempts` is that attempt's number."""
 
 
 class OnStepFailurePayload(StepPayload):
-    """A step has failed permanently.
-
-    Attributes:
-        step_result: the result of its last attempt, with the reason as `feedback`.
-    """
+    """A step has failed permanently."""
 
     event_name: Literal["on_step_failure"] = "on_step_failure"
     step_result: StepResult
+    """The result of its last attempt, with the reason as `feedback`."""
 
 
 class OnPauseRequestedPayload(StepPayload):
-    """A person is asked, and the run waits for the answer.
-
-    Attributes:
-        message: the question.
-        input_schema: the JSON schema of the answer; None for any.
-    """
+    """A person is asked, and the run waits for the answer."""
 
     event_name: Literal["on_pause_requested"] = "on_pause_requested"
     message: str
+    """The question."""
     input_schema: dict[str, Any] | None = None
+    """The JSON schema of the answer; None for any."""
 
 
 HookPayload: TypeAlias = (

@@ -35,15 +35,12 @@ class _Amounts(BaseModel):
 
 
 class UsageLimits(_Amounts):
-    """Limits of spending. None means unlimited.
-
-    Attributes:
-        total_cost_usd_limit: US dollars.
-        total_tokens_limit: input and output tokens together.
-    """
+    """Limits of spending. None means unlimited."""
 
     total_cost_usd_limit: Dollars | None = None
+    """US dollars."""
     total_tokens_limit: Tokens | None = None
+    """Input and output tokens together."""
 
     @property
     def is_nothing(self) -> bool:

@@ -16,21 +16,18 @@ WAKE_S: Final = 1.5
 
 @dataclass(frozen=True, slots=True)
 class GuardRow:
-    """What is set for the models of a name or pattern.
-
-    Attributes:
-        guard: what it is for.
-        model: the model's name, or a pattern of names.
-        from_file: the settings in the `flujo.toml` of the worker that was started last; None: it has none.
-        edits: what operators have set over it; None: nothing.
-        cleared_at: when an operator last closed the breaker or ended the slow-down, in unix seconds; 0.0: never.
-    """
+    """What is set for the models of a name or pattern."""
 
     guard: Guard
+    """What it is for."""
     model: str
+    """The model's name, or a pattern of names."""
     from_file: Mapping[str, Any] | None = None
+    """The settings in the `flujo.toml` of the worker that was started last; None: it has none."""
     edits: Mapping[str, Any] | None = None
+    """What operators have set over it; None: nothing."""
     cleared_at: float = 0.0
+    """When an operator last closed the breaker or ended the slow-down, in unix seconds; 0.0: never."""
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Self:

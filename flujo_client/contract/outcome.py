@@ -29,30 +29,27 @@ _TEXTS = {
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """The error of an attempt, as data with the original class, message and code.
-
-    Attributes:
-        feedback: what the step's result says of it.
-        guidance: what the next attempt's prompt says of the answer; None where the error does not judge one, such as an outage.
-        tool: of a pause, the tool whose agent asked: the answer is that agent's.
-        traceback: the user's part of the traceback; empty if no user code took part, and in rows of older versions.
-        raised: the exception itself, if it was raised in this process and is still referenced. It is never sent.
-    """
+    """The error of an attempt, as data with the original class, message and code."""
 
     category: str
     type_name: str
     message: str
     feedback: str
+    """What the step's result says of it."""
     module: str = ""
     code: str = ""
     suggestion: str | None = None
     guidance: str | None = None
+    """What the next attempt's prompt says of the answer; None where the error does not judge one, such as an outage."""
     retryable: bool = False
     retry_after_s: float | None = None
     traceback_digest: str = ""
     tool: str | None = None
+    """Of a pause, the tool whose agent asked: the answer is that agent's."""
     traceback: str = ""
+    """The user's part of the traceback; empty if no user code took part, and in rows of older versions."""
     raised: BaseException | None = field(default=None, compare=False, repr=False)
+    """The exception itself, if it was raised in this process and is still referenced. It is never sent."""
 
     def __post_init__(self) -> None:
         """Shorten each text, so that any error can be stored and read back whole."""
@@ -114,48 +111,42 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """One accepted repair, as the optional correction ledger stores it.
-
-    Attributes:
-        schema_hash: SHA-256 of the schema's canonical JSON.
-        policy_version: of the rules by which it was repaired.
-        stage: the last stage that had to act.
-        repair_depth: how many things were done.
-        latency_ms_saved: milliseconds that another try would have cost, taken from this one.
-    """
+    """One accepted repair, as the optional correction ledger stores it."""
 
     step_name: str
     agent_id: str | None
     provider_model: str | None
     schema_hash: str | None
+    """SHA-256 of the schema's canonical JSON."""
     policy_version: str
+    """Of the rules by which it was repaired."""
     stage: str
+    """The last stage that had to act."""
     repair_depth: int
+    """How many things were done."""
     transforms: tuple[str, ...]
     latency_ms_saved: float
+    """Milliseconds that another try would have cost, taken from this one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of one attempt.
-
-    Attributes:
-        kind: how it ended.
-        output: the step's output, for a success.
-        context: the context after a success; None when it is unchanged.
-        fault: what went wrong, for everything else.
-        latency_s: seconds from claim to outcome, by the worker's monotonic clock.
-        corrections: for the correction ledger; empty unless the project has one.
-        code: what code it was performed with; None where nothing was performed, or the code is not known.
-    """
+    """The result of one attempt."""
 
     kind: OutcomeKind
+    """How it ended."""
     output: Packed | None = None
+    """The step's output, for a success."""
     context: Packed | None = None
+    """The context after a success; None when it is unchanged."""
     fault: Fault | None = None
+    """What went wrong, for everything else."""
     usage: Usage = NO_USAGE
     latency_s: float = 0.0
+    """Seconds from claim to outcome, by the worker's monotonic clock."""
     metadata: dict[str, Any] = field(default_factory=dict)
     events: tuple[Event, ...] = ()
     corrections: tuple[Correction, ...] = ()
+    """For the correction ledger; empty unless the project has one."""
     code: CodeMark | None = None
+    """What code it was performed with; None where nothing was performed, or the code is not known."""

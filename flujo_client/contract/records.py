@@ -50,41 +50,26 @@ def read_statuses(words: str | Collection[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class NewRun:
-    """All that enqueue records, in one commit: the run, its root scope and its first attempt.
-
-    Attributes:
-        first: the first attempt's envelope, as it will be published.
-        blobs: values above the inline limit, which the envelope only points at.
-        digest: of pipeline, input and context, to distinguish a repeated enqueue from another one under the same key.
-        gates: what it has to pass before its first message is published.
-        key_marks: of the client's keys, by which workers recognise another secret under the same id.
-    """
+    """All that enqueue records, in one commit: the run, its root scope and its first attempt."""
 
     first: Envelope
+    """The first attempt's envelope, as it will be published."""
     plan: Plan
     digest: str
+    """Of pipeline, input and context, to distinguish a repeated enqueue from another one under the same key."""
     blobs: tuple[Packed, ...] = ()
+    """Values above the inline limit, which the envelope only points at."""
     idempotency_key: str | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
     gates: tuple[Gate, ...] = ()
+    """What it has to pass before its first message is published."""
     key_marks: tuple[str, ...] = ()
+    """Of the client's keys, by which workers recognise another secret under the same id."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """One row of `flujo_runs`, with the totals summed at reading, its child runs' included.
-
-    Attributes:
-        parent_run: the run it is a step of.
-        limits: what it may spend with all runs of its tree, as `UsageLimits` is written; None without such limits.
-        aros, settings: the project's `[aros]`, and its other settings that differ from the defaults, as they were when it was enqueued.
-        is_background: that run does not wait for it.
-        retry_of: the run in the background that it starts again, and `retries` how many were started again before it, itself included.
-        forked_from: the run it was forked from by a retry, at the step `from_step`.
-        retried_as: the run that retried it last, or was forked from it after its end.
-        waits_for: the gate that it waits at before its first step, in words; None for a run that was admitted.
-        unreadable: what of its row could not be read, in words; None if all of it could.
-    """
+    """One row of `flujo_runs`, with the totals summed at reading, its child runs' included."""
 
     id: str
     reference: str
@@ -105,17 +90,27 @@ class RunRecord:
     deadline_at: datetime | None = None
     cancel_requested_at: datetime | None = None
     parent_run: str | None = None
+    """The run it is a step of."""
     limits: dict[str, Any] | None = None
+    """What it may spend with all runs of its tree, as `UsageLimits` is written; None without such limits."""
     aros: Mapping[str, Any] | None = None
     settings: Mapping[str, Any] | None = None
+    """`aros`, `settings`: the project's `[aros]`, and its other settings that differ from the defaults, as they were when it was
+    enqueued."""
     is_background: bool = False
+    """That run does not wait for it."""
     retry_of: str | None = None
+    """The run in the background that it starts again, and `retries` how many were started again before it, itself included."""
     retries: int = 0
     forked_from: str | None = None
+    """The run it was forked from by a retry, at the step `from_step`."""
     from_step: str | None = None
     retried_as: str | None = None
+    """The run that retried it last, or was forked from it after its end."""
     waits_for: str | None = None
+    """The gate that it waits at before its first step, in words; None for a run that was admitted."""
     unreadable: str | None = None
+    """What of its row could not be read, in words; None if all of it could."""
     tokens: int = 0
     cost_usd: float = 0.0
 
@@ -127,24 +122,21 @@ class RunRecord:
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """The summary of a run that retention deleted: a row of `flujo_deleted_runs`.
-
-    Attributes:
-        name: the pipeline's.
-        parent_run: the run that it was a step of, or that launched it in the background.
-        tokens, cost_usd: its spend with its child runs, except those in the background.
-    """
+    """The summary of a run that retention deleted: a row of `flujo_deleted_runs`."""
 
     id: str
     name: str
+    """The pipeline's."""
     tenant: str
     status: str
     created_at: datetime
     started_at: datetime | None
     ended_at: datetime
     parent_run: str | None
+    """The run that it was a step of, or that launched it in the background."""
     tokens: int
     cost_usd: float
+    """`tokens`, `cost_usd`: its spend with its child runs, except those in the background."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,71 +152,58 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class BackgroundRestart:
-    """A run in the background that is to be started again.
-
-    Attributes:
-        run: which one.
-        new: the new run's id.
-        first: the key of the first attempt that it had, and `key` that of the new one's.
-        context: what the new one begins with.
-        input: its input; None: what the other had.
-        wait_s: seconds until it begins.
-        blobs: values above the inline limit, which the others only point at.
-    """
+    """A run in the background that is to be started again."""
 
     run: str
+    """Which one."""
     new: str
+    """The new run's id."""
     first: str
+    """The key of the first attempt that it had, and `key` that of the new one's."""
     key: str
     context: Packed | None
+    """What the new one begins with."""
     input: Packed | None = None
+    """Its input; None: what the other had."""
     wait_s: float = 0.0
+    """Seconds until it begins."""
     blobs: tuple[Packed, ...] = ()
+    """Values above the inline limit, which the others only point at."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScopeRecord:
-    """One row of `flujo_scopes`.
-
-    Attributes:
-        kind: `sequence` if it runs nodes in order, else the container's kind.
-        step: the name of the container's node, on its own scope and on its children's.
-        name: its name in results; None for the root.
-        place: its place among its siblings.
-        output: its input while it is open; its result once it has succeeded.
-        context: its final context, if it has succeeded and stores one; the root's is the run's.
-        lanes: the fan-outs it is in, by address, with its lane in each.
-        tokens, cost_usd: the spend of the child run that was begun here, including its own child runs.
-    """
+    """One row of `flujo_scopes`."""
 
     address: str
     status: str
     opened_at: datetime
     parent: str | None = None
     kind: str = SEQUENCE
+    """`sequence` if it runs nodes in order, else the container's kind."""
     step: str | None = None
+    """The name of the container's node, on its own scope and on its children's."""
     name: str | None = None
+    """Its name in results; None for the root."""
     place: int = 0
+    """Its place among its siblings."""
     output: Packed | None = None
+    """Its input while it is open; its result once it has succeeded."""
     context: Packed | None = None
+    """Its final context, if it has succeeded and stores one; the root's is the run's."""
     fault: Fault | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
     closed_at: datetime | None = None
     lanes: dict[str, int] = field(default_factory=dict)
+    """The fan-outs it is in, by address, with its lane in each."""
     tokens: int = 0
     cost_usd: float = 0.0
+    """`tokens`, `cost_usd`: the spend of the child run that was begun here, including its own child runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptRecord:
-    """One row of `flujo_attempts`, with what it spent.
-
-    Attributes:
-        code: the digest of the version of code that it was performed with.
-        claim_id: of its last claim: of a success, the execution that was merged.
-        estimate_cost_usd, estimate_tokens: what it reserved, or was refused, before it; None without limits over it.
-        quota_before_usd, quota_before_tokens: what its budgets had left before that, the least of them; None without a limit of that kind.
-    """
+    """One row of `flujo_attempts`, with what it spent."""
 
     key: str
     address: str
@@ -237,73 +216,68 @@ class AttemptRecord:
     worker: str | None = None
     fence: int = 0
     claim_id: str | None = None
+    """Of its last claim: of a success, the execution that was merged."""
     sends: int = 0
     output: Packed | None = None
     fault: Fault | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
     latency_s: float = 0.0
     code: str | None = None
+    """The digest of the version of code that it was performed with."""
     started_at: datetime | None = None
     ended_at: datetime | None = None
     tokens: int = 0
     cost_usd: float = 0.0
     estimate_cost_usd: float | None = None
     estimate_tokens: int | None = None
+    """`estimate_cost_usd`, `estimate_tokens`: what it reserved, or was refused, before it; None without limits over it."""
     quota_before_usd: float | None = None
     quota_before_tokens: int | None = None
+    """`quota_before_usd`, `quota_before_tokens`: what its budgets had left before that, the least of them; None without a limit of that
+    kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetRecord:
-    """One row of `flujo_budgets`, in US dollars and tokens; None: no limit.
-
-    Attributes:
-        scope: `run:<first run>`, `step:<first run>:<path>` or `tenant:<tenant>:<day>`.
-        spent_usd, spent_tokens: all that was spent.
-        overrun_usd, overrun_tokens: what of that went beyond the limit.
-    """
+    """One row of `flujo_budgets`, in US dollars and tokens; None: no limit."""
 
     scope: str
+    """`run:<first run>`, `step:<first run>:<path>` or `tenant:<tenant>:<day>`."""
     limit_usd: float | None
     limit_tokens: int | None
     spent_usd: float
     spent_tokens: int
+    """`spent_usd`, `spent_tokens`: all that was spent."""
     reserved_usd: float
     reserved_tokens: int
     overrun_usd: float
     overrun_tokens: int
+    """`overrun_usd`, `overrun_tokens`: what of that went beyond the limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class EventRecord:
-    """One row of `flujo_events`.
-
-    Attributes:
-        at: when it was emitted, by the emitter's clock.
-        run_id: the run; None for what happened to a worker.
-        cursor: the place to read on from. Ids do not do: of two branches the lower one may be committed later.
-    """
+    """One row of `flujo_events`."""
 
     id: int
     at: datetime
+    """When it was emitted, by the emitter's clock."""
     run_id: str | None
+    """The run; None for what happened to a worker."""
     name: str
     level: str
     attempt: str | None
     data: dict[str, Any]
     cursor: str = ""
+    """The place to read on from. Ids do not do: of two branches the lower one may be committed later."""
 
 
 @dataclass(frozen=True, slots=True)
 class NoticeRecord:
-    """A report about one row of work that a coordinator received, and the answers of user code that its decision needed.
-
-    Attributes:
-        made: which of the run's rows it is, counted from 1 in the order they were made.
-        answers: what user code answered: each with the `role` and `path` that was asked.
-    """
+    """A report about one row of work that a coordinator received, and the answers of user code that its decision needed."""
 
     made: int
+    """Which of the run's rows it is, counted from 1 in the order they were made."""
     key: str
     address: str
     step: str
@@ -314,6 +288,7 @@ class NoticeRecord:
     fault: Fault | None
     queue: str
     answers: tuple[dict[str, Any], ...]
+    """What user code answered: each with the `role` and `path` that was asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,45 +321,39 @@ class CorrectionRecord:
 
 @dataclass(frozen=True, slots=True)
 class HeldRecord:
-    """Why a run makes no progress: parked for a reason, or with attempts of a step that wait in a queue.
-
-    Attributes:
-        wait: what they wait for besides a worker, as in a trace; None while other attempts of the run are at work.
-        in_s: seconds until the first of them asks again.
-    """
+    """Why a run makes no progress: parked for a reason, or with attempts of a step that wait in a queue."""
 
     run: str
     reason: str | None = None
     queue: str | None = None
     step: str | None = None
     wait: Mapping[str, Any] | None = None
+    """What they wait for besides a worker, as in a trace; None while other attempts of the run are at work."""
     in_s: float | None = None
+    """Seconds until the first of them asks again."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerRecord:
-    """One row of `flujo_workers`.
-
-    Attributes:
-        slots: the number of attempts it runs at once; 0 of a process that a worker started for one attempt in quarantine.
-        queues: those it takes messages from; None: it has not reported them yet, or is of a version that does not.
-        is_stopping: it takes no more work, and ends when its attempts have ended or were handed back.
-        slowed: where it takes fewer attempts at once because its event loop is late: `at_once`, `of` its slots, and the percentages `late`
-            and `waited_for_cpu` of the last second; else None.
-        lacks: the keys that it lacks, or has another secret for, such as `value_keys.2026a`; with any, it takes no work.
-    """
+    """One row of `flujo_workers`."""
 
     id: str
     host: str
     pid: int
     build: str
     slots: int
+    """The number of attempts it runs at once; 0 of a process that a worker started for one attempt in quarantine."""
     started_at: datetime
     is_live: bool
     queues: tuple[str, ...] | None = None
+    """Those it takes messages from; None: it has not reported them yet, or is of a version that does not."""
     is_stopping: bool = False
+    """It takes no more work, and ends when its attempts have ended or were handed back."""
     slowed: Mapping[str, Any] | None = None
+    """Where it takes fewer attempts at once because its event loop is late: `at_once`, `of` its slots, and the percentages `late` and
+    `waited_for_cpu` of the last second; else None."""
     lacks: tuple[str, ...] = ()
+    """The keys that it lacks, or has another secret for, such as `value_keys.2026a`; with any, it takes no work."""
 
     def serves(self, queues: Collection[str]) -> bool:
         """Return whether it takes messages from one of these queues; assumed of a live worker that has not reported them."""

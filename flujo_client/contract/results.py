@@ -18,12 +18,7 @@ E = TypeVar("E", bound=BaseException)
 
 
 class StepResult(BaseModel):
-    """The result of one step over all its attempts.
-
-    Attributes:
-        branch_context: of a container that succeeded, the context after it; of a branch or a path in its `step_history`, the branch's own,
-            before it was merged. None for plain steps, for failures, and inside an iteration or an item.
-    """
+    """The result of one step over all its attempts."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
@@ -36,6 +31,8 @@ class StepResult(BaseModel):
     cost_usd: float = 0.0
     feedback: str | None = None
     branch_context: Any = None
+    """Of a container that succeeded, the context after it; of a branch or a path in its `step_history`, the branch's own, before it was
+    merged. None for plain steps, for failures, and inside an iteration or an item."""
     metadata_: dict[str, Any] = Field(default_factory=dict)
     step_history: list[StepResult] = Field(default_factory=list)
 
@@ -74,18 +71,15 @@ class Failure(StepOutcome):
 
 
 class Paused(StepOutcome):
-    """The run waits for a person's answer.
-
-    Attributes:
-        message: the question.
-        state_token: answers it through `FlujoClient.answer`; None if the client has no signing key.
-        step, address: identify the question, for `RunHandle.resume` if several are open.
-    """
+    """The run waits for a person's answer."""
 
     message: str
+    """The question."""
     state_token: str | None = None
+    """Answers it through `FlujoClient.answer`; None if the client has no signing key."""
     step: str = ""
     address: str = ""
+    """`step`, `address`: identify the question, for `RunHandle.resume` if several are open."""
 
 
 class BackgroundLaunched(StepOutcome):

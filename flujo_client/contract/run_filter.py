@@ -19,38 +19,36 @@ from flujo_client.serial import stored
 class RunFilter:
     """Conditions that a run has to meet, all of them; those of None are off.
 
-    Attributes:
-        status: one status, or several.
-        pipeline: the pipeline's name or reference.
-        tenant: the owner of the run.
-        metadata: what the run's metadata contain.
-        since: enqueued at or after this moment, or within this time until now.
-        error: a text in the type, code or message of the run's error; of a live run, of an attempt's. Case does not matter.
-        step: the step that the run is at, or at which it stopped.
-        retried: among runs of an unsuccessful `status`, also those that were retried.
-        parent: the child runs of this run; with an empty text all that are not child runs.
-        background: the runs of background steps, or with False all others.
-        prefix, end, part: how the id begins or ends, or what it contains.
-        ended_within_s: ended within so many seconds until now.
-
     Raises:
         ClientError: a status does not exist, or `since` is a moment without a time zone.
     """
 
     status: str | Collection[str] | None = None
+    """One status, or several."""
     pipeline: str | None = None
+    """The pipeline's name or reference."""
     tenant: str | None = None
+    """The owner of the run."""
     metadata: Mapping[str, Any] | None = None
+    """What the run's metadata contain."""
     since: datetime | timedelta | None = None
+    """Enqueued at or after this moment, or within this time until now."""
     error: str | None = None
+    """A text in the type, code or message of the run's error; of a live run, of an attempt's. Case does not matter."""
     step: str | None = None
+    """The step that the run is at, or at which it stopped."""
     retried: bool = False
+    """Among runs of an unsuccessful `status`, also those that were retried."""
     parent: str | None = None
+    """The child runs of this run; with an empty text all that are not child runs."""
     background: bool | None = None
+    """The runs of background steps, or with False all others."""
     prefix: str | None = None
     end: str | None = None
     part: str | None = None
+    """`prefix`, `end`, `part`: how the id begins or ends, or what it contains."""
     ended_within_s: float | None = None
+    """Ended within so many seconds until now."""
 
     def __post_init__(self) -> None:
         """Check what Postgres would reject, or read in its own time zone."""

@@ -40,23 +40,20 @@ class AttemptPlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RunState:
-    """A run's state, as far as it decides whether it may continue under another plan.
-
-    Attributes:
-        root: the address at which it begins: empty, or a body's for a child run.
-        queue: the queue of its steps that name none.
-        scopes: all of its scopes, closed ones too, by address.
-        attempts: all of its attempts, by key.
-    """
+    """A run's state, as far as it decides whether it may continue under another plan."""
 
     run: str
     reference: str
     fingerprint: str
     status: str
     root: str
+    """The address at which it begins: empty, or a body's for a child run."""
     queue: str
+    """The queue of its steps that name none."""
     scopes: tuple[ScopePlace, ...] = ()
+    """All of its scopes, closed ones too, by address."""
     attempts: tuple[AttemptPlace, ...] = ()
+    """All of its attempts, by key."""
 
     @classmethod
     def of_row(cls, run: str, row: Mapping[str, Any]) -> RunState:

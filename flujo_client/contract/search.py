@@ -17,17 +17,14 @@ CHARACTERS_OF_A_TOKEN = 4
 
 
 class ProposerInput(BaseModel):
-    """The input of a proposer.
-
-    Attributes:
-        goal: what the search is for: the step's input.
-        path: the candidates that lead here, in order; empty at the beginning.
-        branching_factor: maximum candidates of its answer.
-    """
+    """The input of a proposer."""
 
     goal: Any = None
+    """What the search is for: the step's input."""
     path: list[Any] = []
+    """The candidates that lead here, in order; empty at the beginning."""
     branching_factor: int
+    """Maximum candidates of its answer."""
 
 
 class EvaluatorInput(BaseModel):
@@ -62,17 +59,14 @@ class ScoredPath(BaseModel):
 
 
 class TreeSearchResult(ScoredPath):
-    """The result of a search: the best path, or the first of several.
-
-    Attributes:
-        goal_reached: whether its score reaches the threshold.
-        visited: the number of evaluated candidates.
-        left_out: the proposer calls and candidates that failed, and why.
-    """
+    """The result of a search: the best path, or the first of several."""
 
     goal_reached: bool
+    """Whether its score reaches the threshold."""
     visited: int
+    """The number of evaluated candidates."""
     left_out: list[str] = []
+    """The proposer calls and candidates that failed, and why."""
 
 
 class SearchBounds(BaseModel):
@@ -87,23 +81,20 @@ class SearchBounds(BaseModel):
 
 
 class SearchState(BaseModel):
-    """The state of a search.
-
-    Attributes:
-        beam: the paths that are extended next, the best one first; empty when the search is over.
-        candidates: the paths that are evaluated next.
-        depth: the number of candidates in each path of the beam.
-        proposals: the number of calls of proposers.
-    """
+    """The state of a search."""
 
     bounds: SearchBounds
     goal: Any = None
     beam: list[list[Any]] = [[]]
+    """The paths that are extended next, the best one first; empty when the search is over."""
     candidates: list[list[Any]] = []
+    """The paths that are evaluated next."""
     depth: int = 0
+    """The number of candidates in each path of the beam."""
     best: ScoredPath | None = None
     visited: int = 0
     proposals: int = 0
+    """The number of calls of proposers."""
     left_out: list[str] = []
 
     @property
@@ -124,15 +115,12 @@ class SearchState(BaseModel):
 
 
 class TreeSearchContext(PipelineContext):
-    """The context inside a search.
-
-    Attributes:
-        outer: the context around it, as it was when the search began; None where there is none.
-        tree_search_state: the search's own; proposers and evaluators do not see it.
-    """
+    """The context inside a search."""
 
     outer: Any = None
+    """The context around it, as it was when the search began; None where there is none."""
     tree_search_state: SearchState | None = None
+    """The search's own; proposers and evaluators do not see it."""
 
 
 def cut(path: list[Any], most_tokens: int) -> list[Any]:

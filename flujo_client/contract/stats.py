@@ -45,25 +45,22 @@ class FailingStep:
 
 @dataclass(frozen=True, slots=True)
 class RunStats:
-    """Runs that were enqueued within a window, child runs among them.
-
-    Attributes:
-        by_status: how many there are of each.
-        retried: how many of the unsuccessful ones were retried.
-        p50_s, p95_s: seconds from being enqueued to the end, of those that have ended; None where none has.
-        tokens, cost_usd: what they have spent until now.
-        failing: the steps with the most failed attempts, the worst first.
-    """
+    """Runs that were enqueued within a window, child runs among them."""
 
     since: datetime
     until: datetime
     by_status: Mapping[str, int]
+    """How many there are of each."""
     p50_s: float | None
     p95_s: float | None
+    """`p50_s`, `p95_s`: seconds from being enqueued to the end, of those that have ended; None where none has."""
     tokens: int
     cost_usd: float
+    """`tokens`, `cost_usd`: what they have spent until now."""
     failing: tuple[FailingStep, ...]
+    """The steps with the most failed attempts, the worst first."""
     retried: int = 0
+    """How many of the unsuccessful ones were retried."""
 
     @property
     def runs(self) -> int:

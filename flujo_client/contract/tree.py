@@ -28,18 +28,15 @@ class SequenceRows(NamedTuple):
 
 @dataclass(slots=True)
 class NodeRows:
-    """All rows of one node in one sequence.
-
-    Attributes:
-        tries: the attempts at it; a router has some and a scope too.
-        starts_and_joins: the work that moved a container and does not try a step.
-        scope: the container's own; None for a step, and for a container that is about to begin.
-    """
+    """All rows of one node in one sequence."""
 
     name: str
     tries: list[AttemptRecord] = field(default_factory=list)
+    """The attempts at it; a router has some and a scope too."""
     starts_and_joins: list[AttemptRecord] = field(default_factory=list)
+    """The work that moved a container and does not try a step."""
     scope: ScopeRecord | None = None
+    """The container's own; None for a step, and for a container that is about to begin."""
     children: list[SequenceRows] = field(default_factory=list)
 
     @property

@@ -18,45 +18,39 @@ def _score(known: dict[str, Any]) -> float:
 
 
 class ValidationResult(BaseModel):
-    """A validator's verdict, as plain data.
-
-    Attributes:
-        score: how good the output is; by default 1.0, or 0.0 if invalid.
-        diff: what would have to change.
-        feedback: the reason.
-        validator_name: the name in the result; the validator's own when None.
-        metadata: your own JSON.
-        cost_usd: what a model call in the validator cost, in US dollars; added to the attempt's.
-        token_counts: likewise, in tokens.
-    """
+    """A validator's verdict, as plain data."""
 
     is_valid: bool
     score: float = Field(default_factory=_score, allow_inf_nan=False)
+    """How good the output is; by default 1.0, or 0.0 if invalid."""
     diff: str | None = None
+    """What would have to change."""
     feedback: str | None = None
+    """The reason."""
     validator_name: str | None = None
+    """The name in the result; the validator's own when None."""
     metadata: dict[str, JsonValue] = Field(default_factory=dict)
+    """Your own JSON."""
     cost_usd: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    """What a model call in the validator cost, in US dollars; added to the attempt's."""
     token_counts: int | None = Field(default=None, ge=0)
+    """Likewise, in tokens."""
 
 
 class PluginOutcome(BaseModel):
-    """A plugin's verdict.
-
-    Attributes:
-        redirect_to: an agent, or a reference to one, to call with the step's input instead. It gets `feedback` as `guidance`; the other
-            fields are ignored.
-        new_solution: replaces the output.
-        cost_usd: what a model call in the plugin cost, in US dollars; added to the attempt's.
-        token_counts: likewise, in tokens.
-    """
+    """A plugin's verdict."""
 
     success: bool
     feedback: str | None = None
     redirect_to: Any = None
+    """An agent, or a reference to one, to call with the step's input instead. It gets `feedback` as `guidance`; the other fields are
+    ignored."""
     new_solution: Any = None
+    """Replaces the output."""
     cost_usd: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    """What a model call in the plugin cost, in US dollars; added to the attempt's."""
     token_counts: int | None = Field(default=None, ge=0)
+    """Likewise, in tokens."""
 
 
 class FunctionValidator:

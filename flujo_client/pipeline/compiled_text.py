@@ -71,17 +71,14 @@ class Expressed:
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """The options for filling in templates.
-
-    Attributes:
-        undefined: the policy for a missing name, as in `Template`.
-        tell_missing: is called with each missing name under `warn`.
-        tell_resolved: is called with the names that a template reads, once it is filled in; never with their values.
-    """
+    """The options for filling in templates."""
 
     undefined: Undefined = "warn"
+    """The policy for a missing name, as in `Template`."""
     on_missing: Callable[[str], object] | None = None
+    """Is called with each missing name under `warn`."""
     on_resolved: Callable[[list[str]], object] | None = None
+    """Is called with the names that a template reads, once it is filled in; never with their values."""
 
     def fill(
         self,

@@ -10,17 +10,14 @@ if TYPE_CHECKING:
 
 
 class ContextInfo(NamedTuple):
-    """The context of steps at a place.
-
-    Attributes:
-        has_context: whether there is one.
-        model: its model, if known.
-        is_cached: whether steps here may be skipped, because their result is cached.
-    """
+    """The context of steps at a place."""
 
     has_context: bool
+    """Whether there is one."""
     model: type[BaseModel] | None = None
+    """Its model, if known."""
     is_cached: bool = False
+    """Whether steps here may be skipped, because their result is cached."""
 
     def lacks(self, option: str, path: str | None = None, *, declared: bool = False) -> Iterator[str]:
         """Find what an option misses here: a context, or the field that its path begins with, which may have to be a `declared` one."""

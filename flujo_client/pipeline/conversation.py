@@ -49,22 +49,19 @@ The conversation so far, one JSON object for each turn, the oldest first:
 
 
 class HistoryManagement(BaseModel):
-    """The part of its conversation that a loop's agents get.
-
-    Attributes:
-        strategy: `truncate_tokens` drops the oldest turns until the rest fits; `truncate_turns` passes the newest `max_turns`; `summarize`
-            joins the beginnings of the older turns into one, without a model, before the newest turns.
-        max_tokens: the limit under every strategy, at 4 bytes of text per token; a single turn above it is cut.
-        max_turns: the limit of `truncate_turns`.
-        summarize_ratio: the share of `max_tokens` for the summary.
-    """
+    """The part of its conversation that a loop's agents get."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     strategy: Literal["truncate_tokens", "truncate_turns", "summarize"] = "truncate_tokens"
+    """`truncate_tokens` drops the oldest turns until the rest fits; `truncate_turns` passes the newest `max_turns`; `summarize` joins the
+    beginnings of the older turns into one, without a model, before the newest turns."""
     max_tokens: int = Field(default=4096, ge=LEAST_TOKENS, le=200_000)
+    """The limit under every strategy, at 4 bytes of text per token; a single turn above it is cut."""
     max_turns: int = Field(default=20, ge=1, le=10_000)
+    """The limit of `truncate_turns`."""
     summarize_ratio: float = Field(default=0.5, gt=0, lt=1)
+    """The share of `max_tokens` for the summary."""
 
     @field_validator("max_tokens", "max_turns", "summarize_ratio", mode="before")
     @classmethod

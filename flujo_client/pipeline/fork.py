@@ -25,25 +25,22 @@ RETRIED_BEFORE = "ALREADY_RETRIED"
 
 @dataclass(frozen=True, slots=True)
 class RetryableRun:
-    """The state of a run that may be retried.
-
-    Attributes:
-        ticket: the run's own.
-        cursor: the place of the top-level step it had come to; the number of steps when all had ended.
-        patience_s: seconds from its beginning to its deadline.
-        gates: those that it passed.
-        retried_as: the run that retried it last.
-    """
+    """The state of a run that may be retried."""
 
     ticket: RunHeader
+    """The run's own."""
     plan: Plan
     status: str
     cursor: int
+    """The place of the top-level step it had come to; the number of steps when all had ended."""
     is_child: bool = False
     metadata: Mapping[str, Any] = field(default_factory=dict)
     patience_s: float | None = None
+    """Seconds from its beginning to its deadline."""
     gates: tuple[Gate, ...] = ()
+    """Those that it passed."""
     retried_as: str | None = None
+    """The run that retried it last."""
 
     @property
     def names(self) -> list[str]:
@@ -61,35 +58,32 @@ class Beginning:
 
 @dataclass(frozen=True, slots=True)
 class NewFork:
-    """Everything that a retry or a fork records in one commit: the run, its root scope, the outputs it takes over, and its first attempt.
-
-    Attributes:
-        plan: the one of the new run.
-        first: the first attempt's envelope, as it will be published.
-        forked_from: the run it was forked from.
-        place: of the step it begins at.
-        taken: the names of the steps before that one in the other run, in their order.
-        keeps: the number of steps, from the first, that began as in the other run, so that the new run can be forked at them.
-        of_live: the other run need not have ended.
-        again: the other run may have been retried before.
-        digest: of the run and the step, to distinguish a repeated retry from another one under the same key.
-        blobs: values above the inline limit, which the envelope references.
-        gates: those that the other run passed.
-    """
+    """Everything that a retry or a fork records in one commit: the run, its root scope, the outputs it takes over, and its first attempt."""
 
     first: Envelope
+    """The first attempt's envelope, as it will be published."""
     plan: Plan
+    """The one of the new run."""
     forked_from: str
+    """The run it was forked from."""
     place: int
+    """Of the step it begins at."""
     taken: tuple[str, ...]
+    """The names of the steps before that one in the other run, in their order."""
     digest: str
+    """Of the run and the step, to distinguish a repeated retry from another one under the same key."""
     keeps: int = 0
+    """The number of steps, from the first, that began as in the other run, so that the new run can be forked at them."""
     of_live: bool = False
+    """The other run need not have ended."""
     again: bool = False
+    """The other run may have been retried before."""
     blobs: tuple[Packed, ...] = ()
+    """Values above the inline limit, which the envelope references."""
     idempotency_key: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     gates: tuple[Gate, ...] = ()
+    """Those that the other run passed."""
 
 
 def place_of(retryable_run: RetryableRun, from_step: str | None) -> int:

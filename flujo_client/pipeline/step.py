@@ -35,38 +35,35 @@ BACKGROUND: Final = "background"
 
 
 class StepConfig(BaseModel):
-    """The retries, timeout and model options of a step.
-
-    Attributes:
-        max_retries: attempts after the first; only agent failures are retried.
-        retry_bugs: whether programming errors (TypeError, AttributeError, NameError, ImportError, SyntaxError) are retried. When None, the
-            first two are if an agent, or code after an agent's answer, raised them; a plain function's are not, and the others never.
-        timeout_s: timeout of the agent in seconds; the agents' default when None.
-        backoff: waits between attempts; the `[retry]` settings when None.
-        temperature, top_k, top_p, max_tokens: model options for agents that take them.
-        preserve_fallback_diagnostics: report in the feedback why a successful fallback ran.
-        accept_finish_reasons: the finish reasons, `length` and `content_filter`, with which an answer is accepted although the provider
-            stopped it; without them such an answer fails its attempt.
-        execution_mode: with `background`, the step runs as its own run, and the pipeline continues at once with the step's input.
-        expected_cost_usd, expected_tokens: what an attempt under limits reserves; estimated from the model's price, the prompt and
-            `max_tokens` when None.
-    """
+    """The retries, timeout and model options of a step."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     max_retries: int = Field(default=1, ge=0, le=1000)
+    """Attempts after the first; only agent failures are retried."""
     retry_bugs: bool | None = None
+    """Whether programming errors (TypeError, AttributeError, NameError, ImportError, SyntaxError) are retried. When None, the first two are
+    if an agent, or code after an agent's answer, raised them; a plain function's are not, and the others never."""
     timeout_s: float | None = Field(default=None, gt=0)
+    """Timeout of the agent in seconds; the agents' default when None."""
     backoff: Backoff | None = None
+    """Waits between attempts; the `[retry]` settings when None."""
     temperature: float | None = None
     top_k: int | None = None
     top_p: float | None = None
     max_tokens: int | None = Field(default=None, gt=0)
+    """`temperature`, `top_k`, `top_p`, `max_tokens`: model options for agents that take them."""
     preserve_fallback_diagnostics: bool = False
+    """Report in the feedback why a successful fallback ran."""
     accept_finish_reasons: tuple[Literal["length", "content_filter"], ...] | None = None
+    """The finish reasons, `length` and `content_filter`, with which an answer is accepted although the provider stopped it; without them
+    such an answer fails its attempt."""
     execution_mode: Literal["sync", "background"] = "sync"
+    """With `background`, the step runs as its own run, and the pipeline continues at once with the step's input."""
     expected_cost_usd: float | None = Field(default=None, ge=0, le=1e9)
     expected_tokens: int | None = Field(default=None, ge=0, le=10**15)
+    """`expected_cost_usd`, `expected_tokens`: what an attempt under limits reserves; estimated from the model's price, the prompt and
+    `max_tokens` when None."""
 
     def options(self) -> dict[str, Any]:
         """Return the model options that are set."""
@@ -76,16 +73,13 @@ class StepConfig(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class AgentProcessors:
-    """Functions that change an agent's input and output, in order: objects with `process(data, context)`, or callables.
-
-    Attributes:
-        prompt_processors: change the input before the agent is called.
-        output_processors: change the output after AROS has read it, before the final check. One that raises fails the attempt, which is
-            retried as for the agent's own errors.
-    """
+    """Functions that change an agent's input and output, in order: objects with `process(data, context)`, or callables."""
 
     prompt_processors: Sequence[Any] = ()
+    """Change the input before the agent is called."""
     output_processors: Sequence[Any] = ()
+    """Change the output after AROS has read it, before the final check. One that raises fails the attempt, which is retried as for the
+    agent's own errors."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,28 +12,25 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KindSpec:
-    """The facts of one kind.
-
-    Attributes:
-        name: its name in plans, rows, traces and events, and the name of its modules. It is stored with runs and part of their
-            fingerprints, so it never changes: not even to match `yaml_name`.
-        yaml_name: its `kind` in blueprints; None if only options of other steps make one.
-        child: the word for its children in traces; None if it has none.
-        fans_out: whether its children are branches, which run in parallel and end in a join; or the rule that decides it.
-        performs: whether it begins with attempts at its own agent, so that it needs no start before it.
-        iterates: whether its children are numbered and all run the one body.
-        revisits: whether it runs a body again until a condition holds, so that caches inside it are bypassed.
-        is_composed: whether its step compiles to other kinds, so that plans and workers never see it.
-    """
+    """The facts of one kind."""
 
     name: str
+    """Its name in plans, rows, traces and events, and the name of its modules. It is stored with runs and part of their fingerprints, so it
+    never changes: not even to match `yaml_name`."""
     yaml_name: str | None = None
+    """Its `kind` in blueprints; None if only options of other steps make one."""
     child: str | None = None
+    """The word for its children in traces; None if it has none."""
     fans_out: bool | str = False
+    """Whether its children are branches, which run in parallel and end in a join; or the rule that decides it."""
     performs: bool = False
+    """Whether it begins with attempts at its own agent, so that it needs no start before it."""
     iterates: bool = False
+    """Whether its children are numbered and all run the one body."""
     revisits: bool = False
+    """Whether it runs a body again until a condition holds, so that caches inside it are bypassed."""
     is_composed: bool = False
+    """Whether its step compiles to other kinds, so that plans and workers never see it."""
 
     @property
     def runs_bodies_again(self) -> bool:

@@ -56,14 +56,7 @@ class Nodes(tuple["Node", ...]):  # noqa: SLOT001 - the places are cached in its
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A place in the plan.
-
-    Attributes:
-        path: where the node is in the plan, unique: names of nodes and keys of their bodies, `/` between them.
-        rules: what decides needs to know about a container, as plain data.
-        bodies: what a container runs, by key: a branch's, path's or state's name, or `body`.
-        traits: what the fingerprint knows of it beyond what decides.
-    """
+    """A place in the plan."""
 
     name: str
     kind: str
@@ -71,9 +64,13 @@ class Node:
     backoff: Backoff | None = None
     queue: str | None = None
     traits: dict[str, Any] = field(default_factory=dict)
+    """What the fingerprint knows of it beyond what decides."""
     rules: dict[str, Any] = field(default_factory=dict)
+    """What decides needs to know about a container, as plain data."""
     bodies: dict[str, Nodes] = field(default_factory=dict)
+    """What a container runs, by key: a branch's, path's or state's name, or `body`."""
     path: str = ""
+    """Where the node is in the plan, unique: names of nodes and keys of their bodies, `/` between them."""
 
     @property
     def spec(self) -> KindSpec:
@@ -123,30 +120,19 @@ class Node:
 
 
 class PlanLocation(NamedTuple):
-    """The place in the plan that an address denotes.
-
-    Attributes:
-        container: the container that it is, or is a child of; None for the root.
-        nodes: the nodes that run there, in order; None for the scope of a container itself.
-        above: the address of the parent scope; None for the root.
-    """
+    """The place in the plan that an address denotes."""
 
     container: Node | None
+    """The container that it is, or is a child of; None for the root."""
     nodes: Nodes | None
+    """The nodes that run there, in order; None for the scope of a container itself."""
     above: str | None
+    """The address of the parent scope; None for the root."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A pipeline as data, with the SHA-256 of it.
-
-    Attributes:
-        hooks: those of each pipeline in it that has some, by the path of the body it is, `""` for the outermost.
-        blueprint: the text it was built from; None for a pipeline that a module holds.
-        on_change: what happens to its runs when its code changes; None: what the project says.
-        invariants: the static invariants of each pipeline in it that has some, as `hooks`.
-        run_limits: the limits that all its runs pass, as plain data.
-    """
+    """A pipeline as data, with the SHA-256 of it."""
 
     name: str
     version: str
@@ -155,10 +141,15 @@ class Plan:
     fingerprint: str
     resources: dict[str, Any] | None = None
     hooks: dict[str, Any] | None = None
+    """Those of each pipeline in it that has some, by the path of the body it is, `""` for the outermost."""
     blueprint: str | None = None
+    """The text it was built from; None for a pipeline that a module holds."""
     on_change: OnChange | None = None
+    """What happens to its runs when its code changes; None: what the project says."""
     invariants: dict[str, Any] | None = None
+    """The static invariants of each pipeline in it that has some, as `hooks`."""
     run_limits: list[dict[str, Any]] | None = None
+    """The limits that all its runs pass, as plain data."""
 
     def locate(self, address: str) -> PlanLocation:
         """Return the place that a scope's address denotes; raises KeyError if it is not in this plan."""

@@ -34,28 +34,25 @@ LONGEST: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One difference between two plans.
-
-    Attributes:
-        what: what happened to the step, or to the branch, path or state `key` of it.
-        step: the step's path in the old plan; in the new one if it was added; empty for the pipeline as a whole.
-        place: where it is among the steps of its body, in the old plan; an added one is in front of that place.
-        around: the bodies it is in, outermost first: the path of each, and the place in it.
-        aspect: what changed about it, as a dotted path of the plan.
-        old, new: the values, where they are short, or the names.
-        lines: how a longer text changed, as a diff, shortened.
-    """
+    """One difference between two plans."""
 
     what: What
+    """What happened to the step, or to the branch, path or state `key` of it."""
     effect: Effect
     step: str = ""
+    """The step's path in the old plan; in the new one if it was added; empty for the pipeline as a whole."""
     place: int = 0
+    """Where it is among the steps of its body, in the old plan; an added one is in front of that place."""
     around: tuple[tuple[str, int], ...] = ()
+    """The bodies it is in, outermost first: the path of each, and the place in it."""
     key: str | None = None
     aspect: str = ""
+    """What changed about it, as a dotted path of the plan."""
     old: str | None = None
     new: str | None = None
+    """`old`, `new`: the values, where they are short, or the names."""
     lines: tuple[str, ...] = ()
+    """How a longer text changed, as a diff, shortened."""
 
     @property
     def body(self) -> str:

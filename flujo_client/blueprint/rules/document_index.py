@@ -30,23 +30,20 @@ _UNKNOWN: Final = KindSpec(name="")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepNode:
-    """A step at its place.
-
-    Attributes:
-        data: its keys.
-        path: its path in the document.
-        above: the step it is in.
-        body: the path of the body it is in; `index` is its place there.
-        how: how the sibling bodies are run: in a `row` (the document's own), `side` by side, one by `choice`, `again` and
-            again, as a `state`, `instead` of what failed, or `inside` a cache.
-    """
+    """A step at its place."""
 
     data: Data
+    """Its keys."""
     path: Path
+    """Its path in the document."""
     above: StepNode | None
+    """The step it is in."""
     body: Path
+    """The path of the body it is in; `index` is its place there."""
     index: int
     how: str
+    """How the sibling bodies are run: in a `row` (the document's own), `side` by side, one by `choice`, `again` and again, as a `state`,
+    `instead` of what failed, or `inside` a cache."""
 
     @property
     def name(self) -> str:
@@ -82,20 +79,17 @@ class StepNode:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TextNode:
-    """An expression or template at its place.
-
-    Attributes:
-        at: the step it is read at; `after` says whether what is in the step has run by then.
-        names: the paths that it reads, as `Expression.names`.
-        filters: those that it uses, as `Expression.filters`.
-    """
+    """An expression or template at its place."""
 
     at: StepNode
+    """The step it is read at; `after` says whether what is in the step has run by then."""
     path: Path
     text: str
     after: bool
     names: frozenset[tuple[str, ...]]
+    """The paths that it reads, as `Expression.names`."""
     filters: frozenset[str]
+    """Those that it uses, as `Expression.filters`."""
 
 
 def reach(value: Any, pattern: tuple[str, ...], path: Path = ()) -> Iterator[tuple[Path, Any]]:
@@ -146,19 +140,16 @@ def _items(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class DocumentIndex:
-    """A document to apply rules to.
-
-    Attributes:
-        document: including everything that it names by file.
-        path: its path in its file: empty, unless it is written out under `imports`.
-        context: the fields of its context; None: it has no context.
-        is_part: whether it is imported, so that its context may come from the importing blueprint.
-    """
+    """A document to apply rules to."""
 
     document: Data
+    """Including everything that it names by file."""
     path: Path
+    """Its path in its file: empty, unless it is written out under `imports`."""
     context: Fields | None
+    """The fields of its context; None: it has no context."""
     is_part: bool = False
+    """Whether it is imported, so that its context may come from the importing blueprint."""
 
     def table(self, key: str) -> Data:
         found = self.document.get(key)

@@ -20,17 +20,14 @@ from flujo_client.pipeline.reference import load
 
 @dataclass(frozen=True)
 class Fields:
-    """The possible fields of a context.
-
-    Attributes:
-        called: its model's name.
-        types: the JSON types of its fields, by name; None if it is not a single type.
-        is_open: whether it may have other fields too.
-    """
+    """The possible fields of a context."""
 
     called: str = ""
+    """Its model's name."""
     types: Mapping[str, str | None] = field(default_factory=dict)
+    """The JSON types of its fields, by name; None if it is not a single type."""
     is_open: bool = True
+    """Whether it may have other fields too."""
 
 
 UNKNOWN: Final = Fields()
