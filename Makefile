@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 # What a machine happens to run must not be used by the demo or the tests; and what they import is compiled once.
 ALONE := env -u PYTHONDONTWRITEBYTECODE -u DATABASE_URL -u REDIS_URL -u CELERY_BROKER_URL -u FLUJO_DATABASE_URL -u FLUJO_BROKER_URL \
 	-u FLUJO_STATE_URI -u FLUJO_RESULT_BACKEND_URL -u FLUJO_CONFIG_PATH
-# Processes that test side by side. They share one Postgres and one Redis, and each takes whole files (tests/forking.py). Acceptance
+# Processes that test side by side. They share one Postgres and one Redis, and each takes whole files (tests/support/forking.py). Acceptance
 # tests wait more than they compute: hence more processes than a small machine has cores.
 TEST_PROCESSES ?= 6
 SIDE_BY_SIDE := --forks $(TEST_PROCESSES)
@@ -128,25 +128,25 @@ bench-client: $(STAMP) ## what enqueue costs, alone and in bulk, and how late re
 	@$(ALONE) $(BIN)/python -m tests.bench.client
 
 bench-growth: $(STAMP) ## a million ended runs, a loop and a fan-out of 10 000, a held snapshot, 100 000 steps, idle workers, retention; BENCH="--only fans" chooses
-	@$(ALONE) PYTHONPATH=tests:tests/conformance $(BIN)/python -m tests.bench.growth $(BENCH)
+	@$(ALONE) PYTHONPATH=tests/conformance $(BIN)/python -m tests.bench.growth $(BENCH)
 
 bench-rates: $(STAMP) ## how much of a provider's rate limits eight workers use, over real HTTP, and how many calls are refused; BENCH="--only workers"
-	@$(ALONE) PYTHONPATH=tests:tests/acceptance $(BIN)/python -m tests.bench.rates $(BENCH)
+	@$(ALONE) PYTHONPATH=tests/acceptance $(BIN)/python -m tests.bench.rates $(BENCH)
 
 provider-week: $(STAMP) ## a provider's ordinary week (429, 500, cut, slow and broken answers) for two workers on a loaded machine; BENCH="--runs 50"
-	@$(ALONE) PYTHONPATH=tests:tests/acceptance $(BIN)/python -m tests.bench.provider_week $(BENCH)
+	@$(ALONE) PYTHONPATH=tests/acceptance $(BIN)/python -m tests.bench.provider_week $(BENCH)
 
 bench-recovery: $(STAMP) ## how long after kill -9 of its worker a step runs again, quiet and under load
-	@$(ALONE) PYTHONPATH=tests $(BIN)/python -m tests.bench.recovery
-	@$(ALONE) PYTHONPATH=tests $(BIN)/python -m tests.bench.recovery --elsewhere
-	@$(ALONE) PYTHONPATH=tests $(BIN)/python -m tests.bench.recovery --busy 20
-	@$(ALONE) PYTHONPATH=tests $(BIN)/python -m tests.bench.recovery --busy 20 --elsewhere
+	@$(ALONE) $(BIN)/python -m tests.bench.recovery
+	@$(ALONE) $(BIN)/python -m tests.bench.recovery --elsewhere
+	@$(ALONE) $(BIN)/python -m tests.bench.recovery --busy 20
+	@$(ALONE) $(BIN)/python -m tests.bench.recovery --busy 20 --elsewhere
 
 races: $(STAMP) ## every race between two statements, 120 times each
 	@$(ALONE) FLUJO_RACE_ROUNDS=120 $(BIN)/python -m pytest -q -o timeout=0 tests/conformance -k race
 
 fuzz: $(STAMP) ## mutated messages, values, blueprints, expressions, templates and answers, a minute each; FUZZ="--seconds 600 --seed 7 --only aros" chooses
-	@$(ALONE) PYTHONPATH=tests:tests/fuzz $(BIN)/python -m fuzz_run $(FUZZ)
+	@$(ALONE) PYTHONPATH=tests/fuzz $(BIN)/python -m fuzz_run $(FUZZ)
 
 chaos: $(STAMP) ## the longest tests, then flujo chaos: break services and workers at random; CHAOS="--seed 7 --duration 600" chooses
 	@$(ALONE) $(BIN)/python -m pytest -q -m chaos

@@ -1,4 +1,4 @@
-"""The fixtures every test may ask for. pytest puts this folder on the path, so `services` is tests/services.py."""
+"""The fixtures every test may ask for; those of services are in `support/services.py`."""
 
 import gc
 import logging
@@ -15,7 +15,7 @@ settings.load_profile("check")
 """A check says the same of the same code every time; `make laws` looks for what no one has seen yet, `make test-fast` at a few examples of each
 property. How busy the machine is says nothing of the code."""
 
-pytest_plugins = ["forking", "services"]
+pytest_plugins = ["tests.support.forking", "tests.support.services"]
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 """A shell without job control has its background jobs ignore Ctrl-C, and so would every process that a test starts and then interrupts."""
@@ -69,7 +69,7 @@ def engine(request):
 @pytest.fixture(scope="module")
 def site(request, services, tmp_path_factory):
     """A site for the tests of a module. `pytest.mark.site` names its settings, and how many `workers` run what is in `code`."""
-    from fleet import BRISK, STEPS, Site
+    from tests.support.fleet import BRISK, STEPS, Site
 
     values = {"worker": BRISK} | marked(request.node, "site")
     workers, code = values.pop("workers", 0), values.pop("code", STEPS)

@@ -7,10 +7,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from fleet import PATIENCE_S, Site
-
 from flujo_client.api.handle import RunHandle
 from flujo_client.contract.results import PipelineResult, StepResult
+from tests.support.fleet import PATIENCE_S, Site
 
 LIVE = ["ready", "queued", "running"]
 DEADLOCKS = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"

@@ -4,10 +4,10 @@ import time
 from collections import Counter
 
 import pytest
-from breadth import large
-from fleet import BRISK, Site, wait_until
 
 from flujo_client import RunLimit
+from tests.support.breadth import large
+from tests.support.fleet import BRISK, Site, wait_until
 
 WINDOW = 5
 pytestmark = [

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from agent_tool_pipelines import CONTRACT
-from fleet import Site, wait_until
-from openai_server import OpenAIServer, Said
 
 from flujo_client.gateway import requests
 from flujo_worker.replay.replay import replay
+from tests.support.fleet import Site, wait_until
+from tests.support.openai_server import OpenAIServer, Said
 
 pytestmark = [pytest.mark.services, pytest.mark.acceptance]
 

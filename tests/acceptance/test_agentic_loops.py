@@ -3,9 +3,9 @@
 import asyncio
 
 import pytest
-from fleet import PATIENCE_S, wait_until
 
 from flujo_client import Pipeline, run_agentic_loop_pipeline
+from tests.support.fleet import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.acceptance
 

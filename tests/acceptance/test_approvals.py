@@ -3,10 +3,10 @@
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from fleet import BRISK, PATIENCE_S, Site, wait_until
 
 from flujo_client.api.operations import peek_at
 from flujo_client.errors import ResumeError
+from tests.support.fleet import BRISK, PATIENCE_S, Site, wait_until
 
 pytestmark = pytest.mark.acceptance
 

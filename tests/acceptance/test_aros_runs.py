@@ -6,11 +6,11 @@ from collections import Counter
 from contextlib import contextmanager
 
 import pytest
-from fleet import BRISK, Site, wait_until
-from openai_server import OpenAIServer, Said
 
 from flujo_client import FlujoClient
 from flujo_client.config.models import Aros
+from tests.support.fleet import BRISK, Site, wait_until
+from tests.support.openai_server import OpenAIServer, Said
 
 pytestmark = [pytest.mark.services, pytest.mark.acceptance]
 

@@ -4,7 +4,8 @@ import time
 from statistics import median
 
 import pytest
-from fleet import PATIENCE_S, wait_until
+
+from tests.support.fleet import PATIENCE_S, wait_until
 
 # Nobody sweeps or renews in time: a step that hears of anything, or is tried again, does not owe it to that.
 pytestmark = [

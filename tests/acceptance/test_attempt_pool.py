@@ -1,11 +1,11 @@
 """The worker pool of our own, as those see it who run Celery: remote control, events, signals, slots."""
 
 import pytest
-from fleet import assert_merged_once, wait_until
 
 from flujo_client.contract.envelope import TASK_ATTEMPT
 from flujo_worker.celery_app.app import FlujoWorker
 from flujo_worker.celery_app.consumer.pool import POOL
+from tests.support.fleet import assert_merged_once, wait_until
 
 pytestmark = pytest.mark.acceptance
 

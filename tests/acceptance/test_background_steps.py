@@ -4,11 +4,11 @@ import asyncio
 from random import Random
 
 import pytest
-from fleet import wait_until
 
 from flujo_client import AsyncFlujoClient, BackgroundLaunched, Flujo, FlujoClient
 from flujo_client.config.models import BackgroundTasks
 from flujo_client.errors import ResumeError
+from tests.support.fleet import wait_until
 
 pytestmark = pytest.mark.acceptance
 

@@ -8,10 +8,10 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from fleet import BRISK, Site, assert_merged_once, one_process, wait_until
 
 from flujo_worker.chaos.network import POSTGRES, REDIS, Network
 from flujo_worker.chaos.relay import WAYS, Relay
+from tests.support.fleet import BRISK, Site, assert_merged_once, one_process, wait_until
 
 pytestmark = [pytest.mark.services, pytest.mark.acceptance, pytest.mark.large, one_process]
 

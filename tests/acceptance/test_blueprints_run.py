@@ -2,10 +2,10 @@
 
 import pytest
 from click.testing import CliRunner
-from fleet import PATIENCE_S, STEADY
 
 from flujo_client import Pipeline
 from flujo_client.cli.main import cli
+from tests.support.fleet import PATIENCE_S, STEADY
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.site(worker=STEADY, workers=2)]
 

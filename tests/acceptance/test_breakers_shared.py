@@ -6,12 +6,12 @@ from collections import Counter
 
 import pytest
 from click.testing import CliRunner
-from fleet import Site, wait_until
-from openai_server import OpenAIServer, Said
 
 from flujo_client.cli.main import cli
 from flujo_client.gateway import guards
 from flujo_worker.guards.live import EVERY_S
+from tests.support.fleet import Site, wait_until
+from tests.support.openai_server import OpenAIServer, Said
 
 pytestmark = [pytest.mark.services, pytest.mark.acceptance]
 

@@ -8,10 +8,10 @@ import subprocess
 import sys
 
 import pytest
-from breadth import large
-from fleet import BRISK, FOLDER, STEPS, Site, one_process, wait_until
 
 from flujo_worker.errors import RETIRED
+from tests.support.breadth import large
+from tests.support.fleet import BRISK, FOLDER, STEPS, Site, one_process, wait_until
 
 pytestmark = [pytest.mark.acceptance, one_process]
 

@@ -7,13 +7,13 @@ from contextlib import ExitStack
 from itertools import cycle, islice
 
 import pytest
-from breadth import large
 from container_checks import DEADLOCKS
-from fleet import PATIENCE_S, wait_until
 from paid_pipelines import HELD
 
 from flujo_client.api.client import FlujoClient
 from flujo_client.contract.limits import UsageLimits
+from tests.support.breadth import large
+from tests.support.fleet import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.acceptance
 

@@ -4,7 +4,8 @@ import os
 import sys
 
 import pytest
-from fleet import BRISK, STEPS, Site, wait_until
+
+from tests.support.fleet import BRISK, STEPS, Site, wait_until
 
 pytestmark = pytest.mark.acceptance
 

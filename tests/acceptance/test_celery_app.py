@@ -7,16 +7,16 @@ import threading
 from pathlib import Path
 
 import pytest
-from breadth import large
 from celery import Celery
-from fleet import FOLDER, STEPS, assert_merged_once, wait_until
-from nursery import nursery
-from services import fresh_database, passable_folder, remove_folder
 
 from flujo_client.errors import ConfigurationError
 from flujo_client.gateway import requests
 from flujo_worker.celery_app.app import FlujoWorker
 from flujo_worker.celery_app.consumer.pool import POOL
+from tests.support.breadth import large
+from tests.support.fleet import FOLDER, STEPS, assert_merged_once, wait_until
+from tests.support.nursery import nursery
+from tests.support.services import fresh_database, passable_folder, remove_folder
 
 pytestmark = pytest.mark.acceptance
 

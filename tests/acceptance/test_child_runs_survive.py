@@ -3,9 +3,9 @@
 import time
 
 import pytest
-from fleet import assert_merged_once, one_process, wait_until
 
 from flujo_client.cli.lookup import find_run
+from tests.support.fleet import assert_merged_once, one_process, wait_until
 
 pytestmark = pytest.mark.acceptance
 

@@ -7,10 +7,10 @@ import subprocess
 import sys
 
 import pytest
-from fleet import STEPS, Site, assert_merged_once, wait_until
 
 from flujo_client.api.client import AsyncFlujoClient
 from flujo_client.errors import IdempotencyConflict, RunExpired
+from tests.support.fleet import STEPS, Site, assert_merged_once, wait_until
 
 pytestmark = pytest.mark.acceptance
 

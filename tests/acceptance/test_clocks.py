@@ -4,9 +4,9 @@ import subprocess
 import sys
 
 import pytest
-from fleet import FOLDER, STEPS, Site, wait_until
 
 from flujo_client.embedded.local import Fleet
+from tests.support.fleet import FOLDER, STEPS, Site, wait_until
 
 pytestmark = [pytest.mark.services, pytest.mark.acceptance]
 

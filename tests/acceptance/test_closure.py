@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from breadth import large
 from container_checks import assert_nothing_left
-from fleet import PATIENCE_S, wait_until
 
 from flujo_client.errors import ResumeError
 from flujo_client.gateway import requests
 from flujo_worker.replay.replay import replay
+from tests.support.breadth import large
+from tests.support.fleet import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.acceptance
 

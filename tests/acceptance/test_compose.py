@@ -17,15 +17,15 @@ from urllib.parse import urlsplit
 import pytest
 import redis
 import yaml
-from fleet import wait_until
 from psycopg.conninfo import conninfo_to_dict
-from services import drop_database, fresh_database, fresh_redis
 
 from flujo_client import FlujoClient
 from flujo_client.config.manager import ConfigManager
 from flujo_client.embedded import postgres as embedded_postgres
 from flujo_client.embedded import redis as embedded_redis
 from flujo_client.gateway import requests
+from tests.support.fleet import wait_until
+from tests.support.services import drop_database, fresh_database, fresh_redis
 
 pytestmark = [pytest.mark.services, pytest.mark.acceptance, pytest.mark.installation]
 

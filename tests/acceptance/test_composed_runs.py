@@ -5,11 +5,11 @@ from collections import Counter
 
 import pytest
 from click.testing import CliRunner
-from fleet import PATIENCE_S, STEADY
 
 from flujo_client import run_default_pipeline
 from flujo_client.cli.main import cli
 from flujo_client.errors import RunFailed
+from tests.support.fleet import PATIENCE_S, STEADY
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.site(worker=STEADY, workers=2)]
 

@@ -1,7 +1,8 @@
 """A conversation with a person, over real workers: every turn is there once, in its order, whichever process dies in between (requirements §2.6)."""
 
 import pytest
-from fleet import BRISK, PATIENCE_S, wait_until
+
+from tests.support.fleet import BRISK, PATIENCE_S, wait_until
 
 # However often a busy machine lets a short lease lapse, no attempt is given up for it.
 pytestmark = [pytest.mark.acceptance, pytest.mark.site(worker={**BRISK, "max_lost": 1000})]

@@ -1,11 +1,11 @@
 """Time that passes at once on real services: everything that is due, in order."""
 
 import pytest
-from fleet import BRISK, PATIENCE_S, Site, one_process, wait_until
 
 from flujo_client.config.manager import Settings
 from flujo_client.errors import ConfigurationError
 from flujo_worker.testing import DatabaseClock
+from tests.support.fleet import BRISK, PATIENCE_S, Site, one_process, wait_until
 
 pytestmark = pytest.mark.acceptance
 

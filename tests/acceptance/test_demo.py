@@ -9,11 +9,11 @@ import subprocess
 import sys
 
 import pytest
-from fleet import wait_until
 from flujo_demo.license_facts import installed_distributions
 
 from flujo_client import FlujoClient, Settings
 from flujo_client.embedded import running
+from tests.support.fleet import wait_until
 
 pytestmark = [pytest.mark.services, pytest.mark.acceptance, pytest.mark.installation]
 

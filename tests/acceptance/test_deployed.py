@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from fleet import FOLDER, STEPS, Site, assert_merged_once, wait_until
 
 from flujo_client.config.manager import ConfigManager
+from tests.support.fleet import FOLDER, STEPS, Site, assert_merged_once, wait_until
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.installation]
 

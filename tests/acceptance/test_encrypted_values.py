@@ -4,7 +4,6 @@ import base64
 import json
 
 import pytest
-from fleet import PATIENCE_S, STEADY, Site, wait_until
 from psycopg import sql
 from pydantic import SecretStr
 from secret_pipelines import MARK, ROWS
@@ -12,6 +11,7 @@ from secret_pipelines import MARK, ROWS
 from flujo_client import FlujoClient
 from flujo_client.serial import use_cipher
 from flujo_worker.store.reencrypt import reencrypt
+from tests.support.fleet import PATIENCE_S, STEADY, Site, wait_until
 
 pytest.importorskip("cryptography")
 pytestmark = pytest.mark.acceptance

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import acceptance_pipelines as pipelines
 import pytest
-from fleet import wait_until
 
 from flujo_client import AsyncFlujoClient, Failure, Flujo, PipelineResult, Success, TaskClient
 from flujo_client.errors import ClientError, IdempotencyConflict, ResumeError
+from tests.support.fleet import wait_until
 
 pytestmark = [pytest.mark.services, pytest.mark.acceptance]
 

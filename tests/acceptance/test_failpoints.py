@@ -1,9 +1,9 @@
 """A process is made to fail at each named place; the run finishes right, and every step is merged once."""
 
 import pytest
-from fleet import assert_merged_once, wait_until
 
 from flujo_worker.failpoints import NAMES
+from tests.support.fleet import assert_merged_once, wait_until
 
 pytestmark = pytest.mark.acceptance
 

@@ -3,7 +3,8 @@
 import pytest
 from container_checks import begun, enqueue, succeeded
 from container_pipelines import LETTERS
-from fleet import wait_until
+
+from tests.support.fleet import wait_until
 
 pytestmark = pytest.mark.acceptance
 

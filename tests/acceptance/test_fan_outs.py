@@ -18,7 +18,8 @@ from container_checks import (
     succeeded,
 )
 from container_pipelines import KINDS, LETTERS, ON_FAILURE, STRATEGIES
-from fleet import PATIENCE_S, STEADY, wait_until
+
+from tests.support.fleet import PATIENCE_S, STEADY, wait_until
 
 # Room for two hundred branches that wait at a gate, and no one who sweeps: what is signalled is signalled by chords and workers.
 pytestmark = [pytest.mark.acceptance, pytest.mark.site(worker={**STEADY, "sweep_s": 3600, "concurrency": 110})]

@@ -7,11 +7,11 @@ import sys
 
 import pytest
 from click.testing import CliRunner
-from fleet import BRISK, Site, wait_until
-from openai_server import OpenAIServer, Said
 
 from flujo_client.cli.main import cli
 from flujo_client.config.manager import ConfigManager
+from tests.support.fleet import BRISK, Site, wait_until
+from tests.support.openai_server import OpenAIServer, Said
 
 pytestmark = [pytest.mark.services, pytest.mark.acceptance]
 

@@ -2,11 +2,11 @@
 
 import hook_pipelines as pipelines
 import pytest
-from fleet import PATIENCE_S, one_process, wait_until
 
 from flujo_client import Flujo
 from flujo_client.config.models import HookSettings
 from flujo_client.errors import PipelineAbortSignal, UsageLimitExceededError
+from tests.support.fleet import PATIENCE_S, one_process, wait_until
 
 pytestmark = [pytest.mark.services, pytest.mark.acceptance]
 

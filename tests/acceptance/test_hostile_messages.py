@@ -8,12 +8,12 @@ from pathlib import Path
 
 import orjson
 import pytest
-from breadth import large
 from celery import Celery
-from fleet import FOLDER, STEADY, STEPS, assert_merged_once, wait_until
-from junk import JUNK, MEGABYTE, as_json, body_of, bomb, embedding, push, with_body, with_header
 
 from flujo_client.transport.dead_letters import DeadLetters
+from tests.support.breadth import large
+from tests.support.fleet import FOLDER, STEADY, STEPS, assert_merged_once, wait_until
+from tests.support.junk import JUNK, MEGABYTE, as_json, body_of, bomb, embedding, push, with_body, with_header
 
 THREE = ["first", "second", "third"]
 KEYS = {"k1": "a secret of the tests"}

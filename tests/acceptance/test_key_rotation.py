@@ -8,11 +8,11 @@ import json
 from itertools import pairwise
 
 import pytest
-from fleet import PATIENCE_S, STEADY, Site, assert_merged_once, wait_until
 from pydantic import SecretStr
 
 from flujo_client import FlujoClient
 from flujo_client.transport.dead_letters import LIST_KEY, DeadLetters
+from tests.support.fleet import PATIENCE_S, STEADY, Site, assert_merged_once, wait_until
 
 pytestmark = pytest.mark.acceptance
 

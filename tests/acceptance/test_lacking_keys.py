@@ -6,16 +6,16 @@ import subprocess
 import sys
 
 import pytest
-from breadth import large
 from celery import Celery
 from click.testing import CliRunner
-from fleet import FOLDER, STEADY, STEPS, Site, wait_until
 from pydantic import SecretStr
 
 from flujo_client import FlujoClient
 from flujo_client.cli.main import cli
 from flujo_client.serial import use_cipher
 from flujo_client.transport.dead_letters import DeadLetters
+from tests.support.breadth import large
+from tests.support.fleet import FOLDER, STEADY, STEPS, Site, wait_until
 
 pytest.importorskip("cryptography")
 pytestmark = pytest.mark.acceptance

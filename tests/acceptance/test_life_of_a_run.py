@@ -7,10 +7,10 @@ from fractions import Fraction
 
 import pytest
 from acceptance_pipelines import LARGE, UGLY, Listing, Visits, gather
-from fleet import assert_merged_once, one_process, wait_until
 from pydantic import HttpUrl
 
 from flujo_client import AsyncFlujoClient
+from tests.support.fleet import assert_merged_once, one_process, wait_until
 
 pytestmark = pytest.mark.acceptance
 

@@ -9,13 +9,13 @@ import time
 from contextlib import contextmanager
 
 import pytest
-from fleet import Site, assert_merged_once, one_process, wait_until
 
 from flujo_client.contract.limits import UsageLimits
 from flujo_client.errors import ClientError
 from flujo_client.gateway import guards
 from flujo_worker.errors import RowLocked
 from flujo_worker.store.postgres.store import PostgresStore
+from tests.support.fleet import Site, assert_merged_once, one_process, wait_until
 
 pytestmark = [pytest.mark.acceptance, one_process]
 

@@ -4,7 +4,8 @@ import time
 
 import pytest
 from container_checks import begun, enqueue, since, succeeded
-from fleet import one_process
+
+from tests.support.fleet import one_process
 
 pytestmark = pytest.mark.acceptance
 

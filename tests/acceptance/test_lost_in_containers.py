@@ -9,12 +9,12 @@ from itertools import cycle, islice
 import pytest
 from container_checks import DEADLOCKS, assert_joined_once, begun, enqueue, rings, since, succeeded
 from container_pipelines import LETTERS
-from fleet import BRISK, Site, wait_until
 
 from flujo_client.contract.envelope import CONTROL_QUEUE, TASK_JOIN
 from flujo_client.contract.join_signal import JoinSignal
 from flujo_client.transport.broker import celery_message
 from flujo_client.transport.wire import dump
+from tests.support.fleet import BRISK, Site, wait_until
 
 # Leases short enough to wait for; a step may be lost as often as several faults at once will have it.
 pytestmark = [pytest.mark.acceptance, pytest.mark.site(worker={**BRISK, "max_lost": 10})]

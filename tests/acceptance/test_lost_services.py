@@ -3,8 +3,9 @@
 import signal
 
 import pytest
-from fleet import BRISK, Site, assert_merged_once, wait_until
-from services import read_only
+
+from tests.support.fleet import BRISK, Site, assert_merged_once, wait_until
+from tests.support.services import read_only
 
 pytestmark = pytest.mark.acceptance
 

@@ -4,7 +4,8 @@ import signal
 import time
 
 import pytest
-from fleet import Site, assert_merged_once, one_process, wait_until
+
+from tests.support.fleet import Site, assert_merged_once, one_process, wait_until
 
 pytestmark = [pytest.mark.acceptance, one_process]
 

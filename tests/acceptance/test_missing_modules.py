@@ -7,8 +7,9 @@ import os
 import sys
 
 import pytest
-from breadth import large
-from fleet import BRISK, STEPS, Site, wait_until
+
+from tests.support.breadth import large
+from tests.support.fleet import BRISK, STEPS, Site, wait_until
 
 pytestmark = pytest.mark.acceptance
 

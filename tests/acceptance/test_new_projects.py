@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from fleet import Site, wait_until
 
 from flujo_client.cli.main import cli
 from flujo_client.cli.new import TEMPLATES
+from tests.support.fleet import Site, wait_until
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.services, pytest.mark.installation]
 

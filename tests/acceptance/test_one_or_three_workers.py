@@ -4,7 +4,8 @@ from collections import Counter
 
 import pytest
 from container_checks import assert_joined_once, begun, enqueue, told_of
-from fleet import one_process
+
+from tests.support.fleet import one_process
 
 pytestmark = pytest.mark.acceptance
 

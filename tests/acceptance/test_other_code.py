@@ -6,13 +6,13 @@ import sys
 from datetime import timedelta
 
 import pytest
-from breadth import large
 from click.testing import CliRunner
-from fleet import BRISK, STEPS, Site, one_process, wait_until
-from judging import HUNDRED, TEN, judging
 
 from flujo_client import UsageLimits
 from flujo_client.cli.main import cli
+from tests.support.breadth import large
+from tests.support.fleet import BRISK, STEPS, Site, one_process, wait_until
+from tests.support.judging import HUNDRED, TEN, judging
 
 pytestmark = pytest.mark.acceptance
 

@@ -16,13 +16,13 @@ from urllib.parse import parse_qs, urlsplit
 import psycopg
 import pytest
 from container_checks import assert_joined_once
-from fleet import PATIENCE_S, STEADY, Site, assert_merged_once, wait_until
-from services import free_port, temporary_folder
-from transaction_pool import TransactionPool
 
 from flujo_client.api.client import AsyncFlujoClient, FlujoClient
 from flujo_client.contract.limits import UsageLimits
 from flujo_client.errors import ClientError
+from tests.support.fleet import PATIENCE_S, STEADY, Site, assert_merged_once, wait_until
+from tests.support.services import free_port, temporary_folder
+from tests.support.transaction_pool import TransactionPool
 
 BOUNCER = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin:/usr/local/sbin")
 

@@ -5,10 +5,10 @@ from collections import Counter, defaultdict
 
 import psycopg
 import pytest
-from fleet import PATIENCE_S, wait_until
 from paid_pipelines import CALLS
 
 from flujo_client.contract.limits import UsageLimits
+from tests.support.fleet import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.acceptance
 

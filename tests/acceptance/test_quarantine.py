@@ -8,13 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
-from breadth import large
 from celery import Celery
-from fleet import BRISK, FOLDER, STEPS, Site, assert_merged_once, wait_until
 
 from flujo_worker.attempts.isolation import DeliveryResult, NoFreeSlot, NoProcess
 from flujo_worker.recovery.quarantine import PLACES, Quarantine
 from flujo_worker.store.postgres.store import PostgresStore
+from tests.support.breadth import large
+from tests.support.fleet import BRISK, FOLDER, STEPS, Site, assert_merged_once, wait_until
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180)]
 

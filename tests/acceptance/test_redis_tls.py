@@ -9,12 +9,12 @@ from contextlib import contextmanager, suppress
 from urllib.parse import urlsplit
 
 import pytest
-from fleet import PATIENCE_S, STEADY, Site, assert_merged_once, wait_until
-from services import fresh_redis
 
 from flujo_client.api.client import FlujoClient
 from flujo_client.errors import ServiceUnreachable
 from flujo_client.transport.broker import Broker
+from tests.support.fleet import PATIENCE_S, STEADY, Site, assert_merged_once, wait_until
+from tests.support.services import fresh_redis
 
 OPENSSL = shutil.which("openssl")
 

@@ -9,13 +9,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from breadth import large
 from celery import Celery
 from celery.worker.control import Panel
-from fleet import FOLDER, STEPS, assert_merged_once, wait_until
 
 from flujo_client.contract.envelope import TASK_ATTEMPT
 from flujo_worker.celery_app.app import FlujoWorker
+from tests.support.breadth import large
+from tests.support.fleet import FOLDER, STEPS, assert_merged_once, wait_until
 
 pytestmark = pytest.mark.acceptance
 

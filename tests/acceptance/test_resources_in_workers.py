@@ -2,10 +2,10 @@
 
 import pytest
 import resource_pipelines as pipelines
-from fleet import FOLDER, wait_until
 
 from flujo_client import Flujo
 from flujo_worker.testing import LocalEngine
+from tests.support.fleet import FOLDER, wait_until
 
 in_workers = pytest.mark.acceptance
 

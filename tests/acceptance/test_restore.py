@@ -11,14 +11,14 @@ from urllib.parse import urlsplit
 
 import psycopg
 import pytest
-from fleet import BRISK, PATIENCE_S, Site, assert_merged_once, wait_until
 from paid_pipelines import CALLS, HELD
-from services import database_called
 
 from flujo_client.contract.limits import UsageLimits
 from flujo_client.embedded import Embedded
 from flujo_client.embedded import postgres as embedded_postgres
 from flujo_worker.store.migrate import migrate
+from tests.support.fleet import BRISK, PATIENCE_S, Site, assert_merged_once, wait_until
+from tests.support.services import database_called
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,10 +6,10 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from fleet import PATIENCE_S, Site, wait_until
 
 from flujo_client.api.handle import RunHandle
 from flujo_client.contract.results import PipelineResult
+from tests.support.fleet import PATIENCE_S, Site, wait_until
 
 KEYS = {"now": "a signing key of some length"}
 pytestmark = [pytest.mark.acceptance, pytest.mark.site(signing_keys=KEYS)]

@@ -4,7 +4,8 @@ import random
 
 import pytest
 from acceptance_pipelines import LARGE, Visits
-from fleet import wait_until
+
+from tests.support.fleet import wait_until
 
 pytestmark = [
     pytest.mark.acceptance,

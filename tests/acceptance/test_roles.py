@@ -12,9 +12,7 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 from click.testing import CliRunner
-from fleet import BRISK, PATIENCE_S, Site, wait_until
 from psycopg.rows import dict_row
-from services import drop_database, fresh_database, migrated_database
 
 from flujo_client import FlujoClient
 from flujo_client.cli.main import cli
@@ -23,6 +21,8 @@ from flujo_client.sql_files import written
 from flujo_worker.store import roles
 from flujo_worker.store.migrate import Migration, _apply, migrate, migrations
 from flujo_worker.store.postgres.statements import CLIENT, HOME
+from tests.support.fleet import BRISK, PATIENCE_S, Site, wait_until
+from tests.support.services import drop_database, fresh_database, migrated_database
 
 pytestmark = pytest.mark.acceptance
 

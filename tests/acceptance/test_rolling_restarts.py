@@ -4,10 +4,10 @@ import threading
 from itertools import pairwise, product
 
 import pytest
-from breadth import large
-from fleet import STEADY, Site, assert_merged_once, wait_until
 
 from flujo_worker.cli.drain import drain
+from tests.support.breadth import large
+from tests.support.fleet import STEADY, Site, assert_merged_once, wait_until
 
 LEASE_S = STEADY["lease_s"]
 GRACE = {"agents": {"cancel_grace_s": 0.5}}

@@ -5,10 +5,7 @@ import subprocess
 
 import pytest
 import redis
-from breadth import large
 from celery import Celery
-from fleet import PATIENCE_S, STEADY, Site, assert_merged_once, wait_until
-from services import free_port
 
 from flujo_client.api.client import FlujoClient
 from flujo_client.config.manager import Settings
@@ -16,6 +13,9 @@ from flujo_client.embedded import redis as embedded_redis
 from flujo_client.errors import ConfigurationError
 from flujo_client.transport.broker import Broker
 from flujo_worker.celery_app.app import FlujoWorker
+from tests.support.breadth import large
+from tests.support.fleet import PATIENCE_S, STEADY, Site, assert_merged_once, wait_until
+from tests.support.services import free_port
 
 PASSWORD, SENTINELS, MASTER = "hunter2secret", 2, "mymaster"
 

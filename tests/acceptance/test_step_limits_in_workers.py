@@ -4,10 +4,10 @@ import signal
 import time
 
 import pytest
-from fleet import assert_merged_once, one_process, wait_until
 from frozen_pipelines import AT_ONCE
 
 from flujo_client.gateway import guards
+from tests.support.fleet import assert_merged_once, one_process, wait_until
 
 pytestmark = [pytest.mark.acceptance, one_process]
 

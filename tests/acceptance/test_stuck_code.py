@@ -8,9 +8,9 @@ import subprocess
 import sys
 
 import pytest
-from fleet import BRISK, STEPS, Site, one_process, wait_until
 
 from flujo_worker.celery_app.consumer.intake import RETIRED
+from tests.support.fleet import BRISK, STEPS, Site, one_process, wait_until
 
 pytestmark = [pytest.mark.acceptance, one_process]
 

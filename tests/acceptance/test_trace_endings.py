@@ -10,13 +10,13 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from fleet import wait_until
 from turn_table import GENEROUS, limit
 
 from flujo_client import UsageLimits
 from flujo_client.contract.envelope import ATTEMPTS_QUEUE
 from flujo_client.transport.broker import Broker
 from flujo_worker.store.postgres.store import PostgresStore
+from tests.support.fleet import wait_until
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.site(worker={"sweep_s": 0.3})]
 

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 import turn_pipelines
 from container_checks import assert_nothing_left, since
-from fleet import FOLDER, PATIENCE_S, STEADY, wait_until
 from turn_table import CELLS, TURNS, ending, history, limit, tokens, told, trail
 
 from flujo_client import Aborted, Failure, Flujo, Paused, Success, UsageLimits
@@ -25,6 +24,7 @@ from flujo_client.errors import FlujoError, PausedException
 from flujo_client.gateway import requests
 from flujo_client.serial import loads
 from flujo_worker.testing import LocalEngine
+from tests.support.fleet import FOLDER, PATIENCE_S, STEADY, wait_until
 
 # One whose leases are long enough for a busy machine: an attempt whose worker loses its lease is begun again, and spends again.
 pytestmark = pytest.mark.site(worker={**STEADY, "concurrency": 100})

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from fleet import PATIENCE_S, STEADY, STEPS, Site, assert_merged_once, one_process, wait_until
-from services import fresh_database
 
 from flujo_client.gateway.door import SCHEMA
 from flujo_worker.store.migrate import migrate, migrations
+from tests.support.fleet import PATIENCE_S, STEADY, STEPS, Site, assert_merged_once, one_process, wait_until
+from tests.support.services import fresh_database
 
 pytestmark = pytest.mark.acceptance
 
@@ -93,7 +93,7 @@ def migrate_as(site, code):
 
 def test_this_code_works_on_the_schema_of_a_release_after_it(services, tmp_path, monkeypatch):
     """What that adds, and does not say that older code cannot live with: workers begin on it, and clients enqueue."""
-    monkeypatch.setattr("fleet.migrated_database", fresh_database)
+    monkeypatch.setattr("tests.support.fleet.migrated_database", fresh_database)
     with Site(services, tmp_path, worker=STEADY) as site:
         migrate(site.settings.database())
         with psycopg.connect(site.settings.database(), autocommit=True) as connection:
@@ -107,7 +107,7 @@ def test_this_code_works_on_the_schema_of_a_release_after_it(services, tmp_path,
 @one_process
 def test_the_steps_of_one_run_alternate_between_both(services, tmp_path, before, monkeypatch):
     """M-003, SYS-05: migrate, then restart the workers one by one; the older one continues meanwhile, in the same runs."""
-    monkeypatch.setattr("fleet.migrated_database", fresh_database)
+    monkeypatch.setattr("tests.support.fleet.migrated_database", fresh_database)
     with Site(services, tmp_path, worker=STEADY) as site:
         migrate_as(site, before)
         assert site.rows("SELECT max(version) AS version FROM flujo_schema_version")[0]["version"] < SCHEMA

@@ -10,11 +10,11 @@ from itertools import takewhile
 
 import psycopg
 import pytest
-from fleet import wait_until
 
 from flujo_client import FlujoClient, Settings
 from flujo_client.embedded import running
 from flujo_client.gateway import requests
+from tests.support.fleet import wait_until
 
 pytestmark = [pytest.mark.services, pytest.mark.acceptance, pytest.mark.installation]
 

@@ -6,9 +6,9 @@ import signal
 import time
 
 import pytest
-from fleet import BRISK, Site, assert_merged_once, wait_until
 
 from flujo_client.gateway.requests import workers
+from tests.support.fleet import BRISK, Site, assert_merged_once, wait_until
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.site(worker=BRISK | {"shutdown_grace_s": 60.0})]
 

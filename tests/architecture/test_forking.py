@@ -1,4 +1,4 @@
-"""Which test process runs which module, and what is reported of it (`tests/forking.py`)."""
+"""Which test process runs which module, and what is reported of it (`tests/support/forking.py`)."""
 
 import os
 import subprocess
@@ -7,7 +7,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from forking import LONGEST, Forks, in_order
+
+from tests.support.forking import LONGEST, Forks, in_order
 
 TESTS = Path(__file__).parents[1]
 MODULES = {
@@ -62,8 +63,19 @@ def forked(folder, modules):
     """Run modules in two forked processes; return the exit code and what was printed."""
     for name, text in modules.items():
         (folder / name).write_text("\n".join(line[8:] for line in text.splitlines()))
-    command = [sys.executable, "-m", "pytest", "-p", "forking", "-p", "no:cacheprovider", "--forks", "2", "-ra"]
-    environment = {**os.environ, "PYTHONPATH": str(TESTS), "PYTEST_ADDOPTS": ""}
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "tests.support.forking",
+        "-p",
+        "no:cacheprovider",
+        "--forks",
+        "2",
+        "-ra",
+    ]
+    environment = {**os.environ, "PYTHONPATH": str(TESTS.parent), "PYTEST_ADDOPTS": ""}
     ran = subprocess.run(
         [*command, f"--basetemp={folder / 'base'}", str(folder)],
         cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=60

@@ -7,12 +7,12 @@ from statistics import median
 from time import process_time
 
 import pytest
-from builders import enqueued
 
 from flujo_client.contract.processing import ProcessingConfigModel
 from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.attempts.shape import OutputParser, shaped
 from flujo_worker.observe.log import collecting_events
+from tests.support.builders import enqueued
 
 FIELDS, RUNS, MOST_MS = 50, 200, 5.0
 KINDS = [("string", "a sentence that a model might have written. " * 9), ("integer", 123_456), ("boolean", True)]

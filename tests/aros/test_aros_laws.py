@@ -11,12 +11,12 @@ from itertools import pairwise
 from string import ascii_letters
 
 import pytest
-from breadth import examples
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from flujo_worker.aros import parse, prepare
 from flujo_worker.aros.decode import ERRORS, decode, same
+from tests.support.breadth import examples
 
 law = settings(max_examples=examples(50), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

@@ -29,7 +29,7 @@ from flujo_worker.attempts.shape import OutputParser, shaped
 from flujo_worker.observe.log import collecting_events, configure
 from flujo_worker.testing import LocalEngine
 from tests.bench.aros_timing import Row, awaited, brief, interleaved, late, middle
-from tests.builders import enqueued
+from tests.support.builders import enqueued
 
 FULL: dict[str, Any] = {
     "aop": "full",

@@ -19,7 +19,7 @@ from flujo_client.config.models import Retention
 from flujo_client.embedded import Embedded
 from flujo_client.embedded.local import Fleet, migrate
 from tests.bench.meter import Processor
-from tests.services import temporary_folder
+from tests.support.services import temporary_folder
 
 ENDED: Final = 1_000_000
 STEPS: Final = 100_000

@@ -6,13 +6,13 @@ import time
 from typing import Any, Final
 
 import psycopg
-from ended_runs import copy
 from hot_statements import Asking, ended_run
 from worlds import World
 
 from flujo_worker.store.postgres.store import PostgresStore
 from tests.bench.growth import Running
 from tests.bench.growth_statements import measured
+from tests.support.ended_runs import copy
 
 BATCHES: Final = 32
 WINDOW: Final = 8

@@ -9,12 +9,12 @@ from typing import Any
 
 import psycopg
 import pytest
-from ended_runs import copy, multiply
 from grouped import grouped
 from hot_statements import Asking, Explained, Explainer, act_out, ended_run
 from worlds import World
 
 from flujo_worker.store.postgres.store import PostgresStore
+from tests.support.ended_runs import copy, multiply
 
 PRUNED_A_ROUND, HOUR_MS = 5, 3_600_000
 Figures = dict[str, tuple[float, float]]

@@ -1,6 +1,6 @@
 """A week of an ordinary provider in a minute or two: how many runs fail, and how much longer they take than without faults.
 
-    PYTHONPATH=tests:tests/acceptance python -m tests.bench.provider_week --runs 200
+    PYTHONPATH=tests/acceptance python -m tests.bench.provider_week --runs 200
 
 Two workers send mails through five agents, over real HTTP, on a machine that busy loops keep at full load, once undisturbed and once with
 faults: of the calls, 10 % are refused (429 with `Retry-After: 1`), 3 % fail (500), 1 % are cut, 2 % slow, 1 % broken. Prints a table and one
@@ -22,11 +22,11 @@ from contextlib import contextmanager
 from random import Random
 
 import pytest
-from fleet import BRISK, Site
-from openai_server import OpenAIServer, Request, Said
 
 from flujo_client.embedded import Embedded
-from tests.services import temporary_folder
+from tests.support.fleet import BRISK, Site
+from tests.support.openai_server import OpenAIServer, Request, Said
+from tests.support.services import temporary_folder
 
 WORKERS, SLOTS, ANSWERS_S, SLOW_S = 2, 4, 0.5, 5.0
 WEEK = {"refused": 0.10, "failed": 0.03, "cut": 0.01, "slow": 0.02, "broken": 0.01}

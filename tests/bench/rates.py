@@ -1,6 +1,6 @@
 """How much of a provider's limits a fleet uses, and how many calls are refused: over real HTTP, by eight workers' callers, then by eight workers.
 
-    PYTHONPATH=tests:tests/acceptance python -m tests.bench.rates --seconds 180
+    PYTHONPATH=tests/acceptance python -m tests.bench.rates --seconds 180
 
 The provider counts requests and tokens of every 60 seconds, and requests of every 5, and refuses what is above. One JSON line for each limit
 that is the tighter one; `workers` has the requests' limit again, for a backlog of runs in eight worker processes.
@@ -13,14 +13,14 @@ import json
 import time
 
 import pytest
-import rate_callers
-from fleet import BRISK, Site
-from openai_server import OpenAIServer
 
 from flujo_client.config.manager import Settings
 from flujo_client.embedded import Embedded
 from flujo_worker.domain.rate import RateRules
-from tests.services import temporary_folder
+from tests.support import rate_callers
+from tests.support.fleet import BRISK, Site
+from tests.support.openai_server import OpenAIServer
+from tests.support.services import temporary_folder
 
 LIMITS = {
     "requests": RateRules(requests=300, tokens=1_000_000, slow_start_s=0.0),

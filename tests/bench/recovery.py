@@ -1,6 +1,6 @@
 """How long after kill -9 of its worker a step runs again: p50, p99 and the worst, at default settings.
 
-    PYTHONPATH=tests python -m tests.bench.recovery --kills 20 [--busy 20]
+    python -m tests.bench.recovery --kills 20 [--busy 20]
 
 Three ways to die: *alone*, the only worker, replaced at once as a supervisor would; *idle fleet*, one of three, with nothing else to do;
 *busy fleet*, one of three while runs of quick steps keep all of them at work. `--elsewhere` keeps workers from seeing that a
@@ -26,10 +26,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from fleet import STEPS, Site, SiteFleet, wait_until
-
 from flujo_client.embedded import Embedded
 from flujo_client.embedded.local import Fleet
+from tests.support.fleet import STEPS, Site, SiteFleet, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -25,7 +25,7 @@ from tests.bench.figures import Samples, per_step
 from tests.bench.meter import Processor, counted, rows_per_step, wait_for_counts, watched
 from tests.bench.protocol import BROKER, DATABASE
 from tests.bench.workloads import OURS, WORKLOADS
-from tests.services import temporary_folder
+from tests.support.services import temporary_folder
 
 PATIENCE_S = 900.0
 GRACE_S = 60.0

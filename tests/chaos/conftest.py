@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 import pytest
-from fleet import STEADY, Site, wait_until
-from services import drop_database, fresh_database
 
 from flujo_worker.chaos.pipelines import SHAPES
 from flujo_worker.chaos.site import QUEUES, SiteOptions, with_own_queues
 from flujo_worker.chaos.site import Site as ChaosSite
 from flujo_worker.chaos.traffic import Traffic
+from tests.support.fleet import STEADY, Site, wait_until
+from tests.support.services import drop_database, fresh_database
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,13 +9,13 @@ import sys
 
 import psycopg
 import pytest
-from services import migrated_database
 
 from flujo_client import FlujoClient, Settings
 from flujo_client.errors import ConfigurationError
 from flujo_worker.chaos.faults import FaultDeck
 from flujo_worker.chaos.pipelines import StepDone, Trail
 from flujo_worker.chaos.site import SiteOptions, staging_site
+from tests.support.services import migrated_database
 
 pytestmark = [pytest.mark.services, pytest.mark.acceptance, pytest.mark.installation]
 

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import psycopg
 import pytest
-from services import fresh_database
 
 from tests.chaos_beside import steps, storm
 from tests.chaos_beside.count import Death, Execution, Tally, tally
+from tests.support.services import fresh_database
 
 
 def three(run, fault):

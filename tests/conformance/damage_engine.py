@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from builders import member
 from worlds import Postgres
 
 from flujo_client.address import new_run_id
@@ -35,6 +34,7 @@ from flujo_worker.recovery.sweeper import Sweeper
 from flujo_worker.store.postgres.store import PostgresStore
 from flujo_worker.user_code.evaluator import Evaluator, user_code_runtime
 from flujo_worker.user_code.hooks import HookCaller
+from tests.support.builders import member
 
 ALLOWED = ("damage_pipelines",)
 SETTINGS = Settings(

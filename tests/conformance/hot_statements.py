@@ -11,7 +11,6 @@ from typing import Any, Final, NamedTuple
 
 import psycopg
 import pytest
-from builders import decided, enqueued, following, packed, pipeline_of, succeeded
 from grouped import Grouped
 from psycopg import sql
 from psycopg.rows import tuple_row
@@ -31,6 +30,7 @@ from flujo_worker.domain.retention import RetentionRule
 from flujo_worker.ports import BrokerSnapshot
 from flujo_worker.store.postgres.loop_connection import LoopConnection
 from flujo_worker.store.postgres.statements import CLIENT, HOME, statement, types
+from tests.support.builders import decided, enqueued, following, packed, pipeline_of, succeeded
 
 GROUP: Final = 8
 SPENT: Final = Usage(input_tokens=10, output_tokens=5, requests=1, cost_usd=0.25)

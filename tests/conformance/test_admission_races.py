@@ -4,12 +4,12 @@ from contextlib import suppress
 
 import psycopg
 import pytest
-from builders import enqueued, succeeded
 from psycopg.rows import dict_row
 from worlds import MAX_LOST, ROUNDS, Postgres, World
 
 from flujo_client.contract.admission import Gate
 from flujo_client.errors import AdmissionRefused
+from tests.support.builders import enqueued, succeeded
 
 pytestmark = [pytest.mark.services, pytest.mark.usefixtures("no_deadlock")]
 

@@ -7,9 +7,10 @@ import random
 
 import psycopg
 import pytest
-from breadth import examples, large
 from damage_engine import ROUNDS, Engine
 from damage_pipelines import LIMITS
+
+from tests.support.breadth import examples, large
 
 pytestmark = pytest.mark.services
 

@@ -5,7 +5,6 @@ from itertools import count
 from types import SimpleNamespace
 
 import pytest
-from builders import decided, enqueued, failed, following, pipeline_of, succeeded
 from grouped import break_statement, grouped
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
@@ -14,6 +13,7 @@ from worlds import MAX_LOST, Memory, World, waits
 from flujo_client.contract.outcome import Correction, Outcome, Usage
 from flujo_worker.domain.budget import Amount, Reservation
 from flujo_worker.ports import Claim, Committed
+from tests.support.builders import decided, enqueued, failed, following, pipeline_of, succeeded
 
 pytestmark = pytest.mark.services
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from builders import SPENT, decided, enqueued, failed, pipeline_of, succeeded
 from grouped import break_statement, grouped
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
@@ -17,6 +16,7 @@ from worlds import MAX_LOST, World
 
 from flujo_client.contract.outcome import Event
 from flujo_worker.ports import Committed, PlanName
+from tests.support.builders import SPENT, decided, enqueued, failed, pipeline_of, succeeded
 
 pytestmark = pytest.mark.services
 

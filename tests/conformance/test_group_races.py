@@ -5,8 +5,6 @@ from functools import partial
 
 import psycopg
 import pytest
-from builders import decided, enqueued, packed, pipeline_of, succeeded
-from fleet import wait_until
 from grouped import grouped
 from worlds import World
 
@@ -14,6 +12,8 @@ from flujo_client.contract.outcome import Fault
 from flujo_worker.ports import Claim, Committed
 from flujo_worker.store.postgres import loop_connection
 from flujo_worker.store.postgres.statements import Statement, statement
+from tests.support.builders import decided, enqueued, packed, pipeline_of, succeeded
+from tests.support.fleet import wait_until
 
 pytestmark = pytest.mark.services
 

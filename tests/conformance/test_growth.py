@@ -2,16 +2,16 @@
 
 import psycopg
 import pytest
-from builders import enqueued
-from ended_runs import multiply
 from grouped import grouped
 from hot_statements import HOT, Asking, Explained, Explainer, act_out, ended_run, search_unused
-from services import drop_database, migrated_database
 from worlds import World
 
 from flujo_client.gateway import requests
 from flujo_worker.store.postgres.statements import CLIENT, HOME, statement
 from flujo_worker.store.postgres.store import PostgresStore
+from tests.support.builders import enqueued
+from tests.support.ended_runs import multiply
+from tests.support.services import drop_database, migrated_database
 
 pytestmark = pytest.mark.services
 

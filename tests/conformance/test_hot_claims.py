@@ -2,13 +2,13 @@
 
 import psycopg
 import pytest
-from builders import enqueued
 from worlds import World, say
 
 from flujo_worker.ports import PlanName
 from flujo_worker.store.postgres.group_bind import ClaimRequest, bind_claims
 from flujo_worker.store.postgres.statements import CLIENT, statement
 from flujo_worker.store.shared_rules import SUSPECT_AFTER
+from tests.support.builders import enqueued
 
 pytestmark = pytest.mark.services
 

@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 import pytest
-from builders import decided, echo, enqueued, following, succeeded
 
 from flujo_client import Pipeline, Step
 from flujo_worker.coordinator.known_scopes import KnownScopes
 from flujo_worker.domain.decide import decide
 from flujo_worker.domain.values import AttemptReport, CallUserCode, ReadScope
 from flujo_worker.ports import Committed
+from tests.support.builders import decided, echo, enqueued, following, succeeded
 
 
 def never(_output, _context):

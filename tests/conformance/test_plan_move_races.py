@@ -1,7 +1,6 @@
 """Races of a run's move to another plan with what else happens to it (ADR 37); on Postgres."""
 
 import pytest
-from builders import decided, enqueued, pipeline_of, succeeded
 from worlds import MAX_LOST, ROUNDS, World, run_of
 
 from flujo_client.contract.envelope import CONTROL_QUEUE
@@ -9,6 +8,7 @@ from flujo_client.pipeline.compile import compile_plan
 from flujo_client.plan.plan_difference import differences
 from flujo_worker.domain.carry_on import move
 from flujo_worker.ports import PlanName
+from tests.support.builders import decided, enqueued, pipeline_of, succeeded
 
 pytestmark = pytest.mark.services
 

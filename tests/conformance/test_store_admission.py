@@ -1,11 +1,11 @@
 """Admission on every store: gates, their policies, their turns, and what becomes of places when a run ends."""
 
 import pytest
-from builders import enqueued, pipeline_of, succeeded
 from trees import asking
 
 from flujo_client.contract.admission import Gate
 from flujo_client.errors import AdmissionRefused, RunNotFound
+from tests.support.builders import enqueued, pipeline_of, succeeded
 
 CRM = Gate("limit 'crm'", 2)
 

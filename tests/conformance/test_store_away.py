@@ -7,10 +7,7 @@ from urllib.parse import urlsplit
 
 import psycopg
 import pytest
-from builders import decided, enqueued, member, succeeded
-from fleet import wait_until
 from grouped import grouped
-from services import fresh_database, passable_folder, read_only, remove_folder
 from worlds import LEASE_S, MAX_LOST, World
 
 from flujo_client.contract.outcome import Event, Usage
@@ -18,6 +15,9 @@ from flujo_client.embedded.postgres import Postgres as Server
 from flujo_worker.ports import BrokerSnapshot, Claim
 from flujo_worker.store.migrate import migrate
 from flujo_worker.store.postgres.store import PostgresStore
+from tests.support.builders import decided, enqueued, member, succeeded
+from tests.support.fleet import wait_until
+from tests.support.services import fresh_database, passable_folder, read_only, remove_folder
 
 pytestmark = pytest.mark.services
 

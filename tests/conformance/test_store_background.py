@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import psycopg
 import pytest
-from builders import SPENT, enqueued, failed, packed, pipeline_of, succeeded
 from trees import concluded, moved, opening
 from worlds import World
 
@@ -14,6 +13,7 @@ from flujo_client.errors import RunNotFound
 from flujo_client.gateway import requests
 from flujo_worker.domain.values import ChildRun, EndRun, NextAttempt
 from flujo_worker.store.shared_rules import GRACE_S
+from tests.support.builders import SPENT, enqueued, failed, packed, pipeline_of, succeeded
 
 BOX, ROOT = "mail", "mail/body"
 FAULT = Fault("agent", "ValueError", "no", "it broke")

@@ -6,13 +6,13 @@ from functools import partial
 
 import psycopg
 import pytest
-from builders import enqueued, envelopes
-from fleet import wait_until
 from trees import FAN, closing, concluded, fanned_out, fanning_out, join_of, joined, moved, opening, signal_join, work
 from worlds import MAX_LOST, ROUNDS, World, say, waits
 
 from flujo_worker.domain.values import BranchClosed, UpdateScope
 from flujo_worker.store.postgres.bind import bind_decision
+from tests.support.builders import enqueued, envelopes
+from tests.support.fleet import wait_until
 
 pytestmark = [pytest.mark.services, pytest.mark.usefixtures("no_deadlock")]
 

@@ -3,11 +3,11 @@
 from decimal import Decimal
 
 import pytest
-from builders import SPENT, decided, enqueued, pipeline_of, succeeded
 from worlds import MAX_LOST, ROUNDS, World
 
 from flujo_client.contract.outcome import Event
 from flujo_worker.domain.budget import Amount, Reservation
+from tests.support.builders import SPENT, decided, enqueued, pipeline_of, succeeded
 
 pytestmark = [pytest.mark.services, pytest.mark.usefixtures("no_deadlock")]
 

@@ -3,11 +3,11 @@
 from decimal import Decimal
 
 import pytest
-from builders import SPENT, decided, enqueued, failed, following, member, pipeline_of, succeeded
 from worlds import LEASE_S, MAX_LOST
 
 from flujo_client.contract.outcome import Outcome, Usage
 from flujo_worker.domain.budget import Amount, Reservation
+from tests.support.builders import SPENT, decided, enqueued, failed, following, member, pipeline_of, succeeded
 
 RUN = "run_budgets"
 TOKENS = SPENT.input_tokens + SPENT.output_tokens

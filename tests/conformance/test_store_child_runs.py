@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 import pytest
-from builders import SPENT, enqueued, failed, packed, pipeline_of, succeeded
 from trees import FAN, concluded, fanned_out, moved, opening, signal_join
 from worlds import World, key_of
 
 from flujo_client.contract.outcome import Fault
 from flujo_worker.domain.values import BranchClosed, ChildRun, EndRun, NextAttempt
 from flujo_worker.store.shared_rules import GRACE_S
+from tests.support.builders import SPENT, enqueued, failed, packed, pipeline_of, succeeded
 
 BOX, ROOT = "legal", "legal/body"
 FAULT = Fault("agent", "ValueError", "no", "it broke")

@@ -6,11 +6,11 @@ Like all of this folder: on a store in memory and on Postgres, behind one interf
 from functools import partial
 
 import pytest
-from builders import decided, enqueued, failed, following, pipeline_of, succeeded
 from worlds import LEASE_S, MAX_LOST
 
 from flujo_worker.domain.budget import Amount, Reservation
 from flujo_worker.ports import Claim, PlanName
+from tests.support.builders import decided, enqueued, failed, following, pipeline_of, succeeded
 
 
 def test_a_claim_gives_the_fence_and_the_run_begins(world):

@@ -1,7 +1,6 @@
 """The code of attempts: recorded with their merge, carried by conversations, and a reason for parking."""
 
 import pytest
-from builders import decided, enqueued, envelopes, following, pipeline_of, succeeded
 from pydantic import BaseModel
 from trees import concluded, moved, opening, work
 from worlds import run_of
@@ -12,6 +11,7 @@ from flujo_client.contract.outcome import Event
 from flujo_client.contract.records import CODE
 from flujo_client.pipeline.compile import compile_plan
 from flujo_worker.domain.values import NextAttempt
+from tests.support.builders import decided, enqueued, envelopes, following, pipeline_of, succeeded
 
 OLD, NEW = (
     CodeVersion.of({"tool app:rate": "aaaa"}),

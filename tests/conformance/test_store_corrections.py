@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import psycopg
 import pytest
-from builders import decided, enqueued, failed, following, packed, pipeline_of, succeeded
 from trees import concluded, fanning_out, moved, opening
 from worlds import LEASE_S, World
 
 from flujo_client.contract.outcome import Correction
 from flujo_worker import failpoints
 from flujo_worker.domain.values import ChildRun, NextAttempt
+from tests.support.builders import decided, enqueued, failed, following, packed, pipeline_of, succeeded
 
 HOSTILE = "a\x00b\ud800c\U0001f41d"
 FIRST = Correction("a", "writer", "openai:gpt", "9f" * 32, "2", "semantic", 3, ("strip-fence", "str->int /n"), 812.5)

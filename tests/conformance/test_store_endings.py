@@ -1,7 +1,8 @@
 """Stopping and parking: cancel wins and leaves nothing alive; a parked run continues where it was."""
 
 import pytest
-from builders import SPENT, decided, enqueued, failed, following, pipeline_of, succeeded
+
+from tests.support.builders import SPENT, decided, enqueued, failed, following, pipeline_of, succeeded
 
 LIVE = {"ready", "queued", "running"}
 HOSTILE = "a\x00b\ud800c"

@@ -5,13 +5,13 @@ import time
 
 import psycopg
 import pytest
-from builders import enqueued, pipeline_of
-from services import drop_database, fresh_database
 
 from flujo_client.contract.outcome import Event
 from flujo_client.errors import ClientError
 from flujo_client.gateway import requests
 from flujo_worker.store.migrate import migrate
+from tests.support.builders import enqueued, pipeline_of
+from tests.support.services import drop_database, fresh_database
 
 DAY_S = 86_400.0
 

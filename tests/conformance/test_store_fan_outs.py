@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from builders import envelopes, packed
 from trees import (
     FAN,
     close_all,
@@ -22,6 +21,7 @@ from worlds import LEASE_S, MAX_LOST
 
 from flujo_worker.ports import Claim
 from flujo_worker.store.shared_rules import GRACE_S
+from tests.support.builders import envelopes, packed
 
 LIVE = {"ready", "queued", "running"}
 

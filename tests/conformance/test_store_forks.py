@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 import pytest
-from builders import SPENT, decided, enqueued, failed, following, packed, pipeline_of, succeeded
 from trees import concluded, moved, opening, work
 
 from flujo_client.address import ROOT
 from flujo_client.contract.code import CodeMark
 from flujo_client.pipeline.compile import compile_plan
 from flujo_worker.domain.values import StepCheckpoint
+from tests.support.builders import SPENT, decided, enqueued, failed, following, packed, pipeline_of, succeeded
 
 NAMES = ("a", "b", "c")
 

@@ -12,9 +12,6 @@ from dataclasses import replace
 
 import psycopg
 import pytest
-from breadth import large
-from builders import SPENT, decided, enqueued, failed, following, packed, pipeline_of, succeeded
-from fleet import wait_until
 from grouped import grouped
 from psycopg.pq import ExecStatus
 from trees import closing, fanned_out
@@ -27,6 +24,9 @@ from flujo_worker.ports import Claim, Committed, PlanName
 from flujo_worker.store.postgres import groups as module
 from flujo_worker.store.postgres.loop_connection import LoopConnection
 from flujo_worker.store.postgres.statements import statement
+from tests.support.breadth import large
+from tests.support.builders import SPENT, decided, enqueued, failed, following, packed, pipeline_of, succeeded
+from tests.support.fleet import wait_until
 
 pytestmark = pytest.mark.services
 

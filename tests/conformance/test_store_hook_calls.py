@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 import pytest
-from builders import SPENT, echo, enqueued, failed, packed, pipeline_of, succeeded
 from trees import concluded, moved
 from worlds import LEASE_S, MAX_LOST, run_of
 
 from flujo_client.contract.outcome import Fault
 from flujo_worker.domain.budget import Amount, Reservation
 from flujo_worker.domain.values import NextAttempt
+from tests.support.builders import SPENT, echo, enqueued, failed, packed, pipeline_of, succeeded
 
 FAULT = Fault("control_flow", "PipelineAbortSignal", "no more", "no more", code="PIPELINE_ABORT")
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from builders import enqueued, member, succeeded
 from worlds import LEASE_S, MAX_LOST
 
 from flujo_worker.ports import BrokerSnapshot, Renewal
 from flujo_worker.store.shared_rules import HANDED_BACK_MOST, SUSPECT_AFTER
+from tests.support.builders import enqueued, member, succeeded
 
 
 @pytest.fixture

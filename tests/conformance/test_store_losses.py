@@ -3,11 +3,11 @@
 import itertools
 
 import pytest
-from builders import enqueued, failed, member, succeeded
 from worlds import LEASE_S, MAX_LOST
 
 from flujo_worker.ports import Claim
 from flujo_worker.store.shared_rules import SUSPECT_AFTER
+from tests.support.builders import enqueued, failed, member, succeeded
 
 NAMES = map("process-{}".format, itertools.count())
 

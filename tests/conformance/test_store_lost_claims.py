@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from builders import decided, enqueued, pipeline_of, succeeded
 from trees import FAN, fanning_out
 from worlds import MAX_LOST
 
 from flujo_client.contract.outcome import Usage
 from flujo_worker.domain.budget import Amount, Reservation
+from tests.support.builders import decided, enqueued, pipeline_of, succeeded
 
 RUN = "run_lost"
 LIMITS = {"total_cost_usd_limit": None, "total_tokens_limit": 100}

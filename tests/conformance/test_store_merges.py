@@ -4,10 +4,10 @@ from dataclasses import replace
 from uuid import uuid4
 
 import pytest
-from builders import BACKOFF, SPENT, decided, enqueued, failed, following, packed, pipeline_of, succeeded
 from worlds import LEASE_S
 
 from flujo_client.contract.outcome import Event, Fault, Outcome, Usage
+from tests.support.builders import BACKOFF, SPENT, decided, enqueued, failed, following, packed, pipeline_of, succeeded
 
 TWO = pipeline_of("a", "b", max_retries=3)
 HOSTILE = "a\x00b\ud800c\U0001f41d"

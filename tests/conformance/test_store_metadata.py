@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 import pytest
-from builders import decided, enqueued, failed, pipeline_of, succeeded
 from trees import FAN, concluded, fanned_out, moved
 
 from flujo_client.contract.read import read_result
 from flujo_client.contract.trace import build_trace
 from flujo_client.serial import Resolver
 from flujo_worker.domain.values import BranchClosed
+from tests.support.builders import decided, enqueued, failed, pipeline_of, succeeded
 
 TOLD = {"aros": {"stage": "semantic", "transforms": ["strip-fence"], "share": 0.5}, "ü": None}
 each_end = pytest.mark.parametrize("outcome", [succeeded(), failed(retryable=False)], ids=["success", "failure"])

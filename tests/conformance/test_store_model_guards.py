@@ -1,9 +1,9 @@
 """The fleet's settings of breakers and rate limits: files give the first values, operators change them, and who waits asks again (C-48, ADR 36)."""
 
 import pytest
-from builders import enqueued, pipeline_of
 
 from flujo_client.contract.model_guards import WAKE_S, GuardRow, waits_for
+from tests.support.builders import enqueued, pipeline_of
 
 MODEL = "openai:gpt_5"
 EVERY, LIMIT = GuardRow("breaker", "*", {"failures": 3}), GuardRow("rate", "openai:*", {"requests_per_minute": 60})

@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from builders import decided, enqueued, failed, pipeline_of, succeeded
+
+from tests.support.builders import decided, enqueued, failed, pipeline_of, succeeded
 
 ANSWERS = ({"role": "exit_condition", "path": "loop", "answer": True}, {"role": "patch", "path": "p", "answer": None})
 

@@ -2,12 +2,12 @@
 
 import psycopg
 import pytest
-from builders import decided, enqueued, envelopes, failed, packed, pipeline_of, succeeded
 from trees import concluded, moved, opening, work
 from worlds import World, run_of
 
 from flujo_worker.domain.values import EndRun, NextAttempt
 from flujo_worker.ports import Committed
+from tests.support.builders import decided, enqueued, envelopes, failed, packed, pipeline_of, succeeded
 
 pytestmark = pytest.mark.services
 

@@ -1,11 +1,11 @@
 """Concurrency limits: at most so many attempts run under a name, in every store, whichever process dies (U-13)."""
 
 import pytest
-from builders import enqueued, pipeline_of, succeeded
 from trees import fanned_out
 from worlds import LEASE_S, ROUNDS, World, member
 
 from flujo_worker.domain.permit import PATIENCE_S, PermitRequest
+from tests.support.builders import enqueued, pipeline_of, succeeded
 
 
 @pytest.fixture

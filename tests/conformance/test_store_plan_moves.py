@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from builders import decided, enqueued, failed, member, pipeline_of, succeeded
 from trees import fanned_out
 from worlds import MAX_LOST
 
@@ -15,6 +14,7 @@ from flujo_client.pipeline.compile import compile_plan
 from flujo_client.plan.plan_difference import differences
 from flujo_worker.domain.carry_on import PlanMove, move
 from flujo_worker.ports import PlanName
+from tests.support.builders import decided, enqueued, failed, member, pipeline_of, succeeded
 
 REFERENCE = "shapes:pipeline"
 

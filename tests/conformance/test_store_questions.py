@@ -4,13 +4,13 @@ import threading
 from functools import partial
 
 import pytest
-from builders import enqueued, envelopes, packed, pipeline_of
 from trees import ASKED, FAN, asking, closing, concluded, fanned_out, moved, signal_join
 from worlds import ROUNDS, Postgres, World, key_of, run_of
 
 from flujo_client.contract.outcome import Fault
 from flujo_client.transport.chords import NO_LANE
 from flujo_worker.domain.values import EndRun, NextAttempt, SlotReleased
+from tests.support.builders import enqueued, envelopes, packed, pipeline_of
 
 
 def asked(world, **rest):

@@ -7,12 +7,12 @@ from urllib.parse import urlsplit
 
 import psycopg
 import pytest
-from builders import SPENT, decided, enqueued, failed, following, member, packed, pipeline_of, succeeded
-from services import drop_database, fresh_database
 from worlds import LEASE_S, MAX_LOST, ROUNDS, World, deadlocks, say, waits
 
 from flujo_client.gateway import requests
 from flujo_worker.store.postgres.bind import bind_decision
+from tests.support.builders import SPENT, decided, enqueued, failed, following, member, packed, pipeline_of, succeeded
+from tests.support.services import drop_database, fresh_database
 
 pytestmark = [pytest.mark.services, pytest.mark.usefixtures("no_deadlock")]
 

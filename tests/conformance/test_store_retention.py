@@ -5,7 +5,6 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from builders import enqueued, failed, pipeline_of, succeeded
 from test_store_background import again, end, first_of, launching
 from worlds import Postgres, World, run_of
 
@@ -15,6 +14,7 @@ from flujo_client.sql_files import written
 from flujo_worker.domain.budget import Amount, Reservation
 from flujo_worker.domain.retention import RetentionRule
 from flujo_worker.store.postgres.statements import HOME
+from tests.support.builders import enqueued, failed, pipeline_of, succeeded
 
 DAY_S = 86_400.0
 A_WEEK = [RetentionRule("succeeded", 7 * DAY_S), RetentionRule("failed", 30 * DAY_S)]

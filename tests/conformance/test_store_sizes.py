@@ -1,11 +1,11 @@
 """Values that code reads back are stored whole, whatever their size, in both stores."""
 
 import pytest
-from builders import decided, echo, enqueued, failed, pipeline_of
 from trees import FAN, concluded, moved, opening
 
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step
+from tests.support.builders import decided, echo, enqueued, failed, pipeline_of
 
 MANY = 10_000
 

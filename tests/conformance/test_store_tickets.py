@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from builders import decided, enqueued, failed, following, packed, pipeline_of, succeeded
 from trees import concluded, fanned_out, fanning_out, join_of, moved, opening, signal_join
 from worlds import LEASE_S, MAX_LOST
 
 from flujo_worker.domain.values import ChildRun, NextAttempt
+from tests.support.builders import decided, enqueued, failed, following, packed, pipeline_of, succeeded
 
 TABLE = {"enabled": True, "aop": "full", "coercion": {"allow": {"integer": ["str->int"]}}, "share": 0.5, "named": ["ü"]}
 SETTINGS = {"retry": {"base_s": 0.25}, "template": {"undefined_variables": "strict"}}

@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 import pytest
-from builders import SPENT, enqueued, envelopes, failed, packed, pipeline_of, succeeded
 from trees import FAN, concluded, fanned_out, fanning_out, moved, opening, work
 from worlds import World
 
 from flujo_client.contract.outcome import Fault
 from flujo_worker.domain.values import BranchClosed, EndRun
 from flujo_worker.store.shared_rules import GRACE_PER_ROW_S, GRACE_S
+from tests.support.builders import SPENT, enqueued, envelopes, failed, packed, pipeline_of, succeeded
 
 FAULT = Fault("agent", "ValueError", "no", "it broke")
 LOOP = "loop"

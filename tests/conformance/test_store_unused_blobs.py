@@ -5,13 +5,13 @@ from functools import partial
 from hashlib import sha256
 
 import pytest
-from builders import enqueued, failed, packed, pipeline_of, succeeded
 from test_store_background import launching
 from worlds import World, run_of, waits
 
 from flujo_client.serial import Packed, part_key, stored_apart
 from flujo_worker.domain.retention import RetentionRule
 from flujo_worker.store.postgres.blobs import Recent
+from tests.support.builders import enqueued, failed, packed, pipeline_of, succeeded
 
 DAY_S = 86_400.0
 LARGE = "".join(sha256(bytes([n])).hexdigest() for n in range(80))

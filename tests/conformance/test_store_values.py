@@ -2,11 +2,10 @@
 
 from dataclasses import replace
 
-from builders import enqueued, packed, pipeline_of
-
 from flujo_client.pipeline.step import Step, StepConfig
 from flujo_client.plan.plan import Backoff
 from flujo_client.serial import Packed
+from tests.support.builders import enqueued, packed, pipeline_of
 
 
 def test_blobs_come_back_byte_for_byte(world):

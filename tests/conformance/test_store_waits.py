@@ -3,11 +3,11 @@
 from decimal import Decimal
 
 import pytest
-from builders import enqueued, pipeline_of, succeeded
 from worlds import LEASE_S, MAX_LOST
 
 from flujo_client.contract.outcome import Event
 from flujo_worker.domain.budget import Amount, Reservation
+from tests.support.builders import enqueued, pipeline_of, succeeded
 
 WAITING = Event("flujo.breaker.waiting", {"step": "a", "delay_seconds": 20.0}, "warning")
 RUN = "run_waits"

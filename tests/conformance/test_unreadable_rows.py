@@ -1,7 +1,6 @@
 """A row that cannot be read fails its own run, with a reason, and delays no other."""
 
 import pytest
-from builders import decided, enqueued, failed, pipeline_of, succeeded
 from damage_engine import Engine
 from trees import fanned_out
 from worlds import MAX_LOST, run_of
@@ -9,6 +8,7 @@ from worlds import MAX_LOST, run_of
 from flujo_client.contract.outcome import Event, Fault
 from flujo_worker.errors import Unreadable
 from flujo_worker.ports import BrokerSnapshot
+from tests.support.builders import decided, enqueued, failed, pipeline_of, succeeded
 
 FAULT = Fault("system", "Unreadable", "no", "no")
 TOLD = Event("run.unreadable", {"reason": "no"}, "error")

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from builders import enqueued, envelopes, packed, pipeline_of, succeeded
 from worlds import World
 
 from flujo_client.address import AttemptKey
@@ -23,6 +22,7 @@ from flujo_worker.domain.values import (
     ScopeRow,
     UpdateScope,
 )
+from tests.support.builders import enqueued, envelopes, packed, pipeline_of, succeeded
 
 FAN = "f"
 

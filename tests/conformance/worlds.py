@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 import psycopg
-from builders import decided, member
 from psycopg.rows import dict_row
 
 from flujo_client.address import new_run_id
@@ -44,6 +43,7 @@ from flujo_worker.store.memory.store import MemoryStore
 from flujo_worker.store.postgres.budgets import budget_of
 from flujo_worker.store.postgres.statements import HOME, statement
 from flujo_worker.store.postgres.store import PostgresStore
+from tests.support.builders import decided, member
 
 ROUNDS = int(os.environ.get("FLUJO_RACE_ROUNDS", "6"))
 """How often a race is run. The fixture `race` lets each act lead once, which takes as many rounds as there are acts; then it draws. `make races` looks for what is rare."""

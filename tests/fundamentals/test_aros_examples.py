@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from fleet import STEADY
-from page_module import page_module
 
 from examples import invoice, rollout
 from flujo_client import Pipeline
@@ -18,6 +16,8 @@ from flujo_client.contract import processing as contract
 from flujo_client.contract.processing import PrecheckSettings, ProcessingConfigModel, ProcessingSettings
 from flujo_worker.aros import outcome as outcomes
 from flujo_worker.aros import parse, prepare
+from tests.support.fleet import STEADY
+from tests.support.page_module import page_module
 
 # One worker that finds the examples.
 pytestmark = pytest.mark.site(worker=STEADY, workers=1, code=".")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from page_module import page_module
 from pydantic import BaseModel
 
 from flujo_client import Pipeline, Step
+from tests.support.page_module import page_module
 
 forecast = page_module("reference/pipelines.md", "forecast.py")
 

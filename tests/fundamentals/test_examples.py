@@ -3,11 +3,11 @@
 import asyncio
 
 import pytest
-from fleet import STEADY
 
 from examples import client_calls, quote
 from flujo_client import AsyncFlujoClient
 from flujo_client.errors import PipelineError
+from tests.support.fleet import STEADY
 
 # One worker that finds the examples, because this process does.
 pytestmark = pytest.mark.site(worker=STEADY, workers=1, code=".")

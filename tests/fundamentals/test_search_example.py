@@ -1,6 +1,6 @@
 """The tree search of the reference does what its page says."""
 
-from page_module import page_module
+from tests.support.page_module import page_module
 
 voucher = page_module("reference/pipelines.md", "voucher.py")
 

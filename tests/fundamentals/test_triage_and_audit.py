@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from fleet import STEADY, Site, wait_until
 from flujo_demo.license_audit import pipeline as twin
 
 from flujo_client import Pipeline
 from flujo_client.cli.main import cli
+from tests.support.fleet import STEADY, Site, wait_until
 
 ROOT = Path(__file__).parents[2]
 TRIAGE, AUDIT = ROOT / "examples" / "support_triage.yaml", ROOT / "examples" / "flujo_demo" / "license_audit.yaml"

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import orjson
-from builders import enqueued
-from junk import JUNK
 
 from flujo_client import Pipeline
 from flujo_client.attempt_info import performing
@@ -34,6 +32,8 @@ from flujo_worker.celery_app.consumer.screen import screen
 from flujo_worker.celery_app.consumer.strategy import Unread, checked_headers
 from flujo_worker.errors import WireError
 from flujo_worker.runtime.attempt_run import AttemptRun, CallSettings
+from tests.support.builders import enqueued
+from tests.support.junk import JUNK
 
 TESTS = Path(__file__).parents[1]
 CORPUS = Path(__file__).parent / "corpus"

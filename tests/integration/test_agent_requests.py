@@ -7,7 +7,6 @@ import json
 import time
 
 import pytest
-from openai_server import OpenAIServer, Said
 from pydantic import BaseModel
 from pydantic_ai.models.fallback import FallbackModel
 
@@ -16,6 +15,7 @@ from flujo_client.plan.plan import Backoff
 from flujo_worker.agents import BaseAgent, make_agent_async, make_templated_agent_async
 from flujo_worker.agents.models import model_for
 from flujo_worker.testing import LocalEngine
+from tests.support.openai_server import OpenAIServer, Said
 
 CHAT, RESPONSES = "openai-chat:gpt-4o", "openai:gpt-5-mini"
 AT_ONCE = Backoff(base_s=0)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from openai_server import OpenAIServer, Said
 from pydantic import BaseModel
 
 from flujo_client import AgentCommand, Pipeline, make_agentic_loop_pipeline
 from flujo_worker.agents import make_agent_async
+from tests.support.openai_server import OpenAIServer, Said
 
 MODEL = "openai-chat:gpt-4o"
 ASKED = {"type": "run_agent", "agent_name": "upper", "input_data": "bees"}

@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 from click.testing import CliRunner
-from services import read_only
 
 from flujo_client import AsyncFlujoClient, Pipeline, Step
 from flujo_client.api import operations
@@ -15,6 +14,7 @@ from flujo_client.cli.main import cli
 from flujo_client.errors import ServiceUnreachable
 from flujo_client.gateway.effects import AwaitRun
 from flujo_worker.store.migrate import migrate
+from tests.support.services import read_only
 
 pytestmark = pytest.mark.services
 

@@ -11,7 +11,6 @@ from random import Random
 import bad_container_pipelines as bad
 import pytest
 from bad_container_pipelines import Notes, ok, same
-from fleet import STEADY
 from pydantic import BaseModel
 
 from flujo_client.errors import InfiniteFallbackError, PipelineError
@@ -19,6 +18,7 @@ from flujo_client.pipeline.machine import StateMachineStep
 from flujo_client.pipeline.nested import ImportStep
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step
+from tests.support.fleet import STEADY
 
 pytestmark = pytest.mark.site(worker=STEADY, agents={"function_timeout_s": 0.5})
 

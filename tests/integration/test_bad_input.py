@@ -9,7 +9,6 @@ import psycopg
 import pytest
 from click.testing import CliRunner
 from pydantic import BaseModel
-from services import drop_database, fresh_database
 
 from flujo_client import AsyncFlujoClient, FlujoClient, Pipeline, Step
 from flujo_client.cli.main import cli
@@ -26,6 +25,7 @@ from flujo_client.errors import (
     SnapshotTooLarge,
 )
 from flujo_worker.store.migrate import migrate
+from tests.support.services import drop_database, fresh_database
 
 # No workers: nothing gets so far. Small snapshots, and only our own modules may be named.
 pytestmark = [

@@ -3,13 +3,13 @@
 import json
 
 import pytest
-from openai_server import OpenAIServer, Said
 from pydantic import ValidationError
 
 from flujo_client import Pipeline
 from flujo_client.config.manager import Settings
 from flujo_client.pipeline.compile import compile_plan
 from flujo_worker.testing import LocalEngine
+from tests.support.openai_server import OpenAIServer, Said
 
 
 @pytest.fixture

@@ -11,8 +11,6 @@ import redis
 from celery import Celery, signals
 from celery.contrib.testing.worker import start_worker
 from celery.worker import state
-from fleet import PATIENCE_S, wait_until
-from junk import JUNK, push
 from kombu import Connection, Queue
 from kombu.asynchronous import Hub
 from kombu.transport.redis import SentinelTransport, Transport
@@ -22,6 +20,8 @@ from flujo_client.embedded.redis import Redis
 from flujo_client.embedded.state import Ownership
 from flujo_worker.celery_app.consumer.channel import MOST_AT_ONCE, BulkChannel, Capacity, connection_for
 from flujo_worker.celery_app.consumer.gate import ItemGate, guarding
+from tests.support.fleet import PATIENCE_S, wait_until
+from tests.support.junk import JUNK, push
 
 pytestmark = pytest.mark.services
 

@@ -8,13 +8,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from click.testing import CliRunner
-from fleet import Site, wait_until
-from services import passable_folder, remove_folder
 
 from flujo_client.cli.main import cli
 from flujo_client.contract.run_filter import RunFilter
 from flujo_client.errors import ClientError, RetryError, RunNotFound
 from flujo_client.gateway.door import SyncRunner
+from tests.support.fleet import Site, wait_until
+from tests.support.services import passable_folder, remove_folder
 
 pytestmark = pytest.mark.services
 

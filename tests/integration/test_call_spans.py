@@ -4,9 +4,10 @@ from datetime import timedelta
 
 import psycopg
 import pytest
-from health_traces import plant_attempt, plant_run
 from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
+
+from tests.support.health_traces import plant_attempt, plant_run
 
 pytestmark = pytest.mark.services
 

@@ -10,7 +10,6 @@ from dataclasses import replace
 import orjson
 import pytest
 import redis
-from builders import enqueued
 from celery import Celery, chord
 from kombu import Queue
 
@@ -23,6 +22,7 @@ from flujo_client.transport.wire import SERIALIZER, register
 from flujo_worker.celery_app.app import _own_app
 from flujo_worker.engine.dispatch import RedisPublisher
 from flujo_worker.errors import DispatchError
+from tests.support.builders import enqueued
 
 pytestmark = pytest.mark.services
 

@@ -11,10 +11,8 @@ from dataclasses import replace
 import orjson
 import pytest
 import redis
-from builders import enqueued
 from celery.app.task import Context
 from celery.contrib.testing.worker import start_worker
-from fleet import wait_until
 
 from flujo_client.config.manager import Settings
 from flujo_client.errors import SerializationError
@@ -25,6 +23,8 @@ from flujo_worker.attempts.isolation import DeliveryResult
 from flujo_worker.celery_app.app import _carry, _own_app
 from flujo_worker.celery_app.consumer.chord_parts import ChordPart, count_parts
 from flujo_worker.engine.dispatch import RedisPublisher
+from tests.support.builders import enqueued
+from tests.support.fleet import wait_until
 
 pytestmark = pytest.mark.services
 

@@ -9,9 +9,7 @@ from collections import Counter, defaultdict
 from dataclasses import replace
 
 import pytest
-from builders import enqueued
 from celery.contrib.testing.worker import start_worker
-from fleet import wait_until
 
 from flujo_client.config.manager import Settings
 from flujo_client.contract.envelope import Envelope
@@ -21,6 +19,8 @@ from flujo_worker.attempts.isolation import DeliveryResult
 from flujo_worker.celery_app.app import _carry, _own_app
 from flujo_worker.domain.values import FanOut
 from flujo_worker.engine.dispatch import RedisPublisher, Sender
+from tests.support.builders import enqueued
+from tests.support.fleet import wait_until
 
 pytestmark = pytest.mark.services
 

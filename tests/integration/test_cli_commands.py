@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from fleet import Site, wait_until
-from junk import JUNK, push
-from services import passable_folder, remove_folder
 
 from flujo_client.cli.main import cli
 from flujo_client.errors import WaitTimedOut
 from flujo_client.gateway import requests
 from flujo_client.gateway.door import SCHEMA
 from flujo_worker.testing import LocalEngine, RecordedRun
+from tests.support.fleet import Site, wait_until
+from tests.support.junk import JUNK, push
+from tests.support.services import passable_folder, remove_folder
 
 pytestmark = [pytest.mark.services, pytest.mark.acceptance]
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import injection_pipelines as agents
 import pytest
-from fleet import STEADY
 from injection_pipelines import MyContext
 
 from flujo_client import Flujo
 from flujo_client.errors import RunFailed
 from flujo_worker.runtime.call_args import accepted_kwargs
+from tests.support.fleet import STEADY
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.site(worker=STEADY, workers=1, code=Path(__file__).parent)]
 

@@ -8,7 +8,6 @@ import orjson
 import pytest
 import redis
 from celery import Celery
-from junk import JUNK, push
 
 from flujo_client.config.manager import Settings
 from flujo_client.transport.broker import SENT_HEADER, Broker
@@ -16,6 +15,7 @@ from flujo_client.transport.dead_letters import MAX_ENTRIES, MOST_BYTES, DeadLet
 from flujo_worker.celery_app.consumer.refusals import Refusals
 from flujo_worker.engine.dispatch import RedisPublisher
 from flujo_worker.errors import WireError
+from tests.support.junk import JUNK, push
 
 pytestmark = pytest.mark.services
 

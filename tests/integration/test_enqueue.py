@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 import redis
-from fleet import wait_until
 
 from flujo_client import AsyncFlujoClient, Pipeline, Step
 from flujo_client.errors import ServiceUnreachable
+from tests.support.fleet import wait_until
 
 pytestmark = pytest.mark.services
 

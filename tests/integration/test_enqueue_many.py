@@ -7,7 +7,6 @@ import threading
 
 import psycopg
 import pytest
-from fleet import wait_until
 from pydantic import BaseModel
 
 from flujo_client import AsyncFlujoClient, Pipeline, RunRequest, Step, UsageLimits
@@ -20,6 +19,7 @@ from flujo_client.errors import (
     SerializationError,
     SnapshotTooLarge,
 )
+from tests.support.fleet import wait_until
 
 # No workers: what is enqueued stays. Values above a thousand bytes travel by reference.
 pytestmark = [

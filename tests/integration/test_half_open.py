@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from fleet import Site
 
 from flujo_client import AsyncFlujoClient, FlujoClient, Pipeline, Step
 from flujo_client.errors import ServiceUnreachable
@@ -17,6 +16,7 @@ from flujo_client.gateway import async_door, door
 from flujo_client.transport import postgres
 from flujo_worker.chaos.network import POSTGRES, Network
 from flujo_worker.chaos.relay import Relay
+from tests.support.fleet import Site
 
 pytestmark = pytest.mark.services
 

@@ -5,10 +5,10 @@ import json
 
 import pytest
 from click.testing import CliRunner
-from fleet import Site
-from health_traces import plant, plant_run
 
 from flujo_client.cli.main import cli
+from tests.support.fleet import Site
+from tests.support.health_traces import plant, plant_run
 
 pytestmark = pytest.mark.services
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from health_traces import AT, TRACES, Traced, aros_facts, clerk, plant
 from psycopg.rows import dict_row
 from rich.console import Console
 
@@ -18,6 +17,7 @@ from flujo_client.config.models import Health
 from flujo_client.health.aggregate import build
 from flujo_client.health.export import to_csv, to_json
 from flujo_client.health.facts import Depths, EndCount, HealthQuery, MachineFacts
+from tests.support.health_traces import AT, TRACES, Traced, aros_facts, clerk, plant
 
 pytestmark = pytest.mark.services
 

@@ -4,7 +4,6 @@ from datetime import timedelta
 
 import psycopg
 import pytest
-from health_traces import machine_facts, plant_attempt, plant_run, plant_worker, swept
 from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
@@ -12,6 +11,7 @@ from flujo_client.config.models import Health
 from flujo_client.health.facts import WINDOW_H, Depths, HealthQuery
 from flujo_client.health.infrastructure import judge, machine_of
 from flujo_client.health.outcomes import outcomes_of
+from tests.support.health_traces import machine_facts, plant_attempt, plant_run, plant_worker, swept
 
 pytestmark = pytest.mark.services
 

@@ -6,8 +6,6 @@ from datetime import timedelta
 import psycopg
 import pytest
 from click.testing import CliRunner
-from fleet import Site
-from health_traces import machine_facts, plant_run, plant_worker, swept
 from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
@@ -17,6 +15,8 @@ from flujo_client.health.facts import Depths, HealthQuery
 from flujo_client.health.infrastructure import judge, machine_of
 from flujo_client.health.outcomes import outcomes_of
 from flujo_client.transport.dead_letters import DeadLetters
+from tests.support.fleet import Site
+from tests.support.health_traces import machine_facts, plant_run, plant_worker, swept
 
 pytestmark = pytest.mark.services
 

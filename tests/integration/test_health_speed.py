@@ -7,9 +7,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from health_traces import aros_facts, machine_facts, plant_run
 from psycopg.rows import dict_row
-from services import drop_database, migrated_database
 
 from flujo_client.config.models import Health
 from flujo_client.contract.run_filter import RunFilter
@@ -18,6 +16,8 @@ from flujo_client.gateway.stats import stats
 from flujo_client.health.aggregate import build
 from flujo_client.health.export import to_json
 from flujo_client.health.facts import Depths, HealthQuery
+from tests.support.health_traces import aros_facts, machine_facts, plant_run
+from tests.support.services import drop_database, migrated_database
 
 pytestmark = pytest.mark.services
 

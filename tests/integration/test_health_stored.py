@@ -9,9 +9,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from health_traces import plant, plant_run, plant_worker, swept
 from psycopg.rows import dict_row
-from services import drop_database, migrated_database
 from structlog.testing import capture_logs
 
 from flujo_client.api.client import AsyncFlujoClient, FlujoClient
@@ -26,6 +24,8 @@ from flujo_client.transport.dead_letters import Refused
 from flujo_worker.errors import DispatchError, StoreError
 from flujo_worker.recovery.health import HealthCheck, question_of
 from flujo_worker.store.postgres.store import PostgresStore
+from tests.support.health_traces import plant, plant_run, plant_worker, swept
+from tests.support.services import drop_database, migrated_database
 
 pytestmark = pytest.mark.services
 

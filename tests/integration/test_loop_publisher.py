@@ -7,12 +7,12 @@ from urllib.parse import urlsplit
 import orjson
 import pytest
 import redis
-from builders import enqueued
-from fleet import wait_until
 
 from flujo_client.config.manager import Settings
 from flujo_client.transport.broker import Broker
 from flujo_client.transport.loop_publisher import LoopPublisher
+from tests.support.builders import enqueued
+from tests.support.fleet import wait_until
 
 pytestmark = pytest.mark.services
 

@@ -2,7 +2,6 @@
 
 import psycopg
 import pytest
-from builders import enqueued, member, pipeline_of, succeeded
 from psycopg.rows import dict_row
 
 from flujo_client.address import ROOT
@@ -12,6 +11,7 @@ from flujo_worker.domain.values import AttemptReport, CloseAttempt, Decision, Up
 from flujo_worker.ports import BrokerSnapshot
 from flujo_worker.store.migrate import migrate, migrations
 from flujo_worker.store.postgres.store import PostgresStore
+from tests.support.builders import enqueued, member, pipeline_of, succeeded
 
 pytestmark = pytest.mark.services
 

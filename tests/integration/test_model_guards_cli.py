@@ -4,11 +4,11 @@ import json
 
 import pytest
 from click.testing import CliRunner
-from fleet import Site
 
 from flujo_client.cli.main import cli
 from flujo_client.config.model_guards import first_rows
 from flujo_worker.store.postgres.store import PostgresStore
+from tests.support.fleet import Site
 
 pytestmark = pytest.mark.services
 

@@ -3,8 +3,6 @@
 import asyncio
 
 import pytest
-import rate_callers
-from openai_server import OpenAIServer, Said
 from pydantic_ai.exceptions import ModelHTTPError
 
 from flujo_client.attempt_info import performing
@@ -13,6 +11,8 @@ from flujo_worker.agents.call_events import timed_call
 from flujo_worker.agents.paced import Paced
 from flujo_worker.domain.rate import NOT_SAID, Left, RateRules
 from flujo_worker.runtime.attempt_run import AttemptRun
+from tests.support import rate_callers
+from tests.support.openai_server import OpenAIServer, Said
 
 DATABASE = "postgresql://localhost/none"
 

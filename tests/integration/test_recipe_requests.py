@@ -3,11 +3,11 @@
 import json
 
 import pytest
-from openai_server import OpenAIServer, Said
 
 from flujo_client import make_default_pipeline
 from flujo_worker import agents
 from flujo_worker.testing import LocalEngine
+from tests.support.openai_server import OpenAIServer, Said
 
 TASK, ITEMS = "a poem about bees", ["it rhymes", "it is short"]
 

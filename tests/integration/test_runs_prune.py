@@ -4,16 +4,16 @@ import json
 
 import psycopg
 import pytest
-from builders import decided, enqueued, following, member, packed, pipeline_of, succeeded
 from click.testing import CliRunner
-from ended_runs import multiply
-from services import drop_database, migrated_database
 
 from flujo_client.cli.main import cli
 from flujo_client.contract.outcome import Usage
 from flujo_client.gateway import requests
 from flujo_worker.domain.retention import DAY_S, RetentionRule
 from flujo_worker.store.postgres.store import PostgresStore
+from tests.support.builders import decided, enqueued, following, member, packed, pipeline_of, succeeded
+from tests.support.ended_runs import multiply
+from tests.support.services import drop_database, migrated_database
 
 pytestmark = pytest.mark.services
 LARGE = {str(n): f"{n * 7919:09}" for n in range(4_000)}

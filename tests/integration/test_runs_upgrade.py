@@ -5,11 +5,11 @@ import re
 import sys
 
 import pytest
-from breadth import large
 from click.testing import CliRunner
-from fleet import STEPS, Site, wait_until
 
 from flujo_client.cli.main import cli
+from tests.support.breadth import large
+from tests.support.fleet import STEPS, Site, wait_until
 
 pytestmark = [pytest.mark.services, pytest.mark.acceptance]
 

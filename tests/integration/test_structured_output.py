@@ -10,7 +10,6 @@ from datetime import datetime
 
 import pytest
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
-from openai_server import OpenAIServer, Said
 from pydantic import BaseModel
 from pydantic_ai import Agent, NativeOutput, PromptedOutput, StructuredDict, TextOutput, ToolOutput
 from pydantic_ai.exceptions import UnexpectedModelBehavior
@@ -28,6 +27,7 @@ from flujo_worker.agents.call import call_agent
 from flujo_worker.agents.shaping import Shaping
 from flujo_worker.runtime.attempt_run import AttemptRun
 from flujo_worker.runtime.faults import root_cause
+from tests.support.openai_server import OpenAIServer, Said
 
 
 class Fruit(BaseModel):

@@ -4,12 +4,12 @@ from datetime import timedelta
 
 import psycopg
 import pytest
-from health_traces import plant_attempt, plant_run
 from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
-from services import fresh_database
 
 from flujo_worker.store.migrate import migrations
+from tests.support.health_traces import plant_attempt, plant_run
+from tests.support.services import fresh_database
 
 pytestmark = pytest.mark.services
 

@@ -12,12 +12,12 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from fleet import PATIENCE_S, wait_until
 
 from flujo_client import AsyncFlujoClient, FlujoClient, Pipeline, Step
 from flujo_client.api import operations
 from flujo_client.errors import RunNotFound, WaitTimedOut
 from flujo_client.gateway import run_watch
+from tests.support.fleet import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.services
 

@@ -8,7 +8,7 @@ from pydantic_ai.models.anthropic import AnthropicModel
 from pydantic_ai.providers.anthropic import AnthropicProvider
 
 from flujo_worker.runtime.service_errors import is_outage, is_rate_refusal, requested_wait
-from tests.openai_server import OpenAIServer, Said
+from tests.support.openai_server import OpenAIServer, Said
 
 pytestmark = pytest.mark.integrations
 

@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from fleet import wait_until
 from sentry_server import SentryServer
+
+from tests.support.fleet import wait_until
 
 pytestmark = [pytest.mark.integrations, pytest.mark.services, pytest.mark.acceptance]
 

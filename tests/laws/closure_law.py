@@ -13,7 +13,6 @@ from random import Random
 from typing import Any
 
 import pytest
-from builders import member, packed
 from closure_parts import CALLS, answer_to, plain
 from closure_pipelines import pipeline_of
 from interpreter import Ending, Told, interpret
@@ -30,6 +29,7 @@ from flujo_client.serial import loads
 from flujo_worker.replay.replay import replay
 from flujo_worker.testing import LocalEngine
 from flujo_worker.user_code import contexts
+from tests.support.builders import member, packed
 
 Recorded = tuple["Recording", list["NoticeRecord"], list["ScopeRecord"], list["RunRecord"]]
 LIVE = ("ready", "queued", "running", "paused")

@@ -11,7 +11,6 @@ from dataclasses import replace
 from math import isfinite
 from typing import Any
 
-from builders import member, packed
 from pydantic import BaseModel
 
 from flujo_client.config.manager import Settings
@@ -23,6 +22,7 @@ from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step, StepConfig
 from flujo_worker.domain.values import AttemptReport, Decision
 from flujo_worker.testing import LocalEngine
+from tests.support.builders import member, packed
 
 LIVE = ("ready", "queued", "running", "paused")
 SETTINGS = Settings(worker={"max_lost": 1000}, limits={"snapshot_inline_bytes": 300})

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from builders import packed
 from shapes import ADDING, SHAPES, Stubborn, pipeline, step, tell
 
 from flujo_client.config.manager import Settings
@@ -22,6 +21,7 @@ from flujo_worker.changed_code.code_registry import CodeRegistry
 from flujo_worker.store.memory.rows import StoredRun
 from flujo_worker.store.memory.store import MemoryStore
 from flujo_worker.testing import LocalEngine
+from tests.support.builders import packed
 
 SETTINGS = Settings(
     worker={"max_lost": 1000},

@@ -7,7 +7,6 @@ from contextlib import suppress
 from contextvars import copy_context
 from typing import Any
 
-from builders import member
 from simulated_runs import SETTINGS
 from simulated_world import Broker, BrokerConnection, Died, Fuse, Message, Statements, SteppedEffects
 
@@ -25,6 +24,7 @@ from flujo_worker.runtime.question import UserCodeRuntime
 from flujo_worker.store.memory.store import MemoryStore
 from flujo_worker.user_code.evaluator import Evaluator
 from flujo_worker.user_code.hooks import HookCaller
+from tests.support.builders import member
 
 LEASE_S, RENEW_S = 30.0, 10.0
 BACKOFF = Backoff(**SETTINGS.retry.model_dump())

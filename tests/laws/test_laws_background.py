@@ -5,7 +5,6 @@ Any step of the closure law's pipelines may be one here, in each other and in ev
 
 from random import Random
 
-from breadth import examples
 from closure_law import LIVE, Rough, plain, reference_of
 from closure_pipelines import Maker
 from hypothesis import assume, given, settings
@@ -17,6 +16,7 @@ from flujo_client.pipeline.check import findings_of
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import StepConfig
 from flujo_client.serial import Resolver, decode
+from tests.support.breadth import examples
 
 LARGEST = 2**16
 BEHIND = StepConfig(execution_mode="background")

@@ -8,11 +8,11 @@ from dataclasses import replace
 from decimal import Decimal
 
 import pytest
-from breadth import examples
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from flujo_worker.domain.budget import Amount, Budget
+from tests.support.breadth import examples
 
 amounts = st.builds(Amount, st.integers(0, 50).map(lambda cents: Decimal(cents) / 100), st.integers(0, 50))
 acts = st.lists(st.tuples(st.sampled_from(("reserve", "settle", "lose", "late")), amounts), max_size=30)

@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from breadth import examples
 from closure_law import Rough, nothing_is_left
 from closure_parts import plain
 from closure_pipelines import pipeline_of
@@ -21,6 +20,7 @@ from flujo_client.contract.results import PipelineResult
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step
 from flujo_worker.user_code import cache
+from tests.support.breadth import examples
 
 TELLING = range(1000, 1015)
 

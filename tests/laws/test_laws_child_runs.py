@@ -4,7 +4,6 @@ All imports of the closure law's pipelines are child runs here, in each other an
 """
 
 import pytest
-from breadth import examples
 from closure_law import LIVE, Rough, imports_in_runs_of_their_own, plain, reference_of
 from closure_pipelines import pipeline_of
 from hypothesis import assume, given, settings
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 
 from flujo_client.pipeline.pipeline import walk
 from flujo_worker.replay.replay import replay
+from tests.support.breadth import examples
 
 LARGEST = 2**16
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from uuid import UUID
 
 import pytest
-from breadth import examples
-from builders import decided, enqueued, member, succeeded
 
 from flujo_worker.store.memory import ledger
 from flujo_worker.store.memory.rows import StoredAttempt
 from flujo_worker.store.memory.store import MemoryStore
+from tests.support.breadth import examples
+from tests.support.builders import decided, enqueued, member, succeeded
 
 MOVES = 9 if examples(100) > 100 else 5
 """How many moves an order has; `make laws` tries the longer ones."""

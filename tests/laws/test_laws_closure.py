@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from breadth import examples
 from closure_law import Rough, behaves, of_seed
 from closure_parts import Critic, Ledger, Worker
 from closure_pipelines import peopled, pipeline_of
@@ -35,6 +34,7 @@ from flujo_worker.ports import HumanAnswer
 from flujo_worker.store.memory.store import MemoryStore
 from flujo_worker.user_code import contexts, functions
 from flujo_worker.user_code.evaluator import ROLES
+from tests.support.breadth import examples
 
 LARGEST = 2**20
 TELLING = (21, 72, 75, 177, 312, 426, 459)

@@ -7,14 +7,14 @@
 from dataclasses import replace
 
 import pytest
-from breadth import examples
-from builders import packed
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from shapes import SHAPES, Rough
 
 from flujo_worker.errors import IllegalTransition
 from flujo_worker.store.memory.store import MemoryStore
+from tests.support.breadth import examples
+from tests.support.builders import packed
 
 MISHAPS = ("deliver", "deliver", "deliver", "double", "drop", "wait", "haunt", "zombie", "again")
 shapes = st.sampled_from(sorted(SHAPES))

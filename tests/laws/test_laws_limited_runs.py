@@ -1,7 +1,6 @@
 """Law 7 over whole runs: whatever happens to messages and workers, no budget exceeds its limit, and all spending is booked."""
 
 import pytest
-from breadth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from shapes import SHAPES, Rough
@@ -12,6 +11,7 @@ from flujo_client import Pipeline, Step, StepConfig, UsageLimits
 from flujo_client.contract.outcome import Usage
 from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.domain.budget import Budget
+from tests.support.breadth import examples
 
 lawful = settings(max_examples=examples(25), deadline=None)
 mishaps = st.lists(

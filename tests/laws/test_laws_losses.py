@@ -11,8 +11,6 @@ import random
 from dataclasses import dataclass, field
 
 import pytest
-from breadth import examples
-from builders import decided, enqueued, failed, member, succeeded
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,6 +19,8 @@ from flujo_worker.ports import BrokerSnapshot
 from flujo_worker.recovery.quarantine import PLACES
 from flujo_worker.store.memory.rows import StoredAttempt
 from flujo_worker.store.memory.store import MemoryStore
+from tests.support.breadth import examples
+from tests.support.builders import decided, enqueued, failed, member, succeeded
 
 MAX_LOST = 2
 LONG = 6

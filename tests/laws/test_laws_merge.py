@@ -8,7 +8,6 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from breadth import examples
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict
@@ -18,6 +17,7 @@ from flujo_worker.domain import merge as merging
 from flujo_worker.domain import patch as patching
 from flujo_worker.domain.merge import MergeConflict, combine, merge
 from flujo_worker.domain.patch import apply, diff
+from tests.support.breadth import examples
 
 settings_of_all = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 lawful = settings(max_examples=examples(50), **settings_of_all)

@@ -4,7 +4,6 @@ Over pipelines of anything nested in anything, with people and failures in them;
 """
 
 import pytest
-from breadth import examples
 from closure_law import Rough, nothing_is_left
 from closure_parts import plain
 from closure_pipelines import peopled, pipeline_of
@@ -15,6 +14,7 @@ from test_laws_closure import LARGEST
 from flujo_worker.domain.draft import DecisionBuilder
 from flujo_worker.domain.values import StepCheckpoint
 from flujo_worker.store.memory.forks import ForksInMemory
+from tests.support.breadth import examples
 
 TELLING = (3, 85)
 """Seeds at least one of which tells each mutant; others are looked at if that is no longer so."""

@@ -13,7 +13,6 @@ import time
 from dataclasses import replace
 
 import pytest
-from breadth import examples
 from hypothesis import settings
 from simulated_runs import prepared
 from simulated_world import simulated_time
@@ -23,6 +22,7 @@ from simulator import Simulation
 from flujo_worker.domain.budget import Budget
 from flujo_worker.recovery.sweeper import Sweeper
 from flujo_worker.store.memory.store import MemoryStore
+from tests.support.breadth import examples
 
 SEEDS_PER_MUTANT = 150
 

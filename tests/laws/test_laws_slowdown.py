@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from random import Random
 
 import pytest
-from breadth import large
 from hypothesis import given
 from hypothesis import strategies as st
 
 from flujo_worker.domain.slowdown import FORGOTTEN_S, SLOWEST, Slowdown, count_refusals, request_start
+from tests.support.breadth import large
 
 NOW = 1_000_000.0
 VOLUMES = [1, 10, 25, 60, 200, 1_000, 10_000]

@@ -8,13 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from breadth import examples
 from closure_law import behaves
 from closure_parts import Ledger, Part, Worker, toss
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flujo_client import LoopStep, Pipeline, Step
+from tests.support.breadth import examples
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
-from services import fresh_database, fresh_redis, passable_folder, remove_folder
 from yaml import safe_load
+
+from tests.support.services import fresh_database, fresh_redis, passable_folder, remove_folder
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "deploy/Dockerfile").read_text(encoding="utf-8")

@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 from page import blocks
-from services import passable_folder, remove_folder
 from walk import Walk
+
+from tests.support.services import passable_folder, remove_folder
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs").glob("[!a]*/*.md"))]

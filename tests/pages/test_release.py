@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 from packaging.metadata import Metadata
-from services import passable_folder, remove_folder
 from walk import Walk
+
+from tests.support.services import passable_folder, remove_folder
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from openai_server import OpenAIServer, Said
 from page import Block, Command, blocks
+
+from tests.support.openai_server import OpenAIServer, Said
 
 COMMAND_S: Final = 120
 """Seconds for one command; a machine that runs other tests meanwhile starts services slowly."""

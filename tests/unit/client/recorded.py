@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-from breadth import examples
-from builders import packed
 from hypothesis import strategies as st
 
 from flujo_client.contract.outcome import Fault
 from flujo_client.contract.records import AttemptRecord, EventRecord, RunRecord, ScopeRecord
+from tests.support.breadth import examples
+from tests.support.builders import packed
 
 EXAMPLES = examples(50)
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from builders import echo
 
 from flujo_client import BackgroundLaunched, HumanInTheLoopStep, ImportStep, Pipeline, PipelineContext, Step, StepConfig
 from flujo_client.api import background_runs
@@ -13,6 +12,7 @@ from flujo_client.pipeline.check import check
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.limits import in_force
 from flujo_client.pipeline.pipeline import walk
+from tests.support.builders import echo
 
 BEHIND = StepConfig(execution_mode="background")
 

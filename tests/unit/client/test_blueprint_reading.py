@@ -3,7 +3,6 @@
 import time
 
 import pytest
-from breadth import large
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +10,7 @@ from flujo_client.blueprint.finding import Mark
 from flujo_client.blueprint.read import MAX_BYTES, read
 from flujo_client.blueprint.write import dump
 from flujo_client.errors import BlueprintError
+from tests.support.breadth import large
 
 WORDS = [
     *("on", "yes", "1e5", "0o17", "0x1f", "1_000", "null", "~", "", "<<", "2001-01-01", "=", "true", "- a", "a: b"),

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from builders import echo
 from pydantic import BaseModel
 
 from flujo_client import Pipeline, Step, StepConfig
 from flujo_client.errors import BlueprintError
 from flujo_client.pipeline.compiled_text import Changes, Templated
+from tests.support.builders import echo
 
 
 class Answer(BaseModel):

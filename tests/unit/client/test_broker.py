@@ -6,11 +6,11 @@ from dataclasses import replace
 import fakeredis
 import orjson
 import pytest
-from builders import enqueued, packed
 
 from flujo_client.config.manager import Settings
 from flujo_client.transport import broker
 from flujo_client.transport.broker import Broker
+from tests.support.builders import enqueued, packed
 
 
 class CountingRedis(fakeredis.FakeRedis):

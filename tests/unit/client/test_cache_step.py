@@ -8,13 +8,13 @@ from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
-from builders import echo
 
 from flujo_client import CacheStep, InMemoryCache, LoopStep, Pipeline, PipelineContext, Step
 from flujo_client.errors import PipelineError
 from flujo_client.pipeline.check import check
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.plan.plan import Node
+from tests.support.builders import echo
 
 WORK = Step("work", echo)
 BACKEND = InMemoryCache()
@@ -91,7 +91,7 @@ def test_a_backend_keeps_gives_and_forgets(backend, said):
 
 
 def test_a_backend_stands_under_an_allowed_import():
-    (said,) = findings(Step.cached(Step("work", echo), "shop:cache"), allowed=("builders",))
+    (said,) = findings(Step.cached(Step("work", echo), "shop:cache"), allowed=("tests.support.builders",))
     assert "cache backend 'shop:cache' is outside the allowed imports" in said
 
 

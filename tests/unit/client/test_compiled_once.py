@@ -5,11 +5,11 @@ from dataclasses import replace
 from types import ModuleType
 
 import pytest
-from builders import pipeline_of
 
 from flujo_client import Settings
 from flujo_client.api.operations import find_pipeline
 from flujo_client.errors import PipelineError
+from tests.support.builders import pipeline_of
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
-from builders import echo
 from pydantic import BaseModel, ValidationError
 
 import flujo_client
@@ -33,6 +32,7 @@ from flujo_client import (
 from flujo_client.errors import NonRetryableError
 from flujo_client.pipeline.conditional import resolve_key
 from flujo_client.pipeline.container import Container
+from tests.support.builders import echo
 
 WORK = Step("work", echo)
 OTHER = Pipeline([Step("first", echo), Step("second", echo)])

@@ -6,7 +6,6 @@ from dataclasses import replace
 from unittest.mock import MagicMock
 
 import pytest
-from builders import echo, pipeline_of
 from pydantic import BaseModel
 
 from flujo_client import ImportStep, LoopStep, MapStep, ParallelStep, Pipeline, PipelineContext, StateMachineStep, Step
@@ -14,6 +13,7 @@ from flujo_client.errors import MissingAgentError, PipelineError
 from flujo_client.pipeline.check import check
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.pipeline import walk
+from tests.support.builders import echo, pipeline_of
 
 WORK = Step("work", echo)
 

@@ -1,7 +1,6 @@
 """A step with a fallback as the plan, the walk, the check and the results know it (SYS-10)."""
 
 import pytest
-from builders import echo
 from recorded import C, Recorder, S, run
 
 from flujo_client import Pipeline, Step, StepConfig
@@ -12,6 +11,7 @@ from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.pipeline import walk
 from flujo_client.plan.plan import Plan
 from flujo_client.serial import Resolver, dumps, loads
+from tests.support.builders import echo
 
 WORK, OTHER = Step("work", echo), Step("other", echo, config=StepConfig(max_retries=5))
 BOTH = WORK.fallback(OTHER)

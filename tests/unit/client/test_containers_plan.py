@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 import test_pipeline_plan as plain
-from builders import echo, enqueued
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,6 +27,7 @@ from flujo_client.pipeline.pipeline import walk
 from flujo_client.pipeline.submit import Order, ValueLimits, new_run
 from flujo_client.plan.plan import Plan
 from flujo_client.serial import dumps, loads
+from tests.support.builders import echo, enqueued
 
 WORK = Step("work", echo)
 
@@ -157,8 +157,9 @@ def test_another_address_is_refused(address):
 # the fingerprint
 
 
-def test_a_plan_of_plain_steps_keeps_its_fingerprint():
+def test_a_plan_of_plain_steps_keeps_its_fingerprint(monkeypatch):
     """Runs that began under an older release are carried on: this digest is of the release without containers."""
+    monkeypatch.setattr(plain.echo, "__module__", "builders")  # where it stood then
     agent = plain.Agent(model="m", output_type=int | None, system_prompt="p")
     options = {"updates_context": True, "sink_to": "x.y", "queue": "gpu", "meta": {"k": [1, None]}}
     steps = [plain.BASE, Step("z", agent, **options)]

@@ -19,12 +19,12 @@ import psycopg
 import pytest
 import redis
 from click.testing import CliRunner
-from services import passable_folder
 
 from flujo_client.cli.main import cli
 from flujo_client.embedded import Embedded
 from flujo_client.embedded.state import Ownership
 from flujo_client.errors import ConfigurationError, ServiceUnreachable
+from tests.support.services import passable_folder
 
 pytestmark = [pytest.mark.services, pytest.mark.installation]
 

@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 
 import pytest
 import redis
-from services import passable_folder
 
 from flujo_client.config.manager import Settings
 from flujo_client.embedded import Embedded, running
 from flujo_client.embedded.local import Fleet
+from tests.support.services import passable_folder
 
 pytestmark = [pytest.mark.services, pytest.mark.installation]
 

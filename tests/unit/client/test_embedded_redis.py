@@ -7,12 +7,12 @@ import threading
 
 import pytest
 import redis
-from services import passable_folder
 
 from flujo_client.embedded import Embedded
 from flujo_client.embedded.redis import Redis
 from flujo_client.embedded.state import Ownership
 from flujo_client.errors import ConfigurationError
+from tests.support.services import passable_folder
 
 pytestmark = pytest.mark.services
 

@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from services import passable_folder
 
 from flujo_client.embedded import Embedded
+from tests.support.services import passable_folder
 
 pytestmark = [
     pytest.mark.services,

@@ -5,7 +5,6 @@ import resource
 import time
 
 import pytest
-from breadth import examples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from flujo_client.schemas.faults import faults, most_specific
 from flujo_client.schemas.schema import Check, UnusableSchema
 from flujo_worker.agents.contract import Contract
 from flujo_worker.aros import parse
+from tests.support.breadth import examples
 
 SELF = {"$ref": "#/$defs/n"}
 

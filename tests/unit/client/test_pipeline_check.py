@@ -5,13 +5,13 @@ from __future__ import annotations
 from unittest.mock import AsyncMock, MagicMock
 
 import pytest
-from builders import echo, pipeline_of
 from pydantic import BaseModel
 
 from flujo_client.errors import MissingAgentError, PipelineError, StepInvocationError
 from flujo_client.pipeline.check import check
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step, step
+from tests.support.builders import echo, pipeline_of
 
 
 class Book(BaseModel):
@@ -30,7 +30,7 @@ def findings(*steps, allowed=("*",), has_context=True, **rest):
 
 def test_what_can_run_is_let_through():
     check(pipeline_of("a", "b c", "ü", queue="gpu.large:1"), allowed=())
-    check(pipeline_of(agent="builders:echo"), allowed=("builders",))
+    check(pipeline_of(agent="tests.support.builders:echo"), allowed=("tests.support.builders",))
 
 
 def test_everything_is_found_at_once():
@@ -85,9 +85,9 @@ def test_a_mock_is_no_agent(mock):
         (Step("b", echo), "is the step 'b'; give that step's agent"),
         (Book, "is the class Book; give an instance"),
         ("no reference", "is not a reference to a agent"),
-        ("builders:nothing", "has no 'nothing'"),
+        ("tests.support.builders:nothing", "has no 'nothing'"),
         ("no_such_module:x", "no module named 'no_such_module'"),
-        ("builders:BACKOFF", "a Backoff, is not callable"),
+        ("tests.support.builders:BACKOFF", "a Backoff, is not callable"),
     ],
 )
 def test_what_is_no_agent(agent, said):
@@ -96,7 +96,7 @@ def test_what_is_no_agent(agent, said):
 
 def test_an_agent_outside_the_allowed_imports_is_not_imported():
     """M-014."""
-    assert "outside the allowed imports" in findings(Step("a", "builders:echo"), allowed=("acme",))[0]
+    assert "outside the allowed imports" in findings(Step("a", "tests.support.builders:echo"), allowed=("acme",))[0]
 
 
 @pytest.mark.parametrize("options", [{"updates_context": True}, {"sink_to": "total"}])

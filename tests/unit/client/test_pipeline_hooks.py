@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 from unittest.mock import Mock
 
 import pytest
-from builders import echo
 
 from flujo_client import Flujo, HookPayload, Pipeline, PostRunPayload, PreRunPayload, PreStepPayload, Step
 from flujo_client.config.manager import ConfigManager
@@ -20,6 +19,7 @@ from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.hooks import wanted
 from flujo_client.pipeline.reference import load_pipeline, reference_with_options
 from flujo_client.plan.plan import Plan
+from tests.support.builders import echo
 
 if TYPE_CHECKING:
     from elsewhere import Unknown
@@ -146,7 +146,7 @@ def test_what_cannot_be_called_is_refused_before_it_is_sent(hooks, said, where):
 def test_a_reference_outside_the_allowed_imports_is_refused():
     """M-014."""
     with pytest.raises(PipelineError, match="hook 'os:getcwd' is outside the allowed imports"):
-        check(Pipeline([STEP], hooks=["os:getcwd"]), allowed=("builders",))
+        check(Pipeline([STEP], hooks=["os:getcwd"]), allowed=("tests.support.builders",))
 
 
 @pytest.mark.parametrize("each", [hook, other, later, Listener(), Listener().method, f"{__name__}:hook", print])

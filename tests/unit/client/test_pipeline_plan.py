@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from builders import echo
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
@@ -21,6 +20,7 @@ from flujo_client.pipeline.reference import default_name
 from flujo_client.pipeline.step import Step, StepConfig
 from flujo_client.plan.plan import Backoff, Plan
 from flujo_client.serial import dumps, loads
+from tests.support.builders import echo
 
 
 class Book(BaseModel):
@@ -53,7 +53,7 @@ CHANGES = {
     "name": {"name": "b"},
     "agent": {"agent": other},
     "agent kind": {"agent": Agent()},
-    "agent reference": {"agent": "builders:echo"},
+    "agent reference": {"agent": "tests.support.builders:echo"},
     "retries": {"config": StepConfig(max_retries=3)},
     "timeout": {"config": StepConfig(max_retries=2, timeout_s=5)},
     "backoff": {"config": StepConfig(max_retries=2, backoff=Backoff(base_s=2))},

@@ -5,12 +5,12 @@ import sys
 from types import ModuleType, SimpleNamespace
 
 import pytest
-from builders import pipeline_of
 
 from flujo_client.errors import PipelineError
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.reference import load, load_pipeline, reference_of
 from flujo_client.pipeline.step import Step
+from tests.support.builders import pipeline_of
 
 ALL = ("*",)
 PIPELINE = pipeline_of("a")
@@ -43,7 +43,7 @@ def test_a_step_alone_is_a_pipeline(name):
     assert load_pipeline(here(name), allowed=ALL).steps == [STEP]
 
 
-@pytest.mark.parametrize("reference", ["", "x", ":x", "x:", "builders"])
+@pytest.mark.parametrize("reference", ["", "x", ":x", "x:", "tests.support.builders"])
 def test_what_is_no_reference_says_how_to_write_one(reference):
     with pytest.raises(PipelineError, match="is not a reference to a pipeline") as caught:
         load_pipeline(reference, allowed=ALL)

@@ -6,7 +6,6 @@ from types import ModuleType
 from unittest.mock import Mock
 
 import pytest
-from builders import echo
 
 from flujo_client import Flujo, Pipeline, Step
 from flujo_client.errors import PipelineError
@@ -14,6 +13,7 @@ from flujo_client.pipeline.check import check
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.reference import load_pipeline, reference_with_options
 from flujo_client.plan.plan import Plan
+from tests.support.builders import echo
 
 ALL = ("*",)
 STEP = Step("s", echo)
@@ -71,7 +71,7 @@ def test_what_cannot_be_opened_is_refused_before_it_is_sent(resources, said, whe
 def test_a_reference_outside_the_allowed_imports_is_refused():
     """M-014."""
     with pytest.raises(PipelineError, match="resources object 'os:getcwd' is outside the allowed imports"):
-        check(Pipeline([STEP], resources="os:getcwd"), allowed=("builders",))
+        check(Pipeline([STEP], resources="os:getcwd"), allowed=("tests.support.builders",))
 
 
 @pytest.mark.parametrize("resources", [None, Pool, Pool(), partial(Pool, 3), {"a": 1}, OBJECT, dict, print, 0])

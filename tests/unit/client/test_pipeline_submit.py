@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from builders import enqueued, packed, pipeline_of
 from pydantic import BaseModel
 
 from flujo_client import Settings
@@ -20,6 +19,7 @@ from flujo_client.errors import (
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.submit import Order, ValueLimits, new_run
 from flujo_client.serial import Resolver, decode, dumps, loads, register_custom_deserializer, register_custom_serializer
+from tests.support.builders import enqueued, packed, pipeline_of
 
 
 class Book(BaseModel):

@@ -6,7 +6,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
-from builders import packed
 from pydantic import BaseModel
 
 from flujo_client import Step
@@ -16,6 +15,7 @@ from flujo_client.contract.records import AttemptRecord, RunRecord
 from flujo_client.contract.results import Aborted, Failed, Paused, PipelineResult, StepResult
 from flujo_client.errors import PausedException, PipelineAbortSignal, RunCancelled, RunExpired, RunFailed
 from flujo_client.serial import Resolver
+from tests.support.builders import packed
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 FAULT = Fault("agent", "ValueError", "no", "Agent execution failed with ValueError: no", code="X", suggestion="try yes")

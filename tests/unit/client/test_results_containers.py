@@ -4,7 +4,6 @@ from dataclasses import replace
 from time import process_time
 
 import pytest
-from builders import packed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded import EXAMPLES, KINDS, C, Recorder, S, fault, pipelines, run
@@ -12,6 +11,7 @@ from recorded import EXAMPLES, KINDS, C, Recorder, S, fault, pipelines, run
 from flujo_client.contract.read import read_result, references
 from flujo_client.contract.results import StepResult, track_parallel_costs
 from flujo_client.serial import Resolver
+from tests.support.builders import packed
 
 
 def read(recorder, of=None, **rest):

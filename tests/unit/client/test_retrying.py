@@ -1,7 +1,6 @@
 """What a retry may begin at, and what of the old run the new one keeps. Pure."""
 
 import pytest
-from builders import enqueued, packed, pipeline_of
 
 from flujo_client import PipelineContext, UsageLimits
 from flujo_client.api.retry import order_of
@@ -9,6 +8,7 @@ from flujo_client.config.manager import Settings
 from flujo_client.errors import ConfigurationError, RetryError
 from flujo_client.pipeline.fork import Beginning, RetryableRun, new_fork, place_of
 from flujo_client.serial import Resolver, decode
+from tests.support.builders import enqueued, packed, pipeline_of
 
 NOW = 1_700_000_000.0
 

@@ -1,7 +1,6 @@
 """Each limit holds what is at it, and what is one above is refused with an error that names it (docs/reference/limits.md)."""
 
 import pytest
-from builders import echo, enqueued, pipeline_of
 
 from flujo_client.contract.outcome import Fault
 from flujo_client.errors import FlujoError
@@ -28,6 +27,7 @@ from flujo_client.sizes import (
     MAX_STEPS,
     MAX_WORD,
 )
+from tests.support.builders import echo, enqueued, pipeline_of
 
 
 def nested(levels):

@@ -6,13 +6,13 @@ from datetime import timedelta
 from time import process_time
 
 import pytest
-from builders import packed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded import EXAMPLES, NOW, C, Recorder, S, pipelines, run
 
 from flujo_client.contract.records import AttemptRecord, EventRecord
 from flujo_client.contract.trace import CHILDREN, build_trace, spent
+from tests.support.builders import packed
 
 
 def trace(recorder, **rest):

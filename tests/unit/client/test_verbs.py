@@ -2,7 +2,6 @@
 
 from contextlib import suppress
 
-from builders import echo, pipeline_of
 from recorded import C, Recorder, S, run
 
 from flujo_client.api import bulk, operations
@@ -13,6 +12,7 @@ from flujo_client.gateway.plan_requests import StoredPlan
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step
+from tests.support.builders import echo, pipeline_of
 
 SETTINGS = Settings()
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from builders import echo
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from flujo_client.contract.context import PipelineContext
 from flujo_client.errors import ContextMergeError
 from flujo_client.pipeline.step import Step
 from flujo_worker.runtime.write_context import absorb
+from tests.support.builders import echo
 
 
 class Person(BaseModel):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from builders import decided, enqueued, succeeded
 from container_parts import SPENT, WatchedEngine, at, bare, fails, more, note, of, paid, scopes, seen, step
 from pydantic import BaseModel
 
@@ -17,6 +16,7 @@ from flujo_client.contract.trace import build_trace
 from flujo_client.pipeline.step import Step, StepConfig
 from flujo_worker.domain.decide import decide
 from flujo_worker.domain.values import AttemptReport, UserCodeFailed
+from tests.support.builders import decided, enqueued, succeeded
 
 pytestmark = pytest.mark.engine(kind=WatchedEngine)
 

@@ -1,7 +1,6 @@
 """A worker and a run whose code has changed: policies, waiting for branches, older workers, parked runs (ADR 37)."""
 
 import pytest
-from builders import member
 
 from flujo_client import ParallelStep, Pipeline, PipelineContext, Step, StepConfig
 from flujo_client.config.manager import Settings
@@ -14,6 +13,7 @@ from flujo_worker.domain.carry_on import AT_ONCE
 from flujo_worker.recovery.sweeper import Sweeper
 from flujo_worker.replay.replay import replay
 from flujo_worker.testing import LocalEngine
+from tests.support.builders import member
 
 
 def work(data):

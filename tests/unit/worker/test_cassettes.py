@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-from openai_server import OpenAIServer, Said
 from pydantic import BaseModel
 from pydantic_ai import Agent
 from pydantic_ai.models.fallback import FallbackModel
@@ -17,6 +16,7 @@ from flujo_client import ConfigManager, Pipeline, Settings, Step, StepConfig
 from flujo_client.errors import ConfigurationError, NonRetryableError, SettingsError
 from flujo_worker.agents import make_agent_async
 from flujo_worker.testing import Cassette
+from tests.support.openai_server import OpenAIServer, Said
 
 ONCE = StepConfig(max_retries=0)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import cache, partial
 
 import pytest
-from breadth import large
 from changing_code import BEGIN, EDITS, END, PAGE, STATES, deploy, fate, see_through, standing
 
 from flujo_client.pipeline.compile import compile_plan
 from flujo_worker.changed_code.code_changes import CodeChanges
+from tests.support.breadth import large
 
 QUICK = ("between steps", "in a fan-out")
 CONTINUES, SAME = "continues", "same plan"

@@ -5,13 +5,13 @@ from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
-from builders import echo
 
 from flujo_client import PluginOutcome, ValidationResult
 from flujo_client.errors import PluginError, ValidationError
 from flujo_client.pipeline.step import Step
 from flujo_worker.attempts.checks import consult_plugins, consult_validators
 from flujo_worker.runtime.attempt_run import AttemptRun
+from tests.support.builders import echo
 
 CONTEXT = object()
 RUN = AttemptRun()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from builders import decided, enqueued, succeeded
 from container_parts import (
     ONCE,
     SPENT,
@@ -35,6 +34,7 @@ from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step, StepConfig
 from flujo_worker.domain.decide import decide
 from flujo_worker.domain.values import AttemptReport
+from tests.support.builders import decided, enqueued, succeeded
 
 pytestmark = pytest.mark.engine(kind=WatchedEngine)
 

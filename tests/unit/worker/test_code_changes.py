@@ -3,10 +3,10 @@
 import importlib.util
 
 import pytest
-from judging import HUNDRED, TEN, judging
 
 from flujo_client import Pipeline, Step
 from flujo_client.errors import PipelineError
+from tests.support.judging import HUNDRED, TEN, judging
 
 
 @pytest.fixture

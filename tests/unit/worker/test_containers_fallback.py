@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from builders import member
 from container_parts import (
     ONCE,
     SPENT,
@@ -47,6 +46,7 @@ from flujo_client.pipeline.step import Step, StepConfig
 from flujo_client.pipeline.step import step as step_of
 from flujo_client.serial import loads
 from flujo_worker.agents.answer import AgentAnswer
+from tests.support.builders import member
 
 pytestmark = pytest.mark.engine(kind=WatchedEngine)
 

@@ -6,7 +6,6 @@ import tracemalloc
 from random import Random
 
 import pytest
-from breadth import large
 from container_parts import (
     SPENT,
     TWICE,
@@ -32,6 +31,7 @@ from flujo_client.errors import NonRetryableError, PipelineAbortSignal
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step
 from flujo_worker.agents.answer import AgentAnswer
+from tests.support.breadth import large
 
 pytestmark = pytest.mark.engine(kind=WatchedEngine)
 

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from builders import SPENT, decided, enqueued, failed, following, packed, pipeline_of, succeeded
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +12,7 @@ from flujo_client.plan.plan import Backoff
 from flujo_worker.domain.transitions import ATTEMPT, RUN, SCOPE, require
 from flujo_worker.domain.values import CloseAttempt, UpdateScope
 from flujo_worker.errors import IllegalTransition
+from tests.support.builders import SPENT, decided, enqueued, failed, following, packed, pipeline_of, succeeded
 
 THREE = enqueued(pipeline_of("a", "b", "c", max_retries=2), context={"n": 1}, queue="mine")
 outcomes = st.sampled_from(

@@ -6,7 +6,6 @@ import math
 from types import SimpleNamespace
 
 import pytest
-from priced_model import PricedModel
 from pydantic_ai.messages import ModelResponse
 from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.test import TestModel
@@ -22,6 +21,7 @@ from flujo_worker.agents.estimate import estimated, facts_of
 from flujo_worker.attempts import budget
 from flujo_worker.domain.budget import BYTES_PER_TOKEN, Learned
 from flujo_worker.testing import LocalEngine
+from tests.support.priced_model import PricedModel
 
 MODELS = [
     "openai:gpt-5.2",

@@ -5,11 +5,11 @@ import time
 from dataclasses import replace
 
 import pytest
-from builders import enqueued
 
 from flujo_worker.domain.values import FanOut, NextAttempt
 from flujo_worker.engine.dispatch import Sender
 from flujo_worker.errors import DispatchError
+from tests.support.builders import enqueued
 
 FIRST = enqueued(run_id="run").first
 MEMBERS = [replace(FIRST, address=f"f/b{lane}", lanes={"f": lane}) for lane in range(3)]

@@ -9,12 +9,12 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from openai_server import OpenAIServer
 
 from flujo_client import Pipeline, Step
 from flujo_client.config.manager import Settings
 from flujo_worker.agents import make_agent_async
 from flujo_worker.testing import LocalEngine
+from tests.support.openai_server import OpenAIServer
 
 TESTS = Path(__file__).parents[2]
 FRESH = textwrap.dedent("""

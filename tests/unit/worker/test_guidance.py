@@ -20,7 +20,7 @@ from flujo_worker import LocalEngine, make_agent_async
 from flujo_worker.agents import AgentTool
 from flujo_worker.domain.guidance import VERDICTS, is_verdict
 from flujo_worker.runtime.faults import describe
-from tests.openai_server import OpenAIServer, Said
+from tests.support.openai_server import OpenAIServer, Said
 
 SCHEMA = {"aop": "full", "schema": {"type": "object", "required": ["name"]}}
 ONCE_MORE = StepConfig(max_retries=1)

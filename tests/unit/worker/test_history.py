@@ -4,7 +4,6 @@ import logging
 from concurrent.futures import Future
 
 import pytest
-from builders import enqueued, pipeline_of
 
 from flujo_client import LoopStep, Pipeline, Step, StepConfig, UsageLimits
 from flujo_client.config.manager import Settings
@@ -14,6 +13,7 @@ from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.attempts.spent_history import SpentHistory
 from flujo_worker.domain.budget import Learned, learned, place_of
 from flujo_worker.testing import LocalEngine
+from tests.support.builders import enqueued, pipeline_of
 
 HISTORICAL = {"cost": {"estimation_strategy": "historical", "historical": {"attempts": 2}}}
 

@@ -6,12 +6,12 @@ import threading
 
 import pytest
 from container_parts import step
-from fleet import PATIENCE_S, wait_until
 
 from flujo_client import Pipeline, PostRunPayload
 from flujo_worker.concurrency.threads import Threads
 from flujo_worker.errors import StoreError
 from flujo_worker.recovery.hook_delivery import HookThread
+from tests.support.fleet import PATIENCE_S, wait_until
 
 NEVER = 3600.0
 

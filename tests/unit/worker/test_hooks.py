@@ -7,7 +7,6 @@ import sys
 import threading
 
 import pytest
-from builders import packed
 from container_parts import QUICK, SPENT, TWICE, Flaky, Notes, bare, fails, more, paid, same, step
 
 from flujo_client import (
@@ -27,6 +26,7 @@ from flujo_client.errors import PausedException, PipelineAbortSignal, UsageLimit
 from flujo_client.pipeline.human import HumanInTheLoopStep
 from flujo_worker.replay.replay import replay
 from flujo_worker.testing import LocalEngine
+from tests.support.builders import packed
 
 STRICT = Settings(hooks={"strict": True})
 STOPPABLE = ["pre_run", "pre_step", "post_step", "on_step_failure"]

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import psycopg
 import pytest
-from builders import enqueued
 from celery import Celery, signals
 
 from flujo_client.config.manager import Settings
@@ -16,6 +15,7 @@ from flujo_client.errors import ServiceUnreachable
 from flujo_worker.celery_app.app import FlujoWorker
 from flujo_worker.engine.host import Host
 from flujo_worker.errors import WireError
+from tests.support.builders import enqueued
 
 pytestmark = pytest.mark.services
 

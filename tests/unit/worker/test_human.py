@@ -1,7 +1,6 @@
 """Human in the loop in one process (SYS-17): asking, answering, refusing, expiring."""
 
 import pytest
-from builders import pipeline_of
 from container_parts import same
 from human_parts import Verdict, ask, asked, told
 
@@ -9,6 +8,7 @@ from flujo_client import HumanInTheLoopStep, Pipeline, PipelineContext, Step
 from flujo_client.config.manager import Settings
 from flujo_client.errors import PipelineError, ResumeError
 from flujo_worker.testing import LocalEngine
+from tests.support.builders import pipeline_of
 
 
 def sequence(*steps):

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from builders import packed
 from container_parts import Notes, more, same, seen
 from human_parts import ask, asked, told
 
@@ -22,6 +21,7 @@ from flujo_client.contract.envelope import Envelope
 from flujo_client.errors import ResumeError
 from flujo_client.serial import loads
 from flujo_worker.attempts.perform import DeliveryResult
+from tests.support.builders import packed
 
 
 def of(*steps):

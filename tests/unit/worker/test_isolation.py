@@ -6,11 +6,11 @@ import types
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from builders import enqueued
 from celery import Celery
 
 from flujo_worker.attempts.isolation import ALONE_AFTER, DeliveryResult, Isolation, IsolationGate, NoFreeSlot, NoProcess
 from flujo_worker.recovery.quarantine import import_path_of
+from tests.support.builders import enqueued
 
 ENVELOPE = enqueued().first
 SOON_S, LATE_S = 0.05, 10.0

@@ -4,7 +4,6 @@ The agents are left out, which would be most of the time: each attempt is claime
 """
 
 import pytest
-from builders import echo, packed, pipeline_of, succeeded
 
 from flujo_client.contract.envelope import TASK_JOIN, Envelope
 from flujo_client.contract.join_signal import JoinSignal
@@ -13,6 +12,7 @@ from flujo_client.pipeline.step import Step
 from flujo_client.serial import loads
 from flujo_client.sizes import MAX_BRANCHES, MAX_STEPS
 from flujo_worker.domain.values import AttemptReport
+from tests.support.builders import echo, packed, pipeline_of, succeeded
 
 pytestmark = pytest.mark.large
 

@@ -3,10 +3,9 @@
 from dataclasses import replace
 from random import Random
 
-from builders import decided, enqueued, packed, pipeline_of, succeeded
-
 from flujo_worker.coordinator.offload import WORTH_SHARING, offload_large_values
 from flujo_worker.domain.values import ChildRun
+from tests.support.builders import decided, enqueued, packed, pipeline_of, succeeded
 
 INLINE = 4_000
 

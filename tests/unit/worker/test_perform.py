@@ -13,7 +13,6 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from builders import enqueued
 from pydantic import BaseModel
 
 from flujo_client import PluginOutcome, ValidationResult
@@ -32,6 +31,7 @@ from flujo_worker.errors import WireError
 from flujo_worker.ports import Claim
 from flujo_worker.runtime.attempt_run import charge
 from flujo_worker.testing import LocalEngine
+from tests.support.builders import enqueued
 
 ROOMY = StepConfig(max_retries=3)
 
@@ -241,7 +241,7 @@ class Callable:
         (awaited, "awaited in"),
         (partial(awaited), "awaited in"),
         (Callable(), "in at 0.5 with PipelineContext"),
-        ("builders:echo", "in"),
+        ("tests.support.builders:echo", "in"),
     ],
     ids=["sync", "async", "returns an awaitable", "an object with options", "a reference"],
 )

@@ -169,14 +169,14 @@ def test_a_redirect_may_be_a_reference(engine):
 
 def test_a_reference_outside_the_allowed_imports_is_not_followed():
     """M-014."""
-    with LocalEngine(Settings(allowed_imports=("builders",))) as engine:
+    with LocalEngine(Settings(allowed_imports=("tests.support.builders",))) as engine:
         result = run_one(engine, Agent(), Sends("os:getcwd"), config=StepConfig(max_retries=3))
 
     assert (result.success, fault(engine, result).category) == (False, "configuration")
     assert "outside the allowed imports" in result.step_history[0].feedback
 
 
-@pytest.mark.parametrize("thing", [7, "builders:BACKOFF"])
+@pytest.mark.parametrize("thing", [7, "tests.support.builders:BACKOFF"])
 def test_what_is_no_agent_is_refused(engine, thing):
     result = run_one(engine, Agent(), Sends(thing))
 

@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from builders import enqueued
 
 from flujo_client.attempt_info import performing
 from flujo_client.contract.context import PipelineContext
@@ -17,6 +16,7 @@ from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.attempts.precheck import PlanCheckValidator, Precheck
 from flujo_worker.observe.log import collecting_events
 from flujo_worker.runtime.attempt_run import AttemptRun
+from tests.support.builders import enqueued
 
 PLAN = "look, then leap"
 PLANNED = f"<thinking>{PLAN}</thinking> go"

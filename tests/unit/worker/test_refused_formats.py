@@ -12,7 +12,7 @@ from flujo_client import Pipeline, Step, StepConfig
 from flujo_client.pipeline.backend import InMemoryCache
 from flujo_worker import LocalEngine, make_agent_async
 from flujo_worker.agents.refused_formats import WEEK_S, RefusedFormats
-from tests.openai_server import OpenAIServer, Said
+from tests.support.openai_server import OpenAIServer, Said
 
 
 class City(BaseModel):

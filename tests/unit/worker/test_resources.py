@@ -157,7 +157,7 @@ def plain():
         (plain, {"plain": True}),
         (f"{__name__}:make", "made"),
         (f"{__name__}:POOL", "by reference"),
-        ("builders:SPENT", Usage(input_tokens=10, output_tokens=5, requests=1, cost_usd=0.25)),
+        ("tests.support.builders:SPENT", Usage(input_tokens=10, output_tokens=5, requests=1, cost_usd=0.25)),
     ],
     ids=lambda each: getattr(each, "__name__", None),
 )
@@ -273,7 +273,7 @@ def test_a_router_gets_them_too(engine):
 
 def test_the_innermost_pipeline_that_names_some_wins(engine):
     """Branches, iterations, fallbacks and imports without any have those around them."""
-    inner = Pipeline([Step("a", lambda _, resources: resources)], resources="builders:SPENT")
+    inner = Pipeline([Step("a", lambda _, resources: resources)], resources="tests.support.builders:SPENT")
     other = Pipeline([Step("a", lambda _, resources: resources)], resources=f"{__name__}:POOL")
     plain_body = Pipeline([Step("a", lambda _, resources: resources)])
     branches = {
@@ -512,6 +512,6 @@ def test_a_reference_outside_the_allowed_imports_is_refused(engine):
     with LocalEngine(Settings(allowed_imports=("test_resources",))) as narrow:
         pipeline = Pipeline([Step("s", takes, config=ONCE)], resources="test_resources:POOL")
         run = narrow.enqueue(pipeline, "in")
-        narrow.attempts.catalog._allowed = ("builders",)
+        narrow.attempts.catalog._allowed = ("tests.support.builders",)
         narrow.drain()
         assert narrow.history(run)[-1].fault.category == "configuration"

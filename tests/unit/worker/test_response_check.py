@@ -17,7 +17,7 @@ from flujo_client.errors import AnswerTooLarge
 from flujo_client.sizes import MAX_ANSWER_BYTES
 from flujo_worker import LocalEngine, make_agent_async
 from flujo_worker.runtime.service_errors import is_outage
-from tests.openai_server import OpenAIServer, Said
+from tests.support.openai_server import OpenAIServer, Said
 
 
 class City(BaseModel):

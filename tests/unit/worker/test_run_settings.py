@@ -4,7 +4,6 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from priced_model import PricedModel
 
 from flujo_client import ConditionalStep, Pipeline, PipelineContext, Step, StepConfig, UsageLimits
 from flujo_client.api.step_options import options_of_attempts
@@ -14,6 +13,7 @@ from flujo_client.contract.trace import build_trace
 from flujo_client.plan.plan import Backoff
 from flujo_worker.agents import make_agent_async
 from flujo_worker.testing import LocalEngine
+from tests.support.priced_model import PricedModel
 
 WORKERS = {
     "retry": {"base_s": 7.0, "jitter": 0.0},

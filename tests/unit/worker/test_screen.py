@@ -2,10 +2,8 @@
 
 import orjson
 import pytest
-from builders import enqueued
 from hypothesis import given
 from hypothesis import strategies as st
-from junk import JUNK, MEGABYTE, bomb, with_header
 from kombu import Connection
 from kombu.utils.json import dumps, loads
 
@@ -14,6 +12,8 @@ from flujo_client.transport.broker import celery_message
 from flujo_client.transport.wire import dump
 from flujo_worker.celery_app.consumer.screen import largest_item, screen
 from flujo_worker.errors import WireError
+from tests.support.builders import enqueued
+from tests.support.junk import JUNK, MEGABYTE, bomb, with_header
 
 OWN = frozenset({TASK_ATTEMPT})
 THEIRS = "shop.add"

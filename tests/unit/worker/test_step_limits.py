@@ -6,13 +6,13 @@ import asyncio
 
 import pytest
 from agentic_parts import looped
-from priced_model import PricedModel
 from pydantic import BaseModel, ValidationError
 
 from flujo_client import Limit, Pipeline, Step, StepConfig
 from flujo_client.errors import PipelineError
 from flujo_client.pipeline.limited import limit_name
 from flujo_worker.agents import make_agent_async
+from tests.support.priced_model import PricedModel
 
 
 def limited(name, agent=str.upper, at_once=1, **options):

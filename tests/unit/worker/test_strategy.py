@@ -5,8 +5,6 @@ from dataclasses import replace
 
 import orjson
 import pytest
-from builders import enqueued
-from junk import as_json, body_of, carrying, embedding, with_body, with_header
 from kombu.message import Message
 
 from flujo_client.config.manager import Settings
@@ -23,6 +21,8 @@ from flujo_client.transport.entry import CONTENT_TYPE
 from flujo_client.transport.wire import dump, register
 from flujo_worker.celery_app.consumer.strategy import checked_headers
 from flujo_worker.errors import WireError
+from tests.support.builders import enqueued
+from tests.support.junk import as_json, body_of, carrying, embedding, with_body, with_header
 
 KEYS = (("k1", b"a secret of the tests"),)
 LANES = {"f": 2, "f/b/g": 1}

@@ -5,7 +5,6 @@ import threading
 from types import SimpleNamespace
 
 import pytest
-from builders import enqueued, member
 
 from flujo_client.config.models import TemplateSettings
 from flujo_client.plan.plan import Backoff
@@ -14,6 +13,7 @@ from flujo_worker.coordinator.coordinator import Coordinator
 from flujo_worker.recovery.sweeper import JOIN_OVERDUE_BEHIND_S, JOIN_OVERDUE_S, Sweeper
 from flujo_worker.store.memory.store import MemoryStore
 from flujo_worker.user_code.evaluator import Evaluator
+from tests.support.builders import enqueued, member
 
 NO_CODE = SimpleNamespace(template=TemplateSettings())
 """Where user code would run: none does here."""

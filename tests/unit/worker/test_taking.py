@@ -11,9 +11,7 @@ from unittest.mock import MagicMock
 
 import orjson
 import pytest
-from builders import decided, enqueued, failed, following, pipeline_of, succeeded
 from celery import Celery, signals
-from fleet import wait_until
 from test_strategy import published
 
 from flujo_client.contract.envelope import TASK_ATTEMPT
@@ -26,6 +24,8 @@ from flujo_worker.engine.engine import Engine, LoopEffects, Taker
 from flujo_worker.errors import WireError
 from flujo_worker.ports import Claim, Committed
 from flujo_worker.runtime.effects import ClaimTerms
+from tests.support.builders import decided, enqueued, failed, following, pipeline_of, succeeded
+from tests.support.fleet import wait_until
 
 FIRST = enqueued().first
 QUEUE = FIRST.queue

@@ -2,10 +2,10 @@
 
 import pytest
 from opentelemetry import trace
-from page_module import page_module
 
 from flujo_client import ImportStep, Pipeline, Step, StepConfig, current_attempt
 from flujo_worker.testing import LocalEngine
+from tests.support.page_module import page_module
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 ONCE, BEHIND = StepConfig(max_retries=0), StepConfig(execution_mode="background")

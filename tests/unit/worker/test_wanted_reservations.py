@@ -1,13 +1,12 @@
 """What an attempt is claimed with under limits: a step's agents are asked once in each process, and no thread is taken for what is known."""
 
-from priced_model import PricedModel
-
 from flujo_client import Pipeline, Step, StepConfig, UsageLimits
 from flujo_client.config.manager import Settings
 from flujo_worker.agents import make_agent_async
 from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.attempts import claim
 from flujo_worker.testing import LocalEngine
+from tests.support.priced_model import PricedModel
 
 LIMITS = UsageLimits(total_tokens_limit=100)
 

@@ -45,7 +45,7 @@ IMPORTS = (
     "pydantic_ai",
 )
 PARENT = "--parent="
-CODE = Path(__file__).parents[1]
+CODE = Path(__file__).parents[2]
 """What is forked runs the code beside these tests."""
 
 

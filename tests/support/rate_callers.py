@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from random import Random
 
 from openai import AsyncOpenAI
-from openai_server import OpenAIServer, Said
 from pydantic_ai import Agent
 from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.models.openai import OpenAIChatModel
@@ -23,6 +22,7 @@ from flujo_worker.guards.cells import RATES, RedisCells
 from flujo_worker.guards.live import LiveGuards
 from flujo_worker.guards.pacing import Pacing
 from flujo_worker.guards.rates import LimitedModel, RateLimiter
+from tests.support.openai_server import OpenAIServer, Said
 
 WRITTEN = 50
 """Tokens of each answer; the prompts differ."""

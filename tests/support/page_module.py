@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-from pages.page import blocks
+from tests.pages.page import blocks
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 def page_module(page: str, path: str) -> ModuleType:

@@ -20,19 +20,19 @@ from typing import IO, Any, NamedTuple, Self, TypeVar
 import psycopg
 import pytest
 import redis
-from nursery import Forked, nursery
 from psycopg.rows import dict_row
-from services import database_called, drop_database, fresh_redis, migrated_database
 
 from flujo_client.api.client import FlujoClient
 from flujo_client.api.handle import RunHandle
 from flujo_client.config.manager import Settings
 from flujo_client.embedded import Embedded
 from flujo_client.embedded.local import Fleet
+from tests.support.nursery import Forked, nursery
+from tests.support.services import database_called, drop_database, fresh_redis, migrated_database
 
 T = TypeVar("T")
 
-STEPS = Path(__file__).parent / "acceptance"
+STEPS = Path(__file__).parents[1] / "acceptance"
 FOLDER = "ACCEPTANCE_FOLDER"
 POOL = os.environ.get("TEST_POOL", "attempts")
 """The pool of workers whose tests ask for no other one: `attempts`, `threads` or `prefork`."""

@@ -1,0 +1,1 @@
+"""Tests of both packages, of the documents, and of what is delivered."""
