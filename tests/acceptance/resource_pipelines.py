@@ -37,9 +37,6 @@ def pool() -> Iterator[dict[str, bool]]:
         is_open["open"] = False
 
 
-# every part of an attempt, in its fixed order
-
-
 class Kept(BaseModel):
     """The context: it notes when the output comes in."""
 
@@ -115,9 +112,6 @@ ORDER = [
     "sink_to",
     "exit",
 ]
-
-
-# attempts that end badly
 
 
 async def wait(trail: list[str], *, resources: Any) -> list[str]:

@@ -41,7 +41,6 @@ def test_in_python_and_in_yaml_it_outlives_its_workers_and_waits_for_a_person(si
         wait_until(lambda run=run: run.status() == "paused", what=site.log)
         assert [each.message for each in run.approvals()] == ["Is BEES right?"]
         run.resume("yes")
-
     results = [run.result(timeout=PATIENCE_S) for run in runs]
     assert [(each.output, turns(each)) for each in results] == [(["BEES", "yes"], TURNS)] * 2, site.log()
     told = [[event["data"]["step"] for event in site.told(run.id, "step.succeeded")] for run in runs]

@@ -75,7 +75,6 @@ def told(site, run):
 def test_each_stage_fires_once_and_is_read_back_from_postgres(site, model):
     """M-040, M-103, M-155 to M-168, M-196, M-009: the events of a run, merged with its attempts."""
     run, result = ran(site.client, "stages")
-
     assert result.success, result
     assert (result.output.name, result.output.count) == ("marked", 3)
     events = told(site, run)
@@ -92,7 +91,6 @@ def test_each_stage_fires_once_and_is_read_back_from_postgres(site, model):
 def test_the_rows_of_the_attempts_keep_the_counts(site):
     """M-165."""
     run, _ = ran(site.client, "stages")
-
     kept = {row["step"]: row["metadata"] for row in site.attempts(run.id) if row["metadata"]}
     assert {name: metadata["aros.coercion.total"] for name, metadata in kept.items()} == dict.fromkeys(
         ("extract", "syntactic", "tolerant", "semantic", "custom"), 1
@@ -102,9 +100,7 @@ def test_the_rows_of_the_attempts_keep_the_counts(site):
 def test_a_refused_answer_is_asked_for_again_with_the_parsers_words(site, model):
     """C-02, M-051, M-060, M-067, M-197: attempts, requests and events agree."""
     first = len(model.requests)
-
     run, result = ran(site.client, "asks_again", '{"count": "many"}')
-
     assert result.output.count == 4
     bodies = model.bodies[first:]
     assert [row["status"] for row in site.attempts(run.id)] == ["failed", "succeeded"]
@@ -121,7 +117,6 @@ def test_a_refused_answer_is_asked_for_again_with_the_parsers_words(site, model)
 def test_what_a_refused_answer_cost_is_booked(site):
     """M-044: both attempts' tokens."""
     run, _ = ran(site.client, "asks_again", '{"count": "many"}')
-
     assert run.record().tokens == 2 * (100 + 10)
 
 
@@ -134,7 +129,6 @@ def test_a_worker_that_dies_in_a_call_leaves_no_half_story(site, model):
     site.dismiss()
     model.echo.held.set()
     at_work(site, model)
-
     assert run.result(timeout=60).output.count == 3
     names = Counter(event["name"] for event in told(site, run))
     assert names["output.coercion.success"] == names["aros.soe.enabled"] == 1
@@ -144,7 +138,6 @@ def test_the_projects_table_reaches_workers_with_the_run(site):
     """C-05, M-137, M-149, M-150: the ledger is the client's project's to turn on, and steps without a block are shaped."""
     with project(site, correction_ledger_enabled=True) as client:
         run, result = ran(client, "unshaped", 'Well: {"count": 3}')
-
     assert result.output.count == 3
     (row,) = site.rows("SELECT * FROM flujo_correction_ledger")
     assert (row["step_name"], row["agent_id"], row["stage"]) == ("unshaped", "bare", "extract")
@@ -156,7 +149,6 @@ def test_a_projects_default_leaves_agents_that_talk_alone(site, model):
     first = len(model.requests)
     with project(site, structured_output_default="openai_json") as client:
         run, result = ran(client, "talks", "Well met.")
-
     assert (result.output, told(site, run)) == ("Well met.", [])
     assert "response_format" not in model.bodies[first]
 
@@ -166,7 +158,6 @@ def test_the_master_switch_leaves_everything_as_it_was(site, model):
     first = len(model.requests)
     with project(site, enabled=False) as client:
         run, result = ran(client, "plain", 'Well: {"count": 3}')
-
     assert told(site, run) == []
     assert "response_format" not in model.bodies[first]
     assert not result.success

@@ -44,7 +44,6 @@ def test_its_run_continues_when_the_one_that_launched_it_has_ended(site):
     task = task_of(site, run)
     site.wait_for_execution(task.id, "later")
     assert task.status() == "running"
-
     site.open_gate(task.id)
     result, record = task.result(timeout=SOON_S), task.record()
     assert (result.output, result.final_pipeline_context.visits) == (["first", "later"], ["first", "later"])
@@ -65,7 +64,6 @@ def test_a_worker_that_dies_right_after_the_launch_loses_nothing(site):
     armed = site.workers(arguments=("--queues", "launching"), failpoints=f"before_publish:kill:{marker}")
     run = enqueue(site, "launched", context={})
     wait_until(lambda: not armed.pids, what="the armed process has died")
-
     assert run.result(timeout=SOON_S).output == ["first"]
     task = task_of(site, run)
     assert_merged_once_in(site, task, ["first", "later"])
@@ -85,14 +83,12 @@ def test_one_that_fails_is_listed_and_started_again(site):
     assert (failed.is_background, failed.parent_run, failed.error.message) == (True, run.id, "not mended")
     context = site.client.get_run(failed.id).result().final_pipeline_context
     assert context.visits == ["first"]
-
     [again] = site.client.retry_failed_background_tasks(run.id)
     assert site.client.retry_failed_background_tasks(run.id) == []
     second = wait_until(lambda: [each for each in failed_of(site, run) if each.id == again.id], SOON_S)[0]
     assert (second.retry_of, second.retries, second.parent_run) == (failed.id, 1, run.id)
     assert [event["data"]["task_id"] for event in site.told(failed.id, "background.started_again")] == [again.id]
     assert site.client.retry_failed_background_tasks(run.id, max_retries=1) == []
-
     (site.folder / f"mended-{run.id}").touch()
     [last] = site.client.retry_failed_background_tasks(run.id)
     assert_merged_once_in(site, last, ["first", "later"])
@@ -105,7 +101,6 @@ def test_one_that_failed_is_resumed_with_other_data(site):
     run = enqueue(site, "fragile")
     [failed] = failed_of(site, run)
     (site.folder / f"mended-{run.id}").touch()
-
     again = site.client.resume_background_task(failed.id, ["other"])
     assert_merged_once_in(site, again, ["other", "later"])
     with pytest.raises(ResumeError, match=f"has already been started again as run {again.id}"):
@@ -123,7 +118,6 @@ def test_one_that_is_started_again_knows_why(site):
     seen = site.client.get_run(failed.id).result().final_pipeline_context
     (site.folder / f"mended-{run.id}").touch()
     again = site.client.resume_background_task(failed.id)
-
     said = "Agent execution failed with ValueError: not mended"
     assert (seen.task_id, seen.background_error, seen.background_error_category) == (failed.id, said, "agent")
     assert again.result(timeout=SOON_S).output == [again.id, said, "agent"]
@@ -136,7 +130,6 @@ def test_a_large_context_is_found_again(site):
     [failed] = failed_of(site, run)
     (site.folder / f"mended-{run.id}").touch()
     again = site.client.resume_background_task(failed.id)
-
     assert_merged_once_in(site, again, ["first", "later"])
     assert again.result().final_pipeline_context.luggage == luggage
     [row] = site.rows("SELECT length(launched_with) AS length FROM flujo_runs WHERE id = %(run)s", run=again.id)
@@ -168,7 +161,6 @@ def test_one_that_passes_its_quota_fails_alone(site):
         run = site.client.get_run(enqueue(site, "dear", client).id)
     assert_merged_once_around(site, run)
     [failed] = failed_of(site, run)
-
     assert (failed.error.code, failed.tokens) == ("USAGE_LIMIT_EXCEEDED", 10)
     assert (run.status(), run.record().tokens) == ("succeeded", 0)
 
@@ -179,7 +171,6 @@ def test_a_cancel_of_the_one_that_launched_it_leaves_it_alone(site):
     site.wait_for_execution(task.id, "later")
     run.cancel()
     site.open_gate(task.id)
-
     assert_merged_once_in(site, task, ["first", "later"])
 
 
@@ -187,7 +178,6 @@ def test_one_can_be_cancelled_alone(site):
     run = enqueue(site, "gated")
     task = task_of(site, run)
     assert task.cancel(reason="not needed")
-
     assert (task.status(), task.record().reason) == ("cancelled", "not needed")
     assert_merged_once_around(site, run)
 
@@ -197,7 +187,6 @@ def test_each_branch_and_iteration_launches_one(site, name, most):
     run = enqueue(site, name)
     assert run.result(timeout=SOON_S).success, site.log()
     found = tasks_of(site, run)
-
     assert len(found) == most == len(site.told(run.id, "background.launched"))
     for each in found:
         assert site.client.get_run(each.id).result(timeout=SOON_S).success
@@ -210,7 +199,6 @@ def test_no_other_run_is_touched_by_a_cleanup(site):
     task = task_of(site, run)
     site.wait_for_execution(task.id, "later")
     assert site.client.cleanup_stale_background_tasks() == []
-
     site.open_gate(task.id)
     assert_merged_once_in(site, task, ["first", "later"])
 
@@ -231,7 +219,6 @@ def test_one_without_a_sign_of_life_is_given_up(site):
         )
         connection.execute("UPDATE flujo_sweeps SET swept_at = now() + interval '2 s'")
     assert site.client.cleanup_stale_background_tasks(stale_hours=24) == [task.id]
-
     wait_until(lambda: task.status() == "failed", SOON_S, what=site.log)
     error = task.result().error
     assert (error.code, error.message.partition(":")[0]) == ("BACKGROUND_STALE", "no activity for 24 hours")

@@ -1,7 +1,5 @@
 """An only worker whose connections are half open, cut in the middle of a message, slow, or deaf in one direction."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from functools import partial

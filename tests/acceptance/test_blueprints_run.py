@@ -58,9 +58,7 @@ def test_flujo_run_takes_a_file(flujo, tmp_path):
     written(tmp_path / "parts", check=CHECK)
     (tmp_path / "prompt.md").write_text("Write {{ tone }} letters.")
     file = written(tmp_path, letter=LETTER) / "letter.yaml"
-
     told = flujo("run", str(file), "--input", "bob", "--no-steps", "--timeout", str(PATIENCE_S))
-
     assert (told.exit_code, told.stdout.strip()) == (0, "a marked marked"), told.output
 
 
@@ -74,7 +72,6 @@ def test_an_edit_changes_no_run_in_flight(site, tmp_path):
     file.unlink()
     for each in (run, after):
         site.open_gate(each.id)
-
     assert run.result(timeout=PATIENCE_S).output == "before the edit marked"
     assert after.result(timeout=PATIENCE_S).output == "after the edit marked"
     assert run.record().reference != after.record().reference
@@ -88,6 +85,5 @@ def test_a_worker_that_never_saw_it_retries_it(site):
     site.dismiss()
     site.workers(1)
     forked = run.retry(from_step="after")
-
     assert forked.result(timeout=PATIENCE_S).output == "before the edit marked"
     assert forked.record().reference == run.record().reference

@@ -113,7 +113,6 @@ def test_branches_that_waited_are_joined_by_their_chord(site, provider):
     run = enqueue(site, "fan")
     wait_until(lambda: "waiting" in told(site, model), what=site.log)
     provider.well.add(model)
-
     assert run.result(60).output == {f"b{n}": "well" for n in range(4)}, site.log()
     assert [event["data"]["by"] for event in site.told(run.id, "join.rung")] == ["chord"]
 
@@ -142,7 +141,6 @@ def test_an_operator_relieves_waiting_runs(site, provider, act, pipeline):
     wait_until(lambda: told(site, model).count("waiting") == len(runs), what=site.log)
     [waiting] = [each for each in json.loads(flujo("list", "--json")) if each["model"] == f"openai:{model}"]
     assert (waiting["state"], waiting["waiting"], waiting["next_s"] > 500) == ("opened", len(runs), True)
-
     provider.well.add(model)
     began = time.monotonic()
     flujo(act, f"openai:{model}")

@@ -1,7 +1,5 @@
 """Steps that break the process they run in: it ends itself, what ran beside ends well elsewhere, and the worker is replaced."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

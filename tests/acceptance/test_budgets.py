@@ -49,7 +49,6 @@ def test_a_doubled_message_reserves_once(site):
     for queue in site.redis.scan_iter("flujo.attempts*"):
         site.redis.lpush(queue, *site.redis.lrange(queue, 0, -1))
     site.standing(2)
-
     assert run.result(30).run_status == "succeeded"
     assert_settled(site, f"run:{run.id}", tokens=30)
 
@@ -80,7 +79,6 @@ def test_a_run_is_admitted_until_its_limit_and_refused_beyond(site):
     site.standing()
     run = enqueue(site, "three", total_tokens_limit=25)
     result = run.result(30)
-
     assert [each.step for each in site.executions(run.id)] == ["first", "second"]
     assert [(each.name, each.success, each.token_counts) for each in result.step_history] == [
         ("first", True, 10),
@@ -98,7 +96,6 @@ def test_a_run_within_its_limits_succeeds(site):
     """Requirements §2.9: and its trace tells what each attempt found, asked for and cost."""
     site.standing()
     run = enqueue(site, "three", total_tokens_limit=30, total_cost_usd_limit=0.3)
-
     assert run.result(30).run_status == "succeeded"
     assert_settled(site, f"run:{run.id}", tokens=30)
     [told] = run.budgets()
@@ -117,7 +114,6 @@ def test_what_no_one_expected_fails_the_run_with_the_breaking_step_in_its_histor
     run = enqueue(site, "surprising", total_tokens_limit=limit)
     result = run.result(30)
     spent = limit + 5
-
     with pytest.raises(UsageLimitExceededError, match=f"Token limit of {limit} exceeded. Current tokens: {spent}"):
         result.raise_for_status()
     assert (result.run_status, result.total_tokens) == ("failed", spent)
@@ -172,7 +168,6 @@ def test_branches_whose_steps_say_nothing_of_cost_pass_a_limit_by_one_attempt_at
     wait_until(lambda: site.rows(tries, run=run.id)[0]["tries"] + len(site.executions(run.id)) == 20, what=site.log)
     site.open_gate(run.id)
     result = run.result(60)
-
     assert 1 <= len(site.executions(run.id)) <= 3
     assert 0 < result.total_cost_usd <= attempt * 3.6
     row = budget(site, f"run:{run.id}")
@@ -187,7 +182,6 @@ def test_branches_that_race_never_have_more_than_the_limit(site, name, width, fi
     site.standing(2)
     run = enqueue(site, name, total_cost_usd_limit=fit / 10, total_tokens_limit=fit * 10)
     result = run.result(120)
-
     assert len(site.executions(run.id)) == fit
     assert (result.run_status, result.total_tokens) == ("succeeded", fit * 10)
     [race] = result.step_history
@@ -205,7 +199,6 @@ def test_child_runs_share_the_budget_of_the_first_run(site):
     site.standing()
     run = enqueue(site, "child", total_tokens_limit=20)
     result = run.result(30)
-
     assert (result.run_status, result.total_tokens, result.error.category) == ("failed", 20, "limit")
     assert_settled(site, f"run:{run.id}", tokens=20)
     assert [
@@ -217,7 +210,6 @@ def test_a_step_has_limits_of_its_own(site):
     """Requirements §2.1: without any limit of the run's."""
     site.standing()
     run = enqueue(site, "own_limits")
-
     assert "Token limit of 9 exceeded" in run.result(30).error.message
     assert [each.step for each in site.executions(run.id)] == ["free"]
 
@@ -233,7 +225,6 @@ def test_a_worker_that_dies_anywhere_settles_each_attempt_once(site, tmp_path, f
         runs.append(enqueue(site, "three", total_tokens_limit=30))
         runs[-1].result(30)
     wait_until(lambda: not armed.pids, what=site.log)
-
     assert {run.result(30).run_status for run in runs} == {"succeeded"}, site.log()
     for run in runs:
         assert_settled(site, f"run:{run.id}", tokens=30)
@@ -250,7 +241,6 @@ def test_a_worker_killed_between_claim_and_outcome_loses_and_doubles_nothing(sit
     site.standing()
     site.wait_for_execution(run.id, "gate", times=2)
     site.open_gate(run.id)
-
     assert (run.result(30).run_status, run.result().total_tokens) == ("succeeded", 10)
     assert_settled(site, f"run:{run.id}", tokens=10)
 

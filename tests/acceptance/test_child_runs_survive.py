@@ -38,7 +38,6 @@ def test_a_child_run_is_a_run_of_its_own(site):
     result = run.result(timeout=SOON_S)
     [record] = run.children()
     own = site.client.get_run(record.id).result()
-
     assert (result.output, result.final_pipeline_context.visits) == (TRAIL, TRAIL)
     assert ([each.name for each in own.step_history], own.output) == (["second", "again"], TRAIL[:3])
     assert (record.name, record.parent_run, record.tenant, record.status) == ("reading", run.id, "acme", "succeeded")
@@ -50,7 +49,6 @@ def test_a_run_is_meant_by_the_beginning_of_its_id_though_its_children_share_it(
     run = enqueue(site, "reading")
     run.result(timeout=SOON_S)
     [record] = run.children()
-
     assert find_run(site.client, run.id[:-1]).id == find_run(site.client, run.id).id == run.id
     assert find_run(site.client, record.id[:-1]).id == record.id
 
@@ -62,7 +60,6 @@ def test_a_run_is_meant_by_the_beginning_of_its_id_though_its_children_share_it(
 def test_branches_and_iterations_may_be_child_runs(site, name, output):
     run = enqueue(site, name)
     result = run.result(timeout=SOON_S)
-
     assert result.output == output, site.log()
     assert len(run.children()) == (4 if name == "wide" else 3)
     assert "sweeper" not in {event["data"]["by"] for event in site.told(run.id, "join.rung")}
@@ -79,7 +76,6 @@ def test_a_worker_that_dies_between_the_childs_end_and_the_bell_costs_no_run(sit
         for run in runs[-2:]:
             run.result(timeout=SOON_S)
     wait_until(lambda: not armed.pids, what="the armed process has died")
-
     for run in runs:
         assert run.result().output == TRAIL
         assert len(site.told(run.id, "step.succeeded")) == 3
@@ -107,7 +103,6 @@ def test_a_worker_that_dies_in_a_child_run_costs_no_run(site, survivor):
         site.open_gate(child.id)
     doomed.kill()
     site.open_gate(child.id)
-
     assert run.result(timeout=SOON_S).output == ["first", "gated", "third"]
     assert len(site.executions(child.id, "gated")) == 2
 
@@ -119,7 +114,6 @@ def test_a_cancel_takes_every_child_run_with_it(site):
     inner = child_of(site, child)
     gate(site, inner)
     assert run.cancel(reason="enough")
-
     wait_until(lambda: inner.status() == "cancelled", SOON_S, what=site.log)
     assert (child.record().reason, inner.record().reason) == ("parent ended", "parent ended")
     wait_until((site.folder / f"cancelled-{inner.id}").exists, SOON_S, what="its step is told")
@@ -132,7 +126,6 @@ def test_a_child_run_can_be_cancelled_alone(site):
     child = child_of(site, run)
     gate(site, child)
     assert child.cancel(reason="not needed")
-
     result = run.result(timeout=SOON_S)
     assert (result.run_status, result.error.code) == ("failed", "CHILD_CANCELLED")
     assert "not needed" in result.error.message
@@ -147,7 +140,6 @@ def test_no_worker_is_held_by_one_who_waits(site):
     other = site.enqueue("three")
     for run in runs:
         site.open_gate(child_of(site, run).id)
-
     for run in runs:
         assert run.result(timeout=2 * SOON_S).output == ["first", "gated", "third"]
     assert_merged_once(site, other, ["first", "second", "third"])

@@ -44,7 +44,6 @@ def test_who_is_killed_around_post_run_is_followed_by_another(site):
     fleet = site.workers(3, failpoints=";".join(f"{place}:kill:{marker}" for place, marker in markers.items()))
     run = enqueued(site, "ended")
     assert run.result(timeout=PATIENCE_S).run_status == "succeeded"
-
     assert told_of_its_end(site, run.id) == ["pre_run", "pre_step a", "post_step a", "post_run succeeded"]
     assert (all(marker.exists() for marker in markers.values()), len(fleet.pids)) == (True, 1)
     assert run.result(timeout=PATIENCE_S).run_status == "succeeded"
@@ -56,7 +55,6 @@ def test_each_hook_is_told_in_its_turn(site):
     run = enqueued(site, "told")
     wait_until(lambda: "on_pause_requested ask" in notes(site, run.id), what=site.log)
     run.resume("yes")
-
     assert run.result(timeout=PATIENCE_S).run_status == "failed"
     assert told_of_its_end(site, run.id) == [
         "pre_run",
@@ -86,7 +84,6 @@ def test_an_abort_in_post_run_does_not_mask_a_limit(site):
     run = enqueued(site, "dear", limits=pipelines.LIMITS)
     result = run.result(timeout=PATIENCE_S)
     told_of_its_end(site, run.id)
-
     with pytest.raises(UsageLimitExceededError):
         run.result(timeout=PATIENCE_S).raise_for_status()
     assert result.step_history[0].output == 1

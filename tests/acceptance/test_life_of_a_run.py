@@ -130,7 +130,6 @@ def test_a_story_is_told_as_it_happens_and_gone_on_with_where_it_was_cut(site):
     ]
     assert run.status() == "running"
     story.close()
-
     site.open_gate(run.id)
     rest = list(run.follow(after=seen[-1].cursor))
     assert [event.name for event in rest] == ["step.succeeded", "step.succeeded", "run.succeeded"]

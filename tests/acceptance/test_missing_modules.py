@@ -1,7 +1,5 @@
 """Code that a step or a value of a run needs and a worker lacks is the worker's lack: no run fails for it."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import sys

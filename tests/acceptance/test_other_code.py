@@ -178,7 +178,6 @@ def test_a_tool_whose_scale_changed_between_two_turns_is_told(services, tmp_path
             run.resume(answer)
             wait_until(lambda: run.status() != "running", what=site.log)
         assert run.result(timeout=60).run_status == "succeeded", site.log()
-
         [warned] = site.told(run.id, "code.changed")
         assert (warned["level"], warned["data"]) == ("warning", {"changed": ["tool judging_app:rate"]})
         turns = [spans[0] for spans in turns_of(run.trace())]

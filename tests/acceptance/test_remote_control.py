@@ -1,7 +1,5 @@
 """Celery's remote control, as operators use it on workers that run pipelines: docs/reference/remote-control.md says what each command does."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

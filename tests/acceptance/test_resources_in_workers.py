@@ -24,7 +24,6 @@ def test_every_part_has_its_place_in_one_process(tmp_path, monkeypatch):
     monkeypatch.setenv(FOLDER, str(tmp_path))
     with LocalEngine() as engine:
         result = engine.run(pipelines.every_part, "in")
-
     assert notes(tmp_path, result.run_id) == pipelines.ORDER
     assert (result.output, result.final_pipeline_context.kept) == ({"n": 1}, {"n": 1})
 
@@ -35,7 +34,6 @@ def test_every_part_has_its_place_in_a_worker(site):
     site.standing()
     run = enqueued(site, "every_part", "in")
     result = run.result(timeout=60)
-
     assert (result.run_status, notes(site.folder, run.id)) == ("succeeded", pipelines.ORDER)
     told = [event["name"] for event in site.told(run.id, "output.coercion.success", "step.succeeded", "run.succeeded")]
     assert told[0] == "output.coercion.success"
@@ -48,7 +46,6 @@ def test_a_timeout_leaves_what_its_attempt_entered(site):
     site.standing()
     run = enqueued(site, "too_slow")
     assert run.result(timeout=60).run_status == "failed"
-
     assert notes(site.folder, run.id) == ["enter", "exit TimeoutError"] * 2
 
 
@@ -59,7 +56,6 @@ def test_a_cancel_leaves_what_the_attempt_entered(site):
     run = enqueued(site, "waiting")
     site.wait_for_execution(run.id, "gate")
     assert run.cancel()
-
     wait_until(lambda: len(notes(site.folder, run.id)) > 1, what=site.log)
     assert notes(site.folder, run.id) == ["enter", "exit CancelledError"]
 
@@ -74,7 +70,6 @@ def test_what_a_killed_worker_held_is_opened_again_by_the_next_delivery(site):
     site.standing()
     site.wait_for_execution(run.id, "gate", times=2)
     site.open_gate(run.id)
-
     assert run.result(timeout=60).output == ["gate", "open: True"]
     assert notes(site.folder, run.id) == ["enter", "enter", "exit"]
 
@@ -87,6 +82,5 @@ def test_the_facades_resources_reach_the_workers_by_name(site):
         run = flujo.start([])
         site.open_gate(run.id)
         result = run.result(timeout=60)
-
     assert result.output == ["gate", "open: True"]
     assert notes(site.folder, run.id) == ["enter", "exit"]

@@ -62,7 +62,6 @@ def test_what_one_worker_kept_another_takes(site, fleet):
     site.workers(2)
     second = enqueue(site, "writing", "bees", read=40, seen=["wasps"])
     result = ended(site, second)
-
     assert (begun(site, first.id), begun(site, second.id)) == (Counter(["write", "after"]), Counter(["after"]))
     processes = [{each.pid for each in site.executions(run.id)} for run in (first, second)]
     assert processes[0].isdisjoint(processes[1])
@@ -118,7 +117,6 @@ def test_hits_wherever_a_step_may_stand_but_in_a_loop(site):
     wait_until(lambda: len(kept(site)) == 7, what=site.log)
     second = enqueue(site, "everywhere", "in")
     result = ended(site, second)
-
     assert result.output == expected.output
     runs = [each.id for run in (first, second) for each in (run, *run.children())]
     once = dict.fromkeys(["plain", "branch", "inner", "child"], 1) | {"item": 2, "round": 2}

@@ -31,7 +31,6 @@ def test_workers_delete_ended_runs_and_what_only_these_referred_to(site):
     assert site.attempts(old.id) == []
     wait_until(lambda: len(site.rows(blobs)) < len(before), what=site.log)
     wait_until(lambda: not site.rows("SELECT 1 FROM flujo_sweeps WHERE swept_to IS NOT NULL"), what=site.log)
-
     site.open_gate(gated.id)
     assert gated.result(timeout=60).run_status == "succeeded"
     assert young.result(timeout=60).final_pipeline_context.luggage.startswith(bags[1])

@@ -135,7 +135,6 @@ def test_a_worker_is_drained_from_anywhere(site, name, capsys):
     run = enqueue(site, "patient")
     first = site.wait_for_execution(run.id, "gate")
     [row] = site.rows("SELECT id FROM flujo_workers WHERE pid = %(pid)s AND ended_at IS NULL", pid=first.pid)
-
     assert drain(site.settings, [row["id"]]) == 0
     assert "stopped" in capsys.readouterr().err
     assert leaving.processes[0].wait(timeout=60) == 0

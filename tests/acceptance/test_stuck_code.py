@@ -1,7 +1,5 @@
 """Workers whose code does not end when it should: slots come back, a worker that has too much of it is replaced."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

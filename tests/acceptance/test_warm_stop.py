@@ -1,7 +1,5 @@
 """A worker that is told to stop while it works."""
 
-from __future__ import annotations
-
 import signal
 import time
 

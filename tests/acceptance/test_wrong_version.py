@@ -20,7 +20,6 @@ def test_a_wrong_version_costs_a_repeat_and_not_the_run(site):
     (wire,), _, _ = load(base64.b64decode(message["body"]))
     Broker(site.settings).publish([replace(Envelope.from_wire(wire), version=7)])
     site.workers(1)
-
     assert run.result(timeout=60).success
     assert len(site.executions(run.id, "first")) == 2
     assert [event["data"]["verdict"] for event in site.told(run.id, "outcome.refused")] == ["stale"]

@@ -86,7 +86,6 @@ def forked(folder, modules):
 @pytest.mark.processes
 def test_what_each_process_finds_is_reported_once(tmp_path):
     code, printed = forked(tmp_path, MODULES)
-
     assert code == 1
     assert "1 failed, 2 passed, 1 skipped, 1 warning" in printed
     assert "FAILED test_a.py::test_two" in printed
@@ -99,6 +98,5 @@ def test_what_each_process_finds_is_reported_once(tmp_path):
 def test_a_process_that_dies_fails_the_run(tmp_path):
     dying = {**MODULES, "test_c.py": "        def test_five(): __import__('os').kill(__import__('os').getpid(), 9)"}
     code, printed = forked(tmp_path, dying)
-
     assert code != 0
     assert "ended with -9" in printed

@@ -62,7 +62,6 @@ def test_a_public_class_name_is_used_once():
 def test_no_product_code_imports_what_tests_are_made_of():
     """U-28: a mock is known by its module's name alone. Embedded Redis may be fakeredis, a program there; users' tests get fixtures."""
     found = {path.relative_to(ROOT).as_posix(): imported(path.read_text(encoding="utf-8")) for path in SOURCES}
-
     assert {path: names & TEST_LIBRARIES for path, names in found.items() if names & TEST_LIBRARIES} == {
         "flujo_client/embedded/fake_redis.py": {"fakeredis"},
         "flujo_worker/pytest_plugin.py": {"pytest"},
@@ -73,7 +72,6 @@ def test_no_product_code_imports_what_tests_are_made_of():
 def test_no_product_code_asks_whether_it_is_tested():
     """U-27: `FLUJO_TEST_MODE` is known only to be refused."""
     found = {path.relative_to(ROOT).as_posix(): environment(path.read_text(encoding="utf-8")) for path in SOURCES}
-
     assert {path: names for path, names in found.items() if names} == {
         "flujo_client/config/errors.py": {"FLUJO_TEST_MODE"}
     }
@@ -83,7 +81,6 @@ def test_no_product_code_asks_whether_it_is_tested():
 def test_decoders_repairs_schemas_templates_and_yaml_come_from_libraries():
     """C-29, C-39: orjson and json-repair always, other decoders as an extra; no engine of our own for schemas, templates and YAML."""
     extras = PROJECT["optional-dependencies"]
-
     assert {"orjson", "pyyaml"} <= names_of(PROJECT["dependencies"])
     assert {"json-repair", "jsonschema-rs", "jinja2"} <= names_of(extras["worker"])
     assert "msgspec" in names_of(extras["aop-extra"])
@@ -101,7 +98,6 @@ def test_blanket_handlers_are_seen_by_the_linter():
     """U-34: each one says why it is right; the linter's rules against them are on for product code."""
     lint = PYPROJECT["tool"]["ruff"]["lint"]
     product = [rules for paths, rules in lint["per-file-ignores"].items() if "tests" not in paths]
-
     assert "ALL" in lint["select"]
     assert not {"BLE", "BLE001", "S110", "S112", "TRY"} & {
         rule for rules in [lint["ignore"], *product] for rule in rules

@@ -26,7 +26,6 @@ def outcome_of(case):
 @pytest.mark.parametrize("case", [case for case in CASES if "value" in case], ids=lambda case: case["id"])
 def test_what_can_be_read_gives_the_value(case):
     outcome = outcome_of(case)
-
     assert outcome.ok, outcome.feedback
     assert same(outcome.value, case["value"])
 
@@ -34,7 +33,6 @@ def test_what_can_be_read_gives_the_value(case):
 @pytest.mark.parametrize("case", [case for case in CASES if "refuse" in case], ids=lambda case: case["id"])
 def test_what_cannot_be_read_is_refused_with_the_rule_and_the_place(case):
     outcome = outcome_of(case)
-
     assert not outcome.ok, outcome.value
     assert case["refuse"] in {None, outcome.rule}
     assert case["pointer"] in {None, outcome.pointer}
@@ -43,7 +41,6 @@ def test_what_cannot_be_read_is_refused_with_the_rule_and_the_place(case):
 
 def test_the_corpus_is_large_and_half_of_it_is_refusals():
     refused = sum("refuse" in case for case in CASES)
-
     assert len(CASES) >= 300
     assert 0.4 <= refused / len(CASES) <= 0.6
     assert len({case["id"] for case in CASES}) == len(CASES)
@@ -53,7 +50,6 @@ def test_the_corpus_is_large_and_half_of_it_is_refusals():
 def test_the_reference_counts_the_cases_of_each_kind():
     page = (Path(__file__).parents[2] / "docs/reference/aros.md").read_text()
     counted = re.findall(r"^\| [\w ]+ \(`(\w+)`\) \| (\d+) \| (\d+) \|", page, re.MULTILINE)
-
     assert len(counted) == 7
     for kind, read, rejected in counted:
         cases = [case for case in CASES if case["id"].startswith(f"{kind}-")]

@@ -88,9 +88,7 @@ def test_the_corpus_has_the_same_outcomes_without_them():
 def test_without_json_repair_the_tier_stands_on_its_own_reader(monkeypatch):
     """M-104: what is missing is skipped, and nothing else changes."""
     monkeypatch.setattr(json_repair_fallback, "json_repair", None)
-
     full = {"aop": "full", "coercion": {"tolerant_level": 2}}
-
     assert parse('{"a": 1 "b": 2}', {}, full).value == {"a": 1, "b": 2}
     assert parse('{"a": 1}, "b": 2', {}, full).rule == "not-json"
 
@@ -98,9 +96,7 @@ def test_without_json_repair_the_tier_stands_on_its_own_reader(monkeypatch):
 def test_json_repair_is_believed_when_it_loses_nothing():
     """M-087, M-090."""
     full = {"aop": "full", "coercion": {"tolerant_level": 2}}
-
     outcome = parse('{"a": [1, 2], "b" "x"}', {"type": "object"}, full)
-
     assert outcome.value == {"a": [1, 2], "b": "x"}
     assert [done.name for done in outcome.transforms] == ["json-repair"]
 
@@ -115,8 +111,6 @@ def test_json_repair_is_believed_when_it_loses_nothing():
 def test_level_1_reads_json5_as_a_json5_decoder_does(text):
     """M-086: the tier needs no library; where one is installed it agrees."""
     pyjson5 = pytest.importorskip("pyjson5")
-
     outcome = parse(text, {}, {"aop": "full", "coercion": {"tolerant_level": 1}})
-
     assert outcome.ok, outcome.feedback
     assert same(json.loads(json.dumps(pyjson5.decode(text))), outcome.value)

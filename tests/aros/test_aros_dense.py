@@ -30,9 +30,7 @@ def test_an_answer_behind_dense_text_is_read_or_refused_with_a_reason_in_linear_
     for size in SIZES:
         raw = f"{dense(name, size)}\n{ANSWER}" if settings is MINIMAL else dense(name, size)
         most_s = S_PER_MB * len(raw) / 1e6
-
         outcome, took_s = timed(parser, raw, most_s)
-
         assert outcome.value == VALUE if outcome.ok else outcome.feedback
         assert took_s < most_s, (size, outcome.feedback)
 
@@ -46,7 +44,6 @@ def test_an_answer_behind_dense_text_is_read_or_refused_with_a_reason_in_linear_
 )
 def test_more_different_parts_than_can_be_tried_are_refused_at_once(name, limit):
     outcome = prepare(ITEM, MINIMAL)(dense(name, 400_000) + ANSWER)
-
     assert outcome.rule == "limit"
     assert limit in outcome.feedback
 
@@ -55,15 +52,12 @@ def test_more_different_parts_than_can_be_tried_are_refused_at_once(name, limit)
 def test_a_bracket_that_continues_a_long_run_makes_it_no_answer(between):
     """The last of many regions is still looked at: more of the answer follows it."""
     text = f"{('[1]' + between) * 500}" + '{"a": 1, "b": "x"}, "c": 2}'
-
     assert not prepare(ITEM, MINIMAL)(text).ok
 
 
 def test_an_answer_among_many_is_found_though_its_names_are_written_with_escapes():
     escaped = '{"\\u0061": 1, "b": "x"}'
-
     outcome = prepare(ITEM, MINIMAL)("[1] " * 500 + escaped + " [2]" * 500)
-
     assert outcome.value == VALUE
 
 
@@ -71,7 +65,6 @@ def test_a_stray_bracket_behind_a_long_run_leaves_an_answer_before_it_alone():
     """There is prose between the run's regions: nothing leads from the answer to the bracket."""
     others = " word ".join(f'{{"z": {number}}}' for number in range(20))
     text = "[1]" * 63 + ANSWER + others + '{"z": 20}]'
-
     assert prepare(ITEM, MINIMAL)(text).value == VALUE
 
 
@@ -91,7 +84,6 @@ def test_a_stray_bracket_behind_a_long_run_leaves_an_answer_before_it_alone():
 )
 def test_an_answer_beside_many_nested_brackets_is_found(around, settings):
     parser = prepare(ITEM, settings)
-
     assert parser(f"{around}\n{ANSWER}").value == VALUE
     assert parser(f"{ANSWER}\n{around}").value == VALUE
 
@@ -99,36 +91,30 @@ def test_an_answer_beside_many_nested_brackets_is_found(around, settings):
 @pytest.mark.parametrize("count", [20, 200])
 def test_an_answer_inside_of_nested_brackets_is_a_part_of_what_they_hold(count):
     text = "[" * count + ANSWER + "]" * count
-
     assert not prepare(ITEM, MINIMAL)(text).ok
 
 
 @pytest.mark.parametrize("settings", [MINIMAL, REPAIR], ids=["minimal", "level 2"])
 def test_an_answer_behind_thousands_of_different_matrices_is_found(settings):
     matrices = "".join(f"[[[[[[{number}, 2], [3]]]]]] " for number in range(20_000))
-
     assert prepare(ITEM, settings)(f"{matrices}\n{ANSWER}").value == VALUE
 
 
 def test_an_answer_behind_thousands_of_python_mappings_is_found():
     mappings = "".join(f"{{'z': {number}}} " for number in range(20_000))
-
     assert prepare(ITEM, REPAIR)(f"{mappings}\n{{'a': 1, 'b': 'x'}}").value == VALUE
 
 
 def test_a_tag_in_a_string_behind_thinking_is_text():
     outcome = prepare(ITEM, MINIMAL)('<think>{"a": 9}</think> {"a": 1, "b": "</think>"} {"z": 1}')
-
     assert outcome.value == {"a": 1, "b": "</think>"}
 
 
 def test_a_stray_bracket_behind_many_equal_deep_lists_leaves_an_answer_before_them_alone():
     text = ANSWER + " and " + "[[[[[[1]]]]]] so " * 200 + "]"
-
     assert prepare(ITEM, MINIMAL)(text).value == VALUE
 
 
 def test_the_number_of_readings_counts_what_differs():
     text = f"{ANSWER}\n" * 70 + '{"a": 2, "b": "x"}'
-
     assert "2 different values" in prepare(ITEM, MINIMAL)(text).feedback

@@ -29,7 +29,6 @@ def test_hard_input_is_read_or_refused_with_a_reason(case):
         start = time.thread_time()
         outcome = parser(case["raw"])
         took_s.append(time.thread_time() - start)
-
     if "value" in case:
         assert outcome.ok, outcome.feedback
         assert same(outcome.value, case["value"])
@@ -42,7 +41,6 @@ def test_hard_input_is_read_or_refused_with_a_reason(case):
 
 def test_there_are_enough_cases_of_each_class():
     counted = Counter(case["class"] for case in CASES)
-
     assert len(CASES) >= 200
     assert set(counted) == set(CLASSES)
     assert len({case["id"] for case in CASES}) == len(CASES)
@@ -51,9 +49,7 @@ def test_there_are_enough_cases_of_each_class():
 
 def test_where_a_bracket_fits_in_two_places_both_are_named():
     schema = {"type": "object", "properties": {"x": {"type": "object"}, "y": {"type": "integer"}}}
-
     outcome = parse('```json\n{"x": {"p": 1, "y": 2}\n```', schema, {"aop": "full", "coercion": {"tolerant_level": 2}})
-
     assert outcome.rule == "two-readings"
     assert (
         """'}' may be missing after '{"x": {"p": 1', or '}' may be missing after '{"x": {"p": 1, "y": 2'"""

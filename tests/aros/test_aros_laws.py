@@ -101,7 +101,6 @@ def mangled(draw):
 @given(values, st.sampled_from(EVERY), st.sampled_from([None, 1]))
 def test_correct_text_comes_out_as_decoded_at_every_setting(value, chosen, indent):
     outcome = parse(json.dumps(value, indent=indent), {}, chosen)
-
     assert outcome.ok
     assert same(outcome.value, value)
     assert outcome.transforms == ()
@@ -113,7 +112,6 @@ def test_correct_text_comes_out_as_decoded_at_every_setting(value, chosen, inden
 def test_what_satisfies_the_schema_is_not_touched(value, chosen):
     """M-206: coercion is contained; what is right stays as it came."""
     outcome = parse(json.dumps(value), SCHEMA, chosen)
-
     assert (outcome.ok, outcome.transforms) == (True, ())
     assert same(outcome.value, value)
 
@@ -124,7 +122,6 @@ def test_what_satisfies_the_schema_is_not_touched(value, chosen):
 )
 def test_no_text_raises(text, chosen, schema):
     outcome = parse(text, schema, chosen)
-
     assert outcome.ok or (outcome.rule and outcome.feedback and outcome.pointer is not None)
 
 
@@ -132,7 +129,6 @@ def test_no_text_raises(text, chosen, schema):
 @given(st.binary(max_size=200), st.sampled_from(EVERY))
 def test_no_binary_garbage_raises(garbage, chosen):
     outcome = parse(garbage.decode("utf-8", "surrogateescape"), SCHEMA, chosen)
-
     assert not outcome.ok
 
 
@@ -140,7 +136,6 @@ def test_no_binary_garbage_raises(garbage, chosen):
 @given(jsonish | mangled(), st.sampled_from([{}, {"type": "object"}, {"type": "array"}]))
 def test_what_less_settings_accept_more_accept_with_the_same_value(text, schema):
     outcomes = [parse(text, schema, chosen) for chosen in [{"aop": "off"}, {"aop": "minimal"}, MINIMAL, *FULL]]
-
     for less, more in pairwise(outcomes):
         if less.ok:
             assert more.ok, more.feedback
@@ -152,7 +147,6 @@ def test_what_less_settings_accept_more_accept_with_the_same_value(text, schema)
 def test_a_value_that_was_read_is_read_again_as_itself(text, chosen):
     first = parse(text, {}, chosen)
     again = parse(json.dumps(first.value), {}, chosen)
-
     assert (again.ok, again.transforms) == (True, ())
     assert same(again.value, first.value)
 
@@ -163,9 +157,7 @@ def test_a_value_that_was_read_is_read_again_as_itself(text, chosen):
 )
 def test_prose_fences_and_thinking_around_a_value_change_nothing(value, before, after, frame):
     raw = f"{before}\n{frame.replace('{}', json.dumps(value)) or json.dumps(value)}\n{after}"
-
     outcome = parse(raw, {"type": "object"} if isinstance(value, dict) else {"type": "array"}, MINIMAL)
-
     assert outcome.ok, outcome.feedback
     assert same(outcome.value, value)
 
@@ -177,9 +169,7 @@ def test_encodings_are_undone_up_to_the_depth(value, layers, depth):
     for _ in range(layers):
         raw = json.dumps(raw)
     schema = {"type": "object"} if isinstance(value, dict) else {"type": "array"}
-
     outcome = parse(raw, schema, {"coercion": {"max_unescape_depth": depth}})
-
     assert outcome.ok == (layers <= depth)
     assert not outcome.ok or same(outcome.value, value)
 
@@ -189,7 +179,6 @@ def test_encodings_are_undone_up_to_the_depth(value, layers, depth):
 def test_a_prefix_of_a_value_is_refused_or_equal(value, chosen, data):
     whole = json.dumps(value)
     outcome = parse(whole[: data.draw(st.integers(0, len(whole) - 1))], SCHEMA, chosen)
-
     assert not outcome.ok or same(outcome.value, value)
 
 
@@ -198,7 +187,6 @@ def test_a_prefix_of_a_value_is_refused_or_equal(value, chosen, data):
 def test_a_prefix_is_never_taken_for_the_whole_when_nothing_is_declared(value, chosen, data):
     whole = json.dumps(value)
     outcome = parse(whole[: data.draw(st.integers(0, len(whole) - 1))], {}, chosen)
-
     assert not outcome.ok
 
 
@@ -212,7 +200,6 @@ def as_strings(value):
 def test_a_record_in_strings_comes_back(value):
     allow = {**ALLOW, "array": ["str->array"]}
     outcome = parse(json.dumps(as_strings(value)), SCHEMA, {"aop": "full", "coercion": {"allow": allow}})
-
     assert outcome.ok, outcome.feedback
     assert same(outcome.value, value)
     assert {done.stage for done in outcome.transforms} == {"semantic"}
@@ -246,7 +233,6 @@ def test_a_repair_neither_loses_nor_invents(value, data):
     else:
         return  # strict JSON is taken as it is, the last of duplicate keys too
     outcome = parse(raw, {}, FULL[2])
-
     if outcome.ok and not any(done.stage == "extract" for done in outcome.transforms):
         assert letters_and_digits(json.dumps(outcome.value)) == letters_and_digits(raw)
 
@@ -267,9 +253,7 @@ def test_a_closer_too_many_or_of_the_wrong_kind_never_makes_a_part_the_answer(va
     place = data.draw(st.sampled_from([mark.end() for mark in re.finditer(r"[{}\[\],:]", text)]))
     removed = data.draw(st.integers(0, 1)) if text[place - 1] in "}]" else 0
     broken = text[: place - removed] + data.draw(st.sampled_from("}]")) + text[place:]
-
     outcome = parse(data.draw(st.sampled_from(["", "Here:\n", "```json\n"])) + broken, {"type": "array"}, chosen)
-
     assert not outcome.ok or sorted(scalars_of(outcome.value)) == sorted(scalars_of(value))
 
 
@@ -279,7 +263,6 @@ def test_two_different_answers_of_one_size_are_refused(value):
     other = {**value, "ok": value["ok"], "text": value["text"][::-1]}
     one, two = json.dumps(value), json.dumps(other)
     assume(one != two and len(one) == len(two))
-
     assert parse(f"{one}\n{two}", SCHEMA, FULL[2]).rule == "several-values"
     assert parse(f"{one}\n{one}", SCHEMA, FULL[2]).ok
 
@@ -293,5 +276,4 @@ def test_the_same_text_gives_the_same_outcome(text, chosen):
 @pytest.mark.parametrize("level", [0, 1, 2])
 def test_nothing_in_the_schema_is_filled_in(level):
     schema = {"type": "object", "properties": {"a": {"type": "integer", "default": 3}}}
-
     assert parse("Well: {}", schema, FULL[level]).value == {}

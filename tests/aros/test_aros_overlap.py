@@ -73,7 +73,6 @@ def test_part_by_part_the_answer_is_that_of_the_whole(root, defined, value):
         return
     if check.is_overlapping:
         return
-
     assert Overlap(check).is_valid(value) == check.valid(value)
 
 
@@ -91,10 +90,8 @@ def test_alternatives_that_overlap_take_time_in_proportion(leaf, holds):
     value = leaf
     for _ in range(60):
         value = {"next": value}
-
     start = time.process_time()
     answer = Check(levels(60)).valid(value)
-
     assert answer == holds
     assert time.process_time() - start < 1
 

@@ -8,7 +8,6 @@ from flujo_worker.aros import ProcessingSettings, parse
 
 def test_defaults_are_the_seeds():
     chosen = ProcessingSettings.read({})
-
     assert (chosen.aop, chosen.tolerant_level, chosen.max_unescape_depth, chosen.anyof_strategy) == (
         "minimal",
         0,
@@ -25,7 +24,6 @@ def test_the_other_keys_of_the_block_are_left_to_their_readers():
         "reasoning_precheck": {"enabled": False},
         "enforce_grammar": True,
     }
-
     assert ProcessingSettings.read(block) == ProcessingSettings()
 
 
@@ -54,7 +52,6 @@ def test_a_wrong_setting_is_refused_with_its_key_and_the_way_out(block, named, w
     """M-148."""
     with pytest.raises(BlueprintError) as caught:
         parse("{}", {}, block)
-
     assert named in str(caught.value)
     assert way_out in (caught.value.suggestion or "")
 
@@ -62,7 +59,6 @@ def test_a_wrong_setting_is_refused_with_its_key_and_the_way_out(block, named, w
 def test_the_level_counts_only_under_full():
     """Rule 2: under `minimal` the level is ignored."""
     block = {"coercion": {"tolerant_level": 2}}
-
     assert not parse("{'a': 1}", {"type": "object"}, {"aop": "minimal", **block}).ok
     assert parse("{'a': 1}", {"type": "object"}, {"aop": "full", **block}).ok
 
@@ -81,9 +77,7 @@ def test_each_cap_is_a_setting_and_named_where_it_is_hit(caps, text, named):
     clock = iter(range(10_000)).__next__ if "max_ms_per_mb" in caps else None
     full = {"aop": "full", "coercion": {"tolerant_level": 1}}
     capped = {**full, "coercion": {**full["coercion"], **caps}}
-
     outcome = parse(text, {"type": "object"}, capped, clock=clock)
-
     assert parse(text, {"type": "object"}, full).ok
     assert (outcome.ok, outcome.rule) == (False, "limit")
     assert named in outcome.feedback

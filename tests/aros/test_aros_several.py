@@ -21,14 +21,12 @@ FULL = {"aop": "full", "coercion": {"tolerant_level": 2, "allow": {"integer": ["
 )
 def test_the_outcome_says_what_decided(text, by):
     outcome = parse(text, ITEM, {})
-
     assert outcome.value == {"a": 1}
     assert f"chosen-by-{by}" in [done.name for done in outcome.transforms]
 
 
 def test_both_places_are_named_if_nothing_decides():
     outcome = parse(f'I thought {DRAFT}\nand now {{"a": 1}}', ITEM, {})
-
     assert outcome.rule == "several-values"
     assert '{"a": 7, "b": "a draft that is longer"} in line 1, column 11' in outcome.feedback
     assert '{"a": 1} in line 2, column 9' in outcome.feedback
@@ -87,14 +85,12 @@ def test_a_word_that_does_not_call_the_last_value_final_decides_nothing(lead):
 
 def test_of_many_values_the_last_one_counts_where_it_stands_last():
     several = "".join(f'{{"a": {number}}}\n' for number in range(100))
-
     assert parse(f'{several}Final answer: {{"a": 5}}', ITEM, {}).value == {"a": 5}
     assert parse(f'{several}Final answer: {{"a": 5}}\n\n{{"a": 6}}', ITEM, {}).rule == "several-values"
 
 
 def test_no_draft_replaces_what_is_called_final():
     unfit, broken = f'{DRAFT}\nFinal answer: {{"a": "x"}}', f"{DRAFT}\nFinal answer: {{a: 1}}"
-
     assert (parse(unfit, ITEM, FULL).rule, parse(unfit, ITEM, FULL).pointer) == ("schema", "/a")
     assert parse(broken, ITEM, {}).rule == "not-json"
     assert parse(broken, ITEM, FULL).value == {"a": 1}
@@ -105,7 +101,6 @@ def test_choosing_takes_time_in_proportion_to_the_text():
     values = "".join(f'result: {{"a": {number}}}\n' for number in range(1500))
     text = f"{values}{'<answer></answer>' * 30_000}"
     start = time.thread_time()
-
     assert parse(text, ITEM, {}).rule == "several-values"
     assert time.thread_time() - start < 2
 
@@ -128,7 +123,6 @@ def test_no_name_in_a_schema_makes_it_raise(draft, key, name):
         **({"$schema": draft} if draft else {}),
     }
     read = prepare(schema, FULL)
-
     for text in ('{"a": 1}', 'So: {"a": "1"}', '{"a": "x"}', '{"a": 1, "b": null}', "{a: 1", "none"):
         outcome = read(text)
         assert outcome.ok or outcome.feedback
@@ -141,5 +135,4 @@ def test_a_part_that_only_its_name_leads_to_is_no_exception():
         "type": "object",
         "properties": {"a": {"anyOf": [{"$ref": "elsewhere.json"}, {}]}},
     }
-
     assert prepare(schema, FULL)('So: {"a": "1"}').rule == "bad-schema"

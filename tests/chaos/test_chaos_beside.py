@@ -1,7 +1,5 @@
 """`make chaos-beside` counts right: tools that are broken on purpose run here, with the real steps and rows."""
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 

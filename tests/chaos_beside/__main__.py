@@ -1,7 +1,5 @@
 """`make chaos-beside`: the same faults on Flujo Worker and on other projects, as a table and as JSON."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """The processes of a project: its workers, and the client."""
 
-from __future__ import annotations
-
 import os
 import select
 import signal

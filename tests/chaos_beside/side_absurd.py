@@ -1,7 +1,5 @@
 """Absurd: a durable task of three steps, on its synchronous worker, with a claim timeout shorter than the default of 120 seconds."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

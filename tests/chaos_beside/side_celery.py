@@ -1,7 +1,5 @@
 """Plain Celery: a chain of three tasks. The broker and the result backend are Redis, with the settings against losses."""
 
-from __future__ import annotations
-
 import os
 
 from celery import Celery, chain

@@ -3,8 +3,6 @@
 This is the documented way without Conductor, which is a service.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

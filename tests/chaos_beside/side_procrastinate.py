@@ -1,7 +1,5 @@
 """Procrastinate: a job for each step, which defers the next. Stalled jobs are retried by the documented periodic task."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

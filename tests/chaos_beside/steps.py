@@ -4,8 +4,6 @@ Each execution of a step writes a row, with the execution whose result it was gi
 whatever the project says.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import sys

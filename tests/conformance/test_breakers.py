@@ -118,7 +118,6 @@ def test_a_model_no_one_has_asked_is_let_through(breakers):
 def test_a_threshold_of_failures_opens_it_for_everybody(world, breakers):
     """SYS-19: the state is shared, and one alone is told that it turned."""
     assert states(fail(breakers, 3)) == [None, None, "opened"]
-
     permit, turned = Breakers(world.another()).request_permit(MODEL)
     assert (permit.turn, turned) == (None, None)
     assert permit.wait_s == pytest.approx(30, abs=1)
@@ -128,7 +127,6 @@ def test_who_opened_it_is_told_why(breakers):
     breakers.report(MODEL, BreakerReport(OK))
     fail(breakers, 1)
     turned = breakers.report(MODEL, BreakerReport(Counts(2, 2, 1), asked_s=90.0))
-
     assert (turned.name, turned.level) == ("flujo.breaker.opened", "warning")
     assert turned.data == {"model": MODEL, "calls": 4, "failed": 3, "slow": 1, "recovery_s": 90.0}
 
@@ -145,7 +143,6 @@ def test_recovery_goes_by_probes_and_each_turn_is_told_once(world, breakers):
     asked = [breakers.request_permit(MODEL) for _ in range(3)]
     assert [permit.turn for permit, _ in asked] == [1, 1, None]
     assert states([turned for _, turned in asked]) == ["half_open", None, None]
-
     assert states([breakers.report(MODEL, BreakerReport(OK, turn=1)) for _ in range(2)]) == [None, "closed"]
     assert breakers.request_permit(MODEL)[0] == ModelPermit(turn=2)
 
@@ -154,7 +151,6 @@ def test_a_failed_probe_opens_it_again(world, breakers):
     fail(breakers, 3)
     world.pass_time(31)
     breakers.request_permit(MODEL)
-
     assert states(fail(breakers, 2, turn=1)) == ["opened", None]
     assert breakers.request_permit(MODEL)[0].wait_s == pytest.approx(30, abs=1)
 
@@ -183,9 +179,6 @@ def test_no_failure_of_many_at_once_is_lost(world):
     assert [each.data["failed"] for each in turned if each] == [160]
 
 
-# many requests at once
-
-
 REPORTS = st.builds(BreakerReport, st.sampled_from([OK, BAD, Counts()]), st.none() | st.integers(0, 3), st.none())
 REQUESTS = st.builds(
     ModelRequest,
@@ -211,9 +204,7 @@ def test_many_requests_at_once_are_answered_as_one_after_another(groups):
 def test_as_many_of_a_group_probe_as_may(world, breakers):
     fail(breakers, 3)
     world.pass_time(31)
-
     answers = breakers.models.answer([ModelRequest(MODEL)] * 9)
-
     assert Counter(each.permit.turn for each in answers) == {1: 2, None: 7}
     assert states([each.told for each in answers]) == ["half_open", *[None] * 8]
 
@@ -222,14 +213,9 @@ def test_a_group_changes_each_breaker_once(monkeypatch):
     cells, changed = MemoryCells(MODELS, lambda: 1000.0), []
     change = cells.change
     monkeypatch.setattr(cells, "change", lambda name, act: changed.append(name) or change(name, act))
-
     requests = [ModelRequest(MODEL), ModelRequest("acme:small"), ModelRequest(MODEL, CallReport(BreakerReport(OK)))]
     fleet(cells).answer(requests * 20)
-
     assert sorted(changed) == [MODEL, "acme:small"]
-
-
-# Redis alone
 
 
 @pytest.mark.services
@@ -254,7 +240,6 @@ def test_what_is_no_breaker_counts_as_closed_and_is_overwritten(redis_url, kept)
     with redis.Redis.from_url(redis_url) as client:
         client.set(f"{MODELS.key}{MODEL}", kept)
     breakers = Breakers(RedisCells(MODELS, settings_of(redis_url)))
-
     assert breakers.request_permit(MODEL)[0] == ModelPermit(turn=0)
     assert states(fail(breakers, 3))[-1] == "opened"
 
@@ -283,9 +268,6 @@ def lost(key):
     raise redis.ConnectionError("gone")
 
 
-# what operators do
-
-
 def test_turned_off_a_breaker_is_not_asked(world, breakers):
     fail(breakers, 3)
     off = GuardRow("breaker", MODEL, edits={"enabled": False})
@@ -307,9 +289,6 @@ def test_an_operator_closes_a_breaker_once(world, breakers):
     assert closing.request_permit(MODEL)[0].waits_for == "breaker"
 
 
-# refused calls
-
-
 def refuse(world, times, asked_s=20.0, rows=()):
     models = fleet(world.cells, RULES, *rows)
     report = CallReport(BreakerReport(Counts(), 0), 1, asked_s)
@@ -321,7 +300,6 @@ def test_refused_calls_slow_a_model_down_for_everybody_and_open_no_breaker(world
     others = fleet(world.another())
     told = [each for each in refuse(world, 5) if each]
     assert (told, others.answer([ModelRequest(MODEL)])[0].permit) == ([], ModelPermit(turn=0))
-
     [told] = refuse(world, 1)
     assert (told.name, told.data["model"], told.data["wait_s"]) == (
         "flujo.rate.slowed",

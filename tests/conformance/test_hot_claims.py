@@ -58,7 +58,6 @@ def mark_sent(held, new):
 def test_it_changes_no_index_entry(world, held, act):
     """An update is HOT if no column that an index has, or asks for, is another one after it."""
     act(held, world.record(enqueued()))
-
     [counted] = held.execute(
         "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_xact_user_tables WHERE relname = 'flujo_attempts'"
     ).fetchall()

@@ -45,14 +45,10 @@ def told(engine, run, name):
     return [event.data for event in engine.story(run) if event.name == name]
 
 
-# the tutorial
-
-
 @pytest.mark.parametrize(("pipeline", "attempts"), [("plain", 2), ("repaired", 2), ("converted", 1)])
 def test_an_untidy_invoice_is_read(engine, pipeline, attempts):
     """M-196: what is listed is converted, what is not is asked again."""
     _, result = run(engine, getattr(invoice, pipeline), "R-17")
-
     assert result.output == invoice.Invoice(number="R-17", total=80.5, paid=True)
     assert result.step_history[0].attempts == attempts
 
@@ -67,17 +63,12 @@ def test_the_tutorials_traces_are_those_of_its_first_attempts(engine, pipeline, 
     """M-158 to M-161: the same events, and of each the same words."""
     id_, _ = run(engine, getattr(invoice, pipeline), "R-17")
     first = [event for event in engine.story(id_) if (event.attempt or "").endswith(":1")]
-
     assert re.findall(r"\+\d\S* m?s  ([\w.]+)", trace) == [event.name for event in first]
-
-
-# the reference
 
 
 def test_an_order_is_read_by_every_key_of_the_parser(engine):
     """M-102, M-142: JSON5, and each kind of conversion."""
     id_, result = run(engine, processing.read_order, "go")
-
     assert result.output == {
         "id": 7,
         "count": 3,
@@ -109,7 +100,6 @@ def test_an_enforced_grammar_takes_only_what_holds_as_it_came(engine):
 def test_what_is_watched_stays_as_it_was(engine):
     """M-204."""
     id_, result = run(engine, processing.watched, "{count: 3}")
-
     assert result.output == "{count: 3}"
     assert told(engine, id_, "output.coercion.fail")[0]["next_level"]["ok"]
 
@@ -128,14 +118,12 @@ def test_what_is_watched_stays_as_it_was(engine):
 def test_a_plan_is_judged_before_the_agent_is_asked(engine, value, said):
     """M-113, M-117, M-118, M-121: two unlike samples ask the validator, whose score counts."""
     _, result = run(engine, processing.careful, value, context={"scratchpad": {"goal": "pay"}})
-
     assert result.output == said
 
 
 def test_feedback_may_stand_in_the_context(engine):
     """M-112, M-122: for this attempt only."""
     _, result = run(engine, processing.hinted, "go", context={"scratchpad": {}})
-
     assert result.output == "the context lacks scratchpad.customer"
     assert not hasattr(result.final_pipeline_context, "hint")
 
@@ -143,13 +131,9 @@ def test_feedback_may_stand_in_the_context(engine):
 def test_the_type_decides_unless_the_schema_is_to(engine):
     _, result = run(engine, processing.read_bill, "go")
     assert (result.output.total, result.output.payment.name) == (1200.0, "PAID")
-
     _, result = run(engine, processing.by_schema, "go")
     assert not result.success
     assert "/total" in result.error.message
-
-
-# the reference's tables
 
 
 def rows(heading, columns):
@@ -252,7 +236,6 @@ def test_each_conversion_takes_and_leaves_what_the_table_says(row):
     (kind,), (conversion,), takes, leaves = map(words, row)
     schema = {"type": "object", "properties": {"v": {"type": kind}}}
     read = prepare(schema, {"aop": "full", "coercion": {"allow": {kind: [conversion]}}})
-
     taken = [read(f'{{"v": {value}}}') for value in takes]
     assert all(outcome.ok and outcome.transforms[-1].name == conversion for outcome in taken), taken
     assert [value for value in leaves if read(f'{{"v": {value}}}').ok] == []
@@ -279,16 +262,10 @@ def test_every_event_of_aros_has_the_fields_of_its_row(engine):
                 assert event.data.keys() <= known, event
 
 
-# the library
-
-
 def test_the_library_reads_and_says_why_not():
     assert reading.read_once("{count: 3}") == {"count": 3}
     assert reading.read_once("none")[0] == "no-json"
     assert [reading.read_order(text).ok for text in ('{"count": "3"}', "none")] == [True, False]
-
-
-# the roll-out
 
 
 @pytest.mark.parametrize(
@@ -319,7 +296,6 @@ def test_the_pages_queries_count_what_was_seen(site):
         site.client.enqueue("examples.rollout:watched", text).result(timeout=60).raise_for_status()
     page = (DOCS / "how-to/roll-out-aros.md").read_text(encoding="utf-8")
     found = [site.rows(query) for query in re.findall(r"^```sql\n(.*?)^```", page, re.MULTILINE | re.DOTALL)]
-
     assert found == [
         [{"step": "weigh", "model": "echo", "attempts": 3, "stages_that_acted": 2, "refused": 1}],
         [{"agent": "weigher", "rule": "not-json", "place": "", "refusals": 1, "next_level_reads": 1}],

@@ -21,7 +21,6 @@ def test_a_loop_ends_without_its_condition_too(engine):
     endless = Step.loop_until("shorten", Step("cut", lambda text: text), lambda *_: False, max_loops=10)
     result = engine.run(Pipeline([endless]), "x" * 50)
     [loop] = result.step_history
-
     assert (result.success, result.output) == (True, "x" * 50)
     assert loop.metadata_ == {"iterations": 10, "exit_reason": "max_loops"}
 
@@ -33,7 +32,6 @@ def test_a_forecast_that_is_not_to_be_had_is_looked_up(engine, city, said, fell_
     """SYS-10, M-406."""
     result = engine.run(forecast.pipeline, city)
     [step] = result.step_history
-
     assert (result.output, step.name, step.metadata_.get("fallback_triggered")) == (said, "forecast", fell_back)
 
 

@@ -84,9 +84,6 @@ def test_a_module_that_is_not_there_fails_the_step(monkeypatch):
         crawl_plan.write_site("")
 
 
-# the contract
-
-
 def judged(**change):
     given = {"target_url": "u", "task_name": "t", "collected_information": [ITEM]}
     return crawl_plan.run_plan_generator.input.judge({**given, **change}).refusal

@@ -37,9 +37,7 @@ def test_letters_are_sorted_and_large_refunds_wait_for_a_person(engine):
     assert asked.message.startswith(
         "134.4 are asked back in all. 02-twice.txt: Refund 84.9 for: my card was charged twice"
     )
-
     told = engine.answer(run, {"approved": True, "note": "both are right"}).output
-
     assert {name: len(notes) for name, notes in told["desk"].items()} == {"fault": 1, "refund": 2, "question": 1}
     assert told["desk"]["fault"][0].startswith(BLENDER)
     assert (told["refunds"], told["ruling"]["note"]) == (134.4, "both are right")

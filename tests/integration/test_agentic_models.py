@@ -69,7 +69,6 @@ def test_a_model_plans(server, engine, make):
     """The goal and the turns go out as JSON; commands come back, whatever the agent's output type is."""
     server.answers = [said(make, ASKED), said(make, DONE)]
     result = engine.run(make(), "bees")
-
     assert result.output == "BEES!"
     first, second = map(json.loads, map(told, server.requests))
     assert (first["goal"], first["agents"], first["command_log"]) == ("bees", ["upper"], [])
@@ -80,7 +79,6 @@ def test_a_model_plans(server, engine, make):
 def test_a_model_is_asked_for_a_command(server, engine, make):
     server.answers = [json.dumps(DONE)]
     engine.run(make(), "bees")
-
     schema = server.requests[0].body["response_format"]["json_schema"]["schema"]
     assert schema["properties"]["type"]["enum"] == ["run_agent", "ask_human", "finish"]
     assert set(schema["properties"]) == {"type", "agent_name", "input_data", "question", "final_answer"}
@@ -92,7 +90,6 @@ def test_a_model_is_told_what_is_no_command(server, engine, make, wrong):
     """C-02: it is asked again with what was wrong, and what a command is."""
     server.answers = [said(make, wrong), said(make, DONE)]
     result = engine.run(make(), "bees")
-
     assert (result.output, len(server.requests)) == ("BEES!", 2)
     assert "Your previous answer was not accepted" in told(server.requests[1])
 

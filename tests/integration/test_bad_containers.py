@@ -25,9 +25,6 @@ pytestmark = pytest.mark.site(worker=STEADY, agents={"function_timeout_s": 0.5})
 yes = bad.answers(True)
 
 
-# seen before anything is sent
-
-
 class Closed(BaseModel):
     title: str = ""
 
@@ -92,10 +89,8 @@ def test_what_can_be_seen_is_refused_before_it_is_sent(site, name, monkeypatch):
     """Issue 3, requirements §2.10: the step and the reason are named; nothing is recorded."""
     step, said = REFUSED[name]
     monkeypatch.setattr(bad, "refused", Pipeline([step], context_model=Closed), raising=False)
-
     with pytest.raises(PipelineError) as refused:
         site.client.enqueue("bad_container_pipelines:refused", "in", context={})
-
     told = " ".join(f"{refused.value}".split())
     assert "step 'c" in told or "step 'floor" in told
     assert said in told
@@ -108,14 +103,9 @@ def test_a_step_that_falls_back_on_itself_is_refused_before_it_is_sent(site, mon
     one = Step("one", same)
     object.__setattr__(one, "fallback_step", Step("two", same, fallback_step=one))
     monkeypatch.setattr(bad, "endless", Pipeline([one]), raising=False)
-
     with pytest.raises(InfiniteFallbackError, match="one → two → one"):
         site.client.enqueue("bad_container_pipelines:endless", "in")
-
     assert site.rows("SELECT count(*) AS n FROM flujo_runs WHERE reference LIKE '%%:endless'") == [{"n": 0}]
-
-
-# seen by a worker
 
 
 FAILED = {
@@ -162,7 +152,6 @@ def test_what_a_worker_finds_is_a_failure_of_that_step(busy_site, name):
     run = busy_site.client.enqueue(f"bad_container_pipelines:{name}", "in")
     result = run.result(timeout=60)
     type_name, said = FAILED[name]
-
     assert (result.run_status, result.error.type_name) == ("failed", type_name), busy_site.log()
     assert [(each.name, each.success) for each in result.step_history] == [("c", False)]
     assert said in result.step_history[0].feedback
@@ -180,9 +169,6 @@ def open_rows(site, run):
     )
 
 
-# large
-
-
 LARGE = 1_000_000
 RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
@@ -197,7 +183,6 @@ def test_branches_with_a_megabyte_each_share_it(engine, count):
     result = engine.run(made, "in", context={"title": text})
     grown = most_memory() - before
     print(f"{grown / 1e6:.0f} MB more, for {count} branches with {LARGE / 1e6:.0f} MB each")
-
     assert (result.output, result.final_pipeline_context.title == text) == (count, True)
     assert grown < count * LARGE / 4
 

@@ -1,7 +1,5 @@
 """Commands on many runs and questions: what filters match, what is asked, how failures of some are told, and that nothing is done twice."""
 
-from __future__ import annotations
-
 import json
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -148,7 +146,6 @@ def test_retried_runs_are_marked_and_no_longer_listed_as_failed(flujo, read, mai
     assert made.keys() == set(runs)
     for run in made.values():
         site.client.get_run(run).result(timeout=60)
-
     listed = {run["id"]: run["retried_as"] for run in read("lens", "list", "--tenant", tenant)}
     assert listed == made | dict.fromkeys(made.values())
     assert ids(read("lens", "list", "--tenant", tenant, "--status", "failed")) == set(made.values())

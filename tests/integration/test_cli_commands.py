@@ -121,7 +121,6 @@ def test_lens_replay_decides_a_run_again(flujo, site):
     run = flujo("enqueue", "cli_pipelines:shout", "--input", "quiet").stdout.strip()
     site.client.get_run(run).result(timeout=60)
     assert flujo("lens", "replay", run).stderr == f"{run}: 2 decisions, all as recorded\n"
-
     with site.connection() as connection:
         connection.execute(
             "UPDATE flujo_attempts SET status = 'failed', reason = 'lost', ended_at = now() WHERE key = %s",
@@ -134,7 +133,6 @@ def test_lens_replay_decides_a_run_again(flujo, site):
         "key": f"{run}::measure:1",
         "difference": f"no decision leads to {run}::measure:1 any more",
     }
-
     with site.connection() as connection:
         connection.execute("DELETE FROM flujo_attempts WHERE run_id = %s", [run])
     assert "its work rows have been deleted" in flujo("lens", "replay", run, code=1).stderr
@@ -418,7 +416,6 @@ def test_status_counts_only_workers_that_consume_our_queues(site, read, flujo, c
         state = wait_until(lambda: (found := read("status"))["other_workers"] and found, what=site.log)
         assert [worker["queues"] for worker in state["workers"]] == [["flujo.attempts", "flujo.control"]]
         assert "500 slots; 1 process more on other queues" in " ".join(flujo("status").stdout.split())
-
         run = flujo("enqueue", "cli_pipelines:shout", "-i", "x", "--queue", "shop").stdout.strip()
         site.client.get_run(run).result(timeout=60)
         assert max(worker["slots"] for worker in read("status")["workers"]) == 500
@@ -505,7 +502,6 @@ def test_background_steps_are_listed_with_who_launched_them(site, flujo, read):
     run = site.client.enqueue("cli_pipelines:aside", "bees")
     run.result(timeout=60)
     [task] = wait_until(lambda: site.client.get_failed_background_tasks(run.id), what=site.log)
-
     [listed] = read("runs", "list", "--background", "--parent", run.id)
     assert (listed["id"], listed["parent"], listed["status"], listed["background"]) == (task.id, run.id, "failed", True)
     assert f"of {run.id}" in flujo("runs", "list", "--background").stdout
@@ -768,7 +764,6 @@ def test_fork(read, flujo, failed):
     assert [step["status"] for step in read("lens", "show", run)["steps"]] == ["succeeded", "failed"]
     again = flujo("runs", "fork", failed, "--from", "check", "--idempotency-key", "once")
     assert (again.stdout.strip(), "already forked with this key" in again.stderr) == (run, True)
-
     refused = flujo("runs", "fork", failed, "--from", "chekc", code=1)
     assert "one of these: 'upper', 'check'" in refused.stderr
 
@@ -803,9 +798,6 @@ def test_ctrl_c_is_quiet_and_leaves_the_run(site, flujo, read, code):
     assert f"{run} is not stopped: `flujo runs cancel {run}`" in talk
     assert read("lens", "show", run)["status"] in ("queued", "running")
     flujo("runs", "cancel", run)
-
-
-# approvals
 
 
 @pytest.fixture

@@ -85,7 +85,6 @@ def test_a_run_of_many_is_what_enqueue_makes_of_it(site):
     common = {name: value for name, value in options.items() if name != "idempotency_key"}
     [many] = site.client.enqueue_many(typed, [RunRequest(large, idempotency_key="alike")], tenant="many", **common)
     [other] = site.client.enqueue_many(typed, [RunRequest(large, **options)], tenant="other")
-
     assert rows_of(site, one) == rows_of(site, many) == rows_of(site, other)
     bare = site.client.enqueue(fine)
     [bare_of_many] = site.client.enqueue_many(fine, [None])

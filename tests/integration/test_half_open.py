@@ -1,7 +1,5 @@
 """Clients whose connections are half open or cut: they notice, and the next call goes well."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import tempfile

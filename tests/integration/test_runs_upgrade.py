@@ -81,7 +81,6 @@ def test_before_a_deploy_runs_are_compared_with_the_code_in_this_folder(deploy, 
     assert "1 would be moved, 0 refused, 0 not needed" in flujo("upgrade", "--all", "--dry-run").stderr
     assert flujo("diff", run, "--to", "newest").stdout == ""
     assert "0 moved, 0 refused, 1 not needed" in flujo("upgrade", "--all").stderr, "no worker has the new code yet"
-
     (tmp_path / "upgrading.py").unlink()
     sys.modules.pop("upgrading", None)
     for command in (("diff", run), ("upgrade", "--all", "--dry-run")):
@@ -120,13 +119,11 @@ def test_before_a_deploy_a_changed_body_is_shown(site, flujo, tmp_path, monkeypa
 def test_runs_are_upgraded_and_a_worker_of_the_new_code_ends_them(site, deploy, flujo, tmp_path):
     [old, *_] = olds = deploy("a", "b", runs=3)
     [new] = deploy("a", "c")
-
     dry = flujo("upgrade", "--pipeline", "moving", "--dry-run")
     assert "3 would be moved, 0 refused, 1 not needed" in dry.stderr
     assert site.told(old, "run.carried_on") == []
     assert "3 moved, 0 refused, 1 not needed" in flujo("upgrade", "--pipeline", "moving").stderr
     assert "0 moved, 0 refused, 4 not needed" in flujo("upgrade", "--pipeline", "upgrading:moving").stderr
-
     site.workers(code=f"{tmp_path}:{STEPS}")
     assert [site.client.get_run(run).result(timeout=60).output for run in (*olds, new)] == [["a", "c"]] * 4
 
@@ -227,7 +224,6 @@ def test_workers_of_two_versions_leave_runs_to_each_other(site, deploy, versions
         site.workers(processes, code=versions(name, *steps))
         [first] = deploy(*steps, name=policy)  # the workers of this version have loaded it then
         site.client.get_run(first).result(timeout=60)
-
     runs = dict.fromkeys(deploy(*old, name=policy, runs=10), old) | dict.fromkeys(
         deploy(*new, name=policy, runs=10), new
     )
@@ -294,7 +290,6 @@ def test_the_fields_of_a_context_are_known_from_its_enqueue(site, tmp_path, monk
         else [site.client.enqueue("ordering:orders", "") for _ in range(2)][:1]
     )
     assert len(site.rows("SELECT 1 FROM flujo_context_fields WHERE model = 'ordering:Order'")) == 1
-
     deploy("str", "'3'")
     site.workers(code=f"{tmp_path}:{STEPS}")
     wait_until(lambda: run.status() == "parked", what=site.log)

@@ -329,9 +329,6 @@ class _Reference:
         return _reduced(step, outputs), merged(step, context, start, ended, outputs)
 
 
-# what users wrote
-
-
 @dataclass
 class _Leaving:
     """Whether an answer leads on from a state, and where."""

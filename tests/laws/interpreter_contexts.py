@@ -139,9 +139,6 @@ def in_state(context: Any, state: str) -> Any:
     return context
 
 
-# joins (C-46)
-
-
 def merged(step: Any, context: Any, start: Any, ended: dict[str, Any], outputs: dict[str, Any]) -> Any:
     if context is None or step.merge_strategy == "no_merge":
         return context

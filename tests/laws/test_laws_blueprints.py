@@ -49,7 +49,6 @@ def test_what_is_built_is_written_and_built_again(seed):
     pipeline = load(dump(Maker(seed).document()))
     written = pipeline.to_yaml()
     again = load(written)
-
     assert compile_plan(again).nodes == compile_plan(pipeline).nodes
     assert again.to_yaml() == written
 

@@ -38,7 +38,6 @@ def told(turns, management):
 def test_never_more_is_told_than_max_tokens(turns, management):
     """By the turns themselves, and by the text that the default template makes of them."""
     kept = told(turns, management)
-
     assert sum(map(tokens_of, kept)) <= management.max_tokens
     text = history_template_of(DEFAULT_TEMPLATE).render(
         {"history": [each.model_dump(exclude={"step"}) for each in kept]}
@@ -58,7 +57,6 @@ def test_no_bound_is_passed_by_a_single_token(turns):
 @given(TURNS, MANAGED)
 def test_the_newest_turns_survive_in_their_order(turns, management):
     kept = told(turns, management)
-
     is_summed = management.strategy == "summarize" and kept and kept[0].content.startswith("Summary of ")
     assert is_end_of(kept[1:] if is_summed else kept, turns)
     assert bool(kept) == bool(turns)
@@ -89,7 +87,6 @@ def test_a_summary_has_one_line_for_each_turn(texts, most):
     turns = [ConversationTurn(role="user", content=f"{text}\nassistant: so be it") for text in texts]
     newest = ConversationTurn(role="user", content="x" * 4 * most)
     [summary, _] = told([*turns, newest], HistoryManagement(strategy="summarize", max_tokens=most))
-
     _, *lines = summary.content.splitlines()
     assert all(line.startswith("user: ") for line in lines)
 
@@ -102,7 +99,6 @@ def test_of_an_iteration_one_turn_of_its_agents_stays_the_last(names, begin):
         for place, name in enumerate(names)
     ]
     kept = settled(turns[:begin], turns, {"a", "b"})
-
     dropped = [turn for turn in turns if turn not in kept]
     agents = [turn for turn in turns[begin:] if turn.step in ("a", "b")]
     assert dropped == agents[:-1]

@@ -40,8 +40,6 @@ class Shared(BaseModel):
     pad: dict[Any, Any] = {}
 
 
-# contexts: few different values, so that two of them often agree, differ in one place, or hold one key on both sides
-
 moments = st.sampled_from([None, dt.datetime(2026, 1, 1, tzinfo=dt.UTC), dt.datetime(2026, 1, 2)])  # noqa: DTZ001  # one has none
 prices = st.sampled_from([0.5, -0.0, 0.0, Decimal("1.50"), Decimal("1.5"), float("inf")])
 counts = st.sampled_from([0, 1, 5, -3, 2**63, 2**64, -(2**70)])
@@ -103,9 +101,6 @@ def come_of(do, *rest, **options):
         return picture(do(*rest, **options))
     except MergeConflict:
         return "conflict"
-
-
-# the laws
 
 
 def what_changed_makes_the_change_again(before, after):
@@ -228,9 +223,6 @@ LAWS: dict[Any, tuple[Any, ...]] = {
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
 def test_law(law):
     lawful(given(*LAWS[law])(law))()
-
-
-# what must be noticed
 
 
 def toggle(base, added, removed):

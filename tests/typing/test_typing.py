@@ -1,7 +1,5 @@
 """The async client takes the sync client's options, and a type checker knows them."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import re

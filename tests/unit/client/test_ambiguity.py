@@ -92,7 +92,6 @@ def test_a_deep_answer_is_refused_where_it_could_be_read_in_too_many_ways(depth,
     value = nested(depth, leaf)
     text = json.dumps(value)
     step = HumanInTheLoopStep("ask", input_schema=EITHER)
-
     refused_in_time(lambda: validated(text, EITHER), AgentIOValidationError)
     refused_in_time(lambda: decoded(text, EITHER), ValueError)
     refused_in_time(lambda: step.read(value), HumanInputError)
@@ -106,7 +105,6 @@ def test_a_context_refuses_a_deep_value_where_it_gets_in(depth):
 
     value, context = nested(depth, 1), Loose.model_construct(tree=nested(depth, 1))
     question = SimpleNamespace(value=lambda place: context, data={"include": ["tree"]})
-
     refused_in_time(lambda: put(Holder(), "tree", value), ContextMergeError)
     refused_in_time(lambda: snapshot(question), ContextMergeError)
     refused_in_time(lambda: safe_deserialize(value, Left), SerializationError)
@@ -174,7 +172,6 @@ def test_a_type_of_the_users_own_checks_is_trusted_less():
     namespace = {"Strict": Strict, "Other": Other}
     for each in (Strict, Other):
         each.model_rebuild(_types_namespace=namespace)
-
     assert ambiguity(EITHER, nested(14, "x")) is None
     assert ambiguity(Strict, nested(14, "x")) is not None
 

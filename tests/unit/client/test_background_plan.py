@@ -47,7 +47,6 @@ def test_any_step_may_run_in_the_background(kind):
     checks(KINDS[kind])
     [node] = compiled(KINDS[kind]).nodes
     [inner] = node.bodies["body"]
-
     assert (node.name, node.kind, inner.name, inner.kind) == ("work", "background", "work", kind)
     assert [path for path, _ in walk(Pipeline([KINDS[kind]]))][:2] == ["work", "work/body/work"]
 
@@ -62,7 +61,6 @@ def test_a_step_that_does_not_is_what_it_was():
 def test_it_holds_its_fallback():
     [node] = compiled(LATER.fallback(Step("other", echo))).nodes
     [inner] = node.bodies["body"]
-
     assert (node.kind, inner.kind, list(inner.bodies)) == ("background", "fallback", ["primary", "fallback"])
 
 
@@ -72,7 +70,6 @@ def test_a_fallback_in_the_background_is_asked_once_too():
         WORK.fallback(replace(LATER, name="other", config=BEHIND.model_copy(update={"max_retries": 4})))
     ).nodes
     [behind] = node.bodies["fallback"]
-
     assert [each.max_attempts for each in behind.bodies["body"]] == [1]
 
 
@@ -126,9 +123,6 @@ def test_the_outcome_says_where_it_continues():
     }
 
 
-# settings
-
-
 def test_where_nothing_is_resumed_that_is_said_before_anybody_is_asked():
     settings = Settings(background_tasks={"resumability": False})
     for verb in (background_runs.resume(settings, "run_1"), background_runs.retry_failed(settings, "run_1", 3)):
@@ -154,7 +148,6 @@ def test_the_file_counts(tmp_path):
     file = tmp_path / "flujo.toml"
     file.write_text("[background_tasks]\nmax_tokens = 7\nresumability = false\n")
     settings = ConfigManager(file, environ={"FLUJO_BACKGROUND_TASKS_STALE_HOURS": "2"}).settings()
-
     assert (settings.background_tasks.max_tokens, settings.background_tasks.resumability) == (7, False)
     assert settings.background_tasks.stale_hours == 2
 
@@ -172,7 +165,6 @@ def test_what_cannot_be_is_refused(tmp_path, line, said):
 def test_a_quota_is_in_force_only_where_something_runs_in_the_background():
     """M-467: who does not use it pays nothing."""
     given = {"run": "r", "background": Settings().background_tasks.limits()}
-
     assert in_force(Settings().budgets, compiled(WORK), None, **given) is None
     inside = compiled(Step.parallel("p", {"a": LATER}))
     assert in_force(Settings().budgets, inside, None, **given)["background"]["total_tokens_limit"] == 10_000

@@ -50,7 +50,6 @@ def test_a_prompts_file_is_read_and_filled_in(folder):
     (folder / "prompt.md").write_text("\ufeffBe {{ tone | upper }}.\n{{#each rules}}- {{ this }}\n{{/each}}")
     put(folder, main=AGENT.format(prompt="{from_file: prompt.md, variables: {tone: kind, rules: [a, b]}}"))
     pipeline = load(folder)
-
     assert prompt(pipeline) == "Be KIND.\n- a\n- b\n"
     assert "prompt.md" not in pipeline.blueprint
 
@@ -117,7 +116,6 @@ def test_an_import_becomes_a_part_of_it(folder):
     pipeline = load(folder)
     for file in folder.rglob("*.*"):
         file.unlink()
-
     again = Pipeline.from_yaml_text(pipeline.blueprint)
     assert prompt(again.steps[0].pipeline) == "inner"
     assert again.steps[0].pipeline.name == "child"

@@ -108,6 +108,5 @@ def test_what_becomes_of_runs_whose_code_changes_comes_back():
     """`on_body_change`, and the functions that migrate contexts, by their references."""
     given = {"on_body_change": "park", "context_migrations": {"1": echo}}
     written = Pipeline([Step("a", echo)], **given).to_yaml()
-
     again = Pipeline.from_yaml_text(written, allowed=["*"])
     assert (again.on_body_change, again.context_migrations) == ("park", {"1": echo})

@@ -46,7 +46,6 @@ def told(finding, file):
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_everything_wrong_is_told_with_its_place(file):
     found, wanted = validate(file.name, allowed=("*",)).findings, expected(file)
-
     assert [told(each, file) for each in found] == [each[:6] for each in wanted]
     for finding, (*_, message, nearest) in zip(found, wanted, strict=True):
         assert finding.message.startswith(message)

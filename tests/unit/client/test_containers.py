@@ -71,7 +71,6 @@ MACHINE = {
 def test_a_loop_tells_its_body_its_bounds_and_its_functions():
     """§2.3: `LoopStep`; mappers may be async."""
     loop = Step.loop_until("again", WORK, stop, iteration_input_mapper=later, loop_output_mapper=later)
-
     assert loop.bodies() == {"body": WORK}
     assert loop.rules() == {
         "max_loops": 5,
@@ -83,7 +82,6 @@ def test_a_loop_tells_its_body_its_bounds_and_its_functions():
 
 def test_a_map_tells_where_its_items_are():
     step = Step.map_over("each", WORK, iterable_input="scratchpad.items")
-
     assert step.bodies() == {"body": WORK}
     assert step.rules() == {**FAN_OUT, "ignore_names": True, "iterable": "scratchpad.items", "parallel": False}
 
@@ -96,7 +94,6 @@ def test_a_map_is_a_fan_out_when_asked_or_bounded(options):
 def test_a_parallel_tells_how_its_branches_come_together():
     """§2.3: `ParallelStep`, its defaults."""
     step = Step.parallel("side", {"a": WORK, "b": OTHER})
-
     assert step.bodies() == {"a": WORK, "b": OTHER}
     assert step.rules() == FAN_OUT
 
@@ -110,7 +107,6 @@ def test_a_parallel_is_told_by_values_and_functions_too():
         reduce=stop,
         field_mapping={"a": ["y", "x"]},
     )
-
     told = {"strategy": "callable", "on_failure": "ignore", "reduce": "callable", "fields": {"a": ["x", "y"]}}
     assert step.rules() == {**FAN_OUT, **told, "functions": ["merge", "reduce"]}
     assert step.functions() == {"merge": later, "reduce": stop}
@@ -126,7 +122,6 @@ def test_a_router_is_performed_like_a_step_and_fans_out_like_a_parallel():
     """C-14: what its branches write is merged by default."""
     config = StepConfig(max_retries=3)
     step = Step.dynamic_parallel_branch("route", echo, {"a": WORK}, config=config, queue="gpu")
-
     assert (step.agent, step.config, step.queue) == (echo, config, "gpu")
     assert step.rules() == FAN_OUT
     assert replace(step, router_agent=later).agent is later
@@ -134,7 +129,6 @@ def test_a_router_is_performed_like_a_step_and_fans_out_like_a_parallel():
 
 def test_a_conditional_tells_its_keys_with_their_types():
     step = Step.branch_on("choose", stop, {True: WORK, "x": OTHER, 7: WORK}, default_branch_pipeline=OTHER)
-
     assert step.bodies() == {"true": WORK, "x": OTHER, "7": WORK, "default": OTHER}
     told = {"true": "bool", "x": "str", "7": "int"}
     assert step.rules() == {"keys": told, "default": True, "functions": ["condition"]}
@@ -172,7 +166,6 @@ def test_an_answer_means_the_key_of_its_own_type(keys, answer, key):
 
 def test_an_import_tells_what_goes_in_and_what_comes_out():
     step = ImportStep("sub", pipeline=replace(OTHER, context_model=Book), outputs={"total": "a.b"}, default=(1,))
-
     assert step.rules() == {
         "inherit_context": False,
         "input_to": "initial_prompt",
@@ -188,14 +181,12 @@ def test_an_import_tells_what_goes_in_and_what_comes_out():
 
 def test_a_pipeline_is_a_step_of_another_on_the_same_context():
     step = OTHER.as_step("sub", on_failure="skip")
-
     assert (step.name, step.bodies()) == ("sub", {"body": OTHER})
     assert (step.inherit_context, step.rules()["outputs"], step.rules()["on_failure"]) == (True, None, "skip")
 
 
 def test_a_machine_tells_its_states_and_the_way_between_them():
     step = StateMachineStep("life", **MACHINE)
-
     assert step.bodies() == {"draft": WORK, "review": OTHER}
     assert step.rules() == {
         "start": "draft",
@@ -235,7 +226,6 @@ def test_a_machine_tells_its_states_and_the_way_between_them():
 def test_second_names_are_taken_and_can_be_read(kind, given, names):
     """C-17: on construction, and as read-only properties."""
     step = kind("x", **given)
-
     for other, name in names.items():
         assert getattr(step, other) is getattr(step, name) is given[other]
         with pytest.raises(AttributeError):
@@ -250,9 +240,6 @@ def test_what_concerns_agents_is_not_taken_by_a_container(option):
         Step.parallel("side", [WORK], **{option: None})
 
 
-# refinement
-
-
 def refinement(*, complete):
     return Refinement(artifact="text", check=RefinementCheck(is_complete=complete, feedback="shorter"))
 
@@ -260,7 +247,6 @@ def refinement(*, complete):
 def test_a_refinement_is_a_loop_of_a_generator_and_a_critic():
     loop = Step.refine_until("refine", WORK, OTHER, max_refinements=3)
     generator, critic = loop.bodies()["body"].steps
-
     assert (generator, critic.bodies(), loop.rules()["max_loops"]) == (WORK, {"body": OTHER}, 3)
     assert (critic.rules()["keeps_input"], critic.rules()["inherit_context"]) == (True, True)
 
@@ -268,7 +254,6 @@ def test_a_refinement_is_a_loop_of_a_generator_and_a_critic():
 @pytest.mark.parametrize("body", [OTHER, Step("critic", echo)])
 def test_a_generator_of_many_steps_or_of_the_critics_name_is_nested(body):
     generator, _ = Step.refine_until("refine", body, WORK).bodies()["body"].steps
-
     assert (generator.name, generator.bodies()) == ("generator", {"body": body})
     assert generator.rules()["inherit_context"] is True
 
@@ -277,7 +262,6 @@ def test_a_refinement_ends_when_its_critic_has_nothing_to_add():
     """§2.3: the last artifact if complete, else the check."""
     asked = Step.refine_until("refine", WORK, WORK).functions()
     good, bad = refinement(complete=True), refinement(complete=False)
-
     assert (asked["exit_condition"](good, None), asked["exit_condition"](bad, None)) == (True, False)
     assert (asked["output"](good, None), asked["output"](bad, None)) == ("text", bad.check)
 
@@ -285,7 +269,6 @@ def test_a_refinement_ends_when_its_critic_has_nothing_to_add():
 def test_the_critics_feedback_goes_to_the_generator():
     plain = Step.refine_until("refine", WORK, WORK).functions()["iteration_input"]
     mapped = Step.refine_until("refine", WORK, WORK, feedback_mapper=lambda asked, check: f"{asked}: {check.feedback}")
-
     given = (refinement(complete=False), None, 1)
     assert plain(*given, original_input="topic") == {"original_input": "topic", "feedback": "shorter"}
     assert mapped.functions()["iteration_input"](*given, original_input="topic") == "topic: shorter"
@@ -305,9 +288,6 @@ def test_a_check_may_be_a_mapping_like_one():
         Refinement(artifact=1, check="fine")
 
 
-# gathering
-
-
 def test_gathering_collects_what_steps_have_left():
     context = PipelineContext(step_outputs={"a": 1, "b": None, "c": 3})
     assert Step.gather("all", ["b", "a"]).agent.run("ignored", context=context) == {"b": None, "a": 1}
@@ -317,9 +297,6 @@ def test_gathering_collects_what_steps_have_left():
 def test_gathering_names_what_is_missing(context):
     with pytest.raises(NonRetryableError, match="no output of 'b'"):
         Step.gather("all", ["a", "b"] if isinstance(context, PipelineContext) else ["b"]).agent.run(1, context=context)
-
-
-# the reference
 
 
 REFERENCE = (Path(__file__).parents[3] / "docs/reference/pipelines.md").read_text(encoding="utf-8")

@@ -204,7 +204,6 @@ def test_gathering_needs_a_context_that_holds_outputs():
 
 def test_an_imported_pipeline_has_the_context_of_its_model():
     child = Pipeline([Step("s", echo, sink_to="total")], context_model=Book)
-
     passes(ImportStep("i", pipeline=child), has_context=False)
     passes(child.as_step("i"), has_context=False)
     passes(ImportStep("i", pipeline=child), context_model=Bare)
@@ -214,7 +213,6 @@ def test_an_imported_pipeline_has_the_context_of_its_model():
 
 def test_an_imported_pipeline_without_a_model_has_a_context_where_the_run_has_one():
     child = ImportStep("i", pipeline=Step("s", echo, sink_to="anything"))
-
     passes(child, context_model=Bare)
     assert "needs a context" in findings(child, has_context=False)[0]
 
@@ -231,7 +229,6 @@ def test_everything_is_found_at_once_at_any_depth_by_its_path():
     """No one mends one thing only to meet the next."""
     draft = Pipeline([Step("a#b", echo), Step("twice", echo), Step("twice", 3)])
     found = findings(Step.parallel("review", {"legal": loop(body=draft, max_loops=0), "x/y": Step("z", sink_to="q")}))
-
     said = "\n".join(found)
     for part in (
         "step 'review': branch 'x/y'",
@@ -322,9 +319,6 @@ def test_a_function_in_a_containers_place_is_told_when_it_is_validated_too():
         pipeline.validate_graph(raise_on_error=True)
 
 
-# bounds
-
-
 def itself():
     pipeline = Pipeline([WORK], name="orders")
     pipeline.steps.append(loop(body=Pipeline([pipeline.as_step("again")], name="inner")))
@@ -385,7 +379,6 @@ def test_what_grows_by_standing_twice_is_counted_and_not_walked_to_its_end():
     body = WORK
     for _ in range(20):
         body = Step.parallel("p", {"a": body, "b": body})
-
     assert "more than 10,000 steps" in findings(body)[0]
     with pytest.raises(PipelineError, match="more than 10,000 steps"):
         compile_plan(Pipeline([body]))

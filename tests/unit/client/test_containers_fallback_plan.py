@@ -37,14 +37,10 @@ def chained(*names):
     return steps[0]
 
 
-# the plan
-
-
 def test_it_is_a_container_of_both_under_the_steps_name():
     """C-19."""
     [node] = compiled(BOTH).nodes
     [primary], [fallback] = node.bodies["primary"], node.bodies["fallback"]
-
     assert (node.name, node.kind, node.path) == ("work", "fallback", "work")
     assert (primary.path, fallback.path) == ("work/primary/work", "work/fallback/other")
     assert [path for path, _ in walk(Pipeline([BOTH]))] == ["work", primary.path, fallback.path]
@@ -63,7 +59,6 @@ def test_a_fallback_is_tried_once():
     loop = Step.loop_until("l", OTHER, until)
     chain = compiled(WORK.fallback(OTHER.fallback(OTHER))).nodes[0].bodies["fallback"][0]
     inside = compiled(WORK.fallback(loop)).nodes[0].bodies["fallback"][0].bodies["body"][0]
-
     assert compiled(BOTH).nodes[0].bodies["primary"][0].max_attempts == 2
     assert [body[0].max_attempts for body in chain.bodies.values()] == [1, 1]
     assert inside.max_attempts == 6
@@ -71,7 +66,6 @@ def test_a_fallback_is_tried_once():
 
 def test_only_a_step_that_has_a_fallback_has_another_fingerprint():
     kept = Step("work", echo, config=StepConfig(preserve_fallback_diagnostics=True))
-
     assert compiled(kept).fingerprint == compiled(WORK).fingerprint
     assert len({each.fingerprint for each in map(compiled, (WORK, BOTH, kept.fallback(OTHER)))}) == 3
 
@@ -79,13 +73,9 @@ def test_only_a_step_that_has_a_fallback_has_another_fingerprint():
 def test_containers_take_one_in_their_bodies_and_of_their_own():
     loop = Step.loop_until("l", BOTH, until).fallback(BOTH)
     paths = [path for path, _ in walk(Pipeline([loop]))]
-
     assert "l/primary/l/body/work/fallback/other" in paths
     assert "l/fallback/work/primary/work" in paths
     checks(loop)
-
-
-# the check
 
 
 @pytest.mark.parametrize(
@@ -103,7 +93,6 @@ def test_a_circle_through_containers_is_refused_too():
     steps = [WORK]
     pipeline = Pipeline(steps, name="orders")
     steps.append(Step("s", echo, fallback_step=Step.loop_until("l", pipeline, until)))
-
     with pytest.raises(InfiniteFallbackError, match="orders → s → orders"):
         check(pipeline, allowed=())
 
@@ -112,7 +101,6 @@ def test_a_circle_that_no_fallback_is_part_of_is_what_it_was():
     steps = [WORK]
     pipeline = Pipeline(steps, name="orders")
     steps.append(Step.loop_until("l", pipeline, until).fallback(OTHER))
-
     with pytest.raises(PipelineError, match="its body contains itself"):
         check(pipeline, allowed=())
 
@@ -120,7 +108,6 @@ def test_a_circle_that_no_fallback_is_part_of_is_what_it_was():
 def test_a_fallback_that_contains_itself_is_no_endless_fallback():
     branches = {"a": WORK}
     branches["b"] = step = Step.parallel("p", branches)
-
     with pytest.raises(PipelineError, match="contains itself: work → work"):
         checks(WORK.fallback(step))
 
@@ -157,9 +144,6 @@ def test_fallbacks_stand_as_deep_as_containers():
         checks(Step("x", echo, fallback_step=body))
 
 
-# the result
-
-
 def told(*nodes):
     recorder = Recorder().play(*nodes)
     return read_result(
@@ -173,7 +157,6 @@ def test_a_box_that_failed_is_not_told_as_the_step_that_succeeded_in_it():
     recorder = Recorder().play(box)
     scopes = [_failed(each) if each.address == "x" else each for each in recorder.scopes]
     [failed] = read_result(run(), recorder.attempts, scopes, resolve=Resolver(["*"]), fetch=dict.fromkeys).step_history
-
     assert (alone.success, alone.step_history) == (True, [])
     assert (failed.success, [each.success for each in failed.step_history]) == (False, [True])
 

@@ -126,7 +126,6 @@ def test_workers_hand_back_what_they_run_before_they_are_killed(chosen, told):
             environments.append(environment)
 
     Unstarted(settings).spawn()
-
     assert float(environments[0]["FLUJO_WORKER_SHUTDOWN_GRACE_S"]) == told
 
 

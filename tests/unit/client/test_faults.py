@@ -50,9 +50,6 @@ def cost(work, *given):
     return min(took_s), (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
 
 
-# what is named
-
-
 SHAPES = {
     "anyOf": [
         {
@@ -141,9 +138,6 @@ def test_a_large_value_is_looked_at_whole():
     assert places([*rows, {"a": "x"}], schema) == [("50000/a", "type")]
 
 
-# what it costs
-
-
 def test_a_short_wrong_answer_to_a_recursive_union_costs_little():
     """Today's checker lists width to the power of depth errors: 17 s and 1.6 GB for as many characters."""
     schema = union(*(node(kind) for kind in "abcd"), {"type": "string"})
@@ -186,9 +180,6 @@ def test_what_cannot_be_looked_at_does_not_fit():
         deep = [deep]
     assert fits_schema(deep, {"type": "array"}) == "answer is nested too deep"
     assert fits_schema("\ud800", {"maxLength": 5}) == "answer breaks the rule 'schema'"
-
-
-# any recursive union, any answer
 
 
 members = st.sampled_from([SELF, {"type": "array", "items": SELF}, {"type": "integer"}, {"$ref": "#/$defs/m"}])
@@ -237,9 +228,7 @@ def test_any_answer_to_any_recursive_union_is_answered_in_proportion(schema, val
         "coercion": {"tolerant_level": level, "allow": {"integer": ["str->int"], "array": ["T->[T]"]}},
     }
     most_s = 0.05 * max(len(text) / 1000, 4)
-
     took_s, grew_mb = cost(parse, text, schema, chosen)
-
     assert took_s < most_s
     assert grew_mb < 100
 
@@ -249,6 +238,5 @@ def test_any_answer_to_any_recursive_union_is_answered_in_proportion(schema, val
 def test_a_value_has_faults_if_and_only_if_it_does_not_hold(schema, value):
     check = Check(schema)
     took_s, _ = cost(faults, check, value)
-
     assert bool(faults(check, value)) != check.valid(value)
     assert took_s < 0.05 * max(len(json.dumps(value)) / 1000, 4)

@@ -38,7 +38,6 @@ def test_everything_is_found_at_once():
     found = findings(
         Step("a/b", echo), Step("c"), Step("c", 3), Step("d", echo, validators=[1], plugins=[2], sink_to="no path")
     )
-
     said = "\n".join(found)
     for part in (
         "'a/b'",
@@ -124,7 +123,6 @@ def test_a_step_is_no_function():
 def test_steps_and_pipelines_join_in_order():
     a, b, c, d = (Step(name, echo) for name in "abcd")
     tail = Pipeline([c, d], name="tail")
-
     for joined in (a >> b >> tail, a >> (b >> tail), Pipeline([a, b]) >> tail):
         assert list(joined.steps) == [a, b, c, d]
 

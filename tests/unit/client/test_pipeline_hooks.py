@@ -64,9 +64,6 @@ def plan(hooks=(), body=()):
     return compile_plan(Pipeline([STEP, Pipeline([STEP], hooks=body).as_step("n")], hooks=hooks))
 
 
-# which payloads
-
-
 def union(payload: PreRunPayload | PostRunPayload): ...
 def optional(payload: Optional[PreRunPayload]): ...  # noqa: UP045 - users write it so
 def annotated(payload: Annotated[PreRunPayload, "first"]): ...
@@ -108,9 +105,6 @@ def test_a_payload_cannot_be_changed():
     assert payload.event_name == "pre_run"
 
 
-# what is refused
-
-
 @pytest.mark.parametrize(
     ("hooks", "said"),
     [
@@ -137,7 +131,6 @@ def test_what_cannot_be_called_is_refused_before_it_is_sent(hooks, said, where):
     outer = Pipeline([inner.as_step("n")], hooks=hooks if where == "pipeline" else ())
     with pytest.raises(PipelineError) as caught:
         check(outer, allowed=ALL)
-
     [finding] = caught.value.findings
     assert said in finding
     assert finding.startswith("step 'n': in 'body', ") == (where == "body")
@@ -153,9 +146,6 @@ def test_a_reference_outside_the_allowed_imports_is_refused():
 def test_what_can_be_called_passes(each):
     check(Pipeline([STEP], hooks=[each]), allowed=ALL)
     check(Pipeline([STEP], hooks=(each,)), allowed=ALL)
-
-
-# the fingerprint
 
 
 @pytest.mark.parametrize("where", ["hooks", "body"])
@@ -181,9 +171,6 @@ def test_without_hooks_a_plan_is_what_it_was():
 def test_pipelines_in_a_row_keep_their_hooks():
     assert list((OWN >> Pipeline([Step("t", echo)], hooks=[other])).hooks) == [hook, other]
     assert list((OWN >> Step("t", echo)).hooks) == [hook]
-
-
-# the facade's
 
 
 def test_a_reference_may_name_hooks_too():
@@ -215,7 +202,6 @@ def test_functions_are_named_by_the_module_that_holds_them(monkeypatch):
     module = ModuleType("acme_orders")
     module.pipeline, module.audit = Pipeline([STEP]), lambda payload: None
     monkeypatch.setitem(sys.modules, "acme_orders", module)
-
     assert (
         reference_with_options(module.pipeline, hooks=[module.audit]) == "acme_orders:pipeline?hooks=acme_orders:audit"
     )
@@ -225,9 +211,6 @@ def test_a_hook_that_no_worker_could_find_is_refused():
     """A closure lives in this process alone."""
     with pytest.raises(PipelineError, match="this hook is not an attribute of a module, so workers cannot find it"):
         Flujo(f"{__name__}:PIPELINE", hooks=[lambda payload: None])
-
-
-# the setting
 
 
 @pytest.mark.parametrize("variable", ["FLUJO_STRICT_HOOKS", "FLUJO_HOOKS_STRICT"])

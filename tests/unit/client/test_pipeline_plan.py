@@ -111,7 +111,6 @@ def test_equal_pipelines_have_equal_fingerprints():
 
 def test_the_fingerprint_holds_no_secret_and_no_address():
     plan = compile_plan(Pipeline([Step("a", partial(echo, api_key="hunter2")), Step("b", Agent(token="hunter2"))]))
-
     text = dumps(plan.to_tree()).decode()
     assert "hunter2" not in text
     assert "0x" not in text
@@ -150,7 +149,6 @@ steps = st.lists(st.builds(Step, st.text("abcü ", min_size=1), st.just(echo), c
 @given(steps, st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=9))
 def test_a_plan_survives_its_journey(steps, version):
     plan = compile_plan(Pipeline(steps, version=version))
-
     assert Plan.from_tree(loads(dumps(plan.to_tree()))) == plan
 
 

@@ -151,7 +151,6 @@ def test_a_scripts_own_pipeline_is_imported_by_the_files_name(monkeypatch):
     main = ModuleType("__main__")
     main.pipeline, main.__file__ = pipeline, "/anywhere/orders.py"
     monkeypatch.setitem(sys.modules, "__main__", main)
-
     assert reference_of(pipeline) == "orders:pipeline"
 
 
@@ -160,7 +159,6 @@ def test_an_interactive_sessions_pipeline_cannot_be_sent(monkeypatch):
     main = ModuleType("__main__")
     main.pipeline = pipeline
     monkeypatch.setitem(sys.modules, "__main__", main)
-
     with pytest.raises(PipelineError, match="interactive session"):
         reference_of(pipeline)
 

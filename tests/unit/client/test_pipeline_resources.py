@@ -42,9 +42,6 @@ def plan(resources=None, body=None):
     return compile_plan(Pipeline([STEP, Pipeline([STEP], resources=body).as_step("n")], resources=resources))
 
 
-# what is refused
-
-
 @pytest.mark.parametrize(
     ("resources", "said"),
     [
@@ -62,7 +59,6 @@ def test_what_cannot_be_opened_is_refused_before_it_is_sent(resources, said, whe
     outer = Pipeline([inner.as_step("n")], resources=resources if where == "pipeline" else None)
     with pytest.raises(PipelineError) as caught:
         check(outer, allowed=ALL)
-
     [finding] = caught.value.findings
     assert said in finding
     assert finding.startswith("step 'n': in 'body', ") == (where == "body")
@@ -77,9 +73,6 @@ def test_a_reference_outside_the_allowed_imports_is_refused():
 @pytest.mark.parametrize("resources", [None, Pool, Pool(), partial(Pool, 3), {"a": 1}, OBJECT, dict, print, 0])
 def test_what_can_be_opened_passes(resources):
     check(Pipeline([STEP], resources=resources), allowed=ALL)
-
-
-# the fingerprint
 
 
 @pytest.mark.parametrize("where", ["resources", "body"])
@@ -112,9 +105,6 @@ def test_resources_are_not_shown():
     assert "hunter2" not in repr(Pipeline([STEP], resources="hunter2"))
 
 
-# joining
-
-
 def test_pipelines_in_a_row_keep_their_resources():
     """The first one's, where both name some."""
     one, other, none = (Pipeline([STEP], resources=each) for each in ("m:one", "m:other", None))
@@ -125,9 +115,6 @@ def test_pipelines_in_a_row_keep_their_resources():
         None,
     ]
     assert (STEP >> one).resources == (one >> STEP).resources == "m:one"
-
-
-# the facade's
 
 
 def test_a_reference_may_name_resources_too():
@@ -144,7 +131,6 @@ def test_objects_are_named_by_the_module_that_holds_them(monkeypatch):
     module = ModuleType("acme_orders")
     module.pipeline, module.pool = Pipeline([STEP]), Pool()
     monkeypatch.setitem(sys.modules, "acme_orders", module)
-
     assert (
         reference_with_options(module.pipeline, resources=module.pool)
         == "acme_orders:pipeline?resources=acme_orders:pool"

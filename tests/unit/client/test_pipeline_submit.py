@@ -44,7 +44,6 @@ def context_of(new):
 
 def test_the_first_attempt_stands_at_the_root():
     new = enqueued(value={"k": 1})
-
     assert (new.first.address, new.first.step, new.first.number, new.first.version) == ("", "a", 1, 0)
     assert (new.first.input, new.first.context, new.first.queue) == (packed({"k": 1}), None, ATTEMPTS_QUEUE)
     assert new.first.ticket.fingerprint == new.plan.fingerprint
@@ -67,7 +66,6 @@ def test_an_envelope_survives_its_journey():
         "trace_parent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
     }
     first = enqueued(context={"n": 1}, **order).first
-
     assert Envelope.from_wire(loads(dumps(first.to_wire()))) == first
 
 
@@ -104,9 +102,6 @@ def test_an_envelope_with_a_part_missing_is_refused():
             Envelope.from_wire({key: value for key, value in wire.items() if key != name})
 
 
-# the context
-
-
 def test_no_context_is_none():
     """M-023."""
     assert enqueued().first.context is None
@@ -114,7 +109,6 @@ def test_no_context_is_none():
 
 def test_context_data_becomes_the_default_context_that_knows_its_run():
     new = enqueued(value="the prompt", context={"topic": "bees"})
-
     context = context_of(new)
     assert isinstance(context, PipelineContext)
     assert (context.run_id, context.initial_prompt, context.topic) == (new.first.ticket.run, "the prompt", "bees")
@@ -159,15 +153,12 @@ def test_what_cannot_travel_is_named_by_its_path(where, said):
     assert caught.value.path.startswith(said)
 
 
-# sizes
-
 NOISE = "".join(chr(33 + number * 7919 % 90) for number in range(4000))
 
 
 @pytest.mark.parametrize(("inline", "is_kept"), [(100, True), (100_000, False)])
 def test_what_is_above_the_inline_limit_is_kept_and_pointed_at(inline, is_kept):
     new = enqueued(value=NOISE, context={"text": NOISE}, inline=inline)
-
     assert len(new.blobs) == len(new.first.references) == (2 if is_kept else 0)
     whole = new.first.inline({blob.digest: blob for blob in new.blobs})
     assert whole.input == packed(NOISE)
@@ -178,13 +169,9 @@ def test_what_is_above_the_limit_is_refused(where):
     given = {"value": "x", "context": {"n": 1}} | {where: {"text": "x" * 5000}}
     value = given.pop("value")
     plan = compile_plan(pipeline_of())
-
     with pytest.raises(SnapshotTooLarge, match=r"bytes of JSON; at most 1,000 can be sent") as caught:
         new_run(plan, "m:p", value, Order("run_1", **given), size=ValueLimits(100, 1000), allowed=("*",))
     assert caught.value.path == ("input" if where == "value" else "context")
-
-
-# options
 
 
 @pytest.mark.parametrize(
@@ -231,9 +218,6 @@ def test_a_priority_is_carried(priority):
 def test_metadata_that_is_no_plain_data_is_refused():
     with pytest.raises(SerializationError, match=r"metadata\.when: object of type type is not plain JSON"):
         enqueued(metadata={"when": object})
-
-
-# the same work
 
 
 def test_the_same_work_has_the_same_digest_whatever_its_run():

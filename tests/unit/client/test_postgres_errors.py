@@ -1,7 +1,5 @@
 """Errors of Postgres: which mean to wait, which to try again, which to give up; and how a malformed URL is told."""
 
-from __future__ import annotations
-
 import traceback
 from contextlib import contextmanager
 

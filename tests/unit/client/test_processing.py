@@ -22,9 +22,6 @@ def config(tmp_path, text):
     return ConfigManager(path, environ={}).settings()
 
 
-# --- defaults and the gate -----------------------------------------------------------------------------------------
-
-
 def test_without_a_block_and_a_table_aros_does_nothing():
     """C-05, M-207."""
     assert resolve(None, None) is None
@@ -33,7 +30,6 @@ def test_without_a_block_and_a_table_aros_does_nothing():
 def test_inside_the_gate_the_seeds_defaults_fill_what_is_missing():
     """C-05, M-130 to M-147, M-205."""
     made = resolve({}, None)
-
     assert (made.structured_output, made.parsing.aop, made.parsing.tolerant_level) == ("auto", "minimal", 0)
     assert (made.parsing.max_unescape_depth, made.parsing.anyof_strategy) == (2, "first-pass")
     assert (made.schema, made.enforce_grammar, made.shadow, made.typed_fast_path, made.ledger) == (
@@ -73,7 +69,6 @@ TABLE = {
 def test_the_table_stands_over_what_is_built_in():
     """M-131 to M-138, M-149."""
     made = resolve(None, TABLE)
-
     assert (made.structured_output, made.parsing.aop, made.parsing.tolerant_level) == ("off", "full", 1)
     assert (made.parsing.max_unescape_depth, made.precheck.enabled, made.shadow) == (3, True, True)
 
@@ -93,7 +88,6 @@ def test_the_table_stands_over_what_is_built_in():
 def test_a_step_stands_over_the_table_key_by_key(block, read):
     """M-047, M-149: the other keys keep the table's values."""
     made = resolve(block, TABLE)
-
     assert read(made)
     assert (
         sum(
@@ -126,9 +120,6 @@ def test_agent_is_another_name_of_the_validator_agent():
     assert ProcessingConfigModel.read({PRECHECK: {"agent": "acme:judge"}}).precheck.validator_agent == "acme:judge"
 
 
-# --- what is refused -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("block", "named", "way_out"),
     [
@@ -159,7 +150,6 @@ def test_a_wrong_key_or_value_is_refused_where_the_step_is_written(block, named,
     """M-148, U-10: at once, naming the step, the key, and what to write."""
     with pytest.raises(BlueprintError) as caught:
         Step("judge", agent, processing=block)
-
     assert caught.value.message.startswith("step 'judge': ")
     assert named in caught.value.message
     assert way_out in (caught.value.suggestion or "")
@@ -168,7 +158,6 @@ def test_a_wrong_key_or_value_is_refused_where_the_step_is_written(block, named,
 def test_the_block_may_stand_in_meta_as_the_seed_has_it():
     """S1 §5.2: step.meta["processing"]."""
     step = Step("judge", agent, meta={"processing": {"aop": "full"}, "owner": "ana"})
-
     assert step.processing == {"aop": "full"}
     assert step.meta == {"owner": "ana"}
 
@@ -181,7 +170,6 @@ def test_two_blocks_are_one_too_many():
 def test_an_agent_named_in_the_block_is_looked_up_at_enqueue():
     """M-115, M-148: not at step seven."""
     step = Step("judge", agent, processing={PRECHECK: {"validator_agent": "nowhere.at_all:judge"}})
-
     with pytest.raises(PipelineError, match=r"reasoning_precheck\.validator_agent: .*nowhere"):
         check(Pipeline([step]), allowed=["*"])
 
@@ -189,7 +177,6 @@ def test_an_agent_named_in_the_block_is_looked_up_at_enqueue():
 def test_a_schema_that_is_none_is_refused_at_enqueue():
     """M-148."""
     step = Step("judge", agent, processing={"schema": {"type": "objekt"}})
-
     with pytest.raises(PipelineError, match=r"processing\.schema is not a JSON Schema"):
         check(Pipeline([step]), allowed=["*"])
 
@@ -200,11 +187,7 @@ def test_the_block_is_part_of_the_fingerprint():
         compile_plan(Pipeline([Step("judge", agent, processing=block)], name="p")).fingerprint
         for block in (None, {}, {"aop": "full"}, {PRECHECK: {"validator_agent": agent}})
     ]
-
     assert len(set(plans)) == len(plans)
-
-
-# --- flujo.toml ----------------------------------------------------------------------------------------------------
 
 
 def test_a_project_without_the_table_has_none(tmp_path):
@@ -216,7 +199,6 @@ def test_a_project_without_the_table_has_none(tmp_path):
 def test_a_written_table_is_one_even_if_it_says_nothing(tmp_path, text):
     """M-150, U-07: the table really is read."""
     table = config(tmp_path, text).aros.table()
-
     assert (table["enabled"], table["enable_aop_default"], table["correction_ledger_enabled"]) == (
         True,
         "minimal",
@@ -227,28 +209,24 @@ def test_a_written_table_is_one_even_if_it_says_nothing(tmp_path, text):
 def test_what_the_table_says_is_what_comes_of_it(tmp_path):
     """M-150: changing the file changes behaviour."""
     table = config(tmp_path, '[aros]\nenable_aop_default = "full"\ncoercion_tolerant_level = 2').aros.table()
-
     assert resolve(None, table).parsing.level == 2
 
 
 def test_the_environment_stands_over_the_file(tmp_path):
     path = tmp_path / "flujo.toml"
     path.write_text("[aros]\nshadow_mode = false")
-
     assert ConfigManager(path, environ={"FLUJO_AROS_SHADOW_MODE": "true"}).settings().aros.shadow_mode is True
 
 
 def test_a_table_no_one_wrote_stays_unwritten_for_child_processes(tmp_path):
     """C-05: what is exported to workers must not turn AROS on."""
     settings = config(tmp_path, "").with_services("postgresql://h/d", "redis://h/0")
-
     assert settings.aros.table() is None
     assert not [name for name in settings.as_environment() if name.startswith("FLUJO_AROS_")]
 
 
 def test_a_written_table_reaches_child_processes(tmp_path):
     settings = config(tmp_path, "[aros]").with_services("postgresql://h/d", "redis://h/0")
-
     assert ConfigManager(tmp_path / "flujo.toml", environ=settings.as_environment()).settings().aros.table() is not None
 
 
@@ -268,6 +246,5 @@ def test_a_wrong_key_of_the_table_is_refused_with_the_way_out(tmp_path, line, na
     """M-148, U-07: the key, the allowed values, the nearest name."""
     with pytest.raises(SettingsError) as caught:
         config(tmp_path, f"[aros]\n{line}")
-
     assert named in caught.value.message
     assert way_out in (caught.value.suggestion or "")

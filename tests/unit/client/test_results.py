@@ -42,9 +42,6 @@ def result(run, *attempts, resolve=ALL, fetch=dict.fromkeys):
     return read_result(run, attempts, resolve=resolve, fetch=fetch)
 
 
-# the shapes that were promised
-
-
 def test_a_step_result_has_the_promised_fields_and_defaults():
     """M-460, C-22."""
     assert StepResult(name="a").model_dump() == {
@@ -62,16 +59,12 @@ def test_a_step_result_has_the_promised_fields_and_defaults():
     }
 
 
-# from rows
-
-
 def test_a_step_is_what_its_last_attempt_gave_and_all_of_them_spent():
     """U-18."""
     [step] = history(
         attempt(number=1, status="failed", fault=FAULT, tokens=5, cost_usd=0.5, latency_s=1.0),
         attempt(number=2, output=packed("out"), tokens=7, cost_usd=0.25, latency_s=2.0, metadata={"k": 1}),
     )
-
     assert (step.output, step.success, step.attempts, step.feedback) == ("out", True, 2, None)
     assert (step.token_counts, step.cost_usd, step.latency_s, step.metadata_) == (12, 0.75, 3.0, {"k": 1})
 
@@ -79,7 +72,6 @@ def test_a_step_is_what_its_last_attempt_gave_and_all_of_them_spent():
 def test_a_failed_step_says_why():
     """M-025."""
     [step] = history(attempt(status="failed", fault=FAULT))
-
     assert (step.success, step.output, step.feedback) == (False, None, FAULT.feedback)
 
 
@@ -101,7 +93,6 @@ def test_a_result_has_all_of_the_run():
     got = result(
         run(output=packed("out"), context=packed(Book(total=3)), tokens=9, cost_usd=0.5), attempt(output=packed("out"))
     )
-
     assert (got.run_id, got.status, got.success, got.output) == ("run_1", "completed", True, "out")
     assert (got.final_pipeline_context, got.total_tokens, got.total_cost_usd) == (Book(total=3), 9, 0.5)
     assert len(got.step_history) == 1
@@ -110,21 +101,18 @@ def test_a_result_has_all_of_the_run():
 def test_what_is_only_pointed_at_is_fetched():
     large = packed("long")
     got = result(run(output=large.reference()), fetch=lambda digests: dict.fromkeys(digests, large))
-
     assert got.output == "long"
 
 
 def test_a_class_that_is_not_to_be_had_here_comes_back_as_plain_data():
     """A client need not have the workers' code."""
     got = result(run(context=packed(Book(total=3)), output=packed([[Book(total=3)], NOW])), resolve=NONE)
-
     assert got.final_pipeline_context == {"total": 3}
     assert got.output == [[{"total": 3}], "2026-01-01T00:00:00+00:00"]
 
 
 def test_a_failed_run_has_the_original_error():
     got = result(run("failed", reason="step 'a' failed", error=FAULT), attempt(status="failed", fault=FAULT))
-
     assert got.error == Failed(type_name="ValueError", message="no", code="X", category="agent", suggestion="try yes")
     assert (got.status, got.success) == ("failed", False)
 
@@ -132,9 +120,6 @@ def test_a_failed_run_has_the_original_error():
 def test_a_run_that_ended_without_an_error_has_its_reason():
     assert result(run("cancelled", reason="enough")).error == Failed(message="enough")
     assert result(run()).error is None
-
-
-# to exceptions
 
 
 def test_a_success_raises_nothing():
@@ -147,7 +132,6 @@ def test_a_success_raises_nothing():
 )
 def test_each_ending_has_its_exception_with_the_partial_result(status, kind):
     got = result(run(status, error=FAULT), attempt("a", output=packed("kept")))
-
     with pytest.raises(kind, match=f"run run_1 {status}: ValueError: no") as caught:
         got.raise_for_status()
     assert caught.value.result is got
@@ -163,7 +147,6 @@ def test_an_ending_without_a_reason_says_which_it_was():
 def test_an_abort_comes_back_as_itself():
     """C-23: exception inside, value across, exception again at the client."""
     fault = Fault("control_flow", "PipelineAbortSignal", "enough", "enough", code="PIPELINE_ABORT")
-
     with pytest.raises(PipelineAbortSignal, match="enough"):
         result(run("failed", error=fault)).raise_for_status()
 
@@ -171,16 +154,12 @@ def test_an_abort_comes_back_as_itself():
 @pytest.mark.parametrize("status", ["queued", "running", "parked"])
 def test_a_run_that_continues_raises_nothing(status):
     got = result(run(status))
-
     assert got.raise_for_status() is got
     assert (got.success, got.status) == (False, status)
 
 
 def test_a_fault_survives_its_journey():
     assert Fault.from_tree(FAULT.to_tree() | {"from_the_future": 1}) == FAULT
-
-
-# how it turned
 
 
 @pytest.mark.parametrize("status", ["cancelled", "expired"])

@@ -34,14 +34,10 @@ def walk(results):
         yield from walk(each.step_history)
 
 
-# the tree
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_container_is_told_by_the_same_rules_whatever_its_kind(kind):
     """M-283."""
     [_, box, _] = history(S("a"), C("box", kind, [[S("x"), S("y")]], names=("one",), metadata={"k": 1}), S("b"))
-
     assert names([box]) == [("box", [("one", ["x", "y"])])]
     assert (box.output, box.success, box.attempts, box.feedback) == ("box gave", True, 1, None)
     assert box.metadata_ == {"k": 1} | ({"selection": ["one"]} if kind == "router" else {})
@@ -54,7 +50,6 @@ def test_a_loop_counts_its_iterations():
     """M-447."""
     told = {"iterations": 3, "exit_reason": "condition", "feedback": "condition met after 3"}
     [loop] = history(C("loop", "loop", [[S("x")]] * 3, metadata=told))
-
     assert (loop.attempts, loop.metadata_["iterations"], loop.feedback) == (3, 3, "condition met after 3")
     assert [each.name for each in loop.step_history] == ["loop#1", "loop#2", "loop#3"]
     assert loop.latency_s == 3.0
@@ -69,7 +64,6 @@ def test_more_than_nine_iterations_come_in_their_order():
 def test_a_failed_branch_that_is_ignored_is_represented():
     """M-444."""
     [box] = history(C("box", "parallel", [[S("x")], [S("y", ok=False)], [S("z")]], ignores=True))
-
     assert [each.success for each in box.step_history] == [True, False, True]
     assert (box.success, box.step_history[1].feedback) == (True, "in c1: y broke")
 
@@ -77,7 +71,6 @@ def test_a_failed_branch_that_is_ignored_is_represented():
 def test_a_router_has_what_its_agent_did():
     """Its tries, spending and metadata are the router's; its own row is not a step next to it (M-283)."""
     shown = history(C("pick", "router", [[S("x")]], names=("one",)))
-
     assert names(shown) == [("pick", [("one", ["x"])])]
     assert (shown[0].token_counts, shown[0].cost_usd, shown[0].latency_s) == (20, 0.5, 1.0 + 2.0)
     assert shown[0].metadata_ == {"selection": ["one"]}
@@ -110,14 +103,10 @@ def test_nodes_come_in_order_where_time_stands_still():
     assert [each.name for each in history(*nodes, tick_s=0)] == ["z", "y", "b", "pick", "n"]
 
 
-# what it cost
-
-
 def test_a_fan_out_counts_the_branches_that_succeeded_and_tells_the_rest():
     """C-11."""
     branches = [[S("x")], [S("y", tries=3, ok=False)], [S("z")]]
     [box] = history(C("box", "parallel", branches, ignores=True))
-
     assert (box.cost_usd, box.token_counts) == (0.5, 20)
     assert (box.metadata_["failed_branch_cost_usd"], box.metadata_["failed_branch_tokens"]) == (0.75, 30)
 
@@ -127,7 +116,6 @@ def test_a_map_that_runs_side_by_side_is_a_fan_out():
     items = [[S("x")], [S("y", ok=False)]]
     [together] = history(C("box", "map", items, ignores=True, is_parallel=True))
     [one_by_one] = history(C("box", "map", items, ignores=True))
-
     assert (together.token_counts, together.metadata_["failed_branch_tokens"]) == (10, 10)
     assert (one_by_one.token_counts, one_by_one.metadata_) == (20, {})
 
@@ -157,13 +145,9 @@ def test_totals_are_the_runs_whatever_its_history_shows():
     assert (got.total_tokens, got.total_cost_usd, got.step_history[0].token_counts) == (20, 0.5, 10)
 
 
-# runs that did not end well, or have not ended
-
-
 def test_a_failure_is_told_at_every_level():
     """M-025: the path to it, and its own words."""
     [box] = history(C("box", "loop", [[S("x")], [S("y", ok=False)]]))
-
     assert (box.success, box.output, box.attempts) == (False, None, 2)
     assert [each.feedback for each in walk([box])] == [
         "in box: in box#2: y broke",
@@ -195,7 +179,6 @@ def test_a_container_that_a_runs_end_left_open_has_failed_with_it():
     """What was done in it is shown (M-444)."""
     recorder = opened(Recorder().play(C("box", "loop", [[S("x")], [S("y")]])), "box", "box#2")
     [box] = read(recorder, run("expired", reason="the deadline passed", ended_at=recorder.now))
-
     assert names([box]) == [("box", [("box#1", ["x"]), ("box#2", ["y"])])]
     assert (box.success, box.output, box.feedback) == (False, None, "the deadline passed")
     assert (box.latency_s, box.token_counts) == (2.0, 20)
@@ -234,13 +217,9 @@ def test_what_a_scope_only_points_at_is_fetched():
     recorder = Recorder().play(C("box", "loop", [[S("x")], [S("y", ok=False)]]))
     large = {row.address: packed(f"long {row.address}") for row in recorder.scopes}
     recorder.scopes = [replace(row, output=large[row.address].reference()) for row in recorder.scopes]
-
     assert references(run(), recorder.attempts, recorder.scopes) == {large["box#1"].digest}
     [box] = read(recorder, fetch=lambda digests: dict.fromkeys(digests, large["box#1"]))
     assert box.step_history[0].output == "long box#1"
-
-
-# laws
 
 
 def shape(nodes):
@@ -294,9 +273,6 @@ def test_what_was_spent_is_shown_once(nodes):
     assert sum(each.token_counts for each in results) + sum(hidden) == sum(row.tokens for row in recorder.attempts)
 
 
-# speed
-
-
 def took_ms(recorder):
     began = process_time()
     read(recorder)
@@ -315,6 +291,5 @@ def test_long_histories_are_read_in_linear_time(kind, count, bound_ms):
         if whole < min(bound_ms, 12 * quarter):
             break
     print(f"\n{kind} of {count}: {whole:.0f} ms, of a quarter: {quarter:.0f} ms")
-
     assert whole < bound_ms
     assert whole < 12 * quarter

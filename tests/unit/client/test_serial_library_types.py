@@ -186,9 +186,6 @@ def test_traces_show_the_content(value, shown):
     assert safe_serialize(value) == shown
 
 
-# --- refused, with the place and the way out -----------------------------------------------------------------------------------
-
-
 def refusal(value: Any) -> SerializationError:
     with pytest.raises(SerializationError) as caught:
         encode({"at": [value]}, path="output")
@@ -230,9 +227,6 @@ def test_a_tree_cannot_name_any_factory(factory):
     """M-014."""
     with pytest.raises(SerializationError):
         decode({"$": "defaultdict", "c": factory, "v": {}}, resolve=HERE)
-
-
-# --- generic models ----------------------------------------------------------------------------------------------------------
 
 
 GENERIC = [
@@ -314,9 +308,6 @@ def test_a_parameter_that_cannot_be_named_is_refused_with_the_way_out():
 
     error = refusal(Page[Annotated[int, "odd"]](items=[]))
     assert "Alias = Page[" in error.suggestion
-
-
-# --- in contexts that branches change --------------------------------------------------------------------------------
 
 
 def test_branches_that_count_add_up():

@@ -316,9 +316,6 @@ def test_a_missing_field_without_default_is_named():
         decode({"deep": [_sent(Needy, {})]}, resolve=HERE, path="x")
 
 
-# --- what cannot travel ----------------------------------------------------------------------------------------------
-
-
 def refusal(value: Any) -> SerializationError:
     with pytest.raises(SerializationError) as caught:
         encode(value, path="context")
@@ -422,9 +419,6 @@ def test_the_deepest_value_allowed_makes_the_whole_journey(wrap):
     assert there_and_back(value) == value
 
 
-# --- foreign trees ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "tree",
     [
@@ -498,9 +492,6 @@ def test_the_resolver_follows_allowed_prefixes():
     assert Resolver(["*"])(reference(Frozen)) is Frozen
     assert not Resolver(["*"]).allows("__main__")
     assert not Resolver([]).allows("email")
-
-
-# --- registered classes ----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -95,7 +95,6 @@ LIMITS = {
 @pytest.mark.parametrize("name", LIMITS)
 def test_what_is_at_the_limit_is_taken_and_what_is_above_is_refused_by_name(name):
     limit, make = LIMITS[name]
-
     make(limit)
     with pytest.raises(FlujoError) as refused:
         make(limit + 1)
@@ -124,7 +123,6 @@ def test_a_reference_is_bounded():
 
 def test_an_errors_texts_are_shortened_to_what_is_kept():
     fault = Fault("c" * 999, "t", "m" * (MAX_ERROR_TEXT + 1), "f" * MAX_ERROR_TEXT)
-
     assert len(fault.category) == MAX_ERROR_WORD
     assert (len(fault.message), fault.message[-1], fault.feedback[-1]) == (MAX_ERROR_TEXT, "…", "f")
     assert Fault.from_tree(fault.to_tree()) == fault
@@ -152,6 +150,5 @@ def test_metadata_that_postgres_would_change_is_refused_with_its_place(value, sa
 def test_a_plan_that_cannot_be_kept_is_a_finding_of_validation_too():
     """`flujo validate` and enqueue refuse the same."""
     pipeline = pipeline_of("a", meta={"m": "x" * MAX_PLAN_BYTES})
-
     [finding] = findings_of(pipeline, allowed=("*",))
     assert "at most 16,777,216 are allowed" in finding.text

@@ -64,7 +64,6 @@ def test_a_run_in_the_background_says_so():
 def test_starts_and_joins_are_told_with_their_container():
     """They are rows of the run and no steps (M-292)."""
     box = traced(C("box", "parallel", [[S("x")], [S("y")]])).children[0]
-
     assert [(work["kind"], work["status"]) for work in box.attributes["work"]] == [
         ("start", "succeeded"),
         ("join", "succeeded"),
@@ -178,7 +177,6 @@ def test_there_are_no_orphans(nodes, data):
         if row.kind == "sequence" or row.address in reached or data.draw(st.booleans()) or below(row, reached)
     ]
     root = trace(recorder, tokens=0)
-
     assert keys(root) == Counter(row.key for row in recorder.attempts)
     assert sum(len(each.events) for each in walk(root)) == len(recorder.events)
     assert spent(root, "tokens") == sum(row.tokens for row in recorder.attempts)

@@ -192,9 +192,6 @@ def test_a_registered_serializer_makes_it_possible(monkeypatch):
     assert refused_type(Login) is None
 
 
-# --- before a run ----------------------------------------------------------------------------------------------------
-
-
 class Asks:
     """An agent with an output type of its own."""
 

@@ -96,7 +96,6 @@ def test_scopes_are_read_after_the_attempts():
     """Rows are only added: read in this order, every attempt's scope is there (M-292)."""
     recorder = Recorder().play(C("box", "loop", [[S("x")]]))
     got, asked = perform(operations.peek_at(SETTINGS, "run_1"), **rows_of(recorder))
-
     assert [each.request.name for each in asked] == ["run", "attempts", "scopes"]
     assert [each.name for each in got.step_history[0].step_history] == ["box#1"]
 
@@ -107,6 +106,5 @@ def test_a_trace_has_the_whole_story(monkeypatch):
     recorder = Recorder().play(S("a"))
     events = [EventRecord(n, recorder.now, "run_1", f"e{n}", "info", None, {}, f"0-{n}") for n in range(1, 8)]
     got, asked = perform(operations.trace_of(Settings(), "run_1"), **rows_of(recorder, events))
-
     assert [each.name for each in got.events] == [f"e{n}" for n in range(1, 8)]
     assert sum(each.request.name == "events" for each in asked) == 3

@@ -47,7 +47,6 @@ def test_a_verdict_comes_back_from_json_as_it_was(is_valid, score, metadata):
     """U-35."""
     given = {} if score is None else {"score": score}
     result = ValidationResult(is_valid=is_valid, metadata=metadata, diff="-a +b", **given)
-
     assert ValidationResult.model_validate(json.loads(result.model_dump_json())) == result
 
 

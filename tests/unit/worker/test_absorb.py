@@ -54,7 +54,6 @@ def test_a_step_that_asks_for_nothing_leaves_the_context_alone():
 
 def test_every_output_is_kept_by_its_steps_name():
     context = absorb(Step("s", echo), 7, PipelineContext(step_outputs={"before": 1}))
-
     assert context.step_outputs == {"before": 1, "s": 7}
 
 
@@ -116,7 +115,6 @@ def test_a_model_updates_what_was_set_on_it():
 
 def test_mappings_are_merged_all_the_way_down():
     context = Book(notes={"a": {"x": 1, "y": 2}, "b": 1})
-
     assert updated({"notes": {"a": {"y": 3}, "c": 4}}, context).notes == {"a": {"x": 1, "y": 3}, "b": 1, "c": 4}
 
 

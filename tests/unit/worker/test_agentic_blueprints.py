@@ -32,7 +32,6 @@ steps:
 def test_a_blueprint_and_python_say_the_same(engine, built):
     twin = make_agentic_loop_pipeline("agentic_parts:plan", {"upper": "agentic_parts:upper"}, name="research")
     result, other = engine.run(built(LOOP), "bees"), engine.run(twin, "bees")
-
     assert (result.output, other.output) == ("BEES", "BEES")
     assert parts.turns(result, "research") == parts.turns(other, "research")
     assert compile_plan(twin).nodes == compile_plan(built(LOOP)).nodes
@@ -53,7 +52,6 @@ def test_max_loops_bounds_its_turns(engine, built, more, status):
 def test_on_agent_failure_says_what_a_failed_agent_means(engine, built, word, status):
     text = LOOP.replace("agentic_parts:upper", "agentic_parts:fail") + f"    on_agent_failure: {word}\n"
     result = engine.run(built(text), "bees")
-
     assert result.run_status == status
     if status == "succeeded":
         assert result.output == {"error": "Agent execution failed with ValueError: out of order"}
@@ -63,7 +61,6 @@ def test_what_an_entry_says_for_its_steps_holds_for_planner_and_agents(built):
     """§2.6: `timeout`, `max_retries` and `processing` of an agent."""
     [loop] = built(ENTRIES).steps
     planner, slow = loop.loop_body_pipeline.steps[0], loop.registry["slow"]
-
     assert (planner.config.timeout_s, planner.config.max_retries, planner.processing["aop"]) == (3, 4, "full")
     assert (slow.config.timeout_s, loop.registry["plain"].agent.name) == (9, "other")
 
@@ -109,5 +106,4 @@ def test_what_python_says_is_written():
     )
     pipeline = Pipeline([loop], name="n", context_model=PipelineContext)
     again = Pipeline.from_yaml_text(pipeline.to_yaml())
-
     assert compile_plan(again).nodes == compile_plan(pipeline).nodes

@@ -31,14 +31,10 @@ pytestmark = pytest.mark.engine(kind=WatchedEngine)
 FORTY_FIVE = UsageLimits(total_tokens_limit=45)
 
 
-# what is said and done
-
-
 def test_agents_work_until_the_planner_finishes(engine):
     """Requirements §2.5: the three commands; the output is the final answer."""
     planner = Planner(run("upper", "a"), run("upper", "b"), finish({"found": "AB"}))
     result = engine.run(looped(planner), "goal")
-
     assert (result.run_status, result.output) == ("succeeded", {"found": "AB"})
     assert turns(result) == [(1, "run_agent", "A"), (2, "run_agent", "B"), (3, "finish", {"found": "AB"})]
     assert at(result, "loop").metadata_ == {"iterations": 3, "exit_reason": "condition"}
@@ -47,7 +43,6 @@ def test_agents_work_until_the_planner_finishes(engine):
 def test_a_planner_is_told_the_goal_the_agents_and_the_turns_so_far(engine):
     planner = Planner(run("upper", "a"), finish())
     engine.run(looped(planner, max_loops=7), {"topic": "bees"})
-
     first = {"goal": {"topic": "bees"}, "agents": ["upper"], "turn": 1, "max_turns": 7, "command_log": []}
     done = [{"turn": 1, "command": run("upper", "a"), "result": "A"}]
     assert planner.told == [first, {**first, "turn": 2, "command_log": done}]
@@ -56,7 +51,6 @@ def test_a_planner_is_told_the_goal_the_agents_and_the_turns_so_far(engine):
 def test_the_context_holds_every_turn(engine):
     """Requirements §2.4: `command_log`, of `ExecutedCommandLog`."""
     result = engine.run(looped(Planner(run("upper", "a"), finish(3))), "goal")
-
     assert result.final_pipeline_context.command_log == [
         ExecutedCommandLog(
             turn=1, command=RunAgentCommand(agent_name="upper", input_data="a"), result="A", loop="loop"
@@ -67,7 +61,6 @@ def test_the_context_holds_every_turn(engine):
 
 def test_each_turn_call_and_record_is_an_attempt_of_its_own(engine):
     result = engine.run(looped(Planner(run("upper"), finish())), "goal")
-
     keys = [(each.address, each.step) for each in engine.history(result.run_id) if each.kind == "step"]
     first = [("loop#1", "planner"), ("loop#1/act/upper", "upper"), ("loop#1", "record")]
     assert keys == [*first, ("loop#2", "planner"), ("loop#2/act/finish", "finish"), ("loop#2", "record")]
@@ -91,7 +84,6 @@ def test_a_command_may_be_said_in_any_form(engine, said):
 def test_an_agent_there_is_not_is_told_with_the_nearest(engine):
     planner = Planner(run("uper"), finish())
     result = engine.run(looped(planner, {"upper": upper, "lower": str.lower}), "goal")
-
     told = {"error": "there is no agent 'uper'", "agents": ["upper", "lower"], "nearest": "upper"}
     assert (result.output, planner.told[1]["command_log"][0]["result"]) == ("done", told)
 
@@ -105,9 +97,6 @@ def test_an_agents_name_never_leads_to_a_path_of_the_loops_own(engine, name):
 def test_an_output_mapper_is_given_the_final_answer(engine):
     pipeline = looped(Planner(finish("in")), loop_output_mapper=lambda answer, context: f"{answer}!")
     assert engine.run(pipeline, "goal").output == "in!"
-
-
-# what is not a command
 
 
 @pytest.mark.parametrize(
@@ -130,7 +119,6 @@ def test_what_is_no_command_is_told_to_the_next_attempt(engine, said, told):
     """C-02, M-051: a shape failure, which is tried again with what was wrong."""
     planner = Planner(said, finish())
     result = engine.run(looped(planner), "goal")
-
     assert (result.output, planner.guidance[0]) == ("done", None)
     assert told in planner.guidance[1]
     assert turns(result) == [(1, "finish", "done")]
@@ -138,7 +126,6 @@ def test_what_is_no_command_is_told_to_the_next_attempt(engine, said, told):
 
 def test_a_planner_that_says_no_command_fails_the_loop(engine):
     result = engine.run(looped(Planner({"type": "finish"})), "goal")
-
     where = "Loop body failed in iteration 1 of 'loop' at step 'planner'"
     assert_attributed(engine, result, where, "AgentIOValidationError", "it is not a command: at /final_answer")
     assert len(engine.history(result.run_id)) == 3
@@ -147,7 +134,6 @@ def test_a_planner_that_says_no_command_fails_the_loop(engine):
 def test_a_planners_own_processors_and_retries_count(engine):
     planner = Step("boss", Planner("no", "no", "no", finish(1)), config=TWICE.model_copy(update={"max_retries": 3}))
     result = engine.run(looped(planner), "goal")
-
     assert result.output == 1
     assert [each.step for each in engine.history(result.run_id) if each.kind == "step"][:4] == ["boss"] * 4
 
@@ -174,18 +160,13 @@ def test_a_loop_may_fall_back_and_run_in_the_background(engine, mode):
     made = loop(Planner(run("upper")), {"upper": fails}, config=StepConfig(execution_mode=mode))
     run_id = engine.enqueue(of(made.fallback(step("else", lambda goal: f"no {goal}"))), "goal")
     engine.drain()
-
     ends = [engine.result(each).output for each in (run_id, *(child.id for child in engine.children(run_id)))]
     assert ends[-1] == "no goal"
     assert len(ends) == (1 if mode == "sync" else 2)
 
 
-# agents
-
-
 def test_an_agent_that_fails_fails_the_loop(engine):
     result = engine.run(looped(Planner(run("upper")), {"upper": step("upper", fails)}), "goal")
-
     assert_attributed(engine, result, "iteration 1 of 'loop' at step 'act'", "NonRetryableError", "no x")
 
 
@@ -195,7 +176,6 @@ def test_a_planner_may_be_told_that_an_agent_has_failed(engine):
     planner = Planner(run("flaky"), finish("without"))
     registry = {"flaky": Step("flaky", flaky, config=TWICE)}
     result = engine.run(looped(planner, registry, on_agent_failure="tell"), "goal")
-
     assert (result.output, flaky.calls) == ("without", 2)
     assert turns(result)[0][2] == {"error": "Agent execution failed with ValueError: try 2"}
 
@@ -205,7 +185,6 @@ def test_a_planner_may_be_told_that_an_agents_budget_is_spent(engine):
     planner = Planner(run("paid"), run("paid"), finish("cheaply"))
     limited = Step("paid", paid, config=StepConfig(expected_tokens=15), usage_limits=UsageLimits(total_tokens_limit=20))
     result = engine.run(looped(planner, {"paid": limited}, on_agent_failure="tell"), "goal")
-
     assert (result.output, turns(result)[0][2], result.total_tokens) == ("cheaply", "x", 15)
     assert "oken limit" in turns(result)[1][2]["error"]
 
@@ -216,7 +195,6 @@ def test_the_planners_calls_count_in_the_loops_budget(engine):
     registry = {"paid": Step("paid", paid, config=config)}
     boss = Step("boss", lambda brief: paid(run("paid")), config=config)
     result = engine.run(looped(boss, registry, on_agent_failure="tell", usage_limits=FORTY_FIVE), "goal")
-
     assert (result.run_status, result.error.type_name) == ("failed", "UsageLimitExceededError")
     assert (result.total_tokens, len(engine.history(result.run_id))) == (45, 8)
 
@@ -224,7 +202,6 @@ def test_the_planners_calls_count_in_the_loops_budget(engine):
 def test_an_agent_may_be_a_step_or_a_pipeline(engine):
     registry = {"twice": Pipeline([step("one", upper), step("two", lambda text: text * 2)]), "once": step("any", upper)}
     result = engine.run(looped(Planner(run("twice", "a"), run("once", "b"), finish()), registry), "goal")
-
     assert [result for _, _, result in turns(result)] == ["AA", "B", "done"]
 
 
@@ -236,13 +213,9 @@ def test_agents_share_the_context(engine):
     assert result.final_pipeline_context.count == 5
 
 
-# ends
-
-
 def test_turns_that_run_out_are_told_as_a_loops_are(engine):
     """C-12: a success with the last result, and the reason in the metadata."""
     result = engine.run(looped(Planner(run("upper", "a")), max_loops=3), "goal")
-
     assert (result.run_status, result.output) == ("succeeded", "A")
     assert at(result, "loop").metadata_ == {"iterations": 3, "exit_reason": "max_loops"}
 
@@ -258,15 +231,11 @@ def test_ten_turns_are_the_most_that_are_taken_unasked(engine):
     assert len(planner.told) == 10
 
 
-# people
-
-
 def test_a_question_waits_for_its_answer_and_holds_nothing(engine):
     """SYS-17, M-449: no attempt is ready or running meanwhile; the answer is the turn's result."""
     planner = Planner(run("upper", "a"), ask("May I?"), finish("ok"))
     run_id = engine.enqueue(looped(planner), "goal")
     engine.drain()
-
     assert [each.message for each in engine.approvals(run_id)] == ["May I?"]
     assert {each.status for each in engine.history(run_id)} == {"succeeded", "paused"}
     assert len(planner.told) == 2
@@ -305,13 +274,9 @@ def test_turns_that_grow_too_large_fail_the_loop_with_the_figures(engine):
     assert_attributed(engine, result, "at step 'record'", "SnapshotTooLarge", "can be sent")
 
 
-# several loops
-
-
 def test_a_second_loop_is_told_its_own_turns_alone(engine):
     second = Planner(run("upper", "c"), finish())
     result = engine.run(of(loop(Planner(run("upper", "a"), finish("b")), name="one"), loop(second, name="two")), "goal")
-
     assert [each["goal"] for each in second.told] == ["b", "b"]
     assert [[each["result"] for each in brief["command_log"]] for brief in second.told] == [[], ["C"]]
     assert (turns(result, "one")[-1][2], turns(result, "two")[-1][2]) == ("b", "done")
@@ -321,7 +286,6 @@ def test_a_loop_that_runs_again_begins_again(engine):
     planner = Planner(run("upper", "a"), finish("b"), run("upper", "c"), finish("d"))
     again = Step.loop_until("again", loop(planner), lambda output, context: output == "d")
     engine.run(of(again), "goal")
-
     assert [len(brief["command_log"]) for brief in planner.told] == [0, 1, 0, 1]
 
 
@@ -329,7 +293,6 @@ def test_a_loop_inside_another_of_its_name_keeps_apart(engine):
     inner = loop(Planner(run("upper", "x"), finish("X!")))
     outer = Planner(run("deep", "sub-goal"), run("deep", "sub-goal"), finish())
     result = engine.run(looped(outer, {"deep": inner}), "goal")
-
     assert [[each["result"] for each in brief["command_log"]] for brief in outer.told] == [[], ["X!"], ["X!", "X!"]]
     assert [each.loop for each in result.final_pipeline_context.command_log][:3] == [
         *["loop#1/act/deep/loop"] * 2,
@@ -345,7 +308,6 @@ def test_an_agent_that_is_an_import_takes_no_turn_away(engine, own_run, inherit_
     deep = ImportStep("deep", pipeline=nested, inherit_context=inherit_context, own_run=own_run)
     outer = Planner(run("upper", "a"), run("deep"), run("upper", "b"), finish())
     result = engine.run(looped(outer, {"deep": deep, "upper": upper}), "goal")
-
     assert [each["result"] for each in outer.told[3]["command_log"]] == ["A", "X!", "B"]
     assert [each[2] for each in turns(result)] == ["A", "X!", "B", "done"]
     assert len(result.final_pipeline_context.command_log) == (6 if inherit_context else 4)
@@ -355,7 +317,6 @@ def test_loops_side_by_side_append_in_declared_order(engine):
     """C-46."""
     branches = {name: loop(Planner(run("upper", name), finish()), name=name) for name in ("left", "right")}
     result = engine.run(of(Step.parallel("fan", branches)), "goal")
-
     log = [(each.loop, each.result) for each in result.final_pipeline_context.command_log]
     left, right = [("fan/left/left", each) for each in ("LEFT", "done")], [("fan/right/right", "RIGHT")]
     assert log == [*left, *right, ("fan/right/right", "done")]
@@ -365,7 +326,6 @@ def test_turns_of_before_are_kept_and_not_told(engine):
     planner = Planner(run("upper", "a"), finish())
     before = {"turn": 1, "command": finish("old"), "result": "old"}
     result = engine.run(looped(planner), "goal", context=Notes(command_log=[before]))
-
     assert (len(planner.told[1]["command_log"]), len(result.final_pipeline_context.command_log)) == (1, 3)
 
 
@@ -374,7 +334,6 @@ def test_turns_of_an_earlier_run_whose_context_is_handed_on_are_not_told(engine)
     earlier = engine.run(looped(Planner(run("upper", "a"), finish("b"))), "goal").final_pipeline_context
     planner = Planner(run("upper", "c"), finish())
     result = engine.run(looped(planner), "another", context=earlier)
-
     assert [[each["result"] for each in brief["command_log"]] for brief in planner.told] == [[], ["C"]]
     assert [result for _, _, result in turns(result)] == ["A", "b", "C", "done"]
 
@@ -391,9 +350,6 @@ def test_a_turn_is_written_down_once_however_often_its_messages_come():
     with TwiceDelivered() as engine:
         result = engine.run(looped(Planner(run("upper", "a"), finish())), "goal")
     assert turns(result) == [(1, "run_agent", "A"), (2, "finish", "done")]
-
-
-# what is refused before a run
 
 
 class Bare(BaseModel):

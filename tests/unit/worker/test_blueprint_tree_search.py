@@ -46,7 +46,6 @@ steps:
 def test_a_search_is_written_with_agents_and_steps(engine, built):
     """Templates in it read what the steps are given; the context is the search's own, with the one around it as `outer`."""
     result = engine.run(built(WORDS), "x", context={"total": 7})
-
     assert (result.output.path, result.output.score, result.output.goal_reached) == (["a"], 0.3, False)
     assert result.output.visited == 2
     assert "mine" not in type(result.final_pipeline_context).model_fields
@@ -71,7 +70,6 @@ def test_agents_without_a_schema_are_given_one(engine, built):
     step = "{kind: tree_search, name: find, proposer: agents.writer, evaluator: agents.judge, max_depth: 1}"
     pipeline = built(f"{agents}steps: [{step}]")
     result = engine.run(pipeline, "x")
-
     assert (result.output.path, result.output.score) == (["a"], 0.0)
     assert "output_schema" not in pipeline.to_yaml()
 
@@ -80,7 +78,6 @@ def test_a_fallbacks_agent_without_a_schema_is_given_one(engine, built):
     judge = "{name: judge, uses: 'blueprint_parts:fail', fallback: {name: deputy, uses: agents.deputy}}"
     step = f"{{kind: tree_search, name: find, proposer: agents.writer, evaluator: {judge}, max_depth: 1}}"
     result = engine.run(built(f"agents: {{writer: {{model: test}}, deputy: {{model: test}}}}\nsteps: [{step}]"), "x")
-
     assert (result.output.score, result.output.left_out) == (0.0, [])
 
 

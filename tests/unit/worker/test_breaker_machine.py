@@ -174,8 +174,6 @@ def test_a_thousand_that_wait_come_back_spread_over_half_of_their_wait(wait_s, m
     assert len({int(20 * (wait - wait_s) / length) for wait in waits}) == 20
 
 
-# laws
-
 RULE = st.builds(
     Rules,
     failures=st.integers(1, 6),
@@ -236,9 +234,6 @@ def test_once_the_service_is_well_it_closes(rules, ended_badly):
         if breaker.state == "closed":
             return
     raise AssertionError(breaker)
-
-
-# traffic
 
 
 def traffic(per_minute, seconds, failing, *, seed, rules=RULES):

@@ -77,9 +77,6 @@ async def slow(output, *, context):
     return ValidationResult(is_valid=False, feedback="too slow", validator_name="patience")
 
 
-# validators
-
-
 @pytest.mark.parametrize("said", [True, (True, ""), (True, None), ValidationResult(is_valid=True)])
 def test_a_validator_may_pass_in_three_ways(judged, said):
     assert judged(lambda _: said) is None
@@ -128,9 +125,6 @@ def test_what_a_validator_raises_goes_through(judged):
 
 def test_no_validators_refuse_nothing(judged):
     assert judged() is None
-
-
-# plugins
 
 
 def test_a_plugin_may_put_another_output_in_its_place(plugged):

@@ -63,7 +63,6 @@ def test_the_branch_with_the_key_runs(engine, said, keys, taken):
     result = engine.run(bare(choose(always(said), branches)), "in")
     found = at(result, "choose")
     meant = next(key for key in keys if str(key).lower() == taken)
-
     assert result.output == repr(meant)
     assert found.metadata_ == {"executed_branch_key": said, "resolved_branch_key": taken}
     assert [each.name for each in found.step_history] == [taken]
@@ -86,7 +85,6 @@ class Spoken(StrEnum):
 def test_an_enums_member_means_its_value(engine, said, key):
     """On both sides, whatever the enum's kind; the metadata holds the value."""
     result = engine.run(bare(choose(always(said), {key: step("x", more)})), 1)
-
     assert (result.output, at(result, "choose").metadata_["executed_branch_key"]) == (2, "red")
     assert type(at(result, "choose").metadata_["executed_branch_key"]) is str
 
@@ -98,7 +96,6 @@ def test_an_enums_member_means_its_value(engine, said, key):
 def test_a_key_that_no_branch_has_is_a_failure_that_names_it(engine, said, keys):
     """Requirements §2.3: `NO_BRANCH`, with what was said, where, and the branches there are."""
     result = engine.run(bare(choose(always(said), {key: step("x") for key in keys}), step("after")), "in")
-
     assert_attributed(engine, result, "choose", "ExecutionError", f"the condition of 'choose' answered {said!r}")
     assert result.error.code == "NO_BRANCH"
     assert str(keys[0]).lower() in result.error.message
@@ -107,14 +104,12 @@ def test_a_key_that_no_branch_has_is_a_failure_that_names_it(engine, said, keys)
 @pytest.mark.parametrize("said", ["other", None, 3.5, [], {"a": 1}])
 def test_the_default_runs_for_everything_else(engine, said):
     result = engine.run(bare(choose(always(said), default=step("z", lambda data: "default"))), "in")
-
     assert result.output == "default"
     assert at(result, "choose").metadata_["resolved_branch_key"] == "default"
 
 
 def test_what_is_no_key_at_all_is_named_by_its_type(engine):
     result = engine.run(bare(choose(always({"secret": 1}))), "in")
-
     assert_attributed(engine, result, "choose", "ExecutionError", "a dict")
     assert "secret" not in result.error.message
 
@@ -123,7 +118,6 @@ def test_the_condition_sees_output_and_context(engine):
     condition = Spy(lambda output, context: "yes")
     engine.run(of(step("write", seen), choose(condition)), 5)
     [(output, context)] = condition.asked
-
     assert (output, context.seen) == (5, [5])
 
 
@@ -133,7 +127,6 @@ def test_mappers_stand_around_the_branch(engine):
     after = Spy(lambda output, key, context: (output, key, context.title))
     branches = {True: step("x", lambda data, context: setattr(context, "title", "t") or data + 1)}
     made = choose(always(True), branches, branch_input_mapper=before, branch_output_mapper=after)
-
     assert engine.run(of(made), 1).output == (11, True, "t")
     assert (len(before.asked), len(after.asked)) == (1, 1)
 
@@ -166,7 +159,6 @@ def test_what_a_branch_writes_is_kept(engine):
 def test_a_failing_branch_fails_the_conditional_and_merges_nothing(engine):
     branches = {"yes": Pipeline([step("write", note(title="never")), step("no", fails)])}
     result = engine.run(of(choose(always("yes"), branches)), "in")
-
     assert_attributed(engine, result, "branch 'yes' failed", "NonRetryableError", "no in")
     assert result.final_pipeline_context.title == ""
 
@@ -182,7 +174,6 @@ def test_a_failing_branch_fails_the_conditional_and_merges_nothing(engine):
 def test_a_function_that_raises_fails_the_conditional(engine, options, role):
     made = choose(options.pop("condition", always("yes")), **options)
     result = engine.run(bare(made, step("after")), 1)
-
     assert_attributed(engine, result, f"{role} of 'choose' failed with KeyError", "KeyError", "a bug")
     assert [each.name for each in result.step_history] == ["choose"]
 
@@ -201,7 +192,6 @@ def test_a_condition_that_blocks_its_thread_fails_the_conditional(hurried):
     free = threading.Event()
     result = hurried.run(bare(choose(lambda *_: free.wait(60))), 1)
     free.set()
-
     assert_attributed(hurried, result, "condition of 'choose'", "TimeoutError", "no answer within 0.05 s")
     assert hurried.run(bare(choose(always("yes"))), 1).output == 2
 
@@ -209,7 +199,6 @@ def test_a_condition_that_blocks_its_thread_fails_the_conditional(hurried):
 def test_a_mapper_whose_answer_cannot_travel_is_named(engine):
     made = choose(always("yes"), branch_input_mapper=lambda *_: {"handle": threading.Lock()})
     result = engine.run(bare(made), 1)
-
     assert_attributed(engine, result, "branch_input of 'choose'", "SerializationError", "handle")
     assert result.error.code == "SERIALIZATION"
 
@@ -226,6 +215,5 @@ def test_a_condition_may_abort(engine):
 def test_a_path_in_a_nested_place_is_named_whole(engine):
     inner = choose(always("other"))
     result = engine.run(bare(Step.parallel("fan", {"b": inner})), 1)
-
     assert "the condition of 'fan/b/choose'" in result.error.message
     assert at(result, "fan").feedback.startswith("branch 'b' failed: ")

@@ -43,9 +43,6 @@ def loop(body=None, until=never, **options):
     return Step.loop_until("again", body or step("more", more), until, **options)
 
 
-# exits
-
-
 @pytest.mark.parametrize(
     ("until", "rounds", "reason"), [(1, 1, "condition"), (3, 3, "condition"), (99, 5, "max_loops")]
 )
@@ -53,7 +50,6 @@ def test_a_loop_ends_by_its_condition_or_after_as_many_rounds_as_allowed(engine,
     """M-446, M-447, C-12: at the first, at one in the middle, at the last; its attempts are its iterations."""
     result = engine.run(bare(loop(until=reaches(until))), 0)
     found = at(result, "again")
-
     assert (result.output, found.success, found.attempts) == (rounds, True, rounds)
     assert found.metadata_ == {"iterations": rounds, "exit_reason": reason}
     assert reason.split("_")[0] in found.feedback
@@ -69,7 +65,6 @@ def test_the_condition_sees_the_accumulated_context_and_the_output_of_the_same_i
     """M-448."""
     condition = Spy(lambda output, context: context.count >= 3)
     result = engine.run(of(loop(step("write", seen, sink_to="title"), condition)), "x")
-
     assert [(output, context.count) for output, context in condition.asked] == [("x", 1), ("x", 2), ("x", 3)]
     assert (result.final_pipeline_context.count, result.final_pipeline_context.title) == (3, "x")
 
@@ -78,13 +73,9 @@ def test_reaching_the_maximum_can_be_a_failure(engine):
     """C-12: the mapper is asked first even then, and what the iterations wrote is kept."""
     mapper = Spy(lambda output, context: output)
     result = engine.run(of(loop(step("write", seen), max_loops=2, fails_at_max=True, loop_output_mapper=mapper)), 1)
-
     assert_attributed(engine, result, "again", "ExecutionError", "reached max_loops (2) without meeting its condition")
     assert at(result, "again").metadata_ == {"iterations": 2, "exit_reason": "max_loops"}
     assert (len(mapper.asked), result.final_pipeline_context.count) == (1, 2)
-
-
-# mappers
 
 
 def test_every_mapper_has_its_turn(engine):
@@ -103,7 +94,6 @@ def test_every_mapper_has_its_turn(engine):
         ),
         1,
     )
-
     assert [given for given, _ in first.asked] == [1]
     assert [(output, index) for output, _, index in between.asked] == [(11, 1), (13, 2)]
     assert [output for output, _ in last.asked] == [16]
@@ -149,7 +139,6 @@ def test_the_output_mapper_is_asked_once_on_every_exit(engine, until, rounds):
     spy = Spy(lambda output, context: (output, context.count))
     body = Pipeline([step("more", more), step("write", seen)])
     result = engine.run(of(loop(body, reaches(until), loop_output_mapper=spy)), 0)
-
     assert [(output, context.count) for output, context in spy.asked] == [(rounds, rounds)]
     assert result.output == (rounds, rounds)
 
@@ -157,12 +146,8 @@ def test_the_output_mapper_is_asked_once_on_every_exit(engine, until, rounds):
 def test_the_output_is_the_mappers_even_if_that_is_none(engine):
     """M-282."""
     result = engine.run(bare(loop(loop_output_mapper=lambda output, context: None), step("after")), 0)
-
     assert result.success
     assert (at(result, "again").output, result.output) == (None, None)
-
-
-# failures
 
 
 @pytest.mark.parametrize(
@@ -178,7 +163,6 @@ def test_a_function_that_raises_fails_the_loop(engine, options, reason, iteratio
     """M-282: the feedback names the function and the loop's place, the metadata why it ended."""
     result = engine.run(of(loop(**options)), 0)
     role = reason.removesuffix("_error").removesuffix("_mapper").removeprefix("loop_")
-
     assert_attributed(engine, result, "again", "KeyError", "a bug")
     assert f"{role} of 'again' failed with KeyError" in at(result, "again").feedback
     assert at(result, "again").metadata_ == {"iterations": iterations, "exit_reason": reason}
@@ -194,7 +178,6 @@ def test_only_iterations_that_succeeded_are_accumulated(engine):
 
     body = Pipeline([step("write", seen), step("judge", third_fails)])
     result = engine.run(of(loop(body)), "x")
-
     assert_attributed(engine, result, "again", "ValueError", "the third")
     assert result.final_pipeline_context.count == 2
     assert at(result, "again").metadata_ == {"iterations": 2, "exit_reason": "body_step_error"}
@@ -210,7 +193,6 @@ def test_a_plugin_that_refuses_is_named_in_the_loops_feedback(engine):
     """M-289 (REQ-FAILURE-002): a phrase of the loop's and the plugin's own text, the step and the iteration."""
     result = engine.run(of(loop(step("draft", plugins=[Never()]))), "in")
     said = at(result, "again").feedback
-
     assert "Loop body failed" in said
     assert "iteration 1 of 'again' at step 'draft'" in said
     assert "Plugin validation failed: too short" in said
@@ -227,9 +209,6 @@ def test_an_abort_passes_through(engine):
     assert (result.error.code, result.error.message) == ("PIPELINE_ABORT", "enough")
 
 
-# bodies
-
-
 BODIES = {
     "a loop": lambda: Step.loop_until("inner", step("more", more), reaches(2), max_loops=2),
     "a fan-out": lambda: Step.parallel("inner", {"a": step("more", more)}, reduce="first"),
@@ -243,7 +222,6 @@ BODIES = {
 def test_a_body_may_begin_with_any_container(engine, name):
     """M-285."""
     result = engine.run(of(loop(BODIES[name](), max_loops=3)), 0)
-
     assert (result.run_status, at(result, "again").attempts) == ("succeeded", 3)
     assert set(scopes(engine, result).values()) == {"succeeded"}
 
@@ -251,7 +229,6 @@ def test_a_body_may_begin_with_any_container(engine, name):
 def test_what_never_meets_a_step_puts_a_message_in_between(engine):
     """No commit grows with the rounds of a loop that only goes through empty containers."""
     result = engine.run(of(loop(BODIES["a fan-out of nothing"](), max_loops=100)), 0)
-
     assert at(result, "again").attempts == 100
     starts = [each for each in engine.history(result.run_id) if each.kind == "start"]
     assert 5 <= len(starts) <= 20
@@ -266,7 +243,6 @@ def test_no_one_carries_the_history(engine):
     """SYS-15: after thousands of rounds messages are as large as after ten, and rows are as many as rounds."""
     result = engine.run(of(loop(step("same", note(title="x")), max_loops=3000), model=Title), "in")
     digits = 2 * (len("3000") - len("10"))
-
     assert at(result, "again").attempts == 3000
     assert engine.sizes["again#3000"] == engine.sizes["again#10"] + digits
     assert len(engine.history(result.run_id)) == 3001
@@ -277,7 +253,6 @@ def test_a_step_in_the_body_is_tried_again_as_anywhere(engine):
     """C-37, M-405: attempts are the step's own, iterations are the loop's."""
     flaky = Flaky(1)
     result = engine.run(of(loop(step("shaky", flaky, config=TWICE), max_loops=2)), "in")
-
     assert (result.run_status, flaky.calls) == ("succeeded", 3)
     assert at(result, "again").attempts == 2
     assert at(result, "again", "again#1", "shaky").attempts == 2
@@ -286,6 +261,5 @@ def test_a_step_in_the_body_is_tried_again_as_anywhere(engine):
 def test_a_step_that_fails_permanently_fails_the_loop(engine):
     """Nothing comes after it."""
     result = engine.run(of(loop(step("no", fails)), step("after")), "in")
-
     assert_attributed(engine, result, "step 'no'", "NonRetryableError", "no in")
     assert [each.name for each in result.step_history] == ["again"]

@@ -27,14 +27,12 @@ def refine(length, **options):
 def test_refinement_ends_with_the_first_complete_artifact(engine, length, rounds, output):
     """SYS-15, requirements §2.3."""
     result = engine.run(bare(refine(length)), "in")
-
     assert (result.output, at(result, "refine").attempts) == (output, rounds)
     assert at(result, "refine").metadata_["exit_reason"] == "condition"
 
 
 def test_without_an_end_the_last_check_is_the_output(engine):
     result = engine.run(bare(refine(99, max_refinements=3)), "in")
-
     assert result.output == RefinementCheck(is_complete=False, feedback="!!!")
     assert at(result, "refine").metadata_ == {"iterations": 3, "exit_reason": "max_loops"}
 
@@ -48,7 +46,6 @@ def test_a_feedback_mapper_is_given_the_loops_input_and_the_check(engine):
         return f"{original_input}{check.feedback}"
 
     result = engine.run(bare(refine(4, feedback_mapper=mapper)), "in")
-
     assert result.output == "in!!"
     assert asked == [("in", "!"), ("in", "!!")]
 
@@ -64,14 +61,12 @@ def test_generator_and_critic_may_be_pipelines_and_share_the_context(engine):
     generator = Pipeline([step("think"), step("write", write)])
     critic = Pipeline([step("look"), step("read", read)])
     result = engine.run(of(Step.refine_until("refine", generator, critic)), "in")
-
     assert (result.output, result.final_pipeline_context.count) == ("draft 3", 3)
 
 
 def test_a_critic_that_gives_no_check_is_named(engine):
     made = Step.refine_until("refine", step("draft", draft), step("judge", lambda artifact: "fine"))
     result = engine.run(bare(made), "in")
-
     assert_attributed(engine, result, "pair of 'refine/body/critic'", "PipelineError", "a RefinementCheck, got a str")
 
 
@@ -80,24 +75,18 @@ def test_a_failure_inside_fails_the_refinement(engine, who):
     agents = {"draft": draft, "judge": judge(1)} | {who: fails}
     made = Step.refine_until("refine", step("draft", agents["draft"]), step("judge", agents["judge"]))
     result = engine.run(bare(made), "in")
-
     assert_attributed(engine, result, "Loop body failed in iteration 1 of 'refine'", "NonRetryableError", "no in")
-
-
-# gathering
 
 
 def test_outputs_of_steps_are_gathered(engine):
     """Requirements §2.3 `Step.gather`: of branches too, and containers."""
     fan = Step.parallel("fan", {"x": step("a", lambda data: "A"), "y": step("b", lambda data: "B")})
     result = engine.run(of(step("first"), fan, Step.gather("all", ["b", "first", "fan"])), "in")
-
     assert result.output == {"b": "B", "first": "in", "fan": {"x": "A", "y": "B"}}
 
 
 def test_an_output_that_is_missing_is_named(engine):
     result = engine.run(of(step("first"), Step.gather("all", ["first", "second", "third"]), step("after")), "in")
-
     said = "the context's step_outputs have no output of 'second', 'third'"
     assert_attributed(engine, result, "Agent execution failed", "NonRetryableError", said)
     assert len([each for each in engine.history(result.run_id) if each.step == "all"]) == 1

@@ -56,7 +56,6 @@ def test_the_named_branches_run(engine, said, chosen):
     branches = {name: step(f"in {name}") for name in "abc"}
     result = engine.run(bare(route(says(said), branches), step("after")), "in")
     found = at(result, "route")
-
     assert (found.success, found.output) == (True, dict.fromkeys(chosen, "in"))
     assert found.metadata_["executed_branches"] == [each.name for each in found.step_history] == chosen
     assert result.output == found.output
@@ -73,7 +72,6 @@ def test_what_names_no_branches_fails_the_router(engine, said):
 
     made = route(agent, {"a": step("x")}, config=StepConfig(max_retries=3))
     result = engine.run(bare(made, step("after")), "in")
-
     assert_attributed(
         engine,
         result,
@@ -99,7 +97,6 @@ def test_what_the_agent_and_its_branches_write_is_seen_downstream(engine):
     }
     after = step("after", lambda data, context: (context.count, context.title, context.items, context.seen))
     result = engine.run(of(route(agent, branches), after), "in")
-
     assert result.output == (7, "a saw 7", ["b"], [])
     assert result.final_pipeline_context.step_outputs["route"] == {"a": None, "b": "in"}
 
@@ -124,14 +121,12 @@ def test_an_agent_is_tried_again(engine):
 
     agent = Router(1)
     result = engine.run(bare(route(agent, {"b": step("x")}, config=TWICE)), "in")
-
     assert (agent.calls, result.output) == (2, {"b": "in"})
     assert at(result, "route").attempts == 2
 
 
 def test_an_agent_that_fails_permanently_fails_the_router(engine):
     result = engine.run(bare(route(fails), step("after")), "in", context={})
-
     assert_attributed(engine, result, "Agent execution failed", "NonRetryableError", "no in")
     assert [each.name for each in result.step_history] == ["route"]
 
@@ -143,7 +138,6 @@ def test_what_the_agent_spent_is_in_the_totals(engine):
     )
     result = engine.run(bare(made), "in")
     found = at(result, "route")
-
     assert (result.total_cost_usd, result.total_tokens) == (0.5, 30)
     assert (found.cost_usd, found.token_counts) == (0.5, 30)
 
@@ -153,7 +147,6 @@ def test_branches_get_the_routers_input_and_its_options(engine):
     branches = {"a": step("x", more), "b": step("no", fails), "c": step("y", more)}
     made = route(says(["a", "b", "c"]), branches, on_branch_failure="ignore", max_concurrency=1, reduce="keys")
     result = engine.run(bare(made), 1)
-
     assert (result.output, engine.most["route"]) == (["a", "b", "c"], 1)
     assert scopes(engine, result)["route/b"] == "failed"
 
@@ -177,5 +170,4 @@ def test_a_router_may_head_a_branch_and_a_body(engine):
     inner = route(says(["a"]), {"a": step("x", more)}, reduce="first")
     made = Step.parallel("fan", {"r": Step.loop_until("loop", inner, lambda output, _: output >= 3), "s": inner})
     result = engine.run(bare(made), 0)
-
     assert result.output == {"r": 3, "s": 1}

@@ -65,7 +65,6 @@ def test_a_persons_answer_is_the_users_turn_and_all_turns_are_told(engine):
     run = asked(engine, of(chat(step("say", agent), ask(message="and you?"))))
     engine.answer(run, "one")
     result = engine.answer(run, {"two": 2})
-
     first = [("assistant", "a1"), ("assistant", "and you?"), ("user", "one")]
     assert turns(result) == [*first, ("assistant", "a2"), ("assistant", "and you?"), ("user", '{"two":2}')]
     assert agent.told[0] is None
@@ -83,7 +82,6 @@ def test_a_model_is_told_before_its_input_as_data(engine):
 
     body = step("say", make_agent_async(scripted_model(answer)))
     engine.run(of(chat(body, iteration_input_mapper=lambda *_: {"go": "on"})), "begin")
-
     told, _, own = prompts[1].partition("\n\n")
     assert prompts[0] == "begin"
     assert lines(told) == [
@@ -113,7 +111,6 @@ def test_every_kind_of_model_agent_is_told(engine, made):
         return ModelResponse([TextPart("so")])
 
     result = engine.run(of(chat(step("say", made(FunctionModel(answer))))), "begin")
-
     assert result.success, result.error
     [_, (prompt, settings)] = sent
     assert '{"role": "assistant", "content": "so"}\n\n' in prompt
@@ -142,7 +139,6 @@ def test_a_secret_that_was_said_is_told_to_the_model_and_in_no_event(engine, sai
 
     body = step("look", lambda _: said), step("say", make_agent_async(scripted_model(answer)))
     run = asked(engine, of(chat(*body, max_loops=1, ai_turn_source="all_agents", history_template=template)))
-
     assert "hunter2" in prompts[0]
     assert "hunter2" not in str([each.data for each in engine.story(run)])
 
@@ -163,7 +159,6 @@ def test_of_several_agents_the_last_one_of_each_iteration_stays(engine):
     """`ai_turn_source: last`: while the iteration runs, its steps see what has been said in it."""
     first, second = Heard("a"), Heard("b")
     result = engine.run(of(chat(step("first", first), step("second", second))), "x")
-
     assert turns(result) == [("assistant", "b1"), ("assistant", "b2")]
     assert [len(lines(told)) for told in second.told] == [1, 2]
 
@@ -173,7 +168,6 @@ def test_the_last_one_is_the_one_that_was_asked_last(engine):
     choose = Step.branch_on("which", lambda output, _: output == "a1", {True: step("more", Heard("b")), False: ask()})
     run = asked(engine, of(chat(step("first", Heard("a")), choose)))
     result = engine.answer(run, "yes")
-
     assert turns(result) == [("assistant", "b1"), ("assistant", "a2"), ("assistant", "go?"), ("user", "yes")]
 
 
@@ -190,7 +184,6 @@ def test_named_steps_speak_for_one_side_or_the_other(engine):
         ai_turn_source="named_steps", named_steps=["host"], user_turn_sources=["guest"],
     )  # fmt: skip
     history = engine.run(of(loop), "x").final_pipeline_context.conversation_history
-
     assert [(turn.role, turn.content, turn.step) for turn in history] == [
         ("assistant", "h1", "host"),
         ("user", "u1", "guest"),
@@ -204,7 +197,6 @@ def test_people_are_heard_where_they_are_among_the_sources(engine, sources, hear
     """By `hitl`, or by the step's name; the interaction itself is always written down (§2.11)."""
     run = asked(engine, of(chat(step("say", Heard()), ask(), max_loops=1, user_turn_sources=sources)))
     result = engine.answer(run, "yes")
-
     assert turns(result) == [("assistant", "a1"), *([("assistant", "go?"), ("user", "yes")] if heard else [])]
     assert [each.answer for each in result.final_pipeline_context.hitl_history] == ["yes"]
 
@@ -228,7 +220,6 @@ def test_an_iteration_that_failed_leaves_no_turn(engine):
     """C-13: what the iterations before it said stays."""
     breaks = Step.branch_on("which", lambda output, _: output, {"a1": step("fine", same), "a2": step("bad", fails)})
     result = engine.run(of(chat(step("say", Heard()), breaks).fallback(step("else", same))), "x")
-
     assert not at(result, "chat", "chat").success
     assert turns(result) == []
     alone = engine.run(of(chat(step("say", Heard()), breaks)), "x")
@@ -269,7 +260,6 @@ def test_a_conversation_inside_another_keeps_its_own_rules(engine):
     inner = Heard("i")
     nested = Step.loop_until("inner", Pipeline([step("deep", inner)]), never, 2, conversation=True)
     result = engine.run(of(chat(step("first", Heard("a")), nested, step("last", Heard("b")), max_loops=1)), "x")
-
     assert turns(result) == [("assistant", "i1"), ("assistant", "i2"), ("assistant", "b1")]
     assert [len(lines(told)) for told in inner.told] == [1, 2]
 
@@ -297,7 +287,6 @@ def test_history_is_managed_and_told_by_its_template(engine):
         history_template="{{#each history}}<{{ this.role }}: {{ this.content }}>{{/each}}",
     )  # fmt: skip
     result = engine.run(of(loop), "x")
-
     assert agent.told[1:] == ["<assistant: a1>", "<assistant: a1><assistant: a2>", "<assistant: a2><assistant: a3>"]
     assert len(turns(result)) == 4, "what is told is bounded, what is kept is not"
 
@@ -319,7 +308,6 @@ def test_a_summary_tells_the_beginnings_of_the_older_turns(engine):
     managed = HistoryManagement(strategy="summarize", max_tokens=260, summarize_ratio=0.5)
     loop = chat(step("say", agent), max_loops=1, history_management=managed)
     engine.run(of(loop), "x", context={"conversation_history": said})
-
     summary, *newest = lines(agent.told[0])
     assert summary.startswith(
         r'{"role": "assistant", "content": "Summary of 7 earlier turns, each cut short:\nuser: 0 word'
@@ -355,7 +343,6 @@ def test_a_context_model_of_ones_own_keeps_turns_in_its_field(engine, model):
     agent = Heard()
     run = asked(engine, of(chat(step("say", agent), ask(), max_loops=2), model=model))
     engine.answer(run, "yes")
-
     said = [("assistant", "a1"), ("assistant", "go?"), ("user", "yes")]
     assert turns(engine.answer(run, "no"))[:3] == said
     assert len(lines(agent.told[1])) == 3

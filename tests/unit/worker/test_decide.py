@@ -37,7 +37,6 @@ def test_the_same_notice_gives_the_same_decision(outcome, step, number):
 @given(outcomes, st.sampled_from("abc"), st.integers(1, 3))
 def test_a_decision_has_an_end_or_a_next_attempt_and_a_closed_scope_with_the_end(outcome, step, number):
     decision = decided(THREE, outcome, at=_at(step, number))
-
     assert (decision.end is None) == bool(decision.next)
     assert (decision.end is None) == (decision.move.status == "open")
     assert decision.close.status == ("succeeded" if outcome.kind == "success" else "failed")
@@ -47,14 +46,12 @@ def test_a_decision_has_an_end_or_a_next_attempt_and_a_closed_scope_with_the_end
 def test_only_a_success_merges(outcome, step, number):
     """M-006."""
     move = decided(THREE, outcome, at=_at(step, number)).move
-
     assert move.merges == (outcome.kind == "success")
     assert move.merges or (move.output, move.context) == (None, None)
 
 
 def test_a_success_continues_with_the_next_step():
     decision = decided(THREE, succeeded("out", {"n": 2}))
-
     assert decision.moves == (UpdateScope("", 0, 1, merges=True, output=packed("out"), context=packed({"n": 2})),)
     after = following(decision)
     assert (after.step, after.number, after.guidance, after.queue) == ("b", 1, None, "mine")
@@ -62,7 +59,6 @@ def test_a_success_continues_with_the_next_step():
 
 def test_a_failure_is_tried_again_with_what_was_wrong():
     decision = decided(THREE, failed(feedback="it broke: wrong tone", guidance="wrong tone"))
-
     assert decision.close == CloseAttempt("failed", "error")
     assert [after.delay_s for after in decision.next] == [4.0]
     after = following(decision)
@@ -73,7 +69,6 @@ def test_a_failure_is_tried_again_with_what_was_wrong():
 
 def test_the_last_attempts_failure_ends_the_run():
     decision = decided(THREE, failed(), at=_at("b", 3))
-
     assert (decision.end.status, decision.end.reason) == ("failed", "step 'b' failed")
     assert decision.end.fault == failed().fault
     assert [event.name for event in decision.events] == ["step.failed", "run.failed"]
@@ -82,7 +77,6 @@ def test_the_last_attempts_failure_ends_the_run():
 def test_a_failure_that_judges_no_answer_changes_nothing_that_is_asked():
     again = following(decided(THREE, failed(feedback="HTTP 503")))
     told = following(decided(THREE, failed(guidance="wrong tone")))
-
     assert (again.number, again.guidance) == (2, None)
     assert following(decided(THREE, failed(feedback="HTTP 503"), at=told)).guidance == "wrong tone"
 
@@ -90,7 +84,6 @@ def test_a_failure_that_judges_no_answer_changes_nothing_that_is_asked():
 @pytest.mark.parametrize(("kind", "reason"), [("failure", "error"), ("aborted", "aborted"), ("lost", "lost")])
 def test_an_end_says_how_its_last_attempt_closed(kind, reason):
     fault = Fault("system", "E", "m", "f")
-
     assert decided(THREE, Outcome(kind, fault=fault)).close == CloseAttempt("failed", reason)
 
 
@@ -102,7 +95,6 @@ def test_a_steps_own_waits_come_before_the_workers():
     step = Step("a", str, config=StepConfig(backoff=Backoff(base_s=9.0, jitter=0.0)))
     new = enqueued(pipeline_of("b") >> step >> pipeline_of("c"))
     decision = decided(new, failed(), at=_at("a", 1, new))
-
     assert [after.delay_s for after in decision.next] == [9.0]
 
 
@@ -115,7 +107,6 @@ def test_a_step_with_a_queue_of_its_own_goes_there_and_back():
     new = enqueued(pipeline_of("a") >> pipeline_of("b", queue="gpu") >> pipeline_of("c"))
     there = following(decided(new, succeeded()))
     back = following(decided(new, succeeded(), at=there))
-
     assert (there.queue, back.queue) == ("gpu", new.first.ticket.queue)
 
 
@@ -126,7 +117,6 @@ def test_what_was_spent_travels_with_the_notice():
 @pytest.mark.parametrize("table", [RUN, SCOPE, ATTEMPT], ids=["run", "scope", "attempt"])
 def test_nothing_follows_what_is_final(table):
     final = {status for status, after in table.items() if not after}
-
     assert {"succeeded", "failed", "cancelled"} <= final
     for status in final:
         with pytest.raises(IllegalTransition):

@@ -110,9 +110,7 @@ def test_answers_are_told_by_what_became_of_them():
     refused = "output.coercion.fail", {"rule": "cut"}
     items = [item(1, repaired("region"), repaired("str->float")), item(2), item(3, refused), item(4, refused)]
     trace = TraceNode(name="run", kind="run", status="succeeded", children=items)
-
     shown = drawn(answers(trace, ["ant", "bee", "cat", "dog"]), 100)
-
     lines = [[cell.strip() for cell in line.split("│")[1:-1]] for line in shown.splitlines() if line.startswith("│")]
     assert lines == [
         ["refused, asked again", "cut", "2: cat, dog"],

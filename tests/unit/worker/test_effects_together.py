@@ -1,7 +1,5 @@
 """How attempts share threads: concurrent requests to one service are one call, and few call the store alone at the same time."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor

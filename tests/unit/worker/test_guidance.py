@@ -47,7 +47,6 @@ def every_error():
 
 def test_the_table_says_of_every_error_class_whether_it_judges_an_answer():
     classes = {kind.__name__ for kind in every_error()}
-
     assert classes - VERDICTS.keys() == set(), "say in flujo_worker/domain/guidance.py whether it judges an answer"
     assert VERDICTS.keys() - classes == {"ModelRetry", "ToolRetryError"}
 
@@ -55,7 +54,6 @@ def test_the_table_says_of_every_error_class_whether_it_judges_an_answer():
 def test_a_class_of_the_users_is_what_it_derives_from():
     mine = type("Mine", (PluginError,), {"__module__": "my_code"})
     other = type("AgentIOValidationError", (Exception,), {"__module__": "my_code"})
-
     assert (is_verdict(mine), is_verdict(other), is_verdict(ValueError)) == (True, None, None)
 
 
@@ -94,7 +92,6 @@ REFUSED, MISFIT = ModelHTTPError(429, "m"), misfit_of(City, {})
 )
 def test_only_a_verdict_guides(error, told):
     info = describe(error, during="agent")
-
     assert info.guidance == told or (told and told in info.guidance)
     assert info.type_name in info.feedback, "what is recorded names every error (M-025)"
 
@@ -106,14 +103,12 @@ def test_only_a_verdict_guides(error, told):
 )
 def test_the_request_after_an_outage_is_byte_for_byte_the_same(outage):
     asked = asked_after(outage, "fine")
-
     assert len(asked) == 2
     assert asked[0] == asked[1]
 
 
 def test_the_request_after_a_wrong_answer_says_what_was_wrong():
     first, second = asked_after(Said('{"nme": "Oslo"}'), '{"name": "Oslo"}', output_type=City, processing={})
-
     assert b"not accepted" not in first
     assert b"Your previous answer was not accepted: at " in second
     assert b"Agent execution failed" not in second
@@ -124,7 +119,6 @@ def test_an_outage_after_a_wrong_answer_keeps_the_verdict():
     first, second, third = asked_after(
         Said('{"nme": "Oslo"}'), Said(status=503), '{"name": "Oslo"}', output_type=City, processing={}, retries=2
     )
-
     assert (second == third, first == second) == (True, False)
 
 
@@ -161,7 +155,6 @@ def told_by(step_agent, **step):
 def test_what_an_output_processor_cannot_parse_guides():
     parsed = AgentProcessors(output_processors=[int])
     typed = AgentProcessors(output_processors=[TypeAdapter(City).validate_json])
-
     assert "invalid literal" in told_by(Says("many", "7"), processors=parsed)
     assert "Field required" in told_by(Says("{}", '{"name": "x"}'), processors=typed)
     assert issubclass(Misfit, ValueError)
@@ -188,7 +181,6 @@ def test_a_sub_agents_wrong_answer_does_not_guide_the_agent_that_asked_it():
         raise AgentIOValidationError("name a city")
 
     asked = asked_after(Said(arguments='{"task": "Oslo"}'), "fine", tools=[AgentTool(refuse, name="look_up")])
-
     assert (len(asked), asked[0] == asked[1]) == (2, True)
 
 
@@ -201,5 +193,4 @@ def test_a_processors_outage_is_not_added_to_what_aros_refuses(engine):
     run = engine.enqueue(Pipeline([step]), "in")
     engine.drain()
     [attempt] = engine.history(run)
-
     assert (attempt.fault.type_name, attempt.fault.retryable, attempt.fault.guidance) == ("ModelHTTPError", True, None)

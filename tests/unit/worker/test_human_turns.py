@@ -39,9 +39,6 @@ def broken(*_):
     raise ValueError("no answer is good enough")
 
 
-# an import that lets no question through
-
-
 def unattended(*steps, **rest):
     body = Pipeline(list(steps) or [Step("first", more), ask(message="May it go out?")])
     return ImportStep("child", pipeline=body, inherit_context=True, propagate_hitl=False, **rest)
@@ -101,9 +98,6 @@ def test_a_question_that_is_kept_has_a_fallback_like_any_failure(engine):
     """M-406: a policy instead of a person."""
     result = engine.result(asked(engine, of(unattended(ask(fallback_step=Step("policy", lambda _: "as ever")))), 0))
     assert (result.run_status, result.output) == ("succeeded", "as ever")
-
-
-# a state machine's transitions on a pause
 
 
 class Walk(Notes):
@@ -199,9 +193,6 @@ def test_a_question_deeper_in_a_state_is_its_containers_own(engine):
     assert engine.answer(run, 3).output == {"a": 3}
 
 
-# questions and fallbacks
-
-
 def test_a_person_may_be_the_fallback(engine):
     """M-406, M-451: what the step could not do someone says."""
     shaky = Step("shaky", fails, config=ONCE, fallback_step=ask())
@@ -256,9 +247,6 @@ def test_a_person_who_aborts_is_not_stood_in_for(engine):
 def test_a_pause_transition_to_nowhere_is_refused(engine):
     with pytest.raises(PipelineError, match="to 'nowhere' is not a state"):
         engine.enqueue(of(machine({**TO_SIGN, "to": "nowhere"}, DONE)), 0)
-
-
-# a step that asks by raising
 
 
 class Asks:

@@ -145,7 +145,6 @@ def test_what_was_let_go_to_be_handed_back_is_not_disowned_meanwhile(roll, lease
         roll.wait()
         roll.wait()
         assert roll.kept == {"held", "ending"}
-
         assert lease.hand_back() == {"ending"}
         roll.wait()
         roll.wait()
@@ -154,7 +153,6 @@ def test_what_was_let_go_to_be_handed_back_is_not_disowned_meanwhile(roll, lease
 
 def test_what_begins_while_all_is_interrupted_is_interrupted_too(lease):
     lease.interrupt()
-
     with working(lease, "late", 1) as late:
         assert late.interrupted
     assert lease.hand_back() == {"late"}

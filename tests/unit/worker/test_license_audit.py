@@ -46,7 +46,6 @@ def only(groups):
 def test_findings_are_grouped_by_category_each_with_its_evidence(engine):
     """The main job, as one run: a fan-out, and a step behind its join that groups."""
     groups, _ = audited(engine, "pydantic", "psycopg", "celery")
-
     assert {name: [each.distribution for each in found] for name, found in groups.items()} == {
         "permissive": ["pydantic", "celery"],
         "copyleft": ["psycopg"],
@@ -68,7 +67,6 @@ def test_what_a_branch_found_out_stays_in_it(engine):
 def test_one_distribution_that_cannot_be_audited_does_not_fail_the_rest(engine):
     """M-444: it is told, not dropped."""
     groups, _ = audited(engine, "celery", "no-such-thing")
-
     [failed] = groups["failed"]
     assert (failed.distribution, failed.verdict) == ("no-such-thing", None)
     assert "no distribution named 'no-such-thing' is installed" in failed.note
@@ -83,7 +81,6 @@ def test_in_doubt_the_files_are_asked_too(engine, install, header, rounds):
     """SYS-15: the loop continues while the verdict is not sure."""
     install("thing", header, file=MIT_TEXT)
     groups, branches = audited(engine, "thing")
-
     assert branches["thing"].step_history[1].attempts == rounds
     assert only(groups).verdict.confidence >= 0.95
 
@@ -111,7 +108,6 @@ def test_what_follows_depends_on_the_verdict(engine, install, header, path, cate
     """SYS-16: a path for copyleft, one for what a person must see, and none for the rest."""
     install("thing", header)
     groups, branches = audited(engine, "thing")
-
     [taken] = branches["thing"].step_history[2].step_history
     assert (taken.name, only(groups).category) == (path, category)
     assert note in only(groups).note
@@ -153,7 +149,6 @@ def test_a_quote_that_does_not_stand_fails_the_branch(engine, install):
     made_up = LicenseVerdict(spdx="GPL", category="copyleft", confidence=1.0, evidence="GPL, I think")
     with judge.agent.agent.override(model=scripted_model(lambda _: made_up)):
         result = engine.run(pipeline, ["thing"])
-
     assert result.run_status == "failed"
     assert "the quoted evidence is not in the metadata" in result.step_history[1].feedback
 

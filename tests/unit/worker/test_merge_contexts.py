@@ -70,9 +70,6 @@ def mutables(value):
     return own.union(*map(mutables, inner)) if inner else own
 
 
-# isolate_context
-
-
 @pytest.mark.parametrize("case", CONTEXTS)
 def test_a_copy_is_equal_and_shares_nothing_mutable(case):
     """M-410."""
@@ -93,9 +90,6 @@ def test_private_attributes_of_a_copy_start_from_their_defaults():
 def test_what_cannot_travel_is_named():
     with pytest.raises(SerializationError, match=r"context\.handle"):
         manager.isolate_context(Work(handle=object()))
-
-
-# merge_context_updates
 
 
 TWO_WAY = {
@@ -218,9 +212,6 @@ def test_frozen_models_with_aliases_merge_and_know_what_was_set():
     assert merged.model_fields_set == {"one", "two"}
 
 
-# accumulate_loop_context
-
-
 @pytest.mark.parametrize("make", [PipelineContext, lambda **made: made], ids=["model", "plain dict"])
 def test_a_loop_accumulates_its_counter_and_scratchpad(make):
     """M-412, M-413: each iteration begins with what the one before left."""
@@ -260,9 +251,6 @@ def test_an_iteration_is_taken_over_with_the_scratchpad_so_far(case):
 def test_what_an_iteration_left_must_fit_the_model():
     with pytest.raises(ContextMergeError, match="count"):
         manager.accumulate_loop_context(Work(), Work.model_construct(count=-1))
-
-
-# the manager itself
 
 
 def test_the_strategies_can_be_read():

@@ -52,7 +52,6 @@ def test_in_a_step(engine, odd, is_sync, where, category):
     }[where]
     step = Step("s", raises if where == "agent" else same, config=ONCE, **extra)
     fault, _ = failure(engine, Pipeline([step]))
-
     assert fault.category == category
     assert odd.__name__ in fault.feedback
 
@@ -62,14 +61,12 @@ def test_in_a_condition(engine, odd, is_sync):
         "loop", loop_body_pipeline=Pipeline([Step("x", same)]), exit_condition_callable=raising(odd, is_sync=is_sync)
     )
     _, result = failure(engine, Pipeline([loop]))
-
     said = result.step_history[-1].feedback
     assert odd.__name__ in said or (odd is asyncio.CancelledError and "cancelled its own task" in said)
 
 
 def test_in_a_hook(engine, odd, is_sync):
     result = engine.run(Pipeline([Step("s", same)], hooks=[raising(odd, is_sync=is_sync)]), "in")
-
     assert result.success
     [*_, told] = [event.data for event in engine.story(result.run_id) if event.name == "hook.failed"]
     assert odd.__name__ in f"{told['error']} {told['message']}" or odd is asyncio.CancelledError
@@ -77,6 +74,5 @@ def test_in_a_hook(engine, odd, is_sync):
 
 def test_in_a_resource(engine, odd, is_sync):
     fault, _ = failure(engine, Pipeline([Step("s", same, config=ONCE)], resources=raising(odd, is_sync=is_sync)))
-
     assert fault.category == "system"
     assert odd.__name__ in fault.feedback

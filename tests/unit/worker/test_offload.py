@@ -29,7 +29,6 @@ def test_what_is_large_is_kept_once_and_pointed_at_everywhere():
     given = decision()
     given = replace(given, moves=(replace(given.move, context=large),), next=(replace(given.next[0], context=large),))
     light, heavy = offload_large_values(given, INLINE)
-
     assert heavy == [large]
     assert light.move.context.is_reference
     assert light.next[0].context == light.move.context == large.reference()
@@ -39,7 +38,6 @@ def test_what_many_messages_carry_is_pointed_at_too():
     """However small each is, so that a fan-out's messages do not grow with the context."""
     shared, given = some(WORTH_SHARING + 100), decision()
     one, many = (replace(given, next=(replace(given.next[0], context=shared),) * times) for times in (1, 9))
-
     assert offload_large_values(one, INLINE)[1] == []
     assert offload_large_values(many, INLINE)[1] == [shared]
 
@@ -50,7 +48,6 @@ def test_a_child_runs_values_are_as_light_as_any_others():
     light, heavy = offload_large_values(
         decision(child_run=ChildRun(enqueued(run_id="r.1").first.ticket, "legal", "legal", first)), INLINE
     )
-
     assert heavy == [value, context]
     assert (light.child_run.first.context, light.child_run.first.input) == (context.reference(), value.reference())
 

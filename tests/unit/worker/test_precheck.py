@@ -86,7 +86,6 @@ def test_the_precheck_is_off_by_default():
     """M-110, M-145, M-166."""
     judge = Recorder(False)
     desk = Desk(enabled=PrecheckSettings().enabled, validator_agent=judge, required_context_keys=("gone",))
-
     assert desk.before() == PLANNED
     desk.after(PLANNED)
     assert (desk.told, judge.asked) == ([], [])
@@ -95,7 +94,6 @@ def test_the_precheck_is_off_by_default():
 def test_a_plan_that_passes_is_told_and_changes_nothing():
     """M-113, M-124."""
     desk = Desk(validator_agent=Recorder({"passed": True, "score": 0.9}), inject_feedback="prepend")
-
     assert desk.before() == PLANNED
     assert desk.told == [
         ("reasoning.validation", {"result": "pass", "score": 0.9, "gate": "validator"}),
@@ -107,7 +105,6 @@ def test_a_plan_that_fails_is_told_with_its_feedback():
     """M-120, M-124, M-162, U-08: every event carries its result."""
     desk = refusing()
     desk.before()
-
     assert desk.told == [
         ("reasoning.validation", {"result": "fail", "gate": "validator"}),
         ("aros.reasoning.precheck.fail", {"result": "fail", "reason": "refused", "feedback": "too bold"}),
@@ -119,7 +116,6 @@ def test_a_scorer_alone_decides_by_the_threshold(score, result):
     """M-117."""
     desk = Desk(validator_agent=lambda _plan: score, score_threshold=0.7)
     desk.before()
-
     assert [(each["result"], each["score"]) for each in desk.verdicts] == [(result, score)]
 
 
@@ -128,7 +124,6 @@ def test_the_cap_reaches_the_validator(cap):
     """M-116, U-10."""
     judge = Recorder(True)
     Desk(validator_agent=judge, max_tokens=cap).before()
-
     assert judge.options == [{"max_tokens": cap}]
 
 
@@ -136,7 +131,6 @@ def test_the_validator_gets_the_plan_alone():
     """M-113."""
     judge = Recorder(True)
     Desk(validator_agent=judge).before()
-
     assert judge.asked == [PLAN]
 
 
@@ -146,7 +140,6 @@ def test_the_validator_is_told_the_goal_if_the_context_has_one():
     Desk(
         validator_agent=judge, goal_context_key="scratchpad.goal", context=PipelineContext(scratchpad={"goal": "g"})
     ).before()
-
     assert judge.asked == [{"plan": PLAN, "goal": "g"}]
 
 
@@ -157,7 +150,6 @@ def test_the_agents_are_found_by_their_references():
     found = {"agents:plan_checker": judge}.__getitem__
     precheck = Precheck(settings, context=None, agent_of=found, threads=THREADS, schema=None, shadow=False)
     asyncio.run(precheck.before(PLANNED))
-
     assert judge.asked == [PLAN]
 
 
@@ -165,7 +157,6 @@ def test_the_validator_can_be_asked_on_its_own():
     """M-113."""
     validator = PlanCheckValidator(Recorder("0.5", spent=Usage(1, 2, 1)), max_tokens=9, threads=THREADS)
     verdict, usage = asyncio.run(validator.check(PLAN))
-
     assert (verdict.score, usage) == (0.5, Usage(1, 2, 1))
 
 
@@ -174,7 +165,6 @@ def test_missing_context_keys_are_listed():
     judge = Recorder(True)
     desk = Desk(validator_agent=judge, context={"a": 1, "b": None}, required_context_keys=("a", "b", "c"))
     desk.before()
-
     assert [(each["result"], each["keys"]) for each in desk.verdicts] == [("fail", ["b", "c"])]
     assert judge.asked == []
 
@@ -183,7 +173,6 @@ def test_context_keys_that_are_there_pass():
     """M-112."""
     desk = Desk(context=PipelineContext(initial_prompt="p"), required_context_keys=("initial_prompt",))
     desk.before()
-
     assert desk.verdicts == [{"result": "pass", "reason": "context_keys", "keys": ["initial_prompt"]}]
 
 
@@ -201,7 +190,6 @@ def test_a_precheck_with_context_keys_is_one_precheck(asked, said, verdict):
     desk = refusing(context={"a": 1}, required_context_keys=("a",))
     desk.before(asked)
     desk.after(said)
-
     assert [(each["result"], each["reason"]) for each in desk.verdicts] == [verdict]
 
 
@@ -210,7 +198,6 @@ def test_a_plan_that_lacks_the_basics_is_not_worth_a_validator():
     judge = Recorder(True)
     desk = Desk(validator_agent=judge, schema=SCHEMA)
     desk.before({"plan": '{"name": "ana"}'})
-
     assert [(each["reason"], each["keys"]) for each in desk.verdicts] == [("missing_basics", ["age"])]
     assert judge.asked == []
 
@@ -220,14 +207,12 @@ def test_any_other_plan_is_judged(plan):
     """M-111: prose is not a candidate, and a glance is not a validation."""
     judge = Recorder(True)
     Desk(validator_agent=judge, schema=SCHEMA).before({"plan": plan})
-
     assert judge.asked == [plan]
 
 
 def test_a_plan_in_json_is_no_candidate_where_no_object_is_asked_for():
     judge = Recorder(True)
     Desk(validator_agent=judge, schema={"type": "string"}).before({"plan": "{}"})
-
     assert judge.asked == ["{}"]
 
 
@@ -235,7 +220,6 @@ def test_without_a_plan_anywhere_nothing_is_asked_or_changed():
     """M-114, C-33."""
     judge = Recorder(False)
     desk = Desk(validator_agent=judge, inject_feedback="prepend")
-
     assert desk.before(BARE) == BARE
     desk.after("done")
     assert desk.told == [("aros.reasoning.precheck.skipped", {"result": "skipped", "reason": "no_plan"})]
@@ -246,7 +230,6 @@ def test_the_input_alone_does_not_conclude_that_there_is_no_plan():
     """C-33."""
     desk = refusing()
     desk.before(BARE)
-
     assert desk.told == []
 
 
@@ -255,7 +238,6 @@ def test_a_plan_in_the_models_text_is_judged_when_the_input_had_none():
     desk = refusing()
     desk.before(BARE)
     desk.after(PLANNED)
-
     assert [each["result"] for each in desk.verdicts] == ["fail"]
     assert desk.precheck.feedback == "too bold"
 
@@ -265,7 +247,6 @@ def test_a_plan_in_the_input_is_the_only_one_judged():
     desk = refusing()
     desk.before(PLANNED)
     desk.after("<thinking>other</thinking>")
-
     assert len(desk.verdicts) == 1
 
 
@@ -275,7 +256,6 @@ def test_an_attempt_concludes_once():
     desk.before(BARE)
     desk.after(None)
     desk.after(None)
-
     assert desk.verdicts == [{"result": "skipped", "reason": "no_plan"}]
 
 
@@ -285,7 +265,6 @@ def test_an_output_that_lacks_the_basics_is_not_worth_a_validator():
     desk = Desk(validator_agent=judge, schema=SCHEMA)
     desk.before(BARE)
     desk.after(PLANNED, {"name": "ana"})
-
     assert (desk.precheck.feedback, judge.asked) == ("the output lacks age", [])
 
 
@@ -294,14 +273,12 @@ def test_an_output_of_another_kind_is_not_worth_a_validator():
     desk = Desk(validator_agent=Recorder(True), schema=SCHEMA)
     desk.before(BARE)
     desk.after(PLANNED, [1])
-
     assert desk.precheck.feedback == "the output has another type than the schema"
 
 
 def test_a_plan_that_no_one_is_to_judge_is_skipped():
     desk = Desk()
     desk.before()
-
     assert desk.verdicts == [{"result": "skipped", "reason": "no_validator"}]
 
 
@@ -310,7 +287,6 @@ def test_samples_that_agree_spare_the_validator():
     judge = Recorder(False)
     desk = Desk(validator_agent=judge, consensus_agent=Recorder("look, then leap", "Look then leap!"))
     desk.before()
-
     assert desk.gates == [{"result": "pass", "score": 1.0, "gate": "consensus", "samples": 2}]
     assert desk.verdicts == [{"result": "pass", "reason": "agreement", "score": 1.0}]
     assert judge.asked == []
@@ -320,7 +296,6 @@ def test_samples_that_disagree_call_the_validator():
     """M-118, C-04: whose word is the last."""
     desk = Desk(validator_agent=Recorder(True), consensus_agent=Recorder("look", "leap"))
     desk.before()
-
     assert [(each["gate"], each["result"]) for each in desk.gates] == [("consensus", "fail"), ("validator", "pass")]
     assert [each["result"] for each in desk.verdicts] == ["pass"]
 
@@ -328,7 +303,6 @@ def test_samples_that_disagree_call_the_validator():
 def test_disagreement_without_a_validator_is_only_told():
     """C-04."""
     desk = Desk(consensus_agent=Recorder("look", "leap"), inject_feedback="prepend")
-
     assert desk.before() == PLANNED
     assert desk.verdicts == [{"result": "fail", "reason": "disagreement", "score": 0.0}]
     assert desk.precheck.feedback is None
@@ -338,7 +312,6 @@ def test_an_agreement_equal_to_the_threshold_is_enough():
     """M-119."""
     desk = Desk(consensus_agent=Recorder("look leap", "look"), consensus_threshold=0.5)
     desk.before()
-
     assert desk.gates[0]["result"] == "pass"
 
 
@@ -346,7 +319,6 @@ def test_every_sample_is_made_from_the_input_under_the_cap():
     """M-116, M-118."""
     planner = Recorder(PLAN)
     Desk(consensus_agent=planner, consensus_samples=3, max_tokens=50).before()
-
     assert (planner.asked, planner.options) == ([PLANNED] * 3, [{"max_tokens": 50}] * 3)
 
 
@@ -354,7 +326,6 @@ def test_of_a_sample_only_its_plan_counts():
     """M-119: what else a planner says is not compared."""
     desk = Desk(consensus_agent=Recorder(f"Sure! {PLANNED}", PLAN))
     desk.before()
-
     assert desk.gates[0]["score"] == 1
 
 
@@ -362,5 +333,4 @@ def test_samples_need_not_be_texts():
     """M-119."""
     desk = Desk(consensus_agent=Recorder({"steps": ["look"]}, '{"steps": ["look"]}'))
     desk.before()
-
     assert desk.gates[0]["score"] == 1

@@ -30,14 +30,12 @@ def test_a_verdict_that_took_more_than_the_cap_does_not_count(spent, reason):
     """M-116, M-125."""
     desk = Desk(validator_agent=Recorder(True, spent=spent), max_tokens=200)
     desk.before()
-
     assert [each["reason"] for each in desk.verdicts] == [reason]
 
 
 def test_what_a_verdict_above_the_cap_cost_is_kept():
     """M-125."""
     desk = Desk(validator_agent=Recorder((False, "no"), spent=ABOVE), inject_feedback="prepend")
-
     assert desk.before() == PLANNED
     assert (desk.precheck.usage, desk.precheck.feedback) == (ABOVE, None)
 
@@ -47,7 +45,6 @@ def test_no_sample_is_paid_for_after_one_above_the_cap():
     planner = Recorder("plan", spent=ABOVE)
     desk = Desk(consensus_agent=planner, consensus_samples=5)
     desk.before()
-
     assert (len(planner.asked), desk.verdicts) == (1, [{"result": "skipped", "reason": "over_token_cap"}])
 
 
@@ -55,7 +52,6 @@ def test_an_answer_above_the_cap_that_cannot_be_read_is_above_the_cap():
     """M-116: cut in the middle, most likely."""
     desk = Desk(validator_agent=Recorder('{"passed": tr', spent=ABOVE))
     desk.before()
-
     assert desk.verdicts == [{"result": "skipped", "reason": "over_token_cap"}]
 
 
@@ -65,14 +61,12 @@ def test_what_all_gates_spent_is_summed():
         validator_agent=Recorder(True, spent=Usage(1, 2, 1, 0.25)), consensus_agent=Recorder("a", "b", spent=WITHIN)
     )
     desk.before()
-
     assert desk.precheck.usage == Usage(21, 402, 3, 1.25)
 
 
 def test_a_validator_that_takes_too_long_is_left():
     """M-125."""
     desk = Desk(validator_agent=never, timeout_s=BRIEFLY_S, inject_feedback="prepend")
-
     assert desk.before() == PLANNED
     assert desk.verdicts == [{"result": "skipped", "reason": "timeout"}]
 
@@ -83,7 +77,6 @@ def test_a_validator_that_is_not_async_is_left_too():
     desk = Desk(validator_agent=lambda _plan: released.wait(FOREVER_S), timeout_s=BRIEFLY_S)
     desk.before()
     released.set()
-
     assert desk.verdicts == [{"result": "skipped", "reason": "timeout"}]
 
 
@@ -91,7 +84,6 @@ def test_what_was_spent_before_the_time_ran_out_is_kept():
     """M-125."""
     desk = Desk(validator_agent=never, consensus_agent=Recorder("a", "b", spent=WITHIN), timeout_s=BRIEFLY_S)
     desk.before()
-
     assert (desk.verdicts[-1]["reason"], desk.precheck.usage.requests) == ("timeout", 2)
 
 
@@ -100,7 +92,6 @@ def test_a_validator_that_will_not_be_cancelled_is_late_whatever_it_says(answer)
     """M-125: an answer, or an error that it made of the cancellation."""
     desk = Desk(validator_agent=Stubborn(answer), timeout_s=BRIEFLY_S)
     desk.before()
-
     assert desk.verdicts == [{"result": "skipped", "reason": "timeout"}]
 
 
@@ -122,7 +113,6 @@ def test_the_pass_after_generation_is_bounded_in_time_too():
     desk = Desk(validator_agent=never, timeout_s=BRIEFLY_S)
     desk.before(BARE)
     desk.after(PLANNED)
-
     assert desk.verdicts == [{"result": "skipped", "reason": "timeout"}]
 
 
@@ -130,7 +120,6 @@ def test_the_pass_after_generation_is_bounded_in_time_too():
 def test_a_validator_that_raises_never_fails_the_attempt(error):
     """M-120."""
     desk = Desk(validator_agent=Recorder(error), inject_feedback="prepend")
-
     assert desk.before() == PLANNED
     assert desk.verdicts == [{"result": "skipped", "reason": "validator_error", "error": type(error).__name__}]
 
@@ -140,7 +129,6 @@ def test_a_validator_that_cannot_be_found_never_fails_the_attempt():
     desk = Desk(validator_agent="agents:gone")
     desk.precheck._agent_of = {}.__getitem__
     desk.before()
-
     assert desk.verdicts == [{"result": "skipped", "reason": "validator_error", "error": "KeyError"}]
 
 
@@ -148,7 +136,6 @@ def test_a_validator_that_answers_nonsense_is_skipped_and_paid_for():
     """M-113, M-125."""
     desk = Desk(validator_agent=Recorder("it is fine", spent=WITHIN))
     desk.before()
-
     assert (desk.verdicts[0]["error"], desk.precheck.usage) == ("TypeError", WITHIN)
 
 
@@ -163,7 +150,6 @@ def test_what_a_failing_validator_had_spent_is_kept():
 
     desk = Desk(validator_agent=Spends())
     desk.before()
-
     assert desk.precheck.usage == WITHIN
 
 
@@ -172,7 +158,6 @@ def test_a_planner_that_raises_never_fails_the_attempt():
     judge = Recorder(True)
     desk = Desk(consensus_agent=Recorder(ValueError("no")), validator_agent=judge)
     desk.before()
-
     assert desk.verdicts == [{"result": "skipped", "reason": "consensus_error", "error": "ValueError"}]
 
 
@@ -185,7 +170,6 @@ def test_a_signal_passes_through_untouched(role, signal):
     desk = Desk(**{role: Recorder(signal)})
     with pytest.raises(type(signal)) as caught:
         desk.before()
-
     assert caught.value is signal or isinstance(signal, asyncio.CancelledError)
     assert desk.verdicts == []
 
@@ -232,7 +216,6 @@ def test_a_long_feedback_is_bounded_where_it_is_shown_and_where_it_is_used():
     """M-125."""
     desk = Desk(validator_agent=Recorder((False, "x" * 1_000_000)))
     desk.before()
-
     assert (len(desk.verdicts[0]["feedback"]), len(desk.precheck.feedback)) == (200, 2000)
 
 
@@ -240,5 +223,4 @@ def test_a_secret_in_the_feedback_is_not_told():
     """SYS-21."""
     desk = Desk(validator_agent=Recorder((False, "never use password=hunter2")))
     desk.before()
-
     assert "hunter2" not in str(desk.told)

@@ -23,7 +23,6 @@ def test_guidance_is_put_before_a_text():
 def test_the_prefix_may_be_any_text():
     """M-121."""
     prefix = "Beware! "
-
     assert (
         refusing(inject_feedback="prepend", retry_guidance_prefix=prefix).before() == f"Beware! too bold\n\n{PLANNED}"
     )
@@ -32,7 +31,6 @@ def test_the_prefix_may_be_any_text():
 def test_only_a_text_can_have_something_before_it():
     """M-121: whoever configured it hears that nothing was done."""
     desk, data = refusing(inject_feedback="prepend"), {"plan": PLAN}
-
     assert desk.before(data) is data
     assert ("aros.guidance.not_injected", {"inject_feedback": "prepend"}) in desk.told
 
@@ -40,7 +38,6 @@ def test_only_a_text_can_have_something_before_it():
 def test_without_injection_the_feedback_is_only_kept_for_the_next_attempt():
     """M-123, C-03."""
     desk = refusing(context=PipelineContext())
-
     assert desk.before() == PLANNED
     assert not hasattr(desk.context, KEY)
     assert desk.precheck.feedback == "too bold"
@@ -49,7 +46,6 @@ def test_without_injection_the_feedback_is_only_kept_for_the_next_attempt():
 def test_a_failed_context_gate_guides_too():
     """M-112, M-120."""
     desk = Desk(required_context_keys=("goal",), inject_feedback="prepend")
-
     assert desk.before(BARE) == f"Guidance: the context lacks goal\n\n{BARE}"
 
 
@@ -57,7 +53,6 @@ def test_a_failed_context_gate_guides_too():
 def test_in_shadow_everything_is_told_and_nothing_changed(inject):
     """C-41."""
     desk = refusing(inject_feedback=inject, context=PipelineContext(), shadow=True)
-
     assert desk.before() == PLANNED
     assert (hasattr(desk.context, KEY), desk.precheck.feedback) == (False, None)
     assert [(each["result"], each["shadow"]) for each in desk.verdicts] == [("fail", True)]
@@ -86,7 +81,6 @@ def test_the_agent_sees_the_guidance_in_a_context_that_does_not_declare_it(kind,
     """M-122: whatever the model says of extra fields and assignment."""
     desk = refusing(inject_feedback="context_key", context_feedback_key=key, context=kind())
     desk.before()
-
     assert getattr(desk.context, key) == "too bold"
 
 
@@ -97,7 +91,6 @@ def test_forgetting_leaves_the_context_as_it_was(kind, key):
     desk = refusing(inject_feedback="context_key", context_feedback_key=key, context=kind())
     desk.before()
     desk.precheck.forget()
-
     assert vars(desk.context) == vars(kind())
 
 
@@ -105,7 +98,6 @@ def test_a_context_with_guidance_in_it_serialises_without():
     """M-122: even if no one forgets."""
     desk = refusing(inject_feedback="context_key", context=PipelineContext())
     desk.before()
-
     assert encode(desk.context) == encode(PipelineContext())
 
 
@@ -115,7 +107,6 @@ def test_a_mapping_gets_the_guidance_as_an_item_and_its_own_item_back():
     desk.before()
     during = dict(desk.context)
     desk.precheck.forget()
-
     assert (during, desk.context) == ({"hint": "too bold"}, {"hint": "mine"})
 
 
@@ -125,7 +116,6 @@ def test_an_extra_field_of_the_same_name_comes_back():
     desk.before()
     during = desk.context.hint
     desk.precheck.forget()
-
     assert (during, desk.context) == ("too bold", Open(hint="mine"))
 
 
@@ -140,7 +130,6 @@ def test_a_declared_key_keeps_the_guidance(key):
     desk = refusing(inject_feedback="context_key", context_feedback_key=key, context=Declared())
     desk.before()
     desk.precheck.forget()
-
     assert getattr(desk.context, key) == "too bold"
 
 
@@ -153,7 +142,6 @@ class Frozen(BaseModel):
 def test_a_context_that_cannot_take_the_guidance_is_left_alone(context):
     """M-120, M-122: the attempt continues, and whoever configured it hears."""
     desk = refusing(inject_feedback="context_key", context_feedback_key="hint", context=context)
-
     assert desk.before() == PLANNED
     assert ("aros.guidance.not_injected", {"inject_feedback": "context_key"}) in desk.told
 
@@ -164,5 +152,4 @@ def test_forgetting_twice_is_forgetting_once():
     desk.precheck.forget()
     desk.context[KEY] = "the agent's"
     desk.precheck.forget()
-
     assert desk.context == {KEY: "the agent's"}

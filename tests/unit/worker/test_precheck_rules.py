@@ -59,7 +59,6 @@ def test_a_plan_that_no_one_closed_is_none(text):
 @pytest.mark.parametrize("blanks", ["", "  \n"])
 def test_an_empty_plan_is_passed_over(blanks):
     text = f"{MARKS[0]}{blanks}{MARKS[1]} {MARKS[0]}run{MARKS[1]}"
-
     assert plan_in(text, MARKS) == "run"
 
 
@@ -115,7 +114,6 @@ def test_without_a_context_every_key_is_missing():
 def test_the_required_members_that_are_not_there_are_named():
     """M-111."""
     schema = {"type": "object", "required": ["name", "age"], "properties": {}}
-
     assert lacks_basics({"age": None}, schema) == ("name",)
 
 
@@ -257,7 +255,6 @@ def test_a_score_below_the_threshold_fails_and_an_equal_one_passes(score, passed
 def test_the_feedback_names_the_figures():
     """M-117."""
     held = PlanVerdict(True, 0.69, "too bold").held_to(0.7)
-
     assert held.feedback == "the plan scored 0.69, at least 0.7 is needed: too bold"
 
 
@@ -267,5 +264,4 @@ def test_a_good_score_does_not_undo_a_refusal():
 
 def test_an_event_shows_a_bounded_preview_of_the_feedback():
     told = GateFinding("fail", "refused", feedback="x" * 5000).attributes()
-
     assert len(told["feedback"]) == 200

@@ -70,9 +70,6 @@ def fault(engine, result):
     return engine.history(result.run_id)[-1].fault
 
 
-# what agents get
-
-
 @BOTH
 def test_agents_get_what_entering_gives(engine, kind):
     pool = kind()
@@ -268,9 +265,6 @@ def test_a_router_gets_them_too(engine):
     assert engine.run(Pipeline([route], resources=Pool()), "in").output == {"open": ["in", "open"]}
 
 
-# whose resources
-
-
 def test_the_innermost_pipeline_that_names_some_wins(engine):
     """Branches, iterations, fallbacks and imports without any have those around them."""
     inner = Pipeline([Step("a", lambda _, resources: resources)], resources="tests.support.builders:SPENT")
@@ -306,9 +300,6 @@ def test_a_child_run_has_those_of_the_pipeline_it_stands_in(engine):
     """SYS-16: it is a separate run, in the same plan."""
     child = Pipeline([Step("a", takes)]).as_step("child", own_run=True)
     assert engine.run(Pipeline([child], resources=Pool()), "in").output == ["in", "open"]
-
-
-# however it ends
 
 
 def raising(error):
@@ -407,15 +398,11 @@ def test_they_cannot_make_a_success_of_a_failure(engine, kind):
     assert (result.success, fault(engine, result).type_name) == (False, "ValueError")
 
 
-# their own failures
-
-
 @BOTH
 def test_entering_that_fails_is_a_system_fault_and_nothing_is_left(engine, kind):
     """M-461; no secret is told."""
     pool, agent = kind(fails="enter"), []
     result = run_with(engine, pool, agent.append, config=StepConfig(max_retries=3))
-
     assert (pool.told, agent, fault(engine, result).category) == (["enter"], [], "system")
     assert "OSError: no route to postgresql://app:***@db/app" in result.step_history[0].feedback
 
@@ -447,7 +434,6 @@ def test_leaving_that_fails_after_a_failure_does_not_hide_it(engine, kind, caplo
     """It is logged, without secrets."""
     with caplog.at_level(logging.WARNING):
         result = run_with(engine, kind(fails="exit"), raising(ValueError("no")))
-
     assert fault(engine, result).type_name == "ValueError"
     [said] = [record.getMessage() for record in caplog.records if "could not be closed" in record.getMessage()]
     assert said.startswith("step 's': its resources")

@@ -55,7 +55,6 @@ def test_the_waits_grow_until_the_cap():
 @given(backoffs, numbers, st.text())
 def test_a_wait_stays_within_its_jitter_of_the_cap(backoff, number, key):
     wait = delay_s(backoff, number, key)
-
     assert 0 <= wait <= backoff.cap_s * (1 + backoff.jitter) + 1e-9
 
 
@@ -71,7 +70,6 @@ def test_no_wait_stays_no_wait():
 def test_different_attempts_are_spread():
     spread = Backoff(base_s=10.0, jitter=0.5)
     waits = {delay_s(spread, 1, f"run:{number}") for number in range(100)}
-
     assert len(waits) == 100
     assert min(waits) < 7
     assert max(waits) > 13
@@ -86,7 +84,6 @@ def test_what_a_service_asks_for_is_the_least(backoff, number, asked):
 def test_no_wait_is_longer_than_a_timestamp_can_bear(asked):
     """A `Retry-After` of a million years must not fail the commit."""
     endless = Backoff(base_s=1e300, cap_s=1e300)
-
     assert delay_s(CALM, 1, "k", asked) <= LONGEST_S
     assert delay_s(endless, 1, "k") <= LONGEST_S
 

@@ -1,7 +1,5 @@
 """What a process finds that it cannot do any more, and that a sound one finds nothing."""
 
-from __future__ import annotations
-
 import json
 import os
 import resource

@@ -83,7 +83,6 @@ def test_what_runs_counts_and_not_what_its_file_says_by_now(tmp_path):
     path.write_text(BODY)
     old = imported(path)
     path.write_text(BODY.replace("len(text)", "len(text) + 100"))
-
     edited = tmp_path / "edited.py"
     edited.write_text(BODY.replace("len(text)", "len(text) + 100"))
     assert body_digest(old.rate) != body_digest(imported(edited).rate)

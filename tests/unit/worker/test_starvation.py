@@ -48,7 +48,6 @@ def told(engine, run, name="attempt.starved"):
 def test_a_starved_attempt_begins_again_and_uses_up_no_retry(starved):
     slow = Slow(2)
     result = starved.run(Pipeline([Step("s", slow, config=ONCE)]), "in")
-
     assert (result.output, slow.calls) == ("in", 3)
     [attempt] = starved.history(result.run_id)
     assert attempt.number == 1
@@ -60,7 +59,6 @@ def test_a_starved_attempt_begins_again_and_uses_up_no_retry(starved):
 def test_one_that_is_starved_for_ever_fails_and_says_why(starved):
     slow = Slow(99)
     result = starved.run(Pipeline([Step("s", slow, config=ONCE)]), "in")
-
     assert slow.calls == 3
     [attempt] = starved.history(result.run_id)
     assert attempt.fault.type_name == "TimeoutError"
@@ -191,7 +189,6 @@ def test_a_worker_that_is_slowed_down_says_so_and_that_it_has_recovered():
         loop.late_s += 0.5 if second < 20 else 0.0
         loop.waited_for_cpu_s += 0.4 if second < 20 else 0.0
         throttle.look()
-
     assert slots.allowed[:3] == [280, 196, 137]
     assert (min(slots.allowed), slots.allowed[-1]) == (LEAST, 500)
     first, *_, last = events

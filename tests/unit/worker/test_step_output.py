@@ -205,9 +205,6 @@ def test_lines_of_structlog_are_told_once():
         assert told(logs, "step.printed") == [("info", {"text": "after"})]
 
 
-# Code that holds up others, or continues.
-
-
 def test_who_blocks_the_loop_is_told_what_to_do():
     async def blocks(data):
         time.sleep(0.5)  # noqa: ASYNC251

@@ -89,7 +89,6 @@ def test_a_warning_of_the_engine_becomes_an_event_without_its_secrets(ledger, st
     logging.getLogger("flujo_worker.recovery.sweeper").info("not worth it")
     logging.getLogger("acme").error("somebody else's")
     started.stop()
-
     [event] = ledger.written
     assert (event.name, event.level) == ("worker.log", "error")
     assert event.data == {

@@ -1,7 +1,5 @@
 """How a lone attempt's process takes the message that it publishes: never one too many, and nothing that is not for it."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -132,9 +130,6 @@ def test_where_several_follow_nothing_is_taken(engine):
 
 def test_until_a_pool_consumes_nothing_is_taken(engine):
     assert sent(engine, Taker()).taken == [False]
-
-
-# claims ahead of messages
 
 
 class Ledger:

@@ -109,7 +109,6 @@ PLACES = {
 @pytest.mark.parametrize(("steps", "first"), PLACES.values(), ids=PLACES)
 def test_the_users_frames_are_kept_wherever_it_was_raised(engine, steps, first):
     result = engine.run(Pipeline(steps()), 1)
-
     traceback = result.error.traceback
     assert frames_of(traceback) == [first, "divide"]
     assert traceback.endswith("ZeroDivisionError: division by zero\n")
@@ -128,7 +127,6 @@ def test_each_failed_attempt_has_its_own(engine):
         raise next(tries)
 
     result = engine.run(Pipeline([Step("s", fails)]), 1)
-
     first, second = (attempt.fault.traceback for attempt in engine.history(result.run_id))
     assert first.endswith("ValueError: first\n")
     assert second.endswith("KeyError: 'second'\n")
@@ -162,9 +160,6 @@ def test_rows_without_a_traceback_are_read():
     assert Fault.from_tree(old).traceback == ""
     assert Fault.from_tree({**old, "a key to come": 1}) == Fault.from_tree(old)
     assert "raised" not in old
-
-
-# What one traceback tells.
 
 
 def told(function, *given):

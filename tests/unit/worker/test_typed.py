@@ -59,7 +59,6 @@ def test_the_type_is_the_one_an_agent_declares(agent, found):
 def test_a_schema_is_derived_from_the_type():
     """M-101."""
     schema = schema_of(Verdict)
-
     assert parse('{"count": 3}', schema, {"aop": "off"}).ok
     assert not parse('{"count": "3"}', schema, {"aop": "off"}).ok
 
@@ -67,7 +66,6 @@ def test_a_schema_is_derived_from_the_type():
 def test_dates_are_the_types_to_judge():
     """A naive datetime is not an RFC 3339 date-time and fits the type."""
     text = '{"count": 3, "at": "2026-11-22T10:00:00"}'
-
     assert parse(text, schema_of(Verdict), {"aop": "off"}).ok
     assert validated(text, Verdict).at == datetime(2026, 11, 22, 10)  # noqa: DTZ001 - naive is the point
 
@@ -78,7 +76,6 @@ def test_only_the_keyword_format_is_left_out():
         "properties": {"format": {"type": "string", "format": "date"}, "x": {"const": {"format": 1}}},
         "anyOf": [{"format": "email"}],
     }
-
     assert without_formats(schema) == {
         "type": "object",
         "properties": {"format": {"type": "string"}, "x": {"const": {"format": 1}}},
@@ -95,7 +92,6 @@ def test_what_a_type_refuses_is_told_by_place_expected_and_found():
     """M-051: a schema that JSON Schema cannot hold is the type's to check."""
     with pytest.raises(AgentIOValidationError) as caught:
         validated('{"count": -1}', Positive)
-
     assert (caught.value.pointer, caught.value.rule) == ("/count", "schema")
     assert "greater than 0, found -1" in caught.value.message
 
@@ -103,7 +99,6 @@ def test_what_a_type_refuses_is_told_by_place_expected_and_found():
 def test_a_refusal_shows_little_of_a_long_value():
     with pytest.raises(AgentIOValidationError) as caught:
         validated('{"count": "%s"}' % ("x" * 5000), Positive)
-
     assert len(caught.value.message) < 700
 
 
@@ -112,7 +107,6 @@ def test_the_fast_path_gives_what_the_usual_way_gives(kind):
     """M-105: the same result on valid input."""
     output_type = kind()
     text = "[1, 2]" if output_type == list[int] else '{"count": 3}'
-
     assert decoded(text, output_type) == validated(text, output_type)
 
 

@@ -26,7 +26,6 @@ def test_whatever_is_read_is_the_verdict(asked_again):
 
 def test_some_answers_are_right_some_repaired_some_refused():
     outcomes = [read(untidy_reply(VERDICT, question, asked_again=False)) for question in QUESTIONS]
-
     assert {outcome.rule for outcome in outcomes} == {None, "cut", "schema"}
     assert {each.name for outcome in outcomes for each in outcome.transforms} == {
         "region",
