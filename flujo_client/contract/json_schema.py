@@ -13,6 +13,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from flujo_client.errors import FlujoError
 from flujo_client.redact import preview
+from flujo_client.schemas.parts import kind_of
 from flujo_client.serial import canonical
 
 if TYPE_CHECKING:
@@ -68,8 +69,6 @@ def fits_schema(value: Any, schema: dict[str, Any], *, shows_value: bool = False
 
 def _broken(fault: SchemaFault, *, shows_value: bool) -> str:
     """Return which rule a value breaks, and how, where that takes a few words."""
-    from flujo_client.schemas.schema import kind_of
-
     kind = kind_of(fault.found)
     found = repr(preview(str(fault.found), _SHOWN)) if shows_value and kind not in {"object", "array"} else kind
     broken = f"breaks the rule '{fault.keyword}'"

@@ -10,7 +10,8 @@ import json
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from flujo_client.schemas.schema import Check, Part, Schema, children, kind_of
+from flujo_client.schemas.parts import Part, Schema, constants_of, is_same, kind_of
+from flujo_client.schemas.schema import Check
 
 
 class Branch(NamedTuple):
@@ -52,26 +53,18 @@ def _score(check: Check, branch: Part, value: Any, holds: Callable[[Schema, str,
     suits = kind_of(value) in check.kinds(sub, pointer)
     if isinstance(sub, bool) or not isinstance(value, dict):
         return _Score(suits)
-    given = [
-        _equal(value[key], member["const"])
-        for key, member in (sub.get("properties") or {}).items()
-        if isinstance(member, dict) and "const" in member and key in value
-    ]
+    given = [is_same(value[key], constant) for key, constant in constants_of(sub).items() if key in value]
     missing = sum(key not in value for key in sub.get("required") or ())
-    known = [holds(*part, member) for part, member, _ in children(check, sub, pointer, value)]
+    known = [holds(*part, member) for part, member, _ in check.children(sub, pointer, value)]
     return _Score(suits, given.count(True), -given.count(False), -missing, len(known), sum(known))
 
 
 def _name_of(sub: Schema, number: int) -> str:
     if isinstance(sub, dict):
-        for key, member in (sub.get("properties") or {}).items():
-            if isinstance(member, dict) and "const" in member:
-                return f"{key} {json.dumps(member['const'], ensure_ascii=False)}"
+        constant = next(iter(constants_of(sub).items()), None)
+        if constant is not None:
+            return f"{constant[0]} {json.dumps(constant[1], ensure_ascii=False)}"
         named = sub.get("title") or sub.get("type")
         if isinstance(named, str):
             return named
     return f"branch {number}"
-
-
-def _equal(one: Any, other: Any) -> bool:
-    return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)

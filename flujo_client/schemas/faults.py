@@ -16,7 +16,8 @@ from typing import Any, Final, NamedTuple
 import jsonschema_rs
 
 from flujo_client.schemas.branches import Branch, likeliest
-from flujo_client.schemas.schema import Check, Schema, children, kind_of, parts, size_of, step
+from flujo_client.schemas.parts import Schema, kind_of, parts, size_of, step
+from flujo_client.schemas.schema import Check
 
 Path = tuple[str | int, ...]
 MOST: Final = 16
@@ -31,12 +32,7 @@ UNKNOWN_RULE: Final = "schema"
 """The keyword of a fault where it is not known which rule is broken."""
 _SMALL: Final = 300
 _WHOLE: Final = frozenset({"enum", "const", "uniqueItems"})
-"""Rules that examine all of a container; the others of `_OWN` examine its keys or its length."""
-_OWN: Final = _WHOLE.union(
-    ("type", "format", "pattern", "minLength", "maxLength"),
-    ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
-    ("required", "dependentRequired", "minProperties", "maxProperties", "minItems", "maxItems"),
-)
+"""Rules that examine all of a container; its other own rules examine its keys or its length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,21 +124,15 @@ class _Walk:
     # --- the schema's own rules
 
     def _own(self, sub: dict[str, Any], place: _Place) -> Iterator[SchemaFault]:
-        rules = {name: rule for name, rule in sub.items() if name in _OWN}
-        if sub.get("additionalProperties") is False:
-            named = {name: dict.fromkeys(sub.get(name) or {}, True) for name in ("properties", "patternProperties")}
-            rules |= {"additionalProperties": False, **named}
-        if sub.get("items") is False:
-            first = [True] * len(sub.get("prefixItems") or [])
-            rules |= {"items": False, **({"prefixItems": first} if first else {})}
-        if not rules:
+        rules = self.check.own_rules(sub)
+        if rules is None:
             return
         value = place.value
-        if not (rules.keys() & _WHOLE) and size_of(value, _SMALL) >= _SMALL:
+        if not (sub.keys() & _WHOLE) and size_of(value, _SMALL) >= _SMALL:
             value = dict.fromkeys(value) if isinstance(value, dict) else [None] * len(value)
         self._spend(value)
         try:
-            errors = list(self.check.own_rules(sub, rules).iter_errors(value))
+            errors = list(rules.iter_errors(value))
         except (ValueError, RecursionError):
             errors = []
         for error in errors:
@@ -191,9 +181,7 @@ class _Walk:
     def _demanded(self, sub: dict[str, Any], place: _Place) -> Iterator[_Place]:
         """Return the schemas that must hold in addition to this one."""
         value, pointer = place.value, place.pointer
-        if isinstance(sub.get("$ref"), str) and (target := self.check.referred(sub["$ref"])) is not None:
-            yield place._replace(sub=target[0], pointer=target[1])
-        for each, where in parts(sub, pointer, "allOf"):
+        for each, where in self.check.demanded(sub, pointer):
             yield place._replace(sub=each, pointer=where)
         if "if" in sub:
             chosen = "then" if self._holds(place._replace(sub=sub["if"], pointer=f"{pointer}/if")) else "else"
@@ -258,7 +246,7 @@ _FITS_NONE: Final = "{} is not valid under any of the schemas listed in the '{}'
 
 
 def _children(check: Check, sub: dict[str, Any], place: _Place) -> Iterator[_Place]:
-    for (part, pointer), value, key in children(check, sub, place.pointer, place.value):
+    for (part, pointer), value, key in check.children(sub, place.pointer, place.value):
         yield place._replace(sub=part, pointer=pointer, value=value, path=(*place.path, key))
 
 

@@ -11,8 +11,10 @@ from collections.abc import Iterator, Mapping
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Final
 
+from flujo_client.schemas.parts import Part, Schema, is_same, mappings_in, parts, step, tags_of
+
 if TYPE_CHECKING:
-    from flujo_client.schemas.schema import Check, Part, Schema
+    from flujo_client.schemas.schema import Check
 
 MOST_LOOKS: Final = 4096
 """Checks of one part of a value up to which jsonschema-rs is used alone."""
@@ -49,7 +51,6 @@ class Overlap:
     def __init__(self, check: Check) -> None:
         self._check = check
         self._looks: dict[tuple[int, int], int] = {}
-        self._own: dict[int, Any] = {}
         self._known: Known = {}
         self.is_costly = _has_wide_union(check.root) and self._count((check.root, ""), LEVELS) > MOST_LOOKS
 
@@ -74,37 +75,20 @@ class Overlap:
         return found[1]
 
     def _answer(self, sub: dict[str, Any], place: str, value: Any, known: Known) -> bool:
-        if not _WHOLE.isdisjoint(sub):
+        if not _WHOLE.isdisjoint(sub) or ("$ref" in sub and self._check.referred(sub["$ref"]) is None):
             return self._check.natively(sub, place, value)
-        if not self._own_rules(sub).is_valid(value):
-            return False
-        if "$ref" in sub:
-            target = self._check.referred(sub["$ref"])
-            if not (self._asked(target, value, known) if target else self._check.natively(sub, place, value)):
-                return False
-        if not all(self._asked(branch, value, known) for branch in _parts(sub, place, "allOf")):
-            return False
-        for keyword in _UNIONS:
-            if keyword in sub and not self._fits_union(sub, place, keyword, value, known):
-                return False
-        return all(self._asked(below, member, known) for below, member in self._check.below(sub, place, value))
+        own = self._check.own_rules(sub)
+        return (
+            (own is None or own.is_valid(value))
+            and all(self._asked(each, value, known) for each in self._check.demanded(sub, place))
+            and all(self._fits_union(sub, place, each, value, known) for each in _UNIONS if each in sub)
+            and all(self._asked(below, member, known) for below, member, _ in self._check.children(sub, place, value))
+        )
 
     def _fits_union(self, sub: dict[str, Any], place: str, keyword: str, value: Any, known: Known) -> bool:
-        fitting = (branch for branch in _parts(sub, place, keyword) if self._asked(branch, value, known))
+        fitting = (branch for branch in parts(sub, place, keyword) if self._asked(branch, value, known))
         found = next(fitting, None) is not None
         return found and (keyword == "anyOf" or next(fitting, None) is None)
-
-    def _own_rules(self, sub: dict[str, Any]) -> Any:
-        known = self._own.get(id(sub))
-        if known is None:
-            rules = {name: rule for name, rule in sub.items() if name not in _BELOW and not name.startswith("$")}
-            if sub.get("additionalProperties") is False:
-                rules |= {name: dict.fromkeys(sub.get(name) or {}, True) for name in _MEMBERS}
-                rules["additionalProperties"] = False
-            if sub.get("items") is False:
-                rules |= {"prefixItems": [True] * len(sub.get("prefixItems") or ()), "items": False}
-            known = self._own[id(sub)] = self._check.compiled(rules)
-        return known
 
     def _count(self, part: Part, levels: int) -> int:
         """Count how often one part of a value is checked at most, so many levels below."""
@@ -115,10 +99,8 @@ class Overlap:
         if key not in self._looks:
             self._looks[key] = 1  # found again through a reference
             counts = [self._count(each, levels - 1) for each in _descending(sub, place)]
-            counts += [self._count(each, levels) for each in _parts(sub, place, "allOf")]
-            if (target := self._check.referred(sub["$ref"]) if isinstance(sub.get("$ref"), str) else None) is not None:
-                counts.append(self._count(target, levels))
-            counts += [self._count_union(list(_parts(sub, place, keyword)), levels) for keyword in _UNIONS]
+            counts += [self._count(each, levels) for each in self._check.demanded(sub, place)]
+            counts += [self._count_union(list(parts(sub, place, keyword)), levels) for keyword in _UNIONS]
             self._looks[key] = max(counts, default=1)
         return self._looks[key]
 
@@ -135,55 +117,35 @@ class Overlap:
 
 def _has_wide_union(root: Any) -> bool:
     """Return whether some union has two alternatives that look below the value itself."""
-    pending = [root]
-    while pending:
-        part = pending.pop()
-        if isinstance(part, dict):
-            for keyword in _UNIONS:
-                branches = part.get(keyword)
-                if isinstance(branches, list) and sum(map(_looks_below, branches)) > 1:
-                    return True
-            pending.extend(part.values())
-        elif isinstance(part, list):
-            pending.extend(part)
-    return False
-
-
-def _looks_below(branch: Any) -> bool:
-    return isinstance(branch, dict) and not _BELOW.isdisjoint(branch)
-
-
-def tags_of(sub: Any) -> Mapping[str, list[Any]]:
-    """Give the members for which an object's schema names the values that they may have."""
-    properties = sub.get("properties") if isinstance(sub, dict) else None
-    found = {}
-    for name, member in (properties or {}).items():
-        if isinstance(member, dict) and ("const" in member or isinstance(member.get("enum"), list)):
-            found[name] = [member["const"]] if "const" in member else member["enum"]
-    return found
+    unions = (part.get(keyword) for part in mappings_in(root) for keyword in _UNIONS)
+    wide = (
+        [each for each in union if isinstance(each, dict) and _BELOW & each.keys()]
+        for union in unions
+        if isinstance(union, list)
+    )
+    return any(len(each) > 1 for each in wide)
 
 
 def _are_tagged(branches: list[Any]) -> bool:
     """Return whether some member always says which branch is meant."""
     tags = [tags_of(each) for each in branches]
     names = set.intersection(*map(set, tags)) if tags else set()
-    return any(all(not _same_value(one[name], other[name]) for one, other in combinations(tags, 2)) for name in names)
-
-
-def _same_value(one: list[Any], other: list[Any]) -> bool:
-    return any(a == b and type(a) is type(b) for a in one for b in other)
-
-
-def _parts(sub: Mapping[str, Any], place: str, keyword: str) -> Iterator[Part]:
-    for index, branch in enumerate(sub.get(keyword) or ()):
-        yield branch, f"{place}/{keyword}/{index}"
+    return any(
+        not any(
+            is_same(one, other)
+            for some, others in combinations(tags, 2)
+            for one in some[name]
+            for other in others[name]
+        )
+        for name in names
+    )
 
 
 def _descending(sub: Mapping[str, Any], place: str) -> Iterator[Part]:
     for keyword in _MEMBERS:
         for name, member in (sub.get(keyword) or {}).items():
-            yield member, f"{place}/{keyword}/{name.replace('~', '~0').replace('/', '~1')}"
-    yield from _parts(sub, place, "prefixItems")
+            yield member, f"{place}/{keyword}/{step(name)}"
+    yield from parts(sub, place, "prefixItems")
     for keyword in _REST:
         if isinstance(sub.get(keyword), dict):
             yield sub[keyword], f"{place}/{keyword}"

@@ -15,17 +15,35 @@ from typing import Any, Final
 import jsonschema_rs
 
 from flujo_client.schemas.overlap import Overlap
-from flujo_client.schemas.schema_names import without_names
+from flujo_client.schemas.parts import ALL_KINDS, Part, Schema, mappings_in, parts, step, types_of, without_names
 
 _ROOT: Final = "urn:flujo:schema"
 _DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 _BACKTRACKS: Final = 1000
 _LONGEST_CHAIN: Final = 64
-ALL_KINDS: Final = frozenset({"object", "array", "string", "integer", "number", "boolean", "null"})
-
-Schema = dict[str, Any] | bool
-Part = tuple[Schema, str]
-"""A part of a schema, and its place in the root."""
+_OWN: Final = frozenset(
+    [
+        *(
+            "type",
+            "enum",
+            "const",
+            "format",
+            "pattern",
+            "minLength",
+            "maxLength",
+            "uniqueItems",
+            "minItems",
+            "maxItems",
+        ),
+        *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+        *("required", "dependentRequired", "minProperties", "maxProperties"),
+    ]
+)
+"""Rules that look no deeper than the value itself."""
+_BESIDE_A_REFERENCE: Final = frozenset(
+    {"$ref", "title", "description", "default", "examples", "$comment", "$defs", "definitions"}
+)
+"""Keywords that say nothing of a value, beside a reference."""
 
 
 class UnusableSchema(ValueError):
@@ -44,6 +62,10 @@ class Check:
         schema: JSON Schema 2020-12.
         formats: assert `format`.
 
+    Attributes:
+        is_valid: returns whether the schema holds for a value; raises ValueError for half a surrogate pair.
+        is_overlapping: alternatives overlap through so many levels that they are checked part by part.
+
     Raises:
         UnusableSchema: it cannot be compiled, or it refers to itself without end.
     """
@@ -61,15 +83,14 @@ class Check:
         except (ValueError, RecursionError, jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError) as cause:
             raise UnusableSchema(f"the schema cannot be used: {str(cause)[:200]}") from cause
         self.is_valid: Callable[[Any], bool] = validator.is_valid
-        _refuse_loops(self)
+        for part in mappings_in(
+            schema
+        ):  # a circular chain of bare references: the checker would accept anything for it
+            self.resolved(part, "")
         self._overlap = Overlap(self)
+        self.is_overlapping = self._overlap.is_costly
         if self.is_overlapping:
             self.is_valid = self._overlap.is_valid
-
-    @property
-    def is_overlapping(self) -> bool:
-        """Return whether alternatives overlap through so many levels that they are checked part by part."""
-        return self._overlap.is_costly
 
     def valid(self, value: Any) -> bool:
         """Return whether the value matches the whole schema; half a surrogate pair in a text never does."""
@@ -118,16 +139,48 @@ class Check:
         except ValueError as cause:
             raise UnusableSchema(f"the schema cannot be used: {str(cause)[:200]}") from cause
 
-    def below(self, sub: dict[str, Any], pointer: str, value: Any) -> Iterator[tuple[Part, Any]]:
-        """Give what a part of the schema says of the members or elements of a value."""
-        yield from ((part, member) for part, member, _ in children(self, sub, pointer, value))
-
-    def own_rules(self, sub: dict[str, Any], rules: dict[str, Any]) -> Any:
-        """Compile the rules of one part that look no deeper than itself, whose errors can be listed; once for each part."""
+    def own_rules(self, sub: dict[str, Any]) -> Any:
+        """Compile the rules of one part that look no deeper than itself, whose errors can be listed; None: it has none."""
         known = self._own_rules.get(id(sub))
         if known is None:
-            known = self._own_rules[id(sub)] = (sub, self.compiled({"$schema": _DRAFT, **rules}))
+            rules = {name: rule for name, rule in sub.items() if name in _OWN}
+            if sub.get("additionalProperties") is False:
+                rules |= {
+                    name: dict.fromkeys(sub.get(name) or {}, True) for name in ("properties", "patternProperties")
+                }
+                rules["additionalProperties"] = False
+            if sub.get("items") is False:
+                first = [True] * len(sub.get("prefixItems") or ())
+                rules |= {"items": False, **({"prefixItems": first} if first else {})}
+            compiled = self.compiled({"$schema": _DRAFT, **rules}) if rules else None
+            known = self._own_rules[id(sub)] = (sub, compiled)
         return known[1]
+
+    def members(self, sub: Mapping[str, Any], pointer: str, key: str) -> Iterator[Part]:
+        """Return an object's schemas for one member; the schema of remaining members only if no other applies."""
+        properties, patterns = sub.get("properties") or {}, sub.get("patternProperties") or {}
+        found = [(properties[key], f"{pointer}/properties/{step(key)}")] if key in properties else []
+        found += [
+            (part, f"{pointer}/patternProperties/{step(pattern)}")
+            for pattern, part in patterns.items()
+            if self.matches(pattern, key)
+        ]
+        yield from found
+        if not found and isinstance(sub.get("additionalProperties"), dict):
+            yield sub["additionalProperties"], f"{pointer}/additionalProperties"
+
+    def children(self, sub: Mapping[str, Any], pointer: str, value: Any) -> Iterator[tuple[Part, Any, str | int]]:
+        """Return the parts of a value that an object's or a list's schema covers: the schema of each, the part, its key or index."""
+        if isinstance(value, dict):
+            for key, member in value.items():
+                yield from ((part, member, key) for part in self.members(sub, pointer, key))
+        elif isinstance(value, list):
+            first = list(parts(sub, pointer, "prefixItems"))
+            rest: Part = (sub.get("items", True), f"{pointer}/items")
+            for index, element in enumerate(value):
+                if index >= len(first) and isinstance(rest[0], bool):
+                    return
+                yield first[index] if index < len(first) else rest, element, index
 
     def matches(self, pattern: str, key: str) -> bool:
         """Return whether a name matches a pattern of the schema."""
@@ -136,7 +189,7 @@ class Check:
             known = self._patterns[pattern] = self.compiled({"$schema": _DRAFT, "pattern": pattern}).is_valid
         return _holds(known, key)
 
-    def resolved(self, sub: Schema, pointer: str) -> tuple[Schema, str]:
+    def resolved(self, sub: Schema, pointer: str) -> Part:
         """Follow `$ref` to the part it names; a part with other keywords beside the reference stays itself.
 
         Raises:
@@ -144,7 +197,7 @@ class Check:
         """
         for _ in range(_LONGEST_CHAIN):
             target = sub.get("$ref") if isinstance(sub, dict) else None
-            if not isinstance(target, str) or not isinstance(sub, dict) or not _only_a_reference(sub):
+            if not isinstance(target, str) or not isinstance(sub, dict) or sub.keys() - _BESIDE_A_REFERENCE:
                 return sub, pointer
             found = self.referred(target)
             if found is None:
@@ -152,13 +205,13 @@ class Check:
             sub, pointer = found
         raise UnusableSchema("the schema refers to itself without end", is_endless=True)
 
-    def referred(self, target: str) -> tuple[Schema, str] | None:
+    def referred(self, target: str) -> Part | None:
         """Find what a local reference names; None for one that leaves the document, which only the checker follows."""
         if not target.startswith("#") or (len(target) > 1 and target[1] != "/"):
             return None
         part: Any = self.root
-        for step in target[1:].split("/")[1:]:
-            key = step.replace("%25", "%").replace("%22", '"').replace("%20", " ").replace("~1", "/").replace("~0", "~")
+        for each in target[1:].split("/")[1:]:
+            key = each.replace("%25", "%").replace("%22", '"').replace("%20", " ").replace("~1", "/").replace("~0", "~")
             if isinstance(part, dict) and key in part:
                 part = part[key]
             elif isinstance(part, list) and key.isascii() and key.isdigit() and int(key) < len(part):
@@ -166,6 +219,12 @@ class Check:
             else:
                 return None
         return (part, target[1:]) if isinstance(part, dict | bool) else None
+
+    def demanded(self, sub: Mapping[str, Any], pointer: str) -> Iterator[Part]:
+        """Return the parts that hold for the same value as a part: what its local `$ref` names, and those of `allOf`."""
+        if isinstance(sub.get("$ref"), str) and (target := self.referred(sub["$ref"])) is not None:
+            yield target
+        yield from parts(sub, pointer, "allOf")
 
     def kinds(self, sub: Schema | None = None, pointer: str = "") -> frozenset[str]:
         """Return the types of value that the schema could take, as far as its `type`, members and branches say."""
@@ -183,91 +242,9 @@ class Check:
             branches = list(parts(sub, pointer, keyword))
             if branches:
                 found &= frozenset().union(*(self.kinds(*branch) for branch in branches))
-        for branch in parts(sub, pointer, "allOf"):
-            found &= self.kinds(*branch)
-        if "$ref" in sub and (target := self.referred(sub["$ref"])) is not None:
-            found &= self.kinds(*target)
+        for each in self.demanded(sub, pointer):
+            found &= self.kinds(*each)
         return found | ({"integer"} if "number" in found else frozenset())
-
-
-def types_of(sub: Mapping[str, Any]) -> list[str]:
-    """Return the types a schema names itself, in its order, those of its members when it only lists members."""
-    named = sub.get("type")
-    if isinstance(named, str):
-        return [named]
-    if isinstance(named, list):
-        return named
-    members = sub["enum"] if "enum" in sub else [sub["const"]] if "const" in sub else []
-    return list(dict.fromkeys(kind_of(member) for member in members))
-
-
-def kind_of(value: Any) -> str:
-    """Return the JSON type of a decoded value."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "boolean"
-    kinds = ((str, "string"), (int, "integer"), (float, "number"), (dict, "object"))
-    return next((name for kind, name in kinds if isinstance(value, kind)), "array")
-
-
-def parts(sub: Mapping[str, Any], pointer: str, keyword: str) -> Iterator[tuple[Schema, str]]:
-    """Return the branches under a keyword, each with its place."""
-    for index, branch in enumerate(sub.get(keyword) or ()):
-        yield branch, f"{pointer}/{keyword}/{index}"
-
-
-def members_of(check: Check, sub: Mapping[str, Any], pointer: str, key: str) -> Iterator[tuple[Schema, str]]:
-    """Return an object's schemas for one member; the schema of remaining members only if no other applies."""
-    properties, patterns = sub.get("properties") or {}, sub.get("patternProperties") or {}
-    found = [(properties[key], f"{pointer}/properties/{step(key)}")] if key in properties else []
-    found += [
-        (part, f"{pointer}/patternProperties/{step(pattern)}")
-        for pattern, part in patterns.items()
-        if check.matches(pattern, key)
-    ]
-    yield from found
-    if not found and isinstance(sub.get("additionalProperties"), dict):
-        yield sub["additionalProperties"], f"{pointer}/additionalProperties"
-
-
-def children(check: Check, sub: Mapping[str, Any], pointer: str, value: Any) -> Iterator[tuple[Part, Any, str | int]]:
-    """Return the parts of a value that an object's or a list's schema covers: the schema of each, the part, its key or index."""
-    if isinstance(value, dict):
-        for key, member in value.items():
-            yield from ((part, member, key) for part in members_of(check, sub, pointer, key))
-    elif isinstance(value, list):
-        first = list(parts(sub, pointer, "prefixItems"))
-        rest: Part = (sub.get("items", True), f"{pointer}/items")
-        for index, element in enumerate(value):
-            if index >= len(first) and isinstance(rest[0], bool):
-                return
-            yield first[index] if index < len(first) else rest, element, index
-
-
-def size_of(value: Any, most: int) -> int:
-    """Count the parts of a value; counting stops at `most`."""
-    pending, count = [value], 0
-    while pending and count < most:
-        part = pending.pop()
-        count += 1
-        if isinstance(part, dict):
-            pending.extend(part.values())
-        elif isinstance(part, list):
-            pending.extend(part)
-    return count
-
-
-def step(key: str) -> str:
-    """Write a key as one step of a JSON pointer."""
-    return key.replace("~", "~0").replace("/", "~1")
-
-
-def _only_a_reference(sub: Mapping[str, Any]) -> bool:
-    return all(
-        key in {"$ref", "title", "description", "default", "examples", "$comment", "$defs", "definitions"}
-        for key in sub
-    )
 
 
 def _holds(question: Callable[[Any], bool], value: Any) -> bool:
@@ -282,16 +259,3 @@ def _escaped(pointer: str) -> str:
         char if char.isalnum() or char in "/~$_-." else "".join(f"%{byte:02X}" for byte in char.encode())
         for char in pointer
     )
-
-
-def _refuse_loops(check: Check) -> None:
-    """Reject a circular chain of bare references: it has no meaning, and the checker would accept anything for it."""
-    pending: list[tuple[Any, str]] = [(check.root, "")]
-    while pending:
-        part, pointer = pending.pop()
-        if isinstance(part, dict):
-            if "$ref" in part:
-                check.resolved(part, pointer)
-            pending.extend((child, "") for child in part.values())
-        elif isinstance(part, list):
-            pending.extend((child, "") for child in part)

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any, Final
 
-from flujo_client.schemas.overlap import tags_of
-from flujo_client.schemas.schema import Check, Part, types_of
+from flujo_client.schemas.parts import Part, tags_of, types_of
+from flujo_client.schemas.schema import Check
 from flujo_worker.aros.convert import fits
 from flujo_worker.aros.decode import same
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from flujo_client.contract.processing import ProcessingSettings
-from flujo_client.schemas.schema import Check, size_of
+from flujo_client.schemas.parts import size_of
+from flujo_client.schemas.schema import Check
 from flujo_worker.aros.brackets import WRONG, variants
 from flujo_worker.aros.candidates import TextCandidate
 from flujo_worker.aros.coerce import Coerced, Coercer

@@ -12,7 +12,8 @@ from itertools import chain, islice
 from typing import Any, Final
 
 from flujo_client.contract.processing import ProcessingSettings
-from flujo_client.schemas.schema import Check, Schema, kind_of, members_of, parts, size_of, types_of
+from flujo_client.schemas.parts import Schema, kind_of, parts, size_of, types_of
+from flujo_client.schemas.schema import Check
 from flujo_worker.aros.alternatives import Alternatives
 from flujo_worker.aros.convert import SCALARS, conversions, fits
 from flujo_worker.aros.decode import same
@@ -81,19 +82,14 @@ class Coercer:
 
     def _walked(self, sub: dict[str, Any], place: str, value: Any, path: Path) -> Coerced:
         found = self._typed(sub, place, Coerced(value), path)
-        if isinstance(sub.get("$ref"), str) and (target := self.check.referred(sub["$ref"])) is not None:
-            found = self._also(found, *target, path)
-        for branch in parts(sub, place, "allOf"):
-            found = self._also(found, *branch, path)
+        for each, where in self.check.demanded(sub, place):
+            found = _followed(found, self._at(each, where, found.value, path))
         if self.settings.full:
             for keyword in ("anyOf", "oneOf"):
                 found = self._union(sub, place, keyword, found, path)
         if isinstance(found.value, dict):
             return self._members(sub, place, found, path)
         return self._elements(sub, place, found, path) if isinstance(found.value, list) else found
-
-    def _also(self, found: Coerced, sub: Schema, place: str, path: Path) -> Coerced:
-        return _followed(found, self._at(sub, place, found.value, path))
 
     def _typed(self, sub: dict[str, Any], place: str, found: Coerced, path: Path) -> Coerced:
         types = types_of(sub)
@@ -175,7 +171,7 @@ class Coercer:
         inner: list[Coerced] = []
         for key, member in found.value.items():
             new[key] = member
-            for part, where in members_of(self.check, sub, place, key):
+            for part, where in self.check.members(sub, place, key):
                 done = self._at(part, where, new[key], (*path, key))
                 new[key] = done.value
                 inner.append(done)

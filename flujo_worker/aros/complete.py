@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from itertools import islice, product
 from typing import Any, Final
 
-from flujo_client.schemas.schema import Check, Schema, parts, step
+from flujo_client.schemas.parts import Part, constants_of, parts, step
+from flujo_client.schemas.schema import Check
 from flujo_worker.aros.decode import same
 from flujo_worker.aros.outcome import Path
 
 MOST: Final = 32
 MOST_IN_ALL: Final = 256
-Part = tuple[Schema, str]
 Way = tuple[Part, ...]
 """Parts of the schema that hold together: one choice for each union."""
 Known = dict[int, list[Way]]
@@ -56,14 +56,7 @@ def _below(check: Check, ways: list[Way], key: str, known: Known) -> list[Way]:
 
 def _another_way(way: Way, value: dict[str, Any]) -> bool:
     """Return whether a member must be another constant, and so the value belongs to another branch."""
-    constants = (
-        (key, member["const"])
-        for part, _ in way
-        if isinstance(part, dict)
-        for key, member in (part.get("properties") or {}).items()
-        if isinstance(member, dict) and "const" in member
-    )
-    return any(not same(value[key], constant) for key, constant in constants)
+    return any(not same(value[key], constant) for part, _ in way for key, constant in constants_of(part).items())
 
 
 def _ways(check: Check, part: Part, known: Known) -> list[Way]:
@@ -77,9 +70,7 @@ def _ways(check: Check, part: Part, known: Known) -> list[Way]:
 
 
 def _ways_of(check: Check, sub: dict[str, Any], place: str, known: Known) -> list[Way]:
-    options = [_ways(check, branch, known) for branch in parts(sub, place, "allOf")]
-    if isinstance(sub.get("$ref"), str) and (target := check.referred(sub["$ref"])) is not None:
-        options.append(_ways(check, target, known))
+    options = [_ways(check, each, known) for each in check.demanded(sub, place)]
     for keyword in ("anyOf", "oneOf"):
         branches = [way for branch in parts(sub, place, keyword) for way in _ways(check, branch, known)]
         if branches:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from flujo_client.schemas.schema import kind_of
+from flujo_client.schemas.parts import kind_of
 from flujo_worker.aros.decode import ERRORS, LONGEST_NUMBER, decode, finite
 
 _BLANKS = r"[ \t\r\n]*+"

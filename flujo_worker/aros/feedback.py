@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from flujo_client.schemas.faults import UNEXPECTED, UNKNOWN_RULE, SchemaFault, faults, most_specific
-from flujo_client.schemas.schema import Check, kind_of
+from flujo_client.schemas.parts import kind_of
+from flujo_client.schemas.schema import Check
 from flujo_worker.aros.outcome import NOT_ALLOWED, SCHEMA, Path, StageRefused, Transform, pointer_of
 
 FEW: Final = 4

@@ -13,7 +13,8 @@ from itertools import groupby, product
 from typing import Any, Final, NamedTuple
 
 from flujo_client.contract.processing import ProcessingSettings
-from flujo_client.schemas.schema import Check, Schema, UnusableSchema
+from flujo_client.schemas.parts import Schema
+from flujo_client.schemas.schema import Check, UnusableSchema
 from flujo_worker.aros.attempt import Accepted, Effort, ParseAttempt, efforts
 from flujo_worker.aros.candidates import Layer, TextCandidate
 from flujo_worker.aros.decode import ERRORS, canonical, decode

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel
 
-from flujo_client.schemas.schema import kind_of
+from flujo_client.schemas.parts import kind_of
 from flujo_worker.aros.decode import ERRORS, decode
 from flujo_worker.aros.feedback import ROOT
 from flujo_worker.aros.parse import parse

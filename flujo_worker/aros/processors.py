@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
 from flujo_client.contract.processing import ProcessingSettings
-from flujo_client.schemas.schema import Check, Schema, UnusableSchema
+from flujo_client.schemas.parts import Schema
+from flujo_client.schemas.schema import Check, UnusableSchema
 from flujo_worker.aros.attempt import Effort, ParseAttempt
 from flujo_worker.aros.candidates import Layer
 from flujo_worker.aros.coerce import Coercer

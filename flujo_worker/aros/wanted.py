@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
+from flujo_client.schemas.parts import mappings_in
 from flujo_client.schemas.schema import Check
 from flujo_worker.aros.outcome import LIMIT, StageRefused
 
@@ -72,20 +73,12 @@ class NeededPlaces:
 
 def words_of(schema: Any) -> frozenset[str]:
     """Return the texts that a schema lists as values."""
-    pending, found = [schema], set[str]()
-    while pending:
-        part = pending.pop()
-        if isinstance(part, dict):
-            listed = [*_listed(part.get("enum")), part.get("const")]
-            found.update(each for each in listed if isinstance(each, str))
-            pending += part.values()
-        elif isinstance(part, list):
-            pending += part
-    return frozenset(found)
-
-
-def _listed(members: Any) -> list[Any]:
-    return members if isinstance(members, list) else []
+    listed = [
+        each
+        for part in mappings_in(schema)
+        for each in [part.get("const"), *(part["enum"] if isinstance(part.get("enum"), list) else ())]
+    ]
+    return frozenset(each for each in listed if isinstance(each, str))
 
 
 def check_different(parts: int) -> None:
