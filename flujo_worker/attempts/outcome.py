@@ -172,6 +172,7 @@ class Outcomes:
             await self._leave_to_others(claimed, failure.error, failure.usage, run)
             fault, usage = _stage_fault(failure, run), failure.usage
             _emit_left_behind(failure.error)
+            failure.__traceback__ = None  # its frames hold it too: a burst of failures would fill the memory
         except Exception as error:  # noqa: BLE001 - any error becomes the outcome's fault
             await self._leave_to_others(claimed, error, run.spent, run)
             fault, usage = fault_of(error, "system", None), run.spent
