@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from flujo_client.config.manager import ConfigManager, Settings
     from flujo_client.contract.admission import RunLimit, Throttle
     from flujo_client.contract.approval import Approval
-    from flujo_client.contract.checklist import Candidate, Checklist, ChecklistItem
     from flujo_client.contract.commands import (
         AgentCommand,
         AskHumanCommand,
@@ -42,8 +41,15 @@ if TYPE_CHECKING:
         PreRunPayload,
         PreStepPayload,
     )
-    from flujo_client.contract.limit import Limit
-    from flujo_client.contract.limits import UsageEstimate, UsageGovernor, UsageLimits
+    from flujo_client.contract.limits import Limit, UsageEstimate, UsageGovernor, UsageLimits
+    from flujo_client.contract.recipes import (
+        Candidate,
+        Checklist,
+        ChecklistItem,
+        EvaluatorInput,
+        ProposerInput,
+        TreeSearchResult,
+    )
     from flujo_client.contract.results import (
         Aborted,
         BackgroundLaunched,
@@ -55,11 +61,9 @@ if TYPE_CHECKING:
         StepResult,
         Success,
     )
-    from flujo_client.contract.search import EvaluatorInput, ProposerInput, TreeSearchResult
     from flujo_client.contract.trace import TraceNode
     from flujo_client.contract.verdict import PluginOutcome, ValidationResult, validator
-    from flujo_client.pipeline.backend import CacheBackend, InMemoryCache
-    from flujo_client.pipeline.cache import CacheStep
+    from flujo_client.pipeline.cache import CacheBackend, CacheStep, InMemoryCache
     from flujo_client.pipeline.conditional import ConditionalStep
     from flujo_client.pipeline.conversation import HistoryManagement
     from flujo_client.pipeline.human import HumanInTheLoopStep
@@ -94,17 +98,17 @@ _HOME = {
     "BackgroundLaunched": "contract.results",
     "Backoff": "plan.plan",
     "BranchFailureStrategy": "pipeline.parallel",
-    "CacheBackend": "pipeline.backend",
+    "CacheBackend": "pipeline.cache",
     "CacheStep": "pipeline.cache",
-    "Candidate": "contract.checklist",
-    "Checklist": "contract.checklist",
-    "ChecklistItem": "contract.checklist",
+    "Candidate": "contract.recipes",
+    "Checklist": "contract.recipes",
+    "ChecklistItem": "contract.recipes",
     "ConditionalStep": "pipeline.conditional",
     "ConfigManager": "config.manager",
     "ContextState": "contract.context",
     "ConversationTurn": "contract.context",
     "DynamicParallelRouterStep": "pipeline.router",
-    "EvaluatorInput": "contract.search",
+    "EvaluatorInput": "contract.recipes",
     "ExecutedCommandLog": "contract.commands",
     "Failure": "contract.results",
     "FinishCommand": "contract.commands",
@@ -116,8 +120,8 @@ _HOME = {
     "HumanInTheLoopStep": "pipeline.human",
     "HumanInteraction": "contract.context",
     "ImportStep": "pipeline.nested",
-    "InMemoryCache": "pipeline.backend",
-    "Limit": "contract.limit",
+    "InMemoryCache": "pipeline.cache",
+    "Limit": "contract.limits",
     "LoopStep": "pipeline.loop",
     "MapStep": "pipeline.map",
     "MergeStrategy": "pipeline.parallel",
@@ -135,7 +139,7 @@ _HOME = {
     "PostStepPayload": "contract.hooks",
     "PreRunPayload": "contract.hooks",
     "PreStepPayload": "contract.hooks",
-    "ProposerInput": "contract.search",
+    "ProposerInput": "contract.recipes",
     "Refinement": "contract.results",
     "RefinementCheck": "contract.results",
     "RunAgentCommand": "contract.commands",
@@ -152,7 +156,7 @@ _HOME = {
     "Throttle": "contract.admission",
     "TraceNode": "contract.trace",
     "Transition": "pipeline.machine",
-    "TreeSearchResult": "contract.search",
+    "TreeSearchResult": "contract.recipes",
     "TreeSearchStep": "recipes.tree_search",
     "UsageEstimate": "contract.limits",
     "UsageGovernor": "contract.limits",

@@ -6,17 +6,16 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
+from flujo_client.contract.carry_on import RunState
 from flujo_client.contract.records import AttemptRecord, RunRecord, ScopeRecord
-from flujo_client.contract.run_state import RunState
-from flujo_client.pipeline.context_fields import Fields
+from flujo_client.pipeline.context_info import Fields
 from flujo_worker.domain.carry_on import PlanMove
 from flujo_worker.domain.retention import RetentionRule
 from flujo_worker.domain.values import ChildRunRow, Decision, ScopeRow
 from flujo_worker.errors import Unreadable
 
 if TYPE_CHECKING:
-    from flujo_client.contract.code import AwaitedCode, CodeVersion
-    from flujo_client.contract.code_difference import CodeOnRecord
+    from flujo_client.contract.code import AwaitedCode, CodeOnRecord, CodeVersion
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.model_guards import GuardRow
     from flujo_client.contract.outcome import Event, Fault, Usage

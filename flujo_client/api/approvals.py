@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from flujo_client.api.operations import open_questions, status_of
 from flujo_client.api.options import AnswerOptions, ApprovalFilters, refuse_unknown
-from flujo_client.contract.approval import Approval, check_answer, choose, closed
-from flujo_client.contract.approval_token import read_token, signed
+from flujo_client.contract.approval import Approval, check_answer, choose, closed, read_token, signed
 from flujo_client.contract.run_filter import RunFilter
 from flujo_client.gateway import requests
 from flujo_client.gateway.effects import Operation, RequestSweep, query

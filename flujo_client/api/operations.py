@@ -18,8 +18,7 @@ from flujo_client.api.hold import hold
 from flujo_client.api.options import EnqueueOptions, refuse_unknown
 from flujo_client.api.step_options import options_of_attempts
 from flujo_client.config.run_settings import RunSettings
-from flujo_client.contract.approval import OPEN
-from flujo_client.contract.approval_token import signed
+from flujo_client.contract.approval import OPEN, signed
 from flujo_client.contract.read import read_result, references
 from flujo_client.contract.records import LIVE_RUN
 from flujo_client.contract.trace import TraceNode, build_trace

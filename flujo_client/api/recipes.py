@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from flujo_client.api.runner import Flujo
-from flujo_client.contract.checklist import Candidate
+from flujo_client.contract.recipes import Candidate
 from flujo_client.contract.results import PipelineResult
 from flujo_client.errors import ResumeError
 from flujo_client.pipeline.pipeline import Pipeline

@@ -17,13 +17,12 @@ from flujo_client.blueprint.keys import TIMEOUT
 from flujo_client.blueprint.kind import INIT, KINDS, kind_word
 from flujo_client.contract.admission import RunLimit
 from flujo_client.contract.context import PipelineContext
-from flujo_client.contract.limit import Limit
-from flujo_client.contract.limits import UsageLimits
+from flujo_client.contract.limits import Limit, UsageLimits
 from flujo_client.contract.processing import PRECHECK_AGENTS
+from flujo_client.pipeline.compiled_text import Fits
 from flujo_client.pipeline.declared import DeclaredAgent
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.reference import load, load_pipeline
-from flujo_client.pipeline.schema_validator import Fits
 from flujo_client.pipeline.step import AgentProcessors, Step, StepConfig
 
 Data = Mapping[str, Any]

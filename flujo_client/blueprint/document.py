@@ -19,13 +19,12 @@ from flujo_client.contract.context import PipelineContext
 from flujo_client.contract.processing import PRECHECK_AGENTS
 from flujo_client.contract.validation import Finding
 from flujo_client.errors import FlujoError
-from flujo_client.pipeline.compiled_text import Changes
+from flujo_client.pipeline.compiled_text import Changes, Fits
 from flujo_client.pipeline.declared import DeclaredAgent
 from flujo_client.pipeline.hooks import HOOK
 from flujo_client.pipeline.invariants import INVARIANT
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.reference import reference_of
-from flujo_client.pipeline.schema_validator import Fits
 from flujo_client.pipeline.step import Step
 from flujo_client.plan import kinds
 from flujo_client.serial import reference

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any, Final
 
-from flujo_client.blueprint import agents, items, keys, kind, shapes, value_types
+from flujo_client.blueprint import agents, changes, keys, kind, shapes, value_types
 from flujo_client.blueprint.shapes import FieldType, Key, Table
 from flujo_client.contract import processing
 from flujo_client.plan.kinds import NESTED, STEP
@@ -158,7 +158,7 @@ _OF: Final[Mapping[type, Callable[[Any], Schema]]] = {
     value_types.JsonSchema: lambda _: {"type": "object"},
     value_types.Model: _model,
     value_types.Processing: lambda _: _processing(),
-    items.ItemsShape: _ref("text"),
+    changes.ItemsShape: _ref("text"),
     agents.ModelShape: _ref("text"),
     agents.SettingsShape: lambda shape: {"type": "object", "additionalProperties": of(shape.each)},
     agents.ById: _table,

@@ -27,7 +27,7 @@ from flujo_client.blueprint.value_types import (
 )
 from flujo_client.contract.admission import LimitScope, OnFull
 from flujo_client.contract.code import ON_BODY_CHANGE
-from flujo_client.contract.limit import AttemptScope
+from flujo_client.contract.limits import AttemptScope
 from flujo_client.pipeline.hooks import HOOK
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.reference import RESOURCES, is_file, is_reference

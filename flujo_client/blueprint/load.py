@@ -18,9 +18,8 @@ from flujo_client.blueprint.keys import DOCUMENT, VERSION
 from flujo_client.blueprint.read import MAX_BYTES, Source, read
 from flujo_client.blueprint.rules.apply import apply_rules
 from flujo_client.blueprint.rules.document_index import DocumentIndex, agents_of
-from flujo_client.blueprint.rules.named import in_place, named, unreported
+from flujo_client.blueprint.rules.named import Places, in_place, named, unreported
 from flujo_client.blueprint.shapes import DocumentLocation, wrong
-from flujo_client.blueprint.source_map import Places
 from flujo_client.blueprint.write import dump
 from flujo_client.contract.validation import Finding
 from flujo_client.errors import BlueprintError, FlujoError

@@ -13,12 +13,11 @@ from flujo_client.blueprint.autofix import Autofixed, autofix
 from flujo_client.blueprint.document import Writing
 from flujo_client.blueprint.finding import in_order
 from flujo_client.blueprint.load import Loading, bytes_of
-from flujo_client.blueprint.profile import Profile
 from flujo_client.blueprint.read import MAX_BYTES, Source
 from flujo_client.blueprint.rules.agents import wrong_model
 from flujo_client.blueprint.rules.apply import apply_rules
 from flujo_client.blueprint.rules.named import rule_of
-from flujo_client.blueprint.rules.table import RULES
+from flujo_client.blueprint.rules.table import RULES, Profile
 from flujo_client.contract.validation import Finding, ValidationReport
 from flujo_client.errors import BlueprintError, PipelineError
 from flujo_client.pipeline.check import findings_of

@@ -19,7 +19,7 @@ from flujo_client.contract.processing import PRECHECK_AGENTS, PROCESSING_KEYS, P
 from flujo_client.errors import BlueprintTextError, FlujoError
 from flujo_client.pipeline.admission import run_key
 from flujo_client.pipeline.compiled_text import expression_of, template_of
-from flujo_client.pipeline.limited import limit_template
+from flujo_client.pipeline.limits import limit_template
 from flujo_client.pipeline.reference import load
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 from flujo_client.blueprint.autofix import Autofixed
-from flujo_client.blueprint.profile import Profile
+from flujo_client.blueprint.rules.table import Profile
 from flujo_client.blueprint.validate import autofix_file
 from flujo_client.cli.format import counted
 from flujo_client.cli.output import say, show_value

@@ -11,9 +11,8 @@ from flujo_client.api.client import FlujoClient
 from flujo_client.cli.folder_code import folder_code
 from flujo_client.cli.lookup import find_run, run_argument
 from flujo_client.cli.output import say, show_json, show_value
-from flujo_client.contract.carry_on import compatible
-from flujo_client.contract.code_difference import CodeOnRecord, all_differences
-from flujo_client.contract.run_state import RunPosition
+from flujo_client.contract.carry_on import RunPosition, compatible
+from flujo_client.contract.code import CodeOnRecord, all_differences
 from flujo_client.errors import ClientError, ConfigurationError
 from flujo_client.gateway import plan_requests, requests
 from flujo_client.plan.plan import Plan
@@ -21,8 +20,7 @@ from flujo_client.plan.plan import Plan
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from flujo_client.contract.carry_on import Obstacle
-    from flujo_client.contract.run_state import RunState
+    from flujo_client.contract.carry_on import Obstacle, RunState
 
 NEWEST = "newest"
 

@@ -11,8 +11,7 @@ import click
 
 from flujo_client.blueprint.editor import json_schema
 from flujo_client.blueprint.finding import nearest
-from flujo_client.blueprint.profile import Profile, checked
-from flujo_client.blueprint.rules.table import RULES
+from flujo_client.blueprint.rules.table import RULES, Profile, checked
 from flujo_client.blueprint.validate import validate
 from flujo_client.cli.fixing import Fixed, fix_files, how_to_fix
 from flujo_client.cli.format import counted, printable

@@ -23,8 +23,7 @@ from pydantic import BaseModel, Field
 
 from flujo_client.contract.code import changes_within_run
 from flujo_client.contract.read import plain
-from flujo_client.contract.tool_calls import auxiliary_calls, tool_calls
-from flujo_client.contract.tree import arrange
+from flujo_client.contract.tree import arrange, auxiliary_calls, tool_calls
 from flujo_client.plan.kinds import KINDS, LOOP, STEP
 from flujo_client.redact import preview, redact_tree
 from flujo_client.serial import dumps
@@ -35,8 +34,7 @@ if TYPE_CHECKING:
 
     from flujo_client.contract.code import CodeVersion
     from flujo_client.contract.records import AttemptRecord, EventRecord, RunRecord, ScopeRecord
-    from flujo_client.contract.tool_calls import ToolCall
-    from flujo_client.contract.tree import NodeRows, SequenceRows
+    from flujo_client.contract.tree import NodeRows, SequenceRows, ToolCall
 
 CHILDREN = {spec.name: spec.child for spec in KINDS.values() if spec.child is not None}
 """The word for the children of each kind of container."""

@@ -1,4 +1,4 @@
-"""Put the rows of a run in the order of the plan: scopes and attempts in, each node's outcome out. Pure.
+"""Put the rows of a run in the order of the plan, and an attempt's events in that of its calls of agents as tools. Pure.
 
 Results and traces share this: a sequence's nodes in the order they ran, a container's children by their place. Nothing is judged, summed or
 left out here; each attempt row is at exactly one node.
@@ -10,10 +10,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from operator import attrgetter, itemgetter
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from flujo_client.address import ROOT, STEP
 from flujo_client.contract.records import SEQUENCE, AttemptRecord, ScopeRecord
+
+if TYPE_CHECKING:
+    from flujo_client.contract.trace import TraceEvent
+
 
 TRIES = (STEP, "resume")
 """The kinds of work that are tries at a node: a step's attempts, and the questions a human step asks."""
@@ -95,3 +99,69 @@ def _in_order(nodes: Iterable[NodeRows]) -> list[NodeRows]:
     for place, container in sorted(containers, key=itemgetter(0)):
         steps.insert(place, container)
     return steps
+
+
+CALLED, RETURNED, RAISED = "agent_tool.called", "agent_tool.returned", "agent_tool.raised"
+REFUSED = ("agent_tool.input_invalid", "agent_tool.output_invalid")
+USAGE = "agent.usage"
+AGENT = "agent"
+"""The word of `agent.usage` for the step's own agent."""
+
+
+@dataclass
+class ToolCall:
+    """One call. A refused one has failed, as one whose agent raised; one whose end was not reported is `running`."""
+
+    tool: str
+    agent: str | None
+    offset_s: float
+    status: str = "running"
+    duration_s: float | None = None
+    tokens: int = 0
+    cost_usd: float = 0.0
+    feedback: str | None = None
+    events: list[TraceEvent] = field(default_factory=list)
+    calls: list[ToolCall] = field(default_factory=list)
+
+    def take(self, event: TraceEvent) -> None:
+        """Add an event that belongs to this call."""
+        self.events.append(event)
+        data = event.data
+        if event.name in REFUSED:
+            self.feedback = data.get("message_preview")
+        elif event.name in (RETURNED, RAISED):
+            self.feedback = data.get("error", self.feedback)
+            self.status = "succeeded" if self.feedback is None else "failed"
+            self.duration_s = data.get("latency_ms", 0.0) / 1000
+        elif event.name == USAGE:
+            self.tokens += data.get("input_tokens", 0) + data.get("output_tokens", 0)
+            self.cost_usd += data.get("cost_usd", 0.0)
+
+
+def auxiliary_calls(events: Sequence[TraceEvent]) -> list[ToolCall]:
+    """Return the auxiliary model calls in an attempt's own events: those of prechecks, processors, plugins and validators."""
+    found: list[ToolCall] = []
+    for event in events:
+        if event.name == USAGE and (called := str(event.data.get("call", AGENT))) != AGENT:
+            call = ToolCall(called, None, event.offset_s, "succeeded")
+            call.take(event)
+            found.append(call)
+    return found
+
+
+def tool_calls(events: Sequence[TraceEvent]) -> tuple[list[TraceEvent], list[ToolCall]]:
+    """Sort an attempt's events into those outside any call, and its outermost calls."""
+    own: list[TraceEvent] = []
+    outermost: list[ToolCall] = []
+    known: dict[str, ToolCall] = {}
+    for event in events:
+        number = str(event.data.get("tool_call"))
+        if event.name == CALLED:
+            call = known[number] = ToolCall(str(event.data.get("tool")), event.data.get("agent"), event.offset_s)
+            around = known.get(str(event.data.get("within")))
+            (outermost if around is None else around.calls).append(call)
+        if number in known:
+            known[number].take(event)
+        else:
+            own.append(event)
+    return own, outermost

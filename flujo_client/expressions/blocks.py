@@ -1,4 +1,4 @@
-"""From the text of a template to its pieces: plain text, tags, and blocks that hold pieces. Pure.
+"""From the text of a template to its pieces: plain text, tags, and blocks that hold pieces; and from these to text. Pure.
 
 In: a text and the names that may be in it. Out: pieces and the paths they read; or a `BlueprintTextError`. One pass over the text.
 """
@@ -6,14 +6,16 @@ In: a text and the names that may be in it. Out: pieces and the paths they read;
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from flujo_client.contract.suggestions import did_you_mean
-from flujo_client.expressions.nodes import ExpressionNode
+from flujo_client.expressions.filters import as_text
+from flujo_client.expressions.nodes import EvaluationScope, ExpressionNode, placed
 from flujo_client.expressions.parser import Parser, Path
 from flujo_client.expressions.tokens import refused, shown, tokens
+from flujo_client.expressions.values import LISTS, EvaluationBudget, EvaluationError, Missing, bare, kind
 
 MAX_NESTED = 16
 """The maximum nesting of blocks."""
@@ -169,3 +171,65 @@ class _Reader:
 
     def _stop(self, at: int, what: str, way_out: str | None = None) -> NoReturn:
         raise refused(self._text, at, what, way_out)
+
+
+class Rendering:
+    """One rendering. `missing` lists the names that were not there, each once."""
+
+    def __init__(self, limit: int, *, is_strict: bool) -> None:
+        self._limit, self._is_strict = limit, is_strict
+        self._length, self._work = 0, EvaluationBudget()
+        self.missing: dict[str, None] = {}
+
+    def text(self, pieces: Sequence[Piece], names: Mapping[str, Any]) -> str:
+        return "".join(self._texts(pieces, names))
+
+    def value(self, tag: Tag, names: Mapping[str, Any]) -> Any:
+        """Return the value of a tag; null where it is missing and may be."""
+        scope = EvaluationScope(names, self._work, None if self._is_strict else self._note)
+        try:
+            return scope.value_or(tag.node, None)
+        except Missing:
+            raise
+        except EvaluationError as fault:
+            raise placed(fault, tag.at) from None
+
+    def _note(self, name: str) -> None:
+        self.missing[name] = None
+
+    def _texts(self, pieces: Sequence[Piece], names: Mapping[str, Any]) -> Iterator[str]:
+        for piece in pieces:
+            if isinstance(piece, str):
+                yield self._counted(piece)
+            elif isinstance(piece, Tag):
+                yield self._written(piece, names)
+            elif piece.kind == "if":
+                yield from self._texts(piece.body if self.value(piece.tag, names) else piece.otherwise, names)
+            else:
+                yield from self._each(piece, names)
+
+    def _each(self, block: Block, names: Mapping[str, Any]) -> Iterator[str]:
+        items = self.value(block.tag, names)
+        if items is not None and not isinstance(items, LISTS):
+            raise placed(EvaluationError(f"#each takes a list, not {kind(items)}"), block.tag.at)
+        if not items:
+            yield from self._texts(block.otherwise, names)
+            return
+        for index, item in enumerate(items):
+            self._work.spend()
+            yield from self._texts(block.body, {**names, "this": bare(item), "index": index})
+
+    def _written(self, tag: Tag, names: Mapping[str, Any]) -> str:
+        value = self.value(tag, names)
+        try:
+            return self._counted(as_text(value, self._work))
+        except EvaluationError as fault:
+            raise placed(fault, tag.at) from None
+
+    def _counted(self, text: str) -> str:
+        self._length += len(text)
+        if self._length > self._limit:
+            raise EvaluationError(
+                f"the result would have more than {self._limit} characters", "render less, or raise the limit"
+            )
+        return text

@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from flujo_client.expressions.arithmetic import calculated, negated
-from flujo_client.expressions.comparing import ORDERS, compared
+from flujo_client.expressions.operations import ORDERS, calculated, compared, negated
 from flujo_client.expressions.values import EvaluationBudget, EvaluationError, Missing, bare, called, read
 
 

@@ -11,8 +11,6 @@ from collections.abc import Callable, Collection
 from typing import NoReturn
 
 from flujo_client.contract.suggestions import did_you_mean
-from flujo_client.expressions.arithmetic import PRODUCTS, SUMS
-from flujo_client.expressions.comparing import SIGNS
 from flujo_client.expressions.filters import FILTERS, INSTEAD, Filter, Filtered
 from flujo_client.expressions.nodes import (
     And,
@@ -29,6 +27,7 @@ from flujo_client.expressions.nodes import (
     Or,
     PartNode,
 )
+from flujo_client.expressions.operations import PRODUCTS, SIGNS, SUMS
 from flujo_client.expressions.tokens import Token, refused, shown, text_of
 from flujo_client.expressions.values import LENGTHS, METHODS, EvaluationError
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flujo_client.contract.code_difference import CodeOnRecord
+from flujo_client.contract.carry_on import RunState
+from flujo_client.contract.code import CodeOnRecord
 from flujo_client.contract.deployment import ParkedPlan
-from flujo_client.contract.run_state import RunState
 from flujo_client.errors import ClientError
 from flujo_client.gateway.requests import Request, only
-from flujo_client.pipeline.context_fields import fields_digest, fields_of_model
+from flujo_client.pipeline.context_info import fields_digest, fields_of_model
 from flujo_client.pipeline.pipeline import model_name
 from flujo_client.plan.plan import Plan
 from flujo_client.serial import stored

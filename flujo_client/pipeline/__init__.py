@@ -3,12 +3,11 @@
 from flujo_client.pipeline.cache import CacheStep
 from flujo_client.pipeline.conditional import ConditionalStep
 from flujo_client.pipeline.forward import forward
-from flujo_client.pipeline.gather import gather
 from flujo_client.pipeline.human import HumanInTheLoopStep
 from flujo_client.pipeline.loop import LoopStep
 from flujo_client.pipeline.map import MapStep
 from flujo_client.pipeline.nested import ImportStep
-from flujo_client.pipeline.parallel import ParallelStep
+from flujo_client.pipeline.parallel import ParallelStep, gather
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.router import DynamicParallelRouterStep
 

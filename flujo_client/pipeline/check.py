@@ -12,18 +12,17 @@ from flujo_client.contract.json_schema import wrong_schema
 from flujo_client.contract.processing import PRECHECK_AGENTS
 from flujo_client.errors import FlujoError, InfiniteFallbackError, MissingAgentError, PipelineError
 from flujo_client.pipeline.agent_check import agent_findings, model_findings, output_findings, parameter_findings
-from flujo_client.pipeline.backend import backend_findings
+from flujo_client.pipeline.cache import backend_findings
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.compiled_text import OWN_NAMES, template_of
 from flujo_client.pipeline.context_info import ContextInfo, is_dotted
-from flujo_client.pipeline.deps import deps_findings
 from flujo_client.pipeline.fallback import FALLBACK
 from flujo_client.pipeline.hooks import hooks_findings
 from flujo_client.pipeline.invariants import invariant_findings
-from flujo_client.pipeline.limited import limit_findings
+from flujo_client.pipeline.limits import limit_findings
 from flujo_client.pipeline.pipeline import Pipeline, steps_of
 from flujo_client.pipeline.reference import load
-from flujo_client.pipeline.resources import resources_findings
+from flujo_client.pipeline.resources import deps_findings, resources_findings
 from flujo_client.pipeline.step import Step, StepConfig, as_a_step
 from flujo_client.pipeline.type_flow import type_findings
 from flujo_client.plan import kinds

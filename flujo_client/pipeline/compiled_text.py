@@ -1,4 +1,4 @@
-"""Compile expressions and templates to the functions that a pipeline calls: conditions, mappers, messages, inputs, changes of the context.
+"""Compile expressions, templates and schemas to the functions that a pipeline calls: conditions, mappers, messages, inputs, judges.
 
 They are values: two of the same text are equal, in every process. In: an output and a context, as the engine passes them to a user's
 function; out: the text's value for them. `flujo_client.expressions` defines what the texts may contain.
@@ -13,10 +13,19 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
 
+from flujo_client.contract.json_schema import fits_schema
+from flujo_client.contract.verdict import ValidationResult
 from flujo_client.errors import NonRetryableError
-from flujo_client.expressions.expressions import NAMES, Expression, compile_expression
-from flujo_client.expressions.templates import Template, Undefined, compile_template
+from flujo_client.expressions.templates import (
+    NAMES,
+    Expression,
+    Template,
+    Undefined,
+    compile_expression,
+    compile_template,
+)
 from flujo_client.plan.identity import whole
+from flujo_client.serial import digest
 
 TEMPLATE_NAMES: Final = (*NAMES, "this")
 """The names that a template may begin with: `this` is the input, which in the first step of a map's body is the item."""
@@ -226,3 +235,33 @@ def _put(place: Any, name: str, value: Any, path: str) -> None:
         raise NonRetryableError(
             f"'{path}' of {type(place).__name__} does not accept a {type(value).__name__}"
         ) from error
+
+
+@dataclass(frozen=True, eq=False)
+class Fits:
+    """Passes on what holds under a schema.
+
+    Args:
+        schema: a JSON Schema.
+    """
+
+    schema: Mapping[str, Any]
+
+    @property
+    def __flujo_identity__(self) -> dict[str, Any]:
+        return {"schema": digest(whole(self.schema))}
+
+    def process(self, data: Any, context: Any) -> Any:  # noqa: ARG002 - a processor's own form
+        """Pass an input on.
+
+        Raises:
+            NonRetryableError: it does not hold; the place is named, its value is not.
+        """
+        if wrong := fits_schema(data, dict(self.schema)):
+            raise NonRetryableError(f"the step's input does not fit its input_schema: {wrong}")
+        return data
+
+    def validate(self, output: Any) -> ValidationResult:
+        """Judge an output; the place is named, its value is not."""
+        wrong = fits_schema(output, dict(self.schema))
+        return ValidationResult(is_valid=wrong is None, feedback=wrong, validator_name="output_schema")

@@ -15,8 +15,7 @@ from operator import attrgetter
 from typing import Any, ClassVar, TypeVar
 
 from flujo_client.address import is_name
-from flujo_client.contract.limit import Limit
-from flujo_client.contract.limits import UsageLimits
+from flujo_client.contract.limits import Limit, UsageLimits
 from flujo_client.pipeline.context_info import ContextInfo
 from flujo_client.pipeline.step import AgentProcessors, Step, StepConfig
 from flujo_client.sizes import MAX_BRANCHES, MAX_NAME

@@ -1,12 +1,20 @@
-"""The facts about the context at a place in a pipeline, before a run begins."""
+"""The facts about a context before a run begins: whether there is one at a place, and the fields of its model.
+
+A plan's fingerprint covers only the model's name, so clients and workers record its fields, as plain data that is the same in every process.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from functools import wraps
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from weakref import WeakKeyDictionary
 
-if TYPE_CHECKING:
-    from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
+from pydantic.errors import PydanticUserError
+
+from flujo_client.plan.identity import whole
+from flujo_client.serial import digest
 
 
 class ContextInfo(NamedTuple):
@@ -36,3 +44,56 @@ def _has_path(model: Any, path: str, declared: bool) -> bool:  # noqa: FBT001 - 
     """Return whether the path's first field exists; what is below it may be anything."""
     may_have = not declared and model.model_config.get("extra") == "allow"
     return path.partition(".")[0] in model.model_fields or may_have
+
+
+Fields: TypeAlias = Mapping[str, Mapping[str, Any]]
+"""The fields of a model by name, each with what is known of it."""
+TYPE, SCHEMA, REQUIRED = "type", "schema", "required"
+"""The facts about a field: its type for people, the digest of its schema, and whether it has no default."""
+T = TypeVar("T")
+_LONGEST: Final = 120
+
+
+def once_per_model(make: Callable[[type[BaseModel]], T]) -> Callable[[type[BaseModel]], T]:
+    """Store a function's results while their models live: a schema costs milliseconds, and each step asks."""
+    known: WeakKeyDictionary[type[BaseModel], T] = WeakKeyDictionary()
+
+    @wraps(make)
+    def stored(model: type[BaseModel]) -> T:
+        if model not in known:
+            known[model] = make(model)
+        return known[model]
+
+    return stored
+
+
+@once_per_model
+def fields_of_model(model: type[BaseModel]) -> dict[str, dict[str, Any]]:
+    """Return the facts about each field: its type, the digest of its schema, and whether it has no default."""
+    return {
+        name: {
+            TYPE: _type_name(field.annotation),
+            SCHEMA: _schema_digest(field.rebuild_annotation()),
+            REQUIRED: field.is_required(),
+        }
+        for name, field in model.model_fields.items()
+    }
+
+
+def fields_digest(fields: Fields) -> str:
+    """Return what the record of a model's fields is called."""
+    return digest(whole(fields))
+
+
+def _type_name(annotation: Any) -> str:
+    return str(annotation.__qualname__ if isinstance(annotation, type) else annotation).replace("typing.", "")[
+        :_LONGEST
+    ]
+
+
+def _schema_digest(annotation: Any) -> str:
+    """Digest what a field takes, with the models in it; of a type without a schema, its name."""
+    try:
+        return digest(whole(TypeAdapter(annotation).json_schema()))
+    except (PydanticUserError, TypeError, ValueError):
+        return _type_name(annotation)

@@ -1,29 +1,107 @@
 """The short ways to make containers: `Step.loop_until`, `Step.parallel` and so on.
 
-Each takes the options of the class it makes an instance of, which says what they mean.
+Each takes the options of the class it makes an instance of, which says what they mean. A test compares the options here with the classes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from flujo_client.pipeline.forward import forward
-from flujo_client.pipeline.options import ConditionalOptions, LoopOptions, ParallelOptions
 
 if TYPE_CHECKING:
-    from flujo_client.pipeline.backend import CacheBackend
-    from flujo_client.pipeline.cache import CacheStep
+    from flujo_client.contract.limits import Limit, UsageLimits
+    from flujo_client.pipeline.cache import CacheBackend, CacheStep
     from flujo_client.pipeline.conditional import ConditionalStep
+    from flujo_client.pipeline.conversation import HistoryManagement
     from flujo_client.pipeline.human import HumanInTheLoopStep
     from flujo_client.pipeline.loop import LoopStep
     from flujo_client.pipeline.map import MapStep
-    from flujo_client.pipeline.parallel import ParallelStep
+    from flujo_client.pipeline.parallel import BranchFailureStrategy, MergeStrategy, ParallelStep
     from flujo_client.pipeline.pipeline import Body
     from flujo_client.pipeline.router import DynamicParallelRouterStep
-    from flujo_client.pipeline.step import Step
+    from flujo_client.pipeline.step import AgentProcessors, Step, StepConfig
     from flujo_client.recipes.agentic_loop import AgenticLoopStep
     from flujo_client.recipes.tree_search import TreeSearchStep
+
+
+class MoreStepOptions(TypedDict, total=False):
+    """The options of a `Step` that are given by name."""
+
+    updates_context: bool
+    sink_to: str | None
+    queue: str | None
+    meta: dict[str, Any]
+    processing: Mapping[str, Any] | None
+    processors: AgentProcessors
+    fallback_step: Step | None
+    usage_limits: UsageLimits | None
+    input: str | None
+    validate_fields: bool
+    strict_validation: bool
+    static_invariants: Sequence[Any]
+    limit: Limit | None
+
+
+class StepOptions(MoreStepOptions, total=False):
+    """The options of a `Step` apart from its name and agent."""
+
+    config: StepConfig
+    plugins: Sequence[Any]
+    validators: Sequence[Any]
+
+
+class ContainerOptions(TypedDict, total=False):
+    """The options of all containers."""
+
+    config: StepConfig
+    meta: dict[str, Any]
+    fallback_step: Step | None
+    usage_limits: UsageLimits | None
+
+
+class LoopOptions(ContainerOptions, total=False):
+    """The options of a `LoopStep` apart from its body, its condition and its bound, whose aliases are here."""
+
+    body: Body
+    max_iterations: int
+    initial_input_to_loop_body_mapper: Callable[..., Any] | None
+    iteration_input_mapper: Callable[..., Any] | None
+    loop_output_mapper: Callable[..., Any] | None
+    fails_at_max: bool
+    conversation: bool
+    history_management: HistoryManagement | None
+    history_template: str | None
+    ai_turn_source: str
+    user_turn_sources: Sequence[str]
+    named_steps: Sequence[str]
+
+
+class FanOutOptions(ContainerOptions, total=False):
+    """The options of all fan-outs."""
+
+    merge_strategy: MergeStrategy | str | Callable[..., Any]
+    on_branch_failure: BranchFailureStrategy | str
+    strategy: BranchFailureStrategy | str
+    context_include_keys: Sequence[str] | None
+    max_concurrency: int | None
+
+
+class ParallelOptions(FanOutOptions, total=False):
+    """The options of a `ParallelStep` apart from its branches."""
+
+    field_mapping: Mapping[str, Sequence[str]] | None
+    ignore_branch_names: bool
+    reduce: str | Callable[..., Any] | None
+
+
+class ConditionalOptions(ContainerOptions, total=False):
+    """The options of a `ConditionalStep` apart from its condition and its branches."""
+
+    condition: Callable[..., Any]
+    branch_input_mapper: Callable[..., Any] | None
+    branch_output_mapper: Callable[..., Any] | None
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:

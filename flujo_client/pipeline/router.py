@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from flujo_client.contract.limit import Limit
+from flujo_client.contract.limits import Limit
 from flujo_client.pipeline.container import aliases
 from flujo_client.pipeline.parallel import ParallelStep
 from flujo_client.pipeline.step import AgentProcessors, StepConfig

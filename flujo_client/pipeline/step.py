@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, Self, 
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from flujo_client.contract.limit import Limit
-from flujo_client.contract.limits import UsageLimits
+from flujo_client.contract.limits import Limit, UsageLimits
 from flujo_client.contract.parameters import ContextT, OutputT
 from flujo_client.contract.processing import ProcessingConfigModel
 from flujo_client.errors import BlueprintError, PipelineError, StepInvocationError
@@ -24,7 +23,7 @@ from flujo_client.plan.identity import defaults_of
 from flujo_client.plan.plan import Backoff
 
 if TYPE_CHECKING:
-    from flujo_client.pipeline.options import MoreStepOptions, StepOptions
+    from flujo_client.pipeline.factories import MoreStepOptions, StepOptions
     from flujo_client.pipeline.pipeline import Body, Pipeline
 
 

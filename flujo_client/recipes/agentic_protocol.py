@@ -15,11 +15,10 @@ import pydantic
 
 from flujo_client.attempt_info import current_attempt
 from flujo_client.contract.commands import COMMAND, AgentCommand, ExecutedCommandLog, PlannerBrief
-from flujo_client.contract.stored_context import StoredContext
+from flujo_client.contract.context import StoredContext
 from flujo_client.contract.suggestions import closest_match
 from flujo_client.errors import AgentIOValidationError
-from flujo_client.pipeline.answer_readers import reads_answer
-from flujo_client.pipeline.context_use import appends_to, with_stored_context, without_context
+from flujo_client.pipeline.function_marks import appends_to, reads_answer, with_stored_context, without_context
 from flujo_client.serial import encode, reference
 
 if TYPE_CHECKING:

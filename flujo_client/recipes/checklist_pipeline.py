@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from flujo_client.contract.checklist import Candidate, Checklist, ChecklistItem, DefaultContext
+from flujo_client.contract.recipes import Candidate, Checklist, ChecklistItem, DefaultContext
 from flujo_client.errors import AgentError
 from flujo_client.pipeline.conditional import ConditionalStep
 from flujo_client.pipeline.loop import LoopStep

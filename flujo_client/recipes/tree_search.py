@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from flujo_client.contract.search import SearchBounds, TreeSearchContext
+from flujo_client.contract.recipes import SearchBounds, TreeSearchContext
 from flujo_client.pipeline.container import count_findings
 from flujo_client.pipeline.context_info import ContextInfo
 from flujo_client.pipeline.declared import DeclaredAgent

@@ -12,8 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from flujo_client.contract.results import StepResult
-from flujo_client.contract.search import (
+from flujo_client.contract.recipes import (
     Score,
     ScoredPath,
     SearchBounds,
@@ -21,8 +20,9 @@ from flujo_client.contract.search import (
     TreeSearchContext,
     TreeSearchResult,
 )
+from flujo_client.contract.results import StepResult
 from flujo_client.errors import AgentError, NonRetryableError
-from flujo_client.pipeline.answer_readers import reads_answer
+from flujo_client.pipeline.function_marks import reads_answer
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from flujo_client.contract.deployment import BrokerFacts
-from flujo_client.contract.envelope import TASK_SWEEP, TASKS, Envelope
-from flujo_client.contract.join_signal import JoinSignal
+from flujo_client.contract.envelope import TASK_SWEEP, TASKS, Envelope, JoinSignal
 from flujo_client.errors import ServiceUnreachable
 from flujo_client.redact import mask_url
 from flujo_client.transport.chords import membership

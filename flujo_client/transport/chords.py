@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from flujo_client.contract.envelope import TASK_JOIN
-from flujo_client.contract.join_signal import JoinSignal
+from flujo_client.contract.envelope import TASK_JOIN, JoinSignal
 from flujo_client.transport.wire import SERIALIZER
 
 NO_LANE = -1

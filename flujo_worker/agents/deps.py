@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from flujo_client.errors import NonRetryableError
-from flujo_client.pipeline.deps import deps_type_of, fits
+from flujo_client.pipeline.resources import deps_type_of, fits
 from flujo_client.plan.identity import agent_name
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import BaseModel
 
 from flujo_client.config.manager import ConfigManager
-from flujo_client.contract.checklist import Checklist
+from flujo_client.contract.recipes import Checklist
 from flujo_worker.agents.factory import make_agent_async
 
 if TYPE_CHECKING:

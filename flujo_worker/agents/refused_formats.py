@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from flujo_worker.runtime.attempt_run import in_thread
 
 if TYPE_CHECKING:
-    from flujo_client.pipeline.backend import CacheBackend
+    from flujo_client.pipeline.cache import CacheBackend
 
 PREFIX: Final = "refused-format:"
 WEEK_S: Final = 7 * 86_400.0

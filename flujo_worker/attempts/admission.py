@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from flujo_client.pipeline.limited import scoped_name
+from flujo_client.pipeline.limits import scoped_name
 from flujo_client.serial import Resolver
 from flujo_worker.agents.factory import service_of
 from flujo_worker.attempts.claim import performs_step
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from flujo_client.config.manager import Settings
     from flujo_client.config.run_settings import RunSettings
-    from flujo_client.contract.limit import Limit
+    from flujo_client.contract.limits import Limit
     from flujo_client.pipeline.step import Step
     from flujo_worker.attempts.lease import ActiveAttempt
     from flujo_worker.attempts.outcome import Claimed

@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from flujo_client.contract.context import StoredContext
 from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.hooks import OnStepFailurePayload, Payload, PostStepPayload, PreRunPayload, PreStepPayload
 from flujo_client.contract.outcome import Fault, Outcome
 from flujo_client.contract.results import StepResult
-from flujo_client.contract.stored_context import StoredContext
 from flujo_client.plan.plan import Node
 from flujo_client.recipes.agentic_protocol import with_turns
 from flujo_client.serial import Packed, decode

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from flujo_client.contract.checklist import Checklist
-from flujo_client.contract.search import Score
+from flujo_client.contract.recipes import Checklist, Score
 from flujo_client.contract.stats import JUDGED
 from flujo_client.contract.verdict import PluginOutcome, result_of
 from flujo_client.errors import PluginError, TemplateResolutionError, ValidationError

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from flujo_client.contract.model_guards import waits_for
 from flujo_client.contract.outcome import Event
 from flujo_client.errors import FlujoError, NonRetryableError
-from flujo_client.pipeline.limited import is_per_value, limit_name
+from flujo_client.pipeline.limits import is_per_value, limit_name
 from flujo_client.serial import decode
 from flujo_worker.agents.estimate import facts_of
 from flujo_worker.agents.factory import service_of
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from flujo_client.config.models import Cost
     from flujo_client.contract.envelope import Envelope
-    from flujo_client.contract.limit import Limit
+    from flujo_client.contract.limits import Limit
     from flujo_client.contract.model_guards import Guard
     from flujo_client.pipeline.step import Step
     from flujo_worker.attempts.lease import ActiveAttempt

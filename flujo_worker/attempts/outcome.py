@@ -16,10 +16,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, ParamSpec, TypeVar
 
 from flujo_client.config.manager import Settings
+from flujo_client.contract.context import DEPTH_OF_OUTPUTS, StoredContext
 from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.outcome import Event, Fault, Outcome, Usage
 from flujo_client.contract.processing import resolve
-from flujo_client.contract.stored_context import DEPTH_OF_OUTPUTS, StoredContext
 from flujo_client.errors import AgentError, PausedException, SnapshotTooLarge
 from flujo_client.pipeline.compiled_text import Filling, filling_by
 from flujo_client.pipeline.invariants import shown_as

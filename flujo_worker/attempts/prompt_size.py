@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flujo_client.contract.stored_context import StoredContext
+from flujo_client.contract.context import StoredContext
 from flujo_client.pipeline.compiled_text import Filling, Templated, filling_by
 from flujo_client.recipes.agentic_protocol import gets_turns, with_turns
 from flujo_client.serial import decode

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from flujo_client.errors import AgentIOValidationError, InfiniteRedirectError, PluginError
 from flujo_client.pipeline.annotations import typed_input
-from flujo_client.pipeline.answer_readers import is_answer_reader
 from flujo_client.pipeline.compiled_text import Templated
-from flujo_client.pipeline.context_use import appended_field
+from flujo_client.pipeline.function_marks import appended_field, is_answer_reader
 from flujo_client.plan.identity import agent_name, identify
 from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.agents.call import call_agent

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from flujo_client.contract.code import CONTEXT_FIELD
-from flujo_client.pipeline.context_fields import REQUIRED, SCHEMA, TYPE, fields_of_model, once_per_model
+from flujo_client.pipeline.context_info import REQUIRED, SCHEMA, TYPE, fields_of_model, once_per_model
 from flujo_client.plan.identity import whole
 from flujo_client.redact import preview, redact_tree
 from flujo_client.serial import digest, dumps

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from flujo_client.errors import ContextMergeError
-from flujo_client.pipeline.context_fields import fields_digest, fields_of_model
+from flujo_client.pipeline.context_info import fields_digest, fields_of_model
 from flujo_client.pipeline.nested import ImportStep
 from flujo_client.pipeline.pipeline import model_name
 from flujo_client.schemas.fail_fast import fail_fast

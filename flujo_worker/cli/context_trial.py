@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from flujo_client.cli.output import say
-from flujo_client.pipeline.backend import InMemoryCache
+from flujo_client.pipeline.cache import InMemoryCache
 from flujo_client.pipeline.reference import is_blueprint
 from flujo_worker.changed_code.code_registry import CodeMismatch, CodeRegistry
 from flujo_worker.changed_code.context_migrations import ContextMigrations, ContextMisfit, fitting
@@ -23,7 +23,7 @@ from flujo_worker.user_code.evaluator import user_code_runtime
 if TYPE_CHECKING:
     from flujo_client.config.manager import Settings
     from flujo_client.gateway.plan_requests import RunOfPlan
-    from flujo_client.pipeline.context_fields import Fields
+    from flujo_client.pipeline.context_info import Fields
     from flujo_client.plan.plan import Plan
     from flujo_worker.changed_code.code_registry import LoadedPipeline
 

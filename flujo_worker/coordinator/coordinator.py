@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from flujo_client.address import branch_of
 from flujo_client.config.run_settings import RunSettings, settings_of
-from flujo_client.contract.envelope import CONTROL_QUEUE, Envelope
-from flujo_client.contract.join_signal import JoinSignal
+from flujo_client.contract.envelope import CONTROL_QUEUE, Envelope, JoinSignal
 from flujo_client.contract.outcome import Event, Fault, Outcome
 from flujo_client.contract.records import LIVE_RUN
 from flujo_client.errors import FlujoError

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from flujo_client.address import AttemptKey
-from flujo_client.contract.run_state import RunPosition
+from flujo_client.contract.carry_on import RunPosition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from flujo_client.contract.run_state import AttemptPlace, RunState
+    from flujo_client.contract.carry_on import AttemptPlace, RunState
     from flujo_client.plan.plan import Node, Plan
     from flujo_client.plan.plan_difference import Difference
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from flujo_client.pipeline.context_fields import REQUIRED, SCHEMA, TYPE, Fields
+from flujo_client.pipeline.context_info import REQUIRED, SCHEMA, TYPE, Fields
 
 _MODEL: Final = "model"
 

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from flujo_client.config.manager import ConfigManager, Settings
 from flujo_client.config.model_guards import first_rows
-from flujo_client.contract.envelope import TASK_JOIN, Envelope
-from flujo_client.contract.join_signal import JoinSignal
+from flujo_client.contract.envelope import TASK_JOIN, Envelope, JoinSignal
 from flujo_client.contract.outcome import Event
 from flujo_client.errors import KeyMissing, SerializationError
 from flujo_client.plan.plan import Backoff

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 from flujo_client.attempt_info import AttemptInfo, running_attempt
 from flujo_client.config.models import Cost, TemplateSettings
+from flujo_client.contract.context import StoredContext
 from flujo_client.contract.outcome import NO_USAGE, Correction, Usage
 from flujo_client.contract.processing import ProcessingConfigModel
-from flujo_client.contract.stored_context import StoredContext
 from flujo_client.errors import AgentError
 from flujo_worker.concurrency.event_loop import is_late_answer
 from flujo_worker.concurrency.threads import carried

@@ -22,7 +22,7 @@ from types import FunctionType, MethodType
 from typing import Any, Final, Literal
 
 from flujo_client.errors import ConfigurationError
-from flujo_client.pipeline.deps import deps_type_of
+from flujo_client.pipeline.resources import deps_type_of
 
 MAX_STRONG = 256
 MAX_WRAPPERS = 64

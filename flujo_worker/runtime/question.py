@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pydantic
 
-from flujo_client.contract.stored_context import StoredContext
+from flujo_client.contract.context import StoredContext
 from flujo_client.errors import ContextMergeError, FlujoError, PipelineError, SnapshotTooLarge
-from flujo_client.pipeline.context_use import context_use
+from flujo_client.pipeline.function_marks import context_use
 from flujo_client.schemas.ambiguity import ambiguity
 from flujo_client.schemas.fail_fast import fail_fast, fail_fast_assignment
 from flujo_client.serial import Packed, decode, encode
@@ -26,7 +26,7 @@ from flujo_worker.runtime.call_args import accepts_param, arranged
 
 if TYPE_CHECKING:
     from flujo_client.config.models import TemplateSettings
-    from flujo_client.pipeline.backend import CacheBackend
+    from flujo_client.pipeline.cache import CacheBackend
     from flujo_client.transport.wire import Keys
 
 

@@ -25,13 +25,12 @@ from flujo_client.config.manager import Settings
 from flujo_client.config.model_guards import first_rows
 from flujo_client.config.run_settings import RunSettings
 from flujo_client.contract.approval import OPEN, Approval, check_answer, choose, closed
-from flujo_client.contract.envelope import CONTROL_QUEUE, TASK_JOIN, Envelope
-from flujo_client.contract.join_signal import JoinSignal
+from flujo_client.contract.envelope import CONTROL_QUEUE, TASK_JOIN, Envelope, JoinSignal
 from flujo_client.contract.read import read_result
 from flujo_client.contract.records import AttemptRecord, EventRecord, RunRecord
 from flujo_client.contract.results import PipelineResult
 from flujo_client.pipeline.admission import AdmissionOptions, gates_of
-from flujo_client.pipeline.backend import InMemoryCache
+from flujo_client.pipeline.cache import InMemoryCache
 from flujo_client.pipeline.check import check
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.fork import begun_place, new_fork, place_of, retried_before

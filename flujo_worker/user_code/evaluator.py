@@ -14,7 +14,7 @@ from flujo_client.config.run_settings import RunSettings, settings_of
 from flujo_client.contract.envelope import RunHeader
 from flujo_client.contract.outcome import Event, Fault
 from flujo_client.errors import PausedException
-from flujo_client.pipeline.backend import CacheBackend
+from flujo_client.pipeline.cache import CacheBackend
 from flujo_client.pipeline.compiled_text import filling_by
 from flujo_client.serial import Packed, Resolver
 from flujo_worker.changed_code.branch_contexts import at_join

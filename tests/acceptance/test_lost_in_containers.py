@@ -10,8 +10,7 @@ import pytest
 from container_checks import DEADLOCKS, assert_joined_once, begun, enqueue, rings, since, succeeded
 from container_pipelines import LETTERS
 
-from flujo_client.contract.envelope import CONTROL_QUEUE, TASK_JOIN
-from flujo_client.contract.join_signal import JoinSignal
+from flujo_client.contract.envelope import CONTROL_QUEUE, TASK_JOIN, JoinSignal
 from flujo_client.transport.broker import celery_message
 from flujo_client.transport.wire import dump
 from tests.support.fleet import BRISK, Site, wait_until

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from flujo_client.blueprint import agents, keys
-from flujo_client.blueprint.branches import BRANCHES
 from flujo_client.blueprint.kind import BODY, EVERY, KINDS, MODE, STEP, words
 from flujo_client.blueprint.kinds.loop import LOOP
 from flujo_client.blueprint.kinds.map import MAP
+from flujo_client.blueprint.kinds.parallel import BRANCHES
 from flujo_client.blueprint.kinds.router import ROUTER
 from flujo_client.blueprint.shapes import Table
 from flujo_client.blueprint.value_types import Model

@@ -57,7 +57,7 @@ TYPED_CIRCLES = {
     "flujo_client.pipeline": "flujo_client.pipeline",
     "flujo_client.pipeline.forward": "flujo_client.recipes",
     "flujo_client.pipeline.factories": "flujo_client.recipes",
-    "flujo_client.contract.tool_calls": "flujo_client.contract.trace",
+    "flujo_client.contract.tree": "flujo_client.contract.trace",
     # A schema that overlaps is asked by a walk over its own parts.
     "flujo_client.schemas.overlap": "flujo_client.schemas.schema",
     "flujo_client.api.handle": "flujo_client.api.client",

@@ -14,10 +14,9 @@ from worlds import Postgres
 
 from flujo_client.address import new_run_id
 from flujo_client.config.manager import Settings
-from flujo_client.contract.envelope import TASK_JOIN, Envelope
-from flujo_client.contract.join_signal import JoinSignal
+from flujo_client.contract.envelope import TASK_JOIN, Envelope, JoinSignal
 from flujo_client.gateway import requests
-from flujo_client.pipeline.backend import InMemoryCache
+from flujo_client.pipeline.cache import InMemoryCache
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.limits import in_force
 from flujo_client.pipeline.reference import load_pipeline

@@ -7,7 +7,7 @@ import pytest
 import redis
 
 from flujo_client.config.manager import Settings
-from flujo_client.pipeline.backend import MOST_ENTRIES, InMemoryCache
+from flujo_client.pipeline.cache import MOST_ENTRIES, InMemoryCache
 from flujo_worker.guards import result_cache
 from flujo_worker.guards.result_cache import PATIENCE_S, PREFIX, RedisCache
 from tests.support.fleet import wait_until

@@ -21,8 +21,7 @@ from flujo_client.errors import (
     TemplateError,
     TemplateResolutionError,
 )
-from flujo_client.expressions.expressions import compile_expression
-from flujo_client.expressions.templates import compile_template
+from flujo_client.expressions.templates import compile_expression, compile_template
 from flujo_client.serial import Packed, Resolver, decode
 from flujo_client.transport.broker import SENT_HEADER, celery_message
 from flujo_client.transport.wire import dump

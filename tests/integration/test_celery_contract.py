@@ -14,8 +14,7 @@ from celery import Celery, chord
 from kombu import Queue
 
 from flujo_client.config.manager import Settings
-from flujo_client.contract.envelope import TASK_ATTEMPT
-from flujo_client.contract.join_signal import JoinSignal
+from flujo_client.contract.envelope import TASK_ATTEMPT, JoinSignal
 from flujo_client.transport.broker import Broker
 from flujo_client.transport.chords import membership
 from flujo_client.transport.wire import SERIALIZER, register

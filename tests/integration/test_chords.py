@@ -12,8 +12,7 @@ import pytest
 from celery.contrib.testing.worker import start_worker
 
 from flujo_client.config.manager import Settings
-from flujo_client.contract.envelope import Envelope
-from flujo_client.contract.join_signal import JoinSignal
+from flujo_client.contract.envelope import Envelope, JoinSignal
 from flujo_client.transport.wire import register
 from flujo_worker.attempts.isolation import DeliveryResult
 from flujo_worker.celery_app.app import _carry, _own_app

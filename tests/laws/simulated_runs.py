@@ -11,8 +11,7 @@ from shapes import ADDING, SHAPES, Stubborn, pipeline, step, tell
 
 from flujo_client.config.manager import Settings
 from flujo_client.contract.admission import RunLimit
-from flujo_client.contract.limit import Limit
-from flujo_client.contract.limits import UsageLimits
+from flujo_client.contract.limits import Limit, UsageLimits
 from flujo_client.contract.outcome import Usage
 from flujo_client.contract.records import NewRun
 from flujo_client.pipeline.step import Step, StepConfig

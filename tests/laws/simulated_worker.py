@@ -10,8 +10,7 @@ from typing import Any
 from simulated_runs import SETTINGS
 from simulated_world import Broker, BrokerConnection, Died, Fuse, Message, Statements, SteppedEffects
 
-from flujo_client.contract.envelope import TASK_JOIN, Envelope
-from flujo_client.contract.join_signal import JoinSignal
+from flujo_client.contract.envelope import TASK_JOIN, Envelope, JoinSignal
 from flujo_client.plan.plan import Backoff
 from flujo_client.serial import loads
 from flujo_worker.attempts.lease import Lease

@@ -17,8 +17,7 @@ from typing import Any, Literal
 
 import pytest
 
-from flujo_client.contract.envelope import CONTROL_QUEUE, Envelope
-from flujo_client.contract.join_signal import JoinSignal
+from flujo_client.contract.envelope import CONTROL_QUEUE, Envelope, JoinSignal
 from flujo_client.serial import dumps
 from flujo_worker.concurrency.event_loop import CallFuture
 from flujo_worker.domain.values import FanOut

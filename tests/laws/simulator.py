@@ -16,7 +16,7 @@ from simulated_worker import LEASE_S, RENEW_S, SimulatedWorker, Task
 from simulated_world import CLOCK, Broker, Died, FuseKind, OneLoop, OneThread
 from simulation_laws import LawBroken, Watch, laws_at_the_end
 
-from flujo_client.pipeline.backend import InMemoryCache
+from flujo_client.pipeline.cache import InMemoryCache
 from flujo_worker.errors import DispatchError, StoreError
 from flujo_worker.store.memory.store import MemoryStore
 from flujo_worker.user_code.evaluator import user_code_runtime

@@ -14,8 +14,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from flujo_client.errors import BlueprintTextError, TemplateResolutionError
-from flujo_client.expressions.expressions import compile_expression
-from flujo_client.expressions.templates import compile_template
+from flujo_client.expressions.templates import compile_expression, compile_template
 
 lawful = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from flujo_client.blueprint.branches import FAN_OUT, build_fan_out, write_fan_out
 from flujo_client.blueprint.build import Building
-from flujo_client.blueprint.changes import CHANGES_KEYS
-from flujo_client.blueprint.items import ItemsShape, context_path
+from flujo_client.blueprint.changes import CHANGES_KEYS, ItemsShape, context_path
 from flujo_client.blueprint.keys import function
 from flujo_client.blueprint.kind import BODY, BlueprintKind, Data, present
+from flujo_client.blueprint.kinds.parallel import FAN_OUT, build_fan_out, write_fan_out
 from flujo_client.blueprint.shapes import FLAG, AnyOf, Key, Table
 from flujo_client.blueprint.value_types import TEMPLATE, Templates
 from flujo_client.pipeline.compiled_text import Templated

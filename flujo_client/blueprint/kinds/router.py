@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from flujo_client.blueprint import agents
-from flujo_client.blueprint.branches import BRANCHES, build_branches, write_branches
 from flujo_client.blueprint.build import Building
 from flujo_client.blueprint.keys import WORK
 from flujo_client.blueprint.kind import BlueprintKind, Data
+from flujo_client.blueprint.kinds.parallel import BRANCHES, build_branches, write_branches
 from flujo_client.blueprint.rules import flows
 from flujo_client.blueprint.shapes import Key, Table
 from flujo_client.pipeline.router import DynamicParallelRouterStep

@@ -12,9 +12,8 @@ from flujo_client.blueprint.kind import BlueprintKind, Data, present
 from flujo_client.blueprint.rules import outputs
 from flujo_client.blueprint.shapes import FLAG, TEXT, Key
 from flujo_client.blueprint.value_types import JsonSchema, Named
-from flujo_client.pipeline.compiled_text import Changes
+from flujo_client.pipeline.compiled_text import Changes, Fits
 from flujo_client.pipeline.declared import DeclaredAgent
-from flujo_client.pipeline.schema_validator import Fits
 from flujo_client.pipeline.step import Step
 from flujo_client.plan import kinds
 

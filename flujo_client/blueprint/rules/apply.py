@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from flujo_client.blueprint.rules import agents, contexts, flows, imports, schemas, texts
+from flujo_client.blueprint.rules import agents, flows, schemas, texts
 from flujo_client.blueprint.rules.document_index import DocumentIndex
 from flujo_client.blueprint.rules.model import fields_of
 from flujo_client.blueprint.rules.table import RULES
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from flujo_client.blueprint.read import Source
     from flujo_client.contract.validation import Finding
 
-_MODULES: Final = (agents, schemas, texts, flows, contexts, imports)
+_MODULES: Final = (agents, schemas, texts, flows)
 
 
 def apply_rules(source: Source, document: Any, *, allowed: Sequence[str], is_part: bool = False) -> Iterator[Finding]:

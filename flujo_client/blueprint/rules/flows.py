@@ -1,8 +1,8 @@
-"""V-L, V-CF, V-P, HITL-NESTED: where a run goes, and where it cannot. Pure."""
+"""V-L, V-CF, V-P, V-I, HITL-NESTED: where a run goes, and where it cannot; imports, and the steps that run them. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from flujo_client.blueprint.finding import Path, nearest, shown
@@ -13,16 +13,17 @@ from flujo_client.blueprint.rules.table import RuleFinding
 from flujo_client.errors import BlueprintTextError
 from flujo_client.expressions.nodes import Comparison, Not
 from flujo_client.pipeline.compiled_text import expression_of
-from flujo_client.plan.kinds import PARALLEL
+from flujo_client.plan.kinds import NESTED, PARALLEL
 
 NO_ANSWER: Final = object()
 
 
 def rules(doc: DocumentIndex) -> Iterator[RuleFinding]:
-    """Check every container."""
+    """Check every container, and every import."""
     for step in doc.steps:
         if step.kind is not None:
             yield from step.kind.find(doc, step)
+    yield from _import_rules(doc)
 
 
 def of_loop(doc: DocumentIndex, step: StepNode) -> Iterator[RuleFinding]:
@@ -243,3 +244,47 @@ def _question(document: Any) -> str | None:
 def _requires_people(value: Any) -> bool:
     kind = KINDS.get(str(value.get("kind")))
     return kind is not None and kind.asks_people
+
+
+def _import_rules(doc: DocumentIndex) -> Iterator[RuleFinding]:
+    """Check every import and every step that runs one."""
+    used = {step.data["uses"].partition(".")[2] for step in doc.steps if step.spec is NESTED}
+    for name in doc.table("imports"):
+        if name not in used:
+            yield RuleFinding("V-I4", (*doc.path, "imports", name), f"'{shown(name)}' is not run by any step")
+    for step in doc.steps:
+        if step.spec is NESTED:
+            yield from _outputs(step)
+            yield from _idle(step)
+
+
+def _outputs(step: StepNode) -> Iterator[RuleFinding]:
+    seen: set[str] = set()
+    for path, parent in _targets(step):
+        if parent in seen:
+            yield RuleFinding(
+                "V-I2", path, f"'{shown(parent)}' receives two outputs, and only the last one takes effect"
+            )
+        seen.add(parent)
+
+
+def _targets(step: StepNode) -> Iterator[tuple[Path, str]]:
+    outputs, path = step.table("config").get("outputs"), (*step.path, "config", "outputs")
+    if isinstance(outputs, Mapping):
+        yield from (((*path, key), each) for key, each in outputs.items() if isinstance(each, str))
+    elif isinstance(outputs, list):
+        for index, each in enumerate(outputs):
+            if isinstance(each, Mapping) and isinstance(each.get("parent"), str):
+                yield (*path, index, "parent"), each["parent"]
+
+
+def _idle(step: StepNode) -> Iterator[RuleFinding]:
+    config = step.table("config")
+    if "default" in config and config.get("on_failure") != "continue_with_default":
+        yield _no_effect(step, "default", "on_failure: continue_with_default")
+    if "input_scratchpad_key" in config and config.get("input_to", "initial_prompt") == "initial_prompt":
+        yield _no_effect(step, "input_scratchpad_key", "input_to: import_artifacts, or both")
+
+
+def _no_effect(step: StepNode, key: str, needs: str) -> RuleFinding:
+    return RuleFinding("V-I5", (*step.path, "config", key), "it has no effect here", f"it works only with {needs}")

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from flujo_client.blueprint.changes import STATE
+from flujo_client.blueprint.changes import STATE, field_path
 from flujo_client.blueprint.finding import Path
-from flujo_client.blueprint.items import field_path
 from flujo_client.blueprint.kind import INIT
 from flujo_client.blueprint.rules.document_index import Data, DocumentIndex, StepNode, reach
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from flujo_client.blueprint.items import ItemsShape, context_path
+from flujo_client.blueprint.changes import ItemsShape, context_path
 from flujo_client.blueprint.keys import WhenShape
 from flujo_client.blueprint.value_types import EXPRESSION, LIMIT_NAME, TEMPLATE, Formula, Templates
 from flujo_client.errors import BlueprintTextError
@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from flujo_client.blueprint.shapes import FieldType
-    from flujo_client.expressions.expressions import Expression
-    from flujo_client.expressions.templates import Template
+    from flujo_client.expressions.templates import Expression, Template
 
 Names: TypeAlias = frozenset[tuple[str, ...]]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from flujo_client.contract.code_difference import CodeOnRecord, StepVersion, without_numbers
+from flujo_client.contract.code import CodeOnRecord, StepVersion, without_numbers
 from flujo_worker.store.memory.tables import Tables
 from flujo_worker.store.shared_rules import MAX_FORKS
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from flujo_client.contract.code import CodeVersion
-    from flujo_client.pipeline.context_fields import Fields
+    from flujo_client.pipeline.context_info import Fields
 
 
 class CodeInMemory(Tables):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import cast
 
+from flujo_client.contract.carry_on import AttemptPlace, RunState, ScopePlace
 from flujo_client.contract.envelope import AttemptKind
-from flujo_client.contract.run_state import AttemptPlace, RunState, ScopePlace
 from flujo_client.plan.plan import Plan
 from flujo_worker.domain.carry_on import PlanMove
 from flujo_worker.ports import MoveVerdict

@@ -15,7 +15,7 @@ from flujo_client.contract.model_guards import Guard, GuardRow
 from flujo_client.contract.outcome import Usage
 from flujo_client.contract.records import CODE, CorrectionRecord, EventRecord, RunSummary
 from flujo_client.errors import IdempotencyConflict, RunNotFound
-from flujo_client.pipeline.context_fields import Fields
+from flujo_client.pipeline.context_info import Fields
 from flujo_client.plan.plan import Plan
 from flujo_client.serial import Packed
 from flujo_worker.domain.budget import Budget

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flujo_client.contract.code_difference import CodeOnRecord
-from flujo_client.contract.run_state import RunState
+from flujo_client.contract.carry_on import RunState
+from flujo_client.contract.code import CodeOnRecord
 from flujo_client.serial import stored
 from flujo_worker.store.postgres.make_entities import shown
 from flujo_worker.store.postgres.pool import RetryingPool

@@ -72,7 +72,7 @@ if TYPE_CHECKING:
 
     from flujo_client.contract.envelope import Envelope
     from flujo_client.contract.outcome import Event
-    from flujo_client.pipeline.context_fields import Fields
+    from flujo_client.pipeline.context_info import Fields
     from flujo_client.plan.plan import Plan
     from flujo_client.serial import Packed
     from flujo_worker.domain.budget import Reservation

@@ -18,8 +18,7 @@ from flujo_client import (
     Step,
     StepConfig,
 )
-from flujo_client.contract.carry_on import compatible
-from flujo_client.contract.run_state import AttemptPlace, RunPosition, RunState, ScopePlace
+from flujo_client.contract.carry_on import AttemptPlace, RunPosition, RunState, ScopePlace, compatible
 from flujo_client.pipeline.compile import compile_plan
 from flujo_client.plan.plan import Plan
 from flujo_client.plan.plan_difference import differences

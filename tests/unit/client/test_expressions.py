@@ -13,7 +13,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict
 
 from flujo_client.errors import BlueprintError, BlueprintTextError, TemplateResolutionError, ValidationError
-from flujo_client.expressions.expressions import NAMES, compile_expression
+from flujo_client.expressions.templates import NAMES, compile_expression
 from flujo_client.expressions.values import MAX_STEPS
 
 

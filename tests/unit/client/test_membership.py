@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flujo_client.address import AttemptKey
-from flujo_client.contract.envelope import TASK_JOIN
-from flujo_client.contract.join_signal import JoinSignal
+from flujo_client.contract.envelope import TASK_JOIN, JoinSignal
 from flujo_client.errors import SerializationError
 from flujo_client.transport.chords import NO_LANE, group_of, membership
 

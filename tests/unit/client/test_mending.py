@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from flujo_client.blueprint.autofix import MENDED, autofix, is_slip
-from flujo_client.blueprint.profile import Profile
 from flujo_client.blueprint.read import MAX_BYTES
+from flujo_client.blueprint.rules.table import Profile
 from flujo_client.blueprint.validate import autofix_file, validate, validate_text
 from flujo_client.cli.main import cli
 

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flujo_client.contract.approval import Approval, check_answer, choose
-from flujo_client.contract.approval_token import Bound, make_token, read_token
+from flujo_client.contract.approval import Approval, Bound, check_answer, choose, make_token, read_token
 from flujo_client.errors import ResumeError
 from flujo_client.transport.wire import sign
 

@@ -10,8 +10,7 @@ import pytest
 from pydantic import BaseModel, Field, SecretStr
 
 from flujo_client.errors import BlueprintTextError, TemplateResolutionError
-from flujo_client.expressions.expressions import NAMES
-from flujo_client.expressions.templates import MAX_LENGTH, compile_template
+from flujo_client.expressions.templates import MAX_LENGTH, NAMES, compile_template
 
 
 class Mood(Enum):

@@ -12,7 +12,7 @@ from pydantic_ai.models.function import FunctionModel
 
 from flujo_client import AgentProcessors, ConfigManager, Pipeline, PluginOutcome, Step, StepConfig
 from flujo_client.errors import PausedException, PipelineAbortSignal
-from flujo_client.pipeline.answer_readers import reads_answer
+from flujo_client.pipeline.function_marks import reads_answer
 from flujo_worker.testing import LocalEngine
 
 SCHEMA = {

@@ -10,9 +10,8 @@ from pydantic_ai.settings import ModelSettings
 from flujo_client import LoopStep, Pipeline, PipelineContext, Step
 from flujo_client.config.manager import Settings
 from flujo_client.config.models import Log
-from flujo_client.contract.code import CodeVersion
-from flujo_client.contract.code_difference import MOST_LINES, CodeOnRecord, StepVersion, all_differences
-from flujo_client.contract.run_state import RunPosition
+from flujo_client.contract.carry_on import RunPosition
+from flujo_client.contract.code import MOST_LINES, CodeOnRecord, CodeVersion, StepVersion, all_differences
 from flujo_client.pipeline.compile import compile_plan
 from flujo_worker.agents.factory import make_agent_async
 from flujo_worker.testing import LocalEngine

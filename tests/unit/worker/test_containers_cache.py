@@ -11,8 +11,7 @@ from container_parts import ONCE, SPENT, TWICE, Flaky, at, bare, of, same, scope
 from flujo_client.config.manager import Settings
 from flujo_client.contract.limits import UsageLimits
 from flujo_client.contract.trace import build_trace
-from flujo_client.pipeline.backend import InMemoryCache
-from flujo_client.pipeline.cache import CacheStep
+from flujo_client.pipeline.cache import CacheStep, InMemoryCache
 from flujo_client.pipeline.machine import StateMachineStep
 from flujo_client.pipeline.step import Step
 from flujo_worker.agents.answer import AgentAnswer

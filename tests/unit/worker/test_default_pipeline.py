@@ -4,7 +4,7 @@ import pytest
 from container_parts import fails
 
 from flujo_client import Candidate, Checklist, ChecklistItem, MapStep, Pipeline, StepConfig, make_default_pipeline
-from flujo_client.contract.checklist import DefaultContext
+from flujo_client.contract.recipes import DefaultContext
 from flujo_client.pipeline.compile import compile_plan
 
 RHYMES, SHORT = "it rhymes", "it is short"

@@ -10,7 +10,7 @@ import pytest
 from celery import Celery, signals
 
 from flujo_client.config.manager import Settings
-from flujo_client.contract.join_signal import JoinSignal
+from flujo_client.contract.envelope import JoinSignal
 from flujo_client.errors import ServiceUnreachable
 from flujo_worker.celery_app.app import FlujoWorker
 from flujo_worker.engine.host import Host

@@ -3,7 +3,7 @@
 import pytest
 
 from flujo_client import Checklist, ChecklistItem, Pipeline, Step, StepConfig, ValidationResult
-from flujo_client.contract.search import Score
+from flujo_client.contract.recipes import Score
 from flujo_worker.testing import LocalEngine
 
 GOOD, BAD = (

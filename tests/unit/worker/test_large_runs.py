@@ -5,8 +5,7 @@ The agents are left out, which would be most of the time: each attempt is claime
 
 import pytest
 
-from flujo_client.contract.envelope import TASK_JOIN, Envelope
-from flujo_client.contract.join_signal import JoinSignal
+from flujo_client.contract.envelope import TASK_JOIN, Envelope, JoinSignal
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step
 from flujo_client.serial import loads

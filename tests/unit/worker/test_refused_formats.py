@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 
 from flujo_client import Pipeline, Step, StepConfig
-from flujo_client.pipeline.backend import InMemoryCache
+from flujo_client.pipeline.cache import InMemoryCache
 from flujo_worker import LocalEngine, make_agent_async
 from flujo_worker.agents.refused_formats import WEEK_S, RefusedFormats
 from tests.support.openai_server import OpenAIServer, Said

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from container_parts import ONCE, bare, of, same, step
 
-from flujo_client.pipeline.backend import InMemoryCache
+from flujo_client.pipeline.cache import InMemoryCache
 from flujo_client.pipeline.pipeline import Pipeline
 from flujo_client.pipeline.step import Step
 from flujo_worker.errors import StoreError

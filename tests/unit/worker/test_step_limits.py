@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from flujo_client import Limit, Pipeline, Step, StepConfig
 from flujo_client.errors import PipelineError
-from flujo_client.pipeline.limited import limit_name
+from flujo_client.pipeline.limits import limit_name
 from flujo_worker.agents import make_agent_async
 from tests.support.priced_model import PricedModel
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flujo_client import MapStep, Pipeline, Step, TreeSearchResult, TreeSearchStep, UsageLimits
-from flujo_client.contract.search import cut
+from flujo_client.contract.recipes import cut
 from flujo_worker.agents.answer import AgentAnswer
 from flujo_worker.testing import LocalEngine
 

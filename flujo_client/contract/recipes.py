@@ -1,6 +1,6 @@
-"""The values of a tree search: the input and output of its steps, its state between them, and its result.
+"""The values of ready-made pipelines: a solution's checklist, and a tree search's inputs, outputs, state and result.
 
-Values alone: how a search continues is in `flujo_client/recipes/tree_search_steps.py`.
+Values alone: what is done with them is in `flujo_client/recipes/`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,53 @@ from pydantic import BaseModel, Field, field_validator
 
 from flujo_client.contract.context import PipelineContext
 from flujo_client.serial import canonical, safe_serialize
+
+
+class ChecklistItem(BaseModel):
+    """One requirement of a solution; `passed` is None until it is judged."""
+
+    description: str
+    passed: bool | None = None
+    feedback: str | None = None
+
+
+class Checklist(BaseModel):
+    """The requirements of a solution."""
+
+    items: list[ChecklistItem]
+
+    @property
+    def is_passed(self) -> bool:
+        """Return whether every item has passed."""
+        return all(item.passed for item in self.items)
+
+    @property
+    def failed(self) -> list[ChecklistItem]:
+        """Return the items that were judged and have not passed."""
+        return [item for item in self.items if item.passed is False]
+
+    @property
+    def score(self) -> float:
+        """Return the share of the items that have passed."""
+        return sum(item.passed is True for item in self.items) / (len(self.items) or 1)
+
+
+class Candidate(BaseModel):
+    """A solution with its judged checklist; `score` is the share of the items that have passed."""
+
+    solution: str
+    score: float
+    checklist: Checklist
+
+
+class DefaultContext(PipelineContext):
+    """The context of the default pipeline: the task, the last solution, its checklist, and what was thought about its faults."""
+
+    task: Any = None
+    solution: str | None = None
+    checklist: Checklist | None = None
+    reflection: str | None = None
+
 
 CHARACTERS_OF_A_TOKEN = 4
 """The assumed size of a token, where a path is cut: models count differently, and none is called."""
