@@ -1,7 +1,6 @@
 """Agents: made here, called here. The one door to pydantic-ai."""
 
 from flujo_worker.agents.answer import AgentResult
-from flujo_worker.agents.base import BaseAgent, PlanGeneratorAgent
 from flujo_worker.agents.factory import FlujoAgent, make_agent_async
 from flujo_worker.agents.recipes import (
     CANNOT_REPAIR,
@@ -14,7 +13,7 @@ from flujo_worker.agents.recipes import (
     make_solution_agent,
     make_validator_agent,
 )
-from flujo_worker.agents.templated import TemplatedAgent, make_templated_agent_async
+from flujo_worker.agents.templated import BaseAgent, PlanGeneratorAgent, TemplatedAgent, make_templated_agent_async
 from flujo_worker.agents.tool import AgentTool
 
 __all__ = [

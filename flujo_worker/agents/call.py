@@ -9,15 +9,15 @@ from functools import partial
 from typing import Any
 
 from flujo_client.contract.outcome import Usage
-from flujo_client.errors import AgentError
+from flujo_client.errors import AgentError, NonRetryableError
+from flujo_client.pipeline.resources import deps_type_of, fits
 from flujo_client.plan.identity import agent_name
 from flujo_worker.agents.answer import AgentAnswer, AgentResult
-from flujo_worker.agents.deps import deps_for
 from flujo_worker.agents.factory import MODEL_OPTIONS, FlujoAgent, asker_of, is_pydantic_agent
-from flujo_worker.agents.hint import response_format
 from flujo_worker.agents.model_call import ask_model, emit_dropped_options
 from flujo_worker.agents.pricing import usage_of
 from flujo_worker.agents.shaping import Shaping
+from flujo_worker.agents.soe import response_format
 from flujo_worker.concurrency.event_loop import is_async
 from flujo_worker.runtime.attempt_run import charge, in_thread_of
 from flujo_worker.runtime.call_args import accepted_kwargs
@@ -91,3 +91,28 @@ def _unwrap(given: Any) -> tuple[Any, Usage]:
     if type(given).__module__.startswith("pydantic_ai.") and hasattr(given, "output"):
         return given.output, usage_of(given.usage, getattr(given, "response", None))
     return given, Usage()
+
+
+def deps_for(agent: Any, at_hand: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keyword argument for an agent's deps; empty for an agent without deps.
+
+    Args:
+        agent: an agent of the library, or one of ours.
+        at_hand: the attempt's `resources` and `context` among others.
+
+    Raises:
+        NonRetryableError: neither is of the agent's `deps_type`.
+    """
+    wanted = deps_type_of(agent)
+    if wanted is None:
+        return {}
+    given = [at_hand[name] for name in ("resources", "context") if at_hand.get(name) is not None]
+    for each in given:
+        if fits(each, wanted):
+            return {"deps": each}
+    found = " and ".join(type(each).__name__ for each in given) or "nothing"
+    raise NonRetryableError(
+        f"agent '{agent_name(agent)}' needs deps of type {getattr(wanted, '__name__', wanted)}, but this attempt has {found}",
+        suggestion="make them with the pipeline's `resources`, or use that type as its context_model",
+        code="NO_DEPS",
+    )

@@ -22,7 +22,7 @@ from flujo_worker.domain.starvation import is_starved
 from flujo_worker.observe.log import emit
 from flujo_worker.runtime.attempt_run import ModelCall, current_run
 from flujo_worker.runtime.call_args import unwrap
-from flujo_worker.runtime.service_errors import is_outage, is_rate_refusal, is_timeout, requested_wait
+from flujo_worker.runtime.http_errors import is_outage, is_rate_refusal, is_timeout, requested_wait
 
 
 @contextmanager

@@ -91,7 +91,7 @@ def _pace() -> list[Any]:
     run = current_run()
     if run is None or run.pace is None:
         return []
-    from flujo_worker.agents.paced import Paced
+    from flujo_worker.agents.requests import Paced
 
     return [Paced(run.pace)]
 
@@ -101,7 +101,7 @@ def _request_events(data: Any, guidance: str | None, history: str | None) -> lis
     most = preview_limit()
     if not most:
         return []
-    from flujo_worker.agents.request_events import RequestEvents
+    from flujo_worker.agents.requests import RequestEvents
 
     return [RequestEvents(prompt_of(hidden(data), guidance, _shown(history)), most)]
 

@@ -17,10 +17,9 @@ from flujo_client.errors import FlujoError
 from flujo_client.plan.identity import model_name, whole
 from flujo_client.redact import redact
 from flujo_client.serial import digest
-from flujo_worker.agents.base import BaseAgent
 from flujo_worker.agents.factory import FlujoAgent, is_pydantic_agent
 from flujo_worker.agents.prompts.render import template_source
-from flujo_worker.agents.templated import TemplatedAgent
+from flujo_worker.agents.templated import BaseAgent, TemplatedAgent
 from flujo_worker.agents.tool import AgentTool
 from flujo_worker.runtime.call_args import unwrap
 from flujo_worker.runtime.source import DIGEST_LENGTH, body_digest, text_digest

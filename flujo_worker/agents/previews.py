@@ -1,6 +1,6 @@
 """Prepare prompts and texts for events: shortened and without secrets.
 
-It must not import the agent library: requests are logged by `request_events.py`. In: values. Out: texts for events.
+It must not import the agent library: requests are logged by `requests.py`. In: values. Out: texts for events.
 """
 
 from __future__ import annotations

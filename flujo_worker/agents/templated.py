@@ -1,27 +1,187 @@
-"""`make_templated_agent_async`: an agent whose system prompt is rendered for each call.
+"""Agents whose messages are rendered from templates: `BaseAgent` the user's, `make_templated_agent_async` the system prompt.
 
-The template sees the pipeline's context, the step's input, and its author's variables; its variables are logged as `agent.system.vars`. The
-content of a context can come from strangers: it is rendered as data, but into the system prompt, where it influences a model most. Use only
-content that you trust.
+They ask their models as every agent of ours does, through `make_agent_async`. A `BaseAgent`'s context goes into the user's message, in
+readable form. A templated agent's template sees the pipeline's context, the step's input, and its author's variables, which are logged as
+`agent.system.vars`. The content of a context can come from strangers: it is rendered as data, but into the system prompt, where it influences
+a model most. Use only content that you trust.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from pydantic import BaseModel
+
+from flujo_client.contract.context import TASK_FIELDS, PipelineContext
 from flujo_client.plan.identity import identify
 from flujo_client.serial import digest, safe_serialize
-from flujo_worker.agents.base import as_mapping
+from flujo_worker.agents.answer import AgentAnswer, AgentResult
 from flujo_worker.agents.factory import Front, make_agent_async
 from flujo_worker.agents.previews import emit_variables, text_of, whole
+from flujo_worker.agents.shaping import Shaping
 from flujo_worker.runtime.attempt_run import in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from pydantic_ai.models import Model
 
-    from flujo_worker.agents.answer import AgentAnswer
     from flujo_worker.agents.factory import AnyModel, FlujoAgent
-    from flujo_worker.agents.shaping import Shaping
+
+DEFAULT_TEMPLATE: Final = "default_user_prompt.md.j2"
+_BOOKKEEPING: Final = frozenset(["run_id", "status", "call_count", *TASK_FIELDS])
+
+
+class BaseAgent(Front):
+    """An agent that receives its task and its context. Subclass it for your own template.
+
+    As a step's agent its task is the step's input and its context the pipeline's; as an agent's tool both are what the calling agent gives.
+
+    Args:
+        model: as for `make_agent_async`.
+        system_prompt: what the model receives before every task.
+        output_type: what it answers with.
+        name: for traces.
+        options: as for `make_agent_async`.
+
+    Attributes:
+        user_prompt_template: the template of the user's message where there is a context; it may use `task` and `context`.
+    """
+
+    user_prompt_template: ClassVar[str] = DEFAULT_TEMPLATE
+
+    def __init__(
+        self,
+        model: str | Model[Any] | Callable[[], Model[Any]],
+        system_prompt: str = "",
+        output_type: Any = str,
+        *,
+        name: str | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(make_agent_async(model, system_prompt, output_type, name=name, **options))
+
+    @property
+    def __flujo_identity__(self) -> dict[str, Any]:
+        return {**identify(type(self)), "template": self.user_prompt_template, "target": identify(self.agent)}
+
+    def __flujo_prompt__(self, task: Any, context: Any) -> str:
+        """Estimate the user's message from the template; `_build_user_prompt` may be user code, which runs in attempts only."""
+        return rendered(self.user_prompt_template, text_of(task), as_mapping(context))
+
+    async def run(  # noqa: PLR0913 - a step passes on only what is named
+        self,
+        task: Any,
+        context: Any = None,
+        *,
+        guidance: str | None = None,
+        history: str | None = None,
+        temperature: float | None = None,
+        top_p: float | None = None,
+        top_k: int | None = None,
+        max_tokens: int | None = None,
+        shaping: Shaping | None = None,
+    ) -> AgentResult:
+        """Ask the model once: one system and one user message.
+
+        Args:
+            task: what to do; anything but text becomes JSON.
+            context: what to know for it: a mapping or a model; it is not changed.
+            guidance: what was wrong with the previous attempt's answer, added after the user's message.
+            history: the loop's conversation so far, added before it.
+            temperature: as for `FlujoAgent.run`, as all below.
+            top_p: likewise.
+            top_k: likewise.
+            max_tokens: likewise.
+            shaping: likewise.
+
+        Raises:
+            TemplateError: the template cannot be rendered.
+            Exception: what goes wrong when the model is asked.
+        """
+        prompt = await self._prompt(task, context)
+        answer = await self.agent.run(
+            prompt,
+            guidance=guidance,
+            history=history,
+            temperature=temperature,
+            top_p=top_p,
+            top_k=top_k,
+            max_tokens=max_tokens,
+            shaping=shaping,
+        )
+        return AgentResult(**{each.name: getattr(answer, each.name) for each in fields(AgentAnswer)})
+
+    async def _prompt(self, task: Any, context: Any) -> str:
+        """Build the user's message in a thread: a large one would block everything else in the process."""
+        return await in_thread(lambda: self._build_user_prompt(text_of(task), as_mapping(context)))
+
+    def _build_user_prompt(self, task: str, context: dict[str, Any] | None) -> str:
+        """Write the user's message; override it for one of your own."""
+        return rendered(self.user_prompt_template, task, context)
+
+
+def rendered(template: str, task: str, context: dict[str, Any] | None) -> str:
+    """Render a template with task and context; without a context there is only the task."""
+    if not context:
+        return task
+    from flujo_worker.agents.prompts import render_template
+
+    return render_template(template, task=task, context=context)
+
+
+def as_mapping(context: Any) -> dict[str, Any] | None:
+    """Return a copy of a context as plain data.
+
+    For a `PipelineContext` this leaves out Flujo's own fields, and fields that have not been written to. A value that is not a mapping is
+    under `context`.
+    """
+    if context is None:
+        return None
+    plain = whole(dict(context) if isinstance(context, BaseModel) else context)
+    if not isinstance(plain, dict):
+        return {"context": plain}
+    if not isinstance(context, PipelineContext):
+        return plain
+    unwritten = _unwritten()
+    is_own = {key for key, value in plain.items() if key in unwritten and unwritten[key] == value} | _BOOKKEEPING
+    return {key: value for key, value in plain.items() if key not in is_own}
+
+
+@cache
+def _unwritten() -> dict[str, Any]:
+    """Return what an untouched context holds, as plain data."""
+    plain: dict[str, Any] = safe_serialize(dict(PipelineContext()))
+    return plain
+
+
+class PlanGeneratorAgent(BaseAgent):
+    """An agent that makes a plan from the information that sub-agents have collected.
+
+    If the context has `collected_information`, its items are rendered after the task; otherwise the prompt is that of every `BaseAgent`.
+
+
+    Attributes:
+        input_schema: the contract of that context, a JSON Schema's file, for `AgentTool(agent, input_schema=PlanGeneratorAgent.input_schema)`.
+    """
+
+    user_prompt_template: ClassVar[str] = "agents/plan_generator_user.md.j2"
+    input_schema: ClassVar[Path] = Path(__file__).parent / "contracts" / "plan_generator_input.schema.json"
+
+    def _build_user_prompt(self, task: str, context: dict[str, Any] | None) -> str:
+        if not context or "collected_information" not in context:
+            return rendered(DEFAULT_TEMPLATE, task, context)
+        from flujo_worker.agents.prompts import render_template
+
+        return render_template(
+            self.user_prompt_template,
+            task=task,
+            target_url=context.get("target_url", ""),
+            task_name=context.get("task_name", "Generate Crawl Plan"),
+            collected_information=context["collected_information"],
+        )
 
 
 def make_templated_agent_async(

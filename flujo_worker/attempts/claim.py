@@ -6,8 +6,9 @@ It must not carry anything out. In: an attempt's envelope, its code and its agen
 from __future__ import annotations
 
 import logging
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -24,9 +25,8 @@ from flujo_worker.attempts.budget import ExpectedCall, StepCalls, calls_of, rese
 from flujo_worker.attempts.lease import ActiveAttempt, Lease
 from flujo_worker.attempts.prompt_size import is_rendered, prompt_bytes
 from flujo_worker.attempts.resume import is_for_tool
-from flujo_worker.attempts.spent_history import SpentHistory
 from flujo_worker.changed_code.code_registry import CodeMismatch, CodeRegistry, LoadedPipeline, put_bounded
-from flujo_worker.domain.budget import Reservation
+from flujo_worker.domain.budget import Learned, Place, Reservation, learned, place_of
 from flujo_worker.errors import StoreError
 from flujo_worker.ports import Claim, Ledger, Reply, Room
 from flujo_worker.runtime.effects import ClaimTerms, Effects
@@ -209,3 +209,51 @@ def _key(envelope: Envelope, path: str) -> tuple[str, str, str]:
 def performs_step(envelope: Envelope, reply: Reply | None) -> bool:
     """Return whether agents may be called: at a step, or when it is performed again with a person's answer."""
     return envelope.kind == "step" or (reply is not None and is_for_tool(reply))
+
+
+logger = logging.getLogger(__name__)
+
+
+class SpentHistory:
+    """Expects of an attempt what those before it have cost. Safe for several threads.
+
+    It does not make an attempt wait: what is not known yet, or too old, is read in a thread, once for each pipeline, and counts from the
+    next attempt on. A store that does not answer leaves what was known.
+
+    Args:
+        ledger: where spending is stored.
+        wanted: how much of it counts.
+        threads: where it is read.
+        clock: seconds that never go back.
+    """
+
+    def __init__(
+        self, ledger: Ledger, wanted: Historical, threads: Executor, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._ledger, self._wanted, self._threads, self._clock = ledger, wanted, threads, clock
+        self._known: dict[str, dict[Place, Learned]] = {}
+        self._read_at: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    def expected(self, envelope: Envelope) -> Learned | None:
+        """Return what attempts at this place have cost, if that is known."""
+        reference = envelope.ticket.reference
+        if self._is_due(reference):
+            self._threads.submit(self._read, reference)
+        return self._known.get(reference, {}).get(place_of(envelope.address, envelope.step))
+
+    def _is_due(self, reference: str) -> bool:
+        """Return whether to read; to one of those who ask at once."""
+        with self._lock:
+            now, before = self._clock(), self._read_at.get(reference)
+            if before is not None and now - before < self._wanted.refresh_s:
+                return False
+            self._read_at[reference] = now
+            return True
+
+    def _read(self, reference: str) -> None:
+        try:
+            spent = self._ledger.spent_lately(reference, self._wanted.runs)
+            self._known[reference] = learned(spent, least=self._wanted.attempts, quantile=self._wanted.quantile)
+        except Exception:
+            logger.warning("the cost of attempts of %s could not be read", reference, exc_info=True)

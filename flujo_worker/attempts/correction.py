@@ -22,7 +22,7 @@ from flujo_worker.aros.typed import schema_of, validated
 from flujo_worker.attempts.checks import Processed
 from flujo_worker.runtime.fault_text import message_of
 from flujo_worker.runtime.faults import ErrorHandler
-from flujo_worker.runtime.service_errors import is_of_service
+from flujo_worker.runtime.http_errors import is_of_service
 
 _STRICT: Final = {"aop": "off"}
 _SHOWN: Final = 200

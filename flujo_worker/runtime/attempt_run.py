@@ -28,7 +28,7 @@ from flujo_worker.domain.starvation import is_starved
 from flujo_worker.ports import Reply
 from flujo_worker.runtime.call_args import takes_context
 from flujo_worker.runtime.faults import During
-from flujo_worker.runtime.service_errors import is_timeout
+from flujo_worker.runtime.http_errors import is_timeout
 
 if TYPE_CHECKING:
     from flujo_client.pipeline.step import Step

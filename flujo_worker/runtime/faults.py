@@ -12,6 +12,7 @@ error that was handled is not evidence about a later one.
 from __future__ import annotations
 
 import re
+import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -41,15 +42,14 @@ from flujo_client.shadowed import rename_advice
 from flujo_client.tracebacks import traceback_of
 from flujo_worker.domain.guidance import is_verdict
 from flujo_worker.runtime.fault_text import bounded, clean, digest_of, message_of, named, outer
-from flujo_worker.runtime.http_errors import status_of
-from flujo_worker.runtime.sentry import is_initialized
-from flujo_worker.runtime.service_errors import (
+from flujo_worker.runtime.http_errors import (
     SERVER_ERROR,
     WILL_NOT_HELP,
     explicit_chain,
     foreign_names,
     is_of_service,
     requested_wait,
+    status_of,
 )
 
 During = Literal["agent", "plugin", "validator", "system"]
@@ -221,7 +221,13 @@ def fault_of(
     info = describe(error, during=during, timeout_s=timeout_s, has_asked=has_asked, retry_bugs=retry_bugs)
     traceback = "" if info.category is ErrorCategory.CONTROL_FLOW else traceback_of(error)
     fault = Fault.from_tree({**info.model_dump(mode="json"), "code": info.code or "", "traceback": traceback})
-    return replace(fault, raised=error) if _retaining.get() or is_initialized() else fault
+    return replace(fault, raised=error) if _retaining.get() or has_sentry() else fault
+
+
+def has_sentry() -> bool:
+    """Return whether `sentry_sdk.init` was called in this process."""
+    asked = getattr(sys.modules.get("sentry_sdk"), "is_initialized", None)
+    return asked is not None and bool(asked())
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from flujo_worker.ports import Ledger, Replies
 from flujo_worker.runtime.fault_text import message_of
 from flujo_worker.runtime.faults import fault_of
 from flujo_worker.runtime.question import UserCodeCall, UserCodeRuntime, fetched
-from flujo_worker.user_code import cache, contexts, functions, people
+from flujo_worker.user_code import cache, contexts, functions
 
 logger = logging.getLogger(__name__)
 
@@ -53,9 +53,9 @@ ROLES: dict[str, Callable[[UserCodeCall], Any]] = {
     "export_context": contexts.export_context,
     "task_context": contexts.task_context,
     "next_state": contexts.next_state,
-    "question": people.question,
+    "question": functions.question,
     "cached": cache.cached,
-    "pause": people.pause,
+    "pause": functions.pause,
 }
 """The functions that answer the questions of `decide`."""
 

@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[2]
 SCOPES = {
     "flujo_client/attempt_info.py": "an attempt",
     "flujo_client/pipeline/compiled_text.py": "templates of blueprints, which conditions outside of attempts fill in too",
-    "flujo_worker/agents/heard.py": "one request to a model, whose HTTP client adds its response",
+    "flujo_worker/agents/response_check.py": "one request to a model, whose HTTP client adds its response",
     "flujo_worker/agents/prompts/meter.py": "the rendering of one prompt",
     "flujo_worker/concurrency/call_context.py": "the delivery of a message, whose statements may wait for locks",
     "flujo_worker/concurrency/event_loop.py": "a call on the event loop",

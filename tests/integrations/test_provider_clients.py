@@ -7,7 +7,7 @@ from pydantic_ai import Agent
 from pydantic_ai.models.anthropic import AnthropicModel
 from pydantic_ai.providers.anthropic import AnthropicProvider
 
-from flujo_worker.runtime.service_errors import is_outage, is_rate_refusal, requested_wait
+from flujo_worker.runtime.http_errors import is_outage, is_rate_refusal, requested_wait
 from tests.support.openai_server import OpenAIServer, Said
 
 pytestmark = pytest.mark.integrations

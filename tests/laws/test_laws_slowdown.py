@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flujo_worker.domain.slowdown import FORGOTTEN_S, SLOWEST, Slowdown, count_refusals, request_start
+from flujo_worker.domain.called_model import FORGOTTEN_S, SLOWEST, Slowdown, count_refusals, request_start
 from tests.support.breadth import large
 
 NOW = 1_000_000.0

@@ -16,7 +16,7 @@ from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from flujo_worker.agents.paced import Paced
+from flujo_worker.agents.requests import Paced
 from flujo_worker.domain.rate import RateRules
 from flujo_worker.guards.cells import RATES, RedisCells
 from flujo_worker.guards.live import LiveGuards

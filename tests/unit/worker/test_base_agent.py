@@ -21,7 +21,7 @@ from flujo_worker.agents import (
     make_agent_async,
     make_templated_agent_async,
 )
-from flujo_worker.agents.base import as_mapping
+from flujo_worker.agents.templated import as_mapping
 
 ONCE = StepConfig(max_retries=0)
 

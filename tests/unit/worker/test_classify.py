@@ -32,7 +32,7 @@ from flujo_worker.runtime.faults import (
     describe,
     root_cause,
 )
-from flujo_worker.runtime.service_errors import is_outage, is_rate_refusal
+from flujo_worker.runtime.http_errors import is_outage, is_rate_refusal
 
 
 def throw(error: Exception, *, cause: Exception | None = None, context: Exception | None = None) -> None:

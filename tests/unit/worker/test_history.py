@@ -10,7 +10,7 @@ from flujo_client.config.manager import Settings
 from flujo_client.config.models import Historical
 from flujo_client.contract.outcome import Usage
 from flujo_worker.agents.answer import AgentAnswer
-from flujo_worker.attempts.spent_history import SpentHistory
+from flujo_worker.attempts.claim import SpentHistory
 from flujo_worker.domain.budget import Learned, learned, place_of
 from flujo_worker.testing import LocalEngine
 from tests.support.builders import enqueued, pipeline_of

@@ -12,9 +12,9 @@ from pydantic import BaseModel
 from flujo_client.attempt_info import performing
 from flujo_client.config.models import TemplateSettings
 from flujo_client.errors import TemplateError
-from flujo_worker.agents.base import PlanGeneratorAgent
 from flujo_worker.agents.prompts import render_template, render_text
 from flujo_worker.agents.prompts.markdown import nested_markdown
+from flujo_worker.agents.templated import PlanGeneratorAgent
 from flujo_worker.observe.log import set_outside_listener
 from flujo_worker.runtime.attempt_run import AttemptRun, CallSettings
 

@@ -16,7 +16,7 @@ from flujo_client.config.models import Log
 from flujo_client.errors import AnswerTooLarge
 from flujo_client.sizes import MAX_ANSWER_BYTES
 from flujo_worker import LocalEngine, make_agent_async
-from flujo_worker.runtime.service_errors import is_outage
+from flujo_worker.runtime.http_errors import is_outage
 from tests.support.openai_server import OpenAIServer, Said
 
 

@@ -9,7 +9,7 @@ from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
 from flujo_worker.agents import make_agent_async
-from flujo_worker.agents.probe import Capability, capability_of
+from flujo_worker.agents.structured import Capability, capability_of
 
 
 @pytest.fixture(autouse=True)
