@@ -14,8 +14,7 @@ from flujo_client import Pipeline, Step, StepConfig
 from flujo_client.errors import AgentError
 from flujo_worker import LocalEngine, make_agent_async
 from flujo_worker.domain.rate import Left, RateBucket, RateRules, observe, reserve
-from flujo_worker.runtime.http_errors import asked_wait, left_of, reset_wait
-from flujo_worker.runtime.http_errors import is_outage, is_rate_refusal, requested_wait
+from flujo_worker.runtime.http_errors import asked_wait, is_outage, is_rate_refusal, left_of, requested_wait, reset_wait
 from tests.support.openai_server import OpenAIServer, Said
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
