@@ -54,11 +54,7 @@ class Bounded(AbstractCapability[Any]):
 
 
 def refuse(kind: Any, sent: Any) -> None:
-    """Refuse what a model sent if it is too costly to validate.
-
-    Args:
-        kind: the type that it is for, or its validator; None: not known.
-        sent: JSON text or data.
+    """Refuse what a model sent if it is too costly to validate. `kind` is the type that it is for, or its validator; None if that is not known.
 
     Raises:
         ModelRetry: there are too many ways to read it.

@@ -96,10 +96,6 @@ def _unwrap(given: Any) -> tuple[Any, Usage]:
 def deps_for(agent: Any, at_hand: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keyword argument for an agent's deps; empty for an agent without deps.
 
-    Args:
-        agent: an agent of the library, or one of ours.
-        at_hand: the attempt's `resources` and `context` among others.
-
     Raises:
         NonRetryableError: neither is of the agent's `deps_type`.
     """

@@ -27,13 +27,7 @@ from flujo_worker.runtime.http_errors import is_outage, is_rate_refusal, is_time
 
 @contextmanager
 def recording_call(agent: Any, data: Any, *, call: str = "agent") -> Iterator[None]:
-    """Emit the input of the agent call made inside, and its cost if it fails.
-
-    Args:
-        agent: the agent to call.
-        data: the input.
-        call: whose call it is, for what it costs.
-    """
+    """Emit the input of the agent call made inside, and its cost if it fails. `call` says whose it is."""
     if not asks_by_library(unwrap(agent)):
         yield
         return
@@ -65,12 +59,7 @@ def timed_call(agent: Any, *, most_s: float | None = None) -> Iterator[None]:
     """Record the result of an agent's call, if its model is known.
 
     A cancelled call is not evidence about its model, and neither is a timeout of a process that was starved. An error of another agent,
-    called inside as a tool, is not a failure of this one.
-
-
-    Args:
-        agent: the agent to call.
-        most_s: seconds it may take; a timeout after that is the model's.
+    called inside as a tool, is not a failure of this one. A timeout after `most_s` seconds is the model's.
     """
     run, model = current_run(), service_of(agent)
     if run is None or model is None:

@@ -55,11 +55,7 @@ class Judgement:
 
 
 class Contract:
-    """A JSON Schema (2020-12) that values must satisfy.
-
-    Args:
-        schema: the schema, or the path of a JSON file that holds it.
-        what: names it in errors.
+    """A JSON Schema (2020-12) that values must satisfy. `schema` may be the path of a JSON file; `what` names it in errors.
 
     Raises:
         ConfigurationError: there is no such file, it is not a schema, or it refers to other documents.
@@ -204,16 +200,7 @@ def plain(value: Any) -> Any:
 def refused(
     message: str, path: list[Any], required: list[str], missing: list[str], given: Any, *, lacks: bool = True
 ) -> dict[str, Any]:
-    """Write a refusal's reason.
-
-    Args:
-        message: what is wrong.
-        path: where.
-        required: what the contract asks for.
-        missing: what of it was not given.
-        given: what was.
-        lacks: that something is missing is why; else the message is.
-    """
+    """Write a refusal's reason. `lacks`: that something is missing is why; else the message is."""
     where = "/".join(map(str, path)) or "the input"
     return {
         "validation_message": message,

@@ -22,12 +22,7 @@ _PLAIN: Final[Mapping[str, Any]] = {"string": str, "integer": int, "number": flo
 
 
 def make_declared(agent: DeclaredAgent, find: Callable[[str], Any]) -> FlujoAgent:
-    """Make the agent.
-
-    Args:
-        agent: what its author wrote.
-        find: finds a tool, or what makes the model, by its reference.
-    """
+    """Make the agent. `find` finds a tool, or what makes the model, by its reference."""
     options: dict[str, Any] = {}
     if agent.model_settings:
         options["model_settings"] = dict(agent.model_settings)

@@ -45,13 +45,7 @@ class AgentPart(NamedTuple):
 
 
 def agent_parts(agent: Any, at: str, templates: TemplateSettings) -> Iterator[AgentPart]:
-    """Return the named parts of an agent.
-
-    Args:
-        agent: the live agent.
-        at: its place, for parts without a name.
-        templates: where prompt files are found.
-    """
+    """Return the named parts of an agent. `at`, its place, names parts without a name."""
     yield from _agent(agent, at, templates, 0)
 
 

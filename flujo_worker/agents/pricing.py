@@ -169,12 +169,8 @@ def _unpriced(counted: Usage, provider: str | None, model: str) -> None:
 async def record_usage(call: Awaitable[AgentAnswer], run: AttemptRun, *, by: str | None = None) -> Any:
     """Return what a processor, plugin or validator gives, and add what its call spent, however it ends.
 
-    A judge's verdict may say what it cost; a processor's output may not, because it passes on what others made.
-
-    Args:
-        call: the call.
-        run: the attempt that it is part of.
-        by: whose call it is, for the event that says what it spent; None where others report that.
+    A judge's verdict may say what it cost; a processor's output may not, because it passes on what others made. `by` says whose call it is,
+    for the event that says what it spent; None where others report that.
     """
     try:
         answer = await call

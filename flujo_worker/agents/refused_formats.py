@@ -28,9 +28,7 @@ logger = logging.getLogger(__name__)
 class RefusedFormats:
     """Keeps what was refused in a cache that all workers share, and for a minute in this process.
 
-    Args:
-        cache: the shared cache; its methods are called in threads.
-        clock: seconds that only grow.
+    The methods of the cache are called in threads.
     """
 
     def __init__(self, cache: CacheBackend, clock: Callable[[], float] = time.monotonic) -> None:

@@ -32,11 +32,7 @@ if TYPE_CHECKING:
 
 
 class Paced(AbstractCapability[Any]):
-    """Paces an agent's requests.
-
-    Args:
-        pace: the running attempt's.
-    """
+    """Paces an agent's requests."""
 
     def __init__(self, pace: ModelPace) -> None:
         self._pace = pace
@@ -86,9 +82,7 @@ def _expected_tokens(request: ModelRequestContext) -> int:
 class RequestEvents(AbstractCapability[Any]):
     """Emits a run's requests as events, each part of the conversation once.
 
-    Args:
-        shown: the run's prompt, as it may be shown.
-        most: characters of each text.
+    `shown` is the run's prompt, as it may be shown, and `most` the characters of each text.
     """
 
     def __init__(self, shown: str, most: int) -> None:

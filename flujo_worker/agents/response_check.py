@@ -120,11 +120,7 @@ _ACCEPT: Final = 'or accept such answers with StepConfig(accept_finish_reasons=[
 
 
 class ResponseCheck(AbstractCapability[Any]):
-    """Checks a run's responses.
-
-    Args:
-        accepted: the finish reasons `length` and `content_filter`, if the step accepts answers that were stopped for them.
-    """
+    """Checks a run's responses. `accepted` has `length` and `content_filter` if the step accepts answers that were stopped for them."""
 
     def __init__(self, accepted: Collection[str]) -> None:
         self._accepted = accepted

@@ -54,11 +54,7 @@ def _mark(shadow: bool) -> dict[str, Any]:  # noqa: FBT001 - its only argument
 def response_format(agent: Any, target: Any, options: Mapping[str, Any], shaping: Shaping | None) -> dict[str, Any]:
     """Make the option that requests structured output from an agent, and emit the decision as an event.
 
-    Args:
-        agent: the agent to call.
-        target: the agent that it wraps, or itself.
-        options: the other options.
-        shaping: the step's wishes. Without its own schema there is nothing to pass or emit.
+    `target` is the agent that this one wraps, or itself. Without the step's own schema there is nothing to pass or emit.
     """
     if shaping is None or shaping.structured_output == OFF or shaping.schema is None:
         return {}

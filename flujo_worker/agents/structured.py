@@ -138,13 +138,7 @@ class OutputRequest:
 
 
 async def run_shaped(agent: AbstractAgent[Any, Any], shaping: Shaping, settings: Mapping[str, Any], run: Run) -> Any:
-    """Run an agent as a step wants its output.
-
-    Args:
-        agent: the agent to call.
-        shaping: what the step wants.
-        settings: the run's model settings.
-        run: the agent's `run` with everything else given.
+    """Run an agent as a step wants its output. `run` is the agent's, with everything else given.
 
     Returns:
         The library's result, and whether its output has been read and validated.

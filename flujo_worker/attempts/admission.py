@@ -64,16 +64,7 @@ class Admission:
 
 
 class Admissions:
-    """Admits the attempts of this process.
-
-    Args:
-        store: where permits are counted, and waits recorded.
-        coordinator: publishes the attempts that take free places.
-        models: the state of the models that attempts call; None: none is asked.
-        rates: the limits of these models; None: none has any.
-        catalog: the live agents of this process.
-        settings: the project's.
-    """
+    """Admits the attempts of this process. Without `models` no model is asked, and without `rates` none has a limit."""
 
     def __init__(
         self,

@@ -109,13 +109,7 @@ class StepCalls:
 
 
 def calls_of(step: Step, precheck: PrecheckSettings | None, *, agent_of: Callable[[Any], Any]) -> StepCalls:
-    """List the calls that an attempt may make, each agent that is the agent's tool once.
-
-    Args:
-        step: the step.
-        precheck: its reasoning precheck, if AROS acts on it.
-        agent_of: finds the live agent of a reference.
-    """
+    """List the calls that an attempt may make, each agent that is the agent's tool once. `precheck` counts if AROS acts on it."""
     calls = [PossibleCall("agent", _facts(step.agent, agent_of)), *_tools(step.agent, agent_of)]
     if precheck is not None and precheck.enabled:
         requested = [("consensus", precheck.consensus_agent)] * precheck.consensus_samples
@@ -131,12 +125,7 @@ def reservations(
 ) -> list[Reservation]:
     """Return what the attempt asks for, all its calls together; nothing where no limit is over it.
 
-    Args:
-        envelope: of an attempt at a step.
-        entry: its pipeline.
-        path: of its step in the plan.
-        calls: that it may make.
-        day: today, UTC, for the tenant's budget.
+    `day` is today in UTC, for the tenant's budget.
     """
     limits: Mapping[str, Any] = envelope.ticket.limits or {}
     parts = [Amount(money(each.expected.cost_usd), each.expected.tokens) for each in calls]

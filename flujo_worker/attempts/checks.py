@@ -43,14 +43,7 @@ class Processed(NamedTuple):
 
 
 async def processed(processors: Sequence[Any], data: Any, work: Work, run: AttemptRun) -> Processed:
-    """Pass data through processors, in order.
-
-    Args:
-        processors: objects with `process(data, context)`, or callables; sync or async.
-        data: what they get, and give back changed or not.
-        work: says where sync ones run.
-        run: has what they may take by keyword.
-    """
+    """Pass data through processors, in order. Processors are objects with `process(data, context)`, or callables; sync or async."""
     changed_by: list[str] = []
     for processor in processors:
         before = data

@@ -50,16 +50,7 @@ class ClaimParameters:
 
 
 class Claims:
-    """Claims attempts for this process.
-
-    Args:
-        ledger: where attempts are claimed.
-        lease: this process's right to work.
-        catalog: the live pipelines of this process.
-        threads: where the costs of earlier attempts are read.
-        settings: limits and prices.
-        effects: how answers are waited for.
-    """
+    """Claims attempts for this process."""
 
     def __init__(
         self,
@@ -218,13 +209,7 @@ class SpentHistory:
     """Expects of an attempt what those before it have cost. Safe for several threads.
 
     It does not make an attempt wait: what is not known yet, or too old, is read in a thread, once for each pipeline, and counts from the
-    next attempt on. A store that does not answer leaves what was known.
-
-    Args:
-        ledger: where spending is stored.
-        wanted: how much of it counts.
-        threads: where it is read.
-        clock: seconds that never go back.
+    next attempt on. A store that does not answer leaves what was known. `clock` counts seconds that never go back.
     """
 
     def __init__(

@@ -70,14 +70,7 @@ class Prepared:
 
 
 class Preparation:
-    """Prepares attempts.
-
-    Args:
-        ledger: where versions of code, and the fields of models, are on record.
-        hooks: has the live pipelines of this process, and where user code runs.
-        settings: where prompt files are found, and whether prompts are recorded.
-        effects: how answers are waited for.
-    """
+    """Prepares attempts."""
 
     def __init__(self, ledger: Ledger, hooks: HookCaller, settings: Settings, effects: Effects) -> None:
         stores_prompts = settings.log.prompts != "off"
@@ -164,15 +157,7 @@ _ASKING: Final = ("flujo_worker.agents.models", "flujo_worker.agents.structured"
 
 
 class Readiness:
-    """The agents of this process that are ready.
-
-    Args:
-        loop: where agents are called.
-        threads: where modules are imported, and functions called that make models.
-        agent_of: finds the live agent of a reference.
-        effects: how answers are waited for.
-        most_s: how many seconds to wait for an agent; a function that makes a model may hang.
-    """
+    """The agents of this process that are ready. An agent is waited for `most_s` seconds, because a function that makes a model may hang."""
 
     def __init__(
         self, loop: Loop, threads: Executor, agent_of: Callable[[Any], Any], effects: Effects, *, most_s: float

@@ -31,10 +31,6 @@ _SHOWN: Final = 200
 class OutputCorrection:
     """The output processors' attempt to correct a value that the schema, or the output's type, rejects. There is one for each output.
 
-    Args:
-        names: of the processors, for errors.
-        process: passes data through them.
-
     Attributes:
         was_tried: whether they have run.
     """
@@ -48,10 +44,7 @@ class OutputCorrection:
     ) -> ParseOutcome:
         """Return the new outcome of a rejected one; itself if they do not change its value.
 
-        Args:
-            refused: has the value as read.
-            judge: the strict check of a JSON text.
-            key: the key of the value, if it is in a mapping.
+        `judge` checks a JSON text strictly; `key` is the value's, if it is in a mapping.
 
         Raises:
             Exception: only control-flow signals, limits and the failures of services, as a processor raised them.
@@ -94,11 +87,7 @@ class OutputCorrection:
 class FinalCheck:
     """The final verdict on an output that AROS accepted and output processors then changed.
 
-    Args:
-        schema: the step's own, or None.
-        declared: the agent's output type, or None.
-        accepted: the output as AROS accepted it.
-        strict_schema: the type takes nothing that its schema refuses.
+    `strict_schema`: the type takes nothing that its schema refuses.
     """
 
     def __init__(
@@ -112,9 +101,7 @@ class FinalCheck:
     def judge(self, output: Any, by: str) -> None:
         """Reject an output that is no longer valid: neither as a value of the type nor as JSON under the schema.
 
-        Args:
-            output: the step's output.
-            by: the processors that had it since it was accepted.
+        `by` names the processors that had it since it was accepted.
 
         Raises:
             AgentIOValidationError: it is invalid; names the processors, place, expected and found.

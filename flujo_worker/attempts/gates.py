@@ -60,14 +60,8 @@ class LimitRefusal(Exception):
 class PermitGate:
     """One attempt at its step's limit.
 
-    Args:
-        store: where permits are counted.
-        release: releases a permit, by the attempt's key, its fence and the limit's name, and publishes who takes its place.
-        effects: how answers are waited for.
-        resolve: finds the classes that values are made of.
-        envelope: the attempt's.
-        limit: the step's; None where it has none.
-        share: adds to the limit's name who shares it.
+    `release` takes the attempt's key, its fence and the limit's name, and publishes who takes its place; `share` adds to the name who
+    shares the limit.
     """
 
     def __init__(
@@ -150,13 +144,6 @@ class ModelGate:
     """One attempt and the model of its agent: queried once, before any call; notified of the result of all calls.
 
     Other models that the attempt calls, of a plugin's redirect or a precheck's agents, are notified and not queried.
-
-    Args:
-        models: the state of models that all workers share; None: no attempt asks.
-        ledger: where waits and changes of a model's state are recorded.
-        envelope: the attempt's.
-        agent: its live agent.
-        effects: how answers are waited for.
     """
 
     def __init__(
@@ -243,13 +230,6 @@ class FirstCall(NamedTuple):
 
 class RateGate:
     """One attempt at the rate limit of its model.
-
-    Args:
-        limiter: the limits that all workers share.
-        ledger: where waits are written down.
-        effects: how answers are waited for.
-        envelope: the attempt's.
-        first: its first call.
 
     Attributes:
         pacing: what paces the attempt's calls.

@@ -133,12 +133,7 @@ class IsolationGate:
 
 
 class Isolation:
-    """Performs suspects.
-
-    Args:
-        ledger: where it is recorded, and where suspects wait for a place.
-        processes: where they run; None: every suspect has this process for itself.
-    """
+    """Performs suspects. Without `processes` every suspect has this process for itself."""
 
     def __init__(self, ledger: Ledger, processes: Processes | None) -> None:
         self._ledger, self._processes, self.gate = ledger, processes, IsolationGate()

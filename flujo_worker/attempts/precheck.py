@@ -50,11 +50,7 @@ _OVER_CAP: Final = GateFinding("skipped", "over_token_cap")
 class PlanCheckValidator:
     """Asks an agent what it thinks of a plan.
 
-    Args:
-        agent: who judges; it gets the plan's text, or `{"plan", "goal"}` if there is a goal.
-        max_tokens: passed on to it, if it takes that.
-        threads: where it runs if it is not `async`.
-        resources: passed on to it likewise.
+    It gets the plan's text, or `{"plan", "goal"}` if there is a goal; `max_tokens` and `resources` if it takes them.
     """
 
     def __init__(self, agent: Any, *, max_tokens: int, threads: Executor, resources: Any = None) -> None:
@@ -82,14 +78,7 @@ class PlanCheckValidator:
 class Precheck:
     """The precheck of one attempt: `before` the agent's call, `after` it, and `forget` before the context is stored.
 
-    Args:
-        settings: the step's.
-        context: the attempt's own copy, or None.
-        agent_of: finds the live agent behind a reference.
-        threads: where agents run that are not `async`.
-        schema: the JSON Schema of the output, or None.
-        shadow: report, and change nothing.
-        resources: the agents' argument of that name, if they take it.
+    In shadow it reports, and changes nothing.
 
     Attributes:
         usage: of the gates so far, whatever their results.

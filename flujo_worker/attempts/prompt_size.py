@@ -37,14 +37,8 @@ def prompt_bytes(
 ) -> int:
     """Count the bytes of the prompt, of the conversation before it and of the guidance after it.
 
-    A prompt that cannot be rendered fails the attempt, which reports it; here its input is counted.
-
-    Args:
-        envelope: the attempt's, with its values inline.
-        entry: its pipeline.
-        step: its live step.
-        write_prompt: how the step's agent writes its prompt, if it has templates of its own.
-        resolve: finds the classes of values.
+    A prompt that cannot be rendered fails the attempt, which reports it; here its input is counted. `write_prompt` is how the step's agent
+    writes its prompt, if it has templates of its own.
     """
     guidance = len((envelope.guidance or "").encode())
     if not is_rendered(envelope, entry, step, write_prompt):

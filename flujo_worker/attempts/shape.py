@@ -47,13 +47,8 @@ _CUT_OFF: Final = "the answer was cut off at the token limit; answer more briefl
 class OutputParser:
     """Reads one attempt's output.
 
-    Args:
-        settings: the step's processing, resolved.
-        step: its name, for the ledger.
-        agent, model: their names in events and the ledger.
-        threads: where long texts are read.
-        corrections: receives repairs, if the project has a ledger.
-        correction: the step's output processors, if any: they get values that only the schema rejects.
+    Long texts are read in `threads`; `corrections` receives repairs, if the project has a ledger; `correction` is for the step's output
+    processors, which get values that only the schema rejects.
 
     Attributes:
         raw: the text that was read last; the precheck looks for a plan in it.
@@ -94,10 +89,7 @@ class OutputParser:
     async def read(self, raw: Any, schema: Mapping[str, Any] | None, origin: Origin = PLAIN) -> Any:
         """Return `raw` itself if nothing had to be done, else its meaning: JSON text for a text, data for data.
 
-        Args:
-            raw: a text, or data that the provider's client has decoded.
-            schema: the schema that it must satisfy; None for any JSON.
-            origin: its origin; a rejection mentions it if the answer was cut.
+        A rejection mentions it if the answer was cut.
 
         Raises:
             AgentIOValidationError: it cannot be made valid; names place, expected and found.
@@ -129,12 +121,6 @@ class OutputParser:
         origin: Origin = PLAIN,
     ) -> Any:
         """Validate what was read by its type; what the type refuses goes to the output processors, if they have not had it.
-
-        Args:
-            readable: what `read` gave.
-            schema: what it holds under.
-            validate: returns the type's value, or raises AgentIOValidationError.
-            origin: as for `read`.
 
         Raises:
             AgentIOValidationError: the type refuses it, after the processors if there are some.

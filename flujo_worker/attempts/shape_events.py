@@ -35,12 +35,7 @@ def emit_outcome(
 ) -> None:
     """Emit what was done; nothing for a text that was valid unchanged.
 
-    Args:
-        outcome: the text's outcome.
-        text: what the model wrote.
-        schema: what it has to hold under.
-        shadow: what marks every event of shadow mode.
-        more: emitted with a refusal.
+    `shadow` marks every event of shadow mode; `more` is emitted with a refusal.
     """
     types = {"expected_type": _expected(schema), "actual_type": _actual(text)}
     for stage, group in groupby(outcome.transforms, key=lambda each: stage_of(each.stage)):

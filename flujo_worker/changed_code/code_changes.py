@@ -123,14 +123,8 @@ class CodeChanges:
     ) -> bool:
         """Leave a claimed attempt, which this worker cannot perform, to a live one that can. Return False if there is none.
 
-        Its message goes to the head of its queue, where any worker may take it, and again after a while that grows.
-
-        Args:
-            envelope: the attempt's.
-            fence: its claim's.
-            reason: why this worker cannot perform it.
-            awaited: the code that it waits for, if not that of its plan.
-            claim_id: its claim's.
+        Its message goes to the head of its queue, where any worker may take it, and again after a while that grows. `awaited` is the code
+        that it waits for, if not that of its plan.
         """
         ticket, worker = envelope.ticket, "" if self._worker is None else self._worker()
         fingerprint = ticket.fingerprint if awaited is None else None

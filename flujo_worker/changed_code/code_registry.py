@@ -197,9 +197,7 @@ class CodeRegistry:
     def here(self, reference: str, fingerprint: str = "") -> LoadedPipeline:
         """Find the pipeline that this process has under a reference, whatever runs use; raises CodeMismatch where it has none.
 
-        Args:
-            reference: the pipeline's.
-            fingerprint: the plan that has the text of a blueprint; no other reference needs one.
+        `fingerprint` is of the plan that has the text of a blueprint; no other reference needs one.
         """
         entry = self._entries.get(reference)
         if entry is None:

@@ -93,12 +93,7 @@ class _Known:
 
 
 class CodeVersions:
-    """The code of this process, step by step.
-
-    Args:
-        ledger: where versions are stored.
-        code: makes them.
-    """
+    """The code of this process, step by step."""
 
     def __init__(self, ledger: Ledger, code: CodeOfSteps) -> None:
         self._ledger, self._code = ledger, code
@@ -113,10 +108,7 @@ class CodeVersions:
     def find(self, entry: LoadedPipeline, path: str, before: tuple[str, ...]) -> PerformedWith | None:
         """Find the code that a step is performed with. This may import its agent, and read and write the store.
 
-        Args:
-            entry: the live pipeline.
-            path: the step's, in the plan.
-            before: the versions that its conversation has used so far.
+        `before`: the versions that its conversation has used so far.
 
         Returns:
             None if the code is unknown: an invalid agent fails when it is called.

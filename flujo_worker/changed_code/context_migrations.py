@@ -57,12 +57,7 @@ class MigratedContext(NamedTuple):
 
 
 class ContextMigrations:
-    """Makes contexts fit the models that are here.
-
-    Args:
-        ledger: where the fields that models had are on record.
-        bench: where the users' functions run.
-    """
+    """Makes contexts fit the models that are here."""
 
     def __init__(self, ledger: Ledger, bench: UserCodeRuntime) -> None:
         self._ledger, self._bench = ledger, bench

@@ -170,9 +170,8 @@ class Coordinator:
     def admit(self, ended: Collection[str] | None = None, again: Collection[str] = ()) -> Admitted:
         """Let waiting runs begin if there is room for them, and publish their first messages.
 
-        Args:
-            ended: runs that have ended just now; None: look for all places that are free.
-            again: gates to look at besides those of the places.
+        `ended`: runs that have ended just now; None: look for all places that are free. `again`: gates to look at besides those of the
+        places.
         """
         admitted = self._store.admit(ended, again=again)
         if envelopes := self._store.envelopes(admitted.keys):

@@ -19,9 +19,7 @@ WORTH_SHARING = 512
 def offload_large_values(decision: Decision, inline: int) -> tuple[Decision, list[Packed]]:
     """Return the decision with references, and the values to store for them.
 
-    Args:
-        decision: what was decided.
-        inline: the size in bytes above which a value is stored once and referenced.
+    `inline`: the size in bytes above which a value is stored once and referenced.
     """
     times = Counter(id(each) for following in decision.next for each in (following.input, following.context))
     large = {id(each): each for each in _values(decision) if _is_large(each, times[id(each)], inline)}

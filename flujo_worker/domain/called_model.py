@@ -73,12 +73,7 @@ def request_start(slowdown: Slowdown, now: float, *, has_waited: bool = False) -
 def count_refusals(slowdown: Slowdown, now: float, calls: int, refused: int, asked_s: float | None) -> Slowdown:
     """Return the state after these calls, of which so many were refused.
 
-    Args:
-        slowdown: the state before.
-        now: seconds.
-        calls: the number of calls that have ended, with those that were refused.
-        refused: of these.
-        asked_s: seconds that the provider asked to wait; None: it did not say.
+    `calls` includes those that were refused; `asked_s`: seconds that the provider asked to wait; None: it did not say.
     """
     if not calls or now < slowdown.since:  # they began before
         return slowdown

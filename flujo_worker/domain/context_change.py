@@ -48,9 +48,7 @@ class ContextChange:
     def misfits(self, tree: Any, fits: Mapping[str, bool]) -> Iterator[str]:
         """Yield why a context cannot be read; nothing for one that was written with unchanged fields.
 
-        Args:
-            tree: the context as it is stored.
-            fits: whether what is stored for a field of another type is of the present one.
+        `fits`: whether what is stored for a field of another type is of the present one.
         """
         sent = fields_of(tree)
         for name in sent:

@@ -101,9 +101,7 @@ def tokens_of(turn: ConversationTurn) -> int:
 def bounded(turns: Sequence[ConversationTurn], management: Rules) -> list[ConversationTurn]:
     """Return the part of a conversation that is sent: never more than `max_tokens`, in order, the newest turn always among it.
 
-    Args:
-        turns: all of them, the oldest first.
-        management: a `HistoryManagement` as plain data.
+    `management` is a `HistoryManagement` as plain data.
     """
     most, strategy = management["max_tokens"], management["strategy"]
     if strategy == "truncate_turns":

@@ -26,14 +26,7 @@ from flujo_worker.domain.values import CallUserCode, FanOut, ReadScope, ScopeRow
 def fan_out(
     draft: DecisionBuilder, scope: ScopeState, node: Node, branches: Sequence[tuple[str, str, Packed]]
 ) -> Steps:
-    """Open a fan-out.
-
-    Args:
-        draft: the decision in the making.
-        scope: the sequence that has come to it.
-        node: the container.
-        branches: of each what its address adds, its name and its input, in declared order.
-    """
+    """Open a fan-out. `branches`: of each what its address adds, its name and its input, in declared order."""
     container = open_container(draft, scope, node, waiting=bool(branches))
     try:
         container.context = yield from _snapshot(node, scope)

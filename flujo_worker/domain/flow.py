@@ -209,13 +209,8 @@ def open_child(
 ) -> ScopeState:
     """Open a sequence under a container, with the container's context.
 
-    Args:
-        draft: the decision in the making.
-        container: the scope of the container.
-        suffix: what its address adds to the container's, such as `#3` or `/legal`.
-        name: what it is called in results.
-        place: its place among its siblings.
-        value: its input.
+    `suffix` is what its address adds to the container's, such as `#3` or `/legal`; `name` is what it is called in results, and `value` its
+    input.
     """
     return draft.open(
         ScopeState(

@@ -61,10 +61,7 @@ def carried_out(
 ) -> Generator[CallUserCode | ReadScope, Any, UserCodePaused | None]:
     """Carry out a decision's steps; return the pause that user code raised, if any, so that the decision stops before it.
 
-    Args:
-        draft: the decision in the making.
-        steps: of the decision.
-        known: what was answered before, each with the stop that it came after; what is answered now is added.
+    `known`: what was answered before, each with the stop that it came after; what is answered now is added.
     """
     answer, left = None, iter(list(known))
     while True:

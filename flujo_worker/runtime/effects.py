@@ -78,12 +78,7 @@ class Effects(Protocol):
 
 
 class BlockingEffects:
-    """Everything is done in the thread that asks for it, which waits meanwhile.
-
-    Args:
-        store: where attempts are claimed and decisions committed.
-        send: publishes.
-    """
+    """Everything is done in the thread that asks for it, which waits meanwhile."""
 
     def __init__(self, store: Store, send: Callable[[Sequence[Envelope], FanOut | None], None]) -> None:
         self._store, self._send = store, send

@@ -243,9 +243,7 @@ def retaining_errors() -> Iterator[None]:
 def guidance_of(error: BaseException, *, judges: bool = False) -> str | None:
     """Return what the next attempt's model is told; nothing of a service that failed, here or behind the verdict.
 
-    Args:
-        error: what an attempt raised.
-        judges: it is a verdict on the answer, whatever its class.
+    `judges`: it is a verdict on the answer, whatever its class.
     """
     if is_of_service(error):
         return None

@@ -61,12 +61,8 @@ def headers_of(error: BaseException) -> dict[str, str]:
 def asked_wait(error: BaseException, now: datetime) -> float | None:
     """Return how many seconds the server that refused a call asks to wait; None if it does not say.
 
-    That is its `Retry-After`, as seconds or as a date, else the time until a rate limit is restored that is used up, a minute at most.
-    A date counts from the response's own, so that clocks may differ.
-
-    Args:
-        error: what an HTTP client raised.
-        now: the time, for responses that do not say their own.
+    That is its `Retry-After`, as seconds or as a date, else the time until a rate limit is restored that is used up, a minute at most. A
+    date counts from the response's own, so that clocks may differ. `now` is for responses that do not say their own time.
     """
     headers = headers_of(error)
     now = _date(headers.get("date", "")) or now
@@ -202,9 +198,7 @@ def is_outage(error: BaseException, *, by_library: bool) -> bool:
 def is_rate_refusal(error: BaseException, *, by_library: bool) -> bool:
     """Return whether a provider refused a call because too many were made (HTTP 429, 529), and not because a quota is used up.
 
-    Args:
-        error: what an agent raised.
-        by_library: as for `is_outage`.
+    See `is_outage` for `by_library`.
     """
     return any(_is_rate_refusal(link, by_library=by_library) for link in explicit_chain(error))
 

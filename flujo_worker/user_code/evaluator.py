@@ -76,25 +76,14 @@ def user_code_runtime(settings: Settings, loop: Loop, threads: Executor, results
 
 
 class Evaluator:
-    """Answers.
-
-    Args:
-        ledger: where values that are only pointed at are fetched.
-        catalog: the live pipelines of this process.
-        bench: where user code runs.
-    """
+    """Answers."""
 
     def __init__(self, ledger: Ledger, catalog: CodeRegistry, bench: UserCodeRuntime) -> None:
         self._ledger, self.catalog, self._bench = ledger, catalog, bench
         self.migrations = ContextMigrations(ledger, bench)
 
     def answer(self, ticket: RunHeader, call: CallUserCode, replies: Replies = tuple) -> Any:
-        """Answer one question.
-
-        Args:
-            ticket: the run's.
-            call: what is asked.
-            replies: reads what people have answered at the place where the decision began.
+        """Answer one question. `replies` reads what people have answered at the place where the decision began.
 
         Raises:
             UserCodePaused: user code asks a person first.

@@ -39,13 +39,7 @@ NOTHING = Called()
 
 
 class HookCaller:
-    """Calls hooks.
-
-    Args:
-        catalog: finds live hooks.
-        bench: where user code runs.
-        strict: any error stops.
-    """
+    """Calls hooks. With `strict`, any error stops."""
 
     def __init__(self, catalog: CodeRegistry, bench: UserCodeRuntime, *, strict: bool) -> None:
         self.catalog, self.bench, self._strict = catalog, bench, strict
@@ -53,10 +47,7 @@ class HookCaller:
     def call(self, hooks: Sequence[Any], kind: type[Payload], make: Callable[[], Payload]) -> Called:
         """Call the hooks that take such a payload, in order, until one stops. An ended run cannot be stopped: all are called.
 
-        Args:
-            hooks: as the pipeline names them.
-            kind: the payload's type.
-            make: makes one for each hook; its exception is that hook's failure.
+        `make` makes a payload for each hook; its exception is that hook's failure.
         """
         events: list[Event] = []
         for hook in hooks:

@@ -71,12 +71,7 @@ _METHODS: Final = {
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
-    """Templates for prompts.
-
-    Args:
-        loader: finds templates by name.
-        undefined: what replaces a missing variable.
-    """
+    """Templates for prompts."""
 
     intercepted_binops = frozenset(["*", "**", "+", "%"])
 
