@@ -10,19 +10,16 @@ from flujo_client.contract.outcome import NO_USAGE, Usage
 
 @dataclass(frozen=True, slots=True)
 class AgentAnswer:
-    """An agent's output with its usage.
-
-    Attributes:
-        model: the model that answered, as its provider calls it.
-        is_shaped: the output has been read and validated already, by the agent's own side.
-        finish_reason: why the model stopped, in pydantic-ai's words; None where that is not known.
-    """
+    """An agent's output with its usage."""
 
     output: Any
     usage: Usage = NO_USAGE
     model: str | None = None
+    """The model that answered, as its provider calls it."""
     is_shaped: bool = False
+    """The output has been read and validated already, by the agent's own side."""
     finish_reason: str | None = None
+    """Why the model stopped, in pydantic-ai's words; None where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +28,6 @@ class AgentResult(AgentAnswer):
 
     Errors around an agent (a provider that fails, a timeout) are raised. If your own agent's `run` returns `success=False` the step's
     attempt fails as if it had raised an `AgentError` with `error`; an agent that calls it as a tool gets the error.
-
-
-    Attributes:
-        success: whether the agent did its task.
-        error: why not.
     """
 
     success: bool = True

@@ -41,17 +41,14 @@ _WAY_OUT: Final = "a contract must be a JSON Schema (2020-12) of an object witho
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """A contract's verdict on a value.
-
-    Attributes:
-        value: what was judged: a copy, as plain data.
-        dropped: JSON pointers of the properties that were taken out of it.
-        refusal: what is wrong; None: the value holds.
-    """
+    """A contract's verdict on a value."""
 
     value: Any
+    """What was judged: a copy, as plain data."""
     dropped: Sequence[str] = ()
+    """JSON pointers of the properties that were taken out of it."""
     refusal: Mapping[str, Any] | None = None
+    """What is wrong; None: the value holds."""
 
 
 class Contract:

@@ -23,21 +23,18 @@ _MAX_TOKENS: Final = MODEL_OPTIONS[-1]
 
 @dataclass(frozen=True, slots=True)
 class AgentFacts:
-    """The facts about an agent before it is called.
-
-    Attributes:
-        model: its model as the agent names it; empty if it names none.
-        models: the models that it may call, of which the most expensive counts.
-        instruction_bytes: the length of its constant instructions.
-        max_tokens: the maximum of output tokens of one request, if the agent sets it. write_prompt: writes the prompt that an agent with
-            its own templates sends for an input and a context.
-    """
+    """The facts about an agent before it is called."""
 
     model: str = ""
+    """Its model as the agent names it; empty if it names none."""
     models: tuple[AskedModel, ...] = ()
+    """The models that it may call, of which the most expensive counts."""
     instruction_bytes: int = 0
+    """The length of its constant instructions."""
     max_tokens: int | None = None
+    """The maximum of output tokens of one request, if the agent sets it."""
     write_prompt: Callable[[Any, Any], str] | None = None
+    """Writes the prompt that an agent with its own templates sends for an input and a context."""
 
 
 class CallEstimate(NamedTuple):

@@ -14,19 +14,16 @@ Schema = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The origin of an output.
-
-    Attributes:
-        finish_reason: why the model stopped; `length` means that it was cut.
-        key: the key under which the agent library requested the output; None: it requested it directly.
-        is_whole: whether the output is the value for the step's output processors, and not the arguments of a function.
-        kind: the type behind the schema, or its validator, which may take what the schema refuses; None: the schema is the judge.
-    """
+    """The origin of an output."""
 
     finish_reason: str | None = None
+    """Why the model stopped; `length` means that it was cut."""
     key: str | None = None
+    """The key under which the agent library requested the output; None: it requested it directly."""
     is_whole: bool = True
+    """Whether the output is the value for the step's output processors, and not the arguments of a function."""
     kind: Any = None
+    """The type behind the schema, or its validator, which may take what the schema refuses; None: the schema is the judge."""
 
     @property
     def is_cut(self) -> bool:
@@ -89,22 +86,19 @@ async def fit_at_once(
 
 @dataclass(frozen=True, slots=True)
 class Shaping:
-    """The requirements of a step for its agent's output.
-
-    Attributes:
-        structured_output: `off`, `auto`, `openai_json`, `outlines` or `xgrammar`.
-        name: the schema's name for the provider, derived from the step's.
-        schema: the step's own JSON Schema; None leaves it to the agent's output type.
-        shadow: change nothing, and only log the decision on structured output.
-        reads: `read` may change an output: a text in place of an output tool's call is then read as its arguments.
-        read: makes an output valid, called before the agent library's validation.
-        fit: calls that validation.
-    """
+    """The requirements of a step for its agent's output."""
 
     structured_output: str
+    """`off`, `auto`, `openai_json`, `outlines` or `xgrammar`."""
     name: str
+    """The schema's name for the provider, derived from the step's."""
     schema: Schema | None
+    """The step's own JSON Schema; None leaves it to the agent's output type."""
     shadow: bool
+    """Change nothing, and only log the decision on structured output."""
     read: Read
+    """Makes an output valid, called before the agent library's validation."""
     reads: bool = True
+    """`read` may change an output: a text in place of an output tool's call is then read as its arguments."""
     fit: Fit = fit_at_once
+    """Calls that validation."""

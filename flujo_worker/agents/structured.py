@@ -42,18 +42,14 @@ _FAMILIES: Final = {"anthropic": "anthropic", "google": "google", "google-cloud"
 
 @dataclass(frozen=True, slots=True)
 class Capability:
-    """The capabilities of a model.
-
-    Attributes:
-        json_schema: its provider can enforce a JSON Schema.
-        json_object: its provider can enforce JSON.
-        provider: pydantic-ai's name of the provider; empty if the id has none.
-        model: its name at the provider.
-    """
+    """The capabilities of a model."""
 
     json_schema: bool
+    """Its provider can enforce a JSON Schema."""
     json_object: bool
+    """Its provider can enforce JSON."""
     provider: str
+    """Pydantic-ai's name of the provider; empty if the id has none."""
     model: str
 
 
@@ -107,22 +103,17 @@ _FORMATS: Final = ("response_format", "text")
 
 @dataclass(frozen=True, slots=True)
 class OutputRequest:
-    """How a run's output is requested.
-
-    Attributes:
-        mode: the step's mode.
-        schema_hash: of the wanted schema, None if there is none.
-        form: the form requested from the provider; None without enforcement.
-        output_type: replaces the agent's own type in this run.
-        skipped: why it is not enforced.
-        shadow: whether the step is in shadow mode.
-    """
+    """How a run's output is requested."""
 
     mode: str
     schema_hash: str | None = None
+    """Of the wanted schema, None if there is none."""
     form: soe.Form | None = None
+    """The form requested from the provider; None without enforcement."""
     output_type: Any = None
+    """Replaces the agent's own type in this run."""
     skipped: str | None = None
+    """Why it is not enforced."""
     shadow: bool = False
 
     def emit_events(self, sent: ModelRequestContext) -> None:

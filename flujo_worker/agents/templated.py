@@ -45,12 +45,10 @@ class BaseAgent(Front):
         output_type: what it answers with.
         name: for traces.
         options: as for `make_agent_async`.
-
-    Attributes:
-        user_prompt_template: the template of the user's message where there is a context; it may use `task` and `context`.
     """
 
     user_prompt_template: ClassVar[str] = DEFAULT_TEMPLATE
+    """The template of the user's message where there is a context; it may use `task` and `context`."""
 
     def __init__(
         self,
@@ -161,14 +159,11 @@ class PlanGeneratorAgent(BaseAgent):
     """An agent that makes a plan from the information that sub-agents have collected.
 
     If the context has `collected_information`, its items are rendered after the task; otherwise the prompt is that of every `BaseAgent`.
-
-
-    Attributes:
-        input_schema: the contract of that context, a JSON Schema's file, for `AgentTool(agent, input_schema=PlanGeneratorAgent.input_schema)`.
     """
 
     user_prompt_template: ClassVar[str] = "agents/plan_generator_user.md.j2"
     input_schema: ClassVar[Path] = Path(__file__).parent / "contracts" / "plan_generator_input.schema.json"
+    """The contract of that context, a JSON Schema's file, for `AgentTool(agent, input_schema=PlanGeneratorAgent.input_schema)`."""
 
     def _build_user_prompt(self, task: str, context: dict[str, Any] | None) -> str:
         if not context or "collected_information" not in context:

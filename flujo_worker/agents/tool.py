@@ -41,19 +41,15 @@ _CONTEXT: Final = {
 
 @dataclass(frozen=True, slots=True)
 class AcceptedCall:
-    """A sub-agent's task.
-
-    Attributes:
-        task: in words.
-        context: a copy of everything else that the caller passed; the run's own context is not part of it.
-        options: passed on to a sub-agent that takes them by name.
-        dropped: JSON pointers of the caller's values that the contract does not know.
-    """
+    """A sub-agent's task."""
 
     task: str
     context: dict[str, Any]
+    """A copy of everything else that the caller passed; the run's own context is not part of it."""
     options: Mapping[str, Any]
+    """Passed on to a sub-agent that takes them by name."""
     dropped: tuple[str, ...] = ()
+    """JSON pointers of the caller's values that the contract does not know."""
 
 
 class AgentTool:

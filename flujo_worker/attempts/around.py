@@ -31,15 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StepHooks:
-    """One attempt, as hooks see it.
-
-    Attributes:
-        hooks: calls them.
-        ledger: where values that are only pointed at are fetched.
-        resolve: finds the classes that values are made of.
-        entry: the run's pipeline.
-        node: the step's place in it.
-    """
+    """One attempt, as hooks see it."""
 
     hooks: HookCaller
     ledger: Ledger

@@ -51,18 +51,15 @@ class ExpectedCall:
 
 @dataclass(frozen=True, slots=True)
 class StepCalls:
-    """The calls that an attempt at a step may make, the agent's first.
-
-    Attributes:
-        expected_usd: what the step itself says of an attempt, in US dollars.
-        expected_tokens: the same in tokens.
-        max_tokens: the most output tokens of one request of the agent's, if the step says so.
-    """
+    """The calls that an attempt at a step may make, the agent's first."""
 
     calls: tuple[PossibleCall, ...]
     expected_usd: float | None
+    """What the step itself says of an attempt, in US dollars."""
     expected_tokens: int | None
+    """The same in tokens."""
     max_tokens: int | None
+    """The most output tokens of one request of the agent's, if the step says so."""
 
     @property
     def agent(self) -> AgentFacts:

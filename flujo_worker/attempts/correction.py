@@ -29,11 +29,7 @@ _SHOWN: Final = 200
 
 
 class OutputCorrection:
-    """The output processors' attempt to correct a value that the schema, or the output's type, rejects. There is one for each output.
-
-    Attributes:
-        was_tried: whether they have run.
-    """
+    """The output processors' attempt to correct a value that the schema, or the output's type, rejects. There is one for each output."""
 
     def __init__(self, names: Sequence[str], process: Callable[[Any], Awaitable[Processed]]) -> None:
         self._names, self._process = tuple(names), process

@@ -229,11 +229,7 @@ class FirstCall(NamedTuple):
 
 
 class RateGate:
-    """One attempt at the rate limit of its model.
-
-    Attributes:
-        pacing: what paces the attempt's calls.
-    """
+    """One attempt at the rate limit of its model."""
 
     def __init__(
         self, limiter: RateLimiter, ledger: Ledger, effects: Effects, envelope: Envelope, first: FirstCall

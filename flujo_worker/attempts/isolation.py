@@ -33,18 +33,15 @@ Disposition = Literal["parked", "cancelled", "waiting", "crashed", "unreadable"]
 
 @dataclass(frozen=True, slots=True)
 class DeliveryResult:
-    """The result of a delivery; it crosses from a process that ran an attempt apart.
-
-    Attributes:
-        counts: it is its chord's part.
-        in_company: how often a suspect was lost so.
-        failure: what the attempt failed with; None if it did not fail.
-    """
+    """The result of a delivery; it crosses from a process that ran an attempt apart."""
 
     disposition: Verdict | Refusal | Disposition
     counts: bool = False
+    """It is its chord's part."""
     in_company: int = 0
+    """How often a suspect was lost so."""
     failure: FailureText | None = None
+    """What the attempt failed with; None if it did not fail."""
 
 
 class FailureText(NamedTuple):

@@ -61,9 +61,6 @@ class Lease:
         lease_s: seconds a lease lasts.
         renew_s: seconds between renewals. on_renewed: called when the lease was taken, and after each renewal.
         on_stop_request: called once, when an operator has asked this worker to stop.
-
-    Attributes:
-        is_asked_to_stop: whether this worker knows that it has to stop.
     """
 
     def __init__(

@@ -65,8 +65,6 @@ class StepAttempt:
     """One attempt of an agent step, on its way through the stages.
 
     Attributes:
-        work: what it was given.
-        run: what it has come to so far.
         agent: who is asked: the step's own, or where a plugin sends the prompt; `guidance` goes with it.
         prompt: what the agents are asked, and `question` the same with the precheck's feedback.
         answer: the agent's, as it came; `output` is what it was turned into.
@@ -367,19 +365,15 @@ def _always(_: StepAttempt) -> bool:
 
 
 class Stage(NamedTuple):
-    """One stage.
-
-    Attributes:
-        during: the name for its failures.
-        act: its function.
-        is_bounded: whether the agent's timeout bounds it.
-        applies: whether the step has anything for it; most steps have little around their agent.
-    """
+    """One stage."""
 
     during: During
+    """The name for its failures."""
     act: Callable[[StepAttempt], Awaitable[None]]
     is_bounded: bool = True
+    """Whether the agent's timeout bounds it."""
     applies: Callable[[StepAttempt], object] = _always
+    """Whether the step has anything for it; most steps have little around their agent."""
 
 
 _CHOOSE: Final = Stage("agent", StepAttempt.choose_reading, is_bounded=False)

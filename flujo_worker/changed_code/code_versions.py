@@ -45,17 +45,13 @@ class PerformedWith(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CodeOfSteps:
-    """Makes the versions of the steps that are in this process.
-
-    Attributes:
-        catalog: the live agents of this process.
-        templates: where prompt files are found.
-        stores_prompts: whether versions have texts of prompts, and not only their digests.
-    """
+    """Makes the versions of the steps that are in this process."""
 
     catalog: CodeRegistry
     templates: TemplateSettings
+    """Where prompt files are found."""
     stores_prompts: bool = True
+    """Whether versions have texts of prompts, and not only their digests."""
 
     def of(self, entry: LoadedPipeline, path: str) -> CodeVersion | None:
         """Return a step's version, which may import its agent; None if that is not possible."""

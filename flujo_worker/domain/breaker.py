@@ -62,28 +62,24 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Breaker:
-    """The state of one breaker.
-
-    Attributes:
-        state: closed, open or half open.
-        turn: how often it has opened or closed.
-        until: before this the service does not want to be called, in seconds of the clock that is asked with.
-        probes: half open, how many were let through; who did not come back in time is taken off again.
-        passed: how many of them came back well, and `failed` how many did not.
-        probed_at: when the last of them was let through.
-        parts: the window's calls, by the number of the part of time they ended in.
-        in_a_row: how many calls of the window have failed since the last that did not.
-    """
+    """The state of one breaker."""
 
     state: State = "closed"
     turn: int = 0
+    """How often it has opened or closed."""
     until: float = 0.0
+    """Before this the service does not want to be called, in seconds of the clock that is asked with."""
     probes: int = 0
+    """Half open, how many were let through; who did not come back in time is taken off again."""
     passed: int = 0
+    """How many of them came back well, and `failed` how many did not."""
     failed: int = 0
     probed_at: float = 0.0
+    """When the last of them was let through."""
     parts: tuple[tuple[int, Counts], ...] = ()
+    """The window's calls, by the number of the part of time they ended in."""
     in_a_row: int = 0
+    """How many calls of the window have failed since the last that did not."""
 
     def counts(self, rules: Rules, now: float) -> Counts:
         """Sum the latest calls: those of the newest parts of the window that have enough, or all of it if they never do."""

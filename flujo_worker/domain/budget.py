@@ -151,18 +151,13 @@ def place_of(address: str, step: str) -> Place:
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """The spend of all but the most expensive attempts at a place, each figure separately.
-
-    Attributes:
-        cost_usd: US dollars.
-        tokens: input and output together.
-        output_tokens: those of the output alone.
-        requests: how often models were asked.
-    """
+    """The spend of all but the most expensive attempts at a place, each figure separately."""
 
     cost_usd: float = 0.0
     tokens: int = 0
+    """Input and output together."""
     output_tokens: int = 0
+    """Those of the output alone."""
     requests: int = 0
 
 

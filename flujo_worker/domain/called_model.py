@@ -39,19 +39,16 @@ FORGOTTEN_S: Final = 180.0
 
 @dataclass(frozen=True, slots=True)
 class Slowdown:
-    """The state of one model, in seconds of the clock that is asked with.
-
-    Attributes:
-        parts: the last minute's calls and refused calls, by the number of the part of time they ended in.
-        per_minute: the pace at which calls began when it was last slowed down; 0.0: it never was.
-        since: when they began so.
-        bucket: what holds them to their pace.
-    """
+    """The state of one model, in seconds of the clock that is asked with."""
 
     parts: tuple[tuple[int, int, int], ...] = ()
+    """The last minute's calls and refused calls, by the number of the part of time they ended in."""
     per_minute: float = 0.0
+    """The pace at which calls began when it was last slowed down; 0.0: it never was."""
     since: float = 0.0
+    """When they began so."""
     bucket: RateBucket = field(default_factory=RateBucket)
+    """What holds them to their pace."""
 
     def limit(self, now: float) -> int | None:
         """Return the calls that may begin in a minute; None: any number."""
@@ -121,19 +118,16 @@ def _rules(per_minute: int) -> RateRules:
 
 @dataclass(frozen=True, slots=True)
 class CalledModel:
-    """The state of one model.
-
-    Attributes:
-        breaker: shows whether its provider is out of order.
-        slowdown: shows whether it accepts as many calls as are made.
-        closed_at: the operator's request to close the breaker that was carried out last, in unix seconds.
-        sped_up_at: the same of requests to end the slow-down.
-    """
+    """The state of one model."""
 
     breaker: Breaker = field(default_factory=Breaker)
+    """Shows whether its provider is out of order."""
     slowdown: Slowdown = field(default_factory=Slowdown)
+    """Shows whether it accepts as many calls as are made."""
     closed_at: float = 0.0
+    """The operator's request to close the breaker that was carried out last, in unix seconds."""
     sped_up_at: float = 0.0
+    """The same of requests to end the slow-down."""
 
 
 @dataclass(frozen=True, slots=True)

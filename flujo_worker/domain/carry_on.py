@@ -44,22 +44,19 @@ class MovedAttempt:
 
 @dataclass(frozen=True, slots=True)
 class PlanMove:
-    """A run's move to another plan.
-
-    Attributes:
-        state: its state at the decision; the move is made only if that has not changed.
-        attempts: those of its open attempts that change.
-        changes: descriptions of the differences between the plans.
-        rewrites: whether steps differ that have run under the old plan.
-        worker: the worker that moves it, which must not have been started before the run took the old plan; None for an operator.
-    """
+    """A run's move to another plan."""
 
     state: RunState
+    """Its state at the decision; the move is made only if that has not changed."""
     plan: Plan
     attempts: tuple[MovedAttempt, ...]
+    """Those of its open attempts that change."""
     changes: tuple[str, ...]
+    """Descriptions of the differences between the plans."""
     rewrites: bool = False
+    """Whether steps differ that have run under the old plan."""
     worker: str | None = None
+    """The worker that moves it, which must not have been started before the run took the old plan; None for an operator."""
 
 
 def move(

@@ -16,25 +16,20 @@ _MODEL: Final = "model"
 
 @dataclass(frozen=True, slots=True)
 class ContextChange:
-    """Fields that a context may have and the model no longer has, or has otherwise: names, each with its former types.
-
-    Attributes:
-        now: the fields that the model has.
-        removed: former fields.
-        retyped: fields that had another type.
-        required: new fields without a default.
-        keeps_extra: the model retains fields that it does not declare.
-        added: new fields with a default.
-        models: the names of other models that the pipeline had instead.
-    """
+    """Fields that a context may have and the model no longer has, or has otherwise: names, each with its former types."""
 
     now: Fields
     removed: Mapping[str, frozenset[str]]
     retyped: Mapping[str, frozenset[str]]
+    """Fields that had another type."""
     required: frozenset[str]
+    """New fields without a default."""
     keeps_extra: bool = False
+    """The model retains fields that it does not declare."""
     added: frozenset[str] = frozenset()
+    """New fields with a default."""
     models: frozenset[str] = frozenset()
+    """The names of other models that the pipeline had instead."""
 
     def __bool__(self) -> bool:
         """Whether a context may not fit."""

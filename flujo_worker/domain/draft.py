@@ -96,20 +96,18 @@ def continue_in_child(*_: Any) -> StepsWithResult:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """The functions of a kind of node.
-
-    Attributes:
-        enter: a sequence has reached it. closed: one of its children, which run one at a time, has closed.
-        joined: all of its branches have closed, or the child run it began has ended.
-        answered: a step attempt at it has succeeded.
-        on_answer: a question in one of its children was answered, with this output and context; it returns whether it has ended the child.
-    """
+    """The functions of a kind of node."""
 
     enter: Callable[[DecisionBuilder, ScopeState, Node], Steps]
+    """A sequence has reached it."""
     closed: Callable[[DecisionBuilder, ScopeState, Node, ScopeState], Steps] = noop
+    """One of its children, which run one at a time, has closed."""
     joined: Callable[[DecisionBuilder, ScopeState, Node], Steps] = noop
+    """All of its branches have closed, or the child run it began has ended."""
     answered: Callable[[DecisionBuilder, ScopeState, Node], Steps] = noop
+    """A step attempt at it has succeeded."""
     on_answer: Callable[[DecisionBuilder, ScopeState, Node, Packed, Packed | None], StepsWithResult] = continue_in_child
+    """A question in one of its children was answered, with this output and context; it returns whether it has ended the child."""
 
 
 @dataclass
@@ -121,11 +119,6 @@ class DecisionBuilder:
         notice: an attempt's outcome.
         kinds: the table of node kinds.
         control_queue: where starts and joins go.
-
-    Attributes:
-        pauses: where the decision stops for a question of user code, by the number of the stop.
-        stop: the number of the latest place where it could stop, and `stops_at` that place's address.
-        begun: the top-level steps this decision has come to; `begun_with` is the context that the last of them began with.
     """
 
     plan: Plan
@@ -133,12 +126,15 @@ class DecisionBuilder:
     kinds: dict[str, Kind]
     control_queue: str
     pauses: Mapping[int, UserCodePaused] = field(default_factory=dict)
+    """Where the decision stops for a question of user code, by the number of the stop."""
     stop: int = 0
+    """The number of the latest place where it could stop, and `stops_at` that place's address."""
     stops_at: str = ROOT
     close: CloseAttempt = field(default_factory=lambda: CloseAttempt("succeeded"))
     scopes: dict[str, ScopeState] = field(default_factory=dict)
     works: list[NextAttempt] = field(default_factory=list)
     begun: list[StepCheckpoint] = field(default_factory=list)
+    """The top-level steps this decision has come to; `begun_with` is the context that the last of them began with."""
     begun_with: Packed | None = None
     events: list[Event] = field(default_factory=list)
     cache_entries: list[CacheEntry] = field(default_factory=list)

@@ -24,8 +24,6 @@ class MergeConflict(Exception):
 
     Attributes:
         path: the place inside the context, such as `scratchpad.seen`; empty for the whole of it.
-        first: the branch that was declared first of the two.
-        second: the other one.
     """
 
     def __init__(self, path: str, first: str, second: str) -> None:

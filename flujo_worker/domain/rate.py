@@ -49,25 +49,22 @@ class RateRules:
 
 @dataclass(frozen=True, slots=True)
 class RateBucket:
-    """The state of a rate limit, in seconds of the caller's clock.
-
-    Attributes:
-        requests_at: when the requests so far are paid for.
-        tokens_at: the same for their tokens.
-        promised_until: the end of the time that is promised to waiting calls.
-        returning_until: the same for calls that have come back, and wait again.
-        full_speed_at: when full speed is reached; before that, calls are slower.
-        spent: tokens of each second of the latest window.
-        is_known: whether it was ever used.
-    """
+    """The state of a rate limit, in seconds of the caller's clock."""
 
     requests_at: float = 0.0
+    """When the requests so far are paid for."""
     tokens_at: float = 0.0
+    """The same for their tokens."""
     promised_until: float = 0.0
+    """The end of the time that is promised to waiting calls."""
     returning_until: float = 0.0
+    """The same for calls that have come back, and wait again."""
     full_speed_at: float = 0.0
+    """When full speed is reached; before that, calls are slower."""
     spent: tuple[tuple[int, int], ...] = ()
+    """Tokens of each second of the latest window."""
     is_known: bool = False
+    """Whether it was ever used."""
 
     def pace(self, rules: RateRules, now: float) -> float:
         """Return the present share of full speed."""

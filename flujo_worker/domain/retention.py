@@ -13,17 +13,13 @@ STATUSES: Final = ("succeeded", "failed", "cancelled", "expired")
 
 
 class RetentionRule(NamedTuple):
-    """The retention of runs with a status.
-
-    Attributes:
-        status: how they ended.
-        older_s: seconds since their end after which they are deleted; None retains them forever.
-        pipeline: the name of its pipeline; None: every pipeline without its own rule for that status.
-    """
+    """The retention of runs with a status."""
 
     status: str
     older_s: float | None
+    """Seconds since their end after which they are deleted; None retains them forever."""
     pipeline: str | None = None
+    """The name of its pipeline; None: every pipeline without its own rule for that status."""
 
 
 def retention_rules(settings: Retention) -> list[RetentionRule]:

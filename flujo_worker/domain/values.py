@@ -21,16 +21,13 @@ RunEnd = Literal["succeeded", "failed", "cancelled", "expired"]
 
 @dataclass(frozen=True, slots=True)
 class AttemptReport:
-    """The report to the coordinator: the outcome of this attempt, claimed under this fence.
-
-    Attributes:
-        claim_id: of the claim. Two claims have the same fence if a crash of Postgres lost the first. None: it was not claimed for work.
-    """
+    """The report to the coordinator: the outcome of this attempt, claimed under this fence."""
 
     envelope: Envelope
     fence: int
     outcome: Outcome
     claim_id: str | None = None
+    """Of the claim. Two claims have the same fence if a crash of Postgres lost the first. None: it was not claimed for work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,55 +40,47 @@ class CloseAttempt:
 
 @dataclass(frozen=True, slots=True)
 class UpdateScope:
-    """The next state of an existing scope: the attempt's own, or one above it. None: no change.
-
-    Attributes:
-        version: the scope's, as it was read; the commit is rejected if it has changed.
-        merges: increments the version.
-        drops_context: a scope that closes passes its context up; its row stores none unless that is part of a result.
-        patch: the changes of a successful branch's context.
-    """
+    """The next state of an existing scope: the attempt's own, or one above it. None: no change."""
 
     address: str
     version: int
+    """The scope's, as it was read; the commit is rejected if it has changed."""
     cursor: int
     status: ScopeStatus = "open"
     merges: bool = False
     output: Packed | None = None
     context: Packed | None = None
     drops_context: bool = False
+    """A scope that closes passes its context up; its row stores none unless that is part of a result."""
     patch: Packed | None = None
+    """The changes of a successful branch's context."""
     fault: Fault | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class CreateScope:
-    """A scope to be made. It may be closed again by the same decision.
-
-    Attributes:
-        parent: the address of the scope above it.
-        kind: `sequence` if it runs nodes in order, else the container's kind.
-        step: the name of the container's node.
-        name: its name in results: the node's, branch's, path's or state's name, or `loop#3`.
-        place: its place among its siblings, from 0 in declared order; iterations count from 1.
-        output: its input, until something in it has an output.
-        lanes: the fan-outs it is in, outermost first, with its lane in each.
-        waiting: a fan-out that waits for its branches.
-    """
+    """A scope to be made. It may be closed again by the same decision."""
 
     address: str
     parent: str
     kind: str
+    """`sequence` if it runs nodes in order, else the container's kind."""
     step: str
+    """The name of the container's node."""
     name: str
+    """Its name in results: the node's, branch's, path's or state's name, or `loop#3`."""
     place: int
+    """Its place among its siblings, from 0 in declared order; iterations count from 1."""
     output: Packed
+    """Its input, until something in it has an output."""
     context: Packed | None
     lanes: dict[str, int]
+    """The fan-outs it is in, outermost first, with its lane in each."""
     cursor: int = 0
     status: ScopeStatus = "open"
     waiting: bool = False
+    """A fan-out that waits for its branches."""
     fault: Fault | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
 
@@ -104,13 +93,7 @@ SHORT_DELAY_S: Final = 10.0
 class NextAttempt:
     """A work row to be made, with all that its message needs: published at once, or when `delay_s` seconds are over.
 
-    Attributes:
-        held: not published until a lane is free for it.
-        version, input, context, lanes, code: of its scope, as this decision leaves it.
-        question: what a person is asked: the row is paused until the answer comes, or for `delay_s` seconds if that is not 0.
-        fault: why a question could not be asked: the row is failed from the start, so that the history has it.
-        claimed_by: the worker that is to have it from the start, if that is alive and the run may continue.
-        to_reserve: the reservations of that claim. Only a group merge makes them; a single merge does not claim the attempt.
+    The version, the input, the context, the lanes and the code are those of its scope, as this decision leaves it.
     """
 
     address: str
@@ -125,11 +108,16 @@ class NextAttempt:
     delay_s: float = 0.0
     guidance: str | None = None
     held: bool = False
+    """Not published until a lane is free for it."""
     question: dict[str, Any] | None = None
+    """What a person is asked: the row is paused until the answer comes, or for `delay_s` seconds if that is not 0."""
     fault: Fault | None = None
+    """Why a question could not be asked: the row is failed from the start, so that the history has it."""
     code: tuple[str, ...] = ()
     claimed_by: str | None = None
+    """The worker that is to have it from the start, if that is alive and the run may continue."""
     to_reserve: tuple[Reservation, ...] = ()
+    """The reservations of that claim. Only a group merge makes them; a single merge does not claim the attempt."""
 
     @property
     def is_due(self) -> bool:
@@ -168,19 +156,16 @@ class StepCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class ChildRun:
-    """A run that begins as a step of this one; what is in its ticket is its own, the rest it has from this one.
-
-    Attributes:
-        ticket: what its messages carry.
-        parent_address: the container of this run that waits for it; None if none does, because it runs in the background.
-        name: what it is listed under.
-        first: its first work row. That one's address is the new run's root.
-    """
+    """A run that begins as a step of this one; what is in its ticket is its own, the rest it has from this one."""
 
     ticket: RunHeader
+    """What its messages carry."""
     parent_address: str | None
+    """The container of this run that waits for it; None if none does, because it runs in the background."""
     name: str
+    """What it is listed under."""
     first: NextAttempt
+    """Its first work row. That one's address is the new run's root."""
 
     @property
     def run(self) -> str:
@@ -190,22 +175,19 @@ class ChildRun:
 
 @dataclass(frozen=True, slots=True)
 class CacheEntry:
-    """A cached step's result, to be stored under its key once it is merged; equal calls that wait for it can then take it.
-
-    Attributes:
-        path: the cached step's, in the plan.
-        holder: names the call, which other calls may wait for.
-        output: None when there is nothing to store: the calls that wait need not wait any longer.
-        patch: what it changed in the context; None for nothing.
-        fallbacks: the number of fallbacks that were used: 0 if the step itself gave the output, 1 if its fallback did, and so on.
-    """
+    """A cached step's result, to be stored under its key once it is merged; equal calls that wait for it can then take it."""
 
     path: str
+    """The cached step's, in the plan."""
     key: str
     holder: str
+    """Names the call, which other calls may wait for."""
     output: Packed | None = None
+    """None when there is nothing to store: the calls that wait need not wait any longer."""
     patch: Packed | None = None
+    """What it changed in the context; None for nothing."""
     fallbacks: int = 0
+    """The number of fallbacks that were used: 0 if the step itself gave the output, 1 if its fallback did, and so on."""
 
 
 class Cached(NamedTuple):
@@ -227,35 +209,27 @@ class FanOut:
 
 @dataclass(frozen=True, slots=True)
 class BranchClosed:
-    """A branch that this decision closes.
-
-    Attributes:
-        fan_out: the address of the fan-out it belongs to.
-        lane: the lane it leaves.
-        aborts: mark the fan-out, so that the siblings close themselves.
-        takes: the commit gives the lane to the next waiting sibling.
-    """
+    """A branch that this decision closes."""
 
     address: str
     fan_out: str
+    """The address of the fan-out it belongs to."""
     lane: int
     aborts: bool = False
+    """Mark the fan-out, so that the siblings close themselves."""
     takes: bool = True
+    """The commit gives the lane to the next waiting sibling."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlotReleased:
-    """A branch pauses: the commit gives its lane to the next waiting sibling, if any.
-
-    Attributes:
-        fan_out: the address of the fan-out it belongs to.
-        lane: the lane it leaves.
-        addresses: the branch's scope and those below it down to the one that pauses.
-    """
+    """A branch pauses: the commit gives its lane to the next waiting sibling, if any."""
 
     fan_out: str
+    """The address of the fan-out it belongs to."""
     lane: int
     addresses: tuple[str, ...]
+    """The branch's scope and those below it down to the one that pauses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,22 +244,16 @@ class EndRun:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """All that one commit changes, and what is to be published after it.
-
-    Attributes:
-        moves: the attempt's own scope first, then those above it, each followed by its parent.
-        begun: the top-level steps that it comes to, in their order; one that closes again at once is among them.
-        answers: what user code and rows answered on the way, for a replay without them.
-        cache_entries: results for the cache, which gets them after the commit.
-        above: where one attempt follows: the scopes that this decision has read or opened, as it leaves them open.
-    """
+    """All that one commit changes, and what is to be published after it."""
 
     notice: AttemptReport
     close: CloseAttempt
     moves: tuple[UpdateScope, ...]
+    """The attempt's own scope first, then those above it, each followed by its parent."""
     opens: tuple[CreateScope, ...] = ()
     next: tuple[NextAttempt, ...] = ()
     begun: tuple[StepCheckpoint, ...] = ()
+    """The top-level steps that it comes to, in their order; one that closes again at once is among them."""
     fan_out: FanOut | None = None
     child_run: ChildRun | None = None
     branch_end: BranchClosed | None = None
@@ -293,8 +261,11 @@ class Decision:
     end: EndRun | None = None
     events: tuple[Event, ...] = ()
     answers: tuple[dict[str, Any], ...] = ()
+    """What user code and rows answered on the way, for a replay without them."""
     cache_entries: tuple[CacheEntry, ...] = ()
+    """Results for the cache, which gets them after the commit."""
     above: tuple[ScopeRow, ...] = ()
+    """Where one attempt follows: the scopes that this decision has read or opened, as it leaves them open."""
 
     @property
     def move(self) -> UpdateScope:
@@ -356,16 +327,10 @@ class ChildRunRow:
 
 @dataclass(frozen=True, slots=True)
 class CallUserCode:
-    """A question to user code, or one that only live values can answer; asked without any lock held.
-
-    Attributes:
-        role: what is asked, a key of `flujo_worker.user_code.ROLES`.
-        path: the node's path in the plan.
-        values: packed arguments.
-        data: plain arguments.
-    """
+    """A question to user code, or one that only live values can answer; asked without any lock held."""
 
     role: str
+    """What is asked, a key of `flujo_worker.user_code.ROLES`."""
     path: str
     values: tuple[Packed | None, ...] = ()
     data: dict[str, Any] = field(default_factory=dict)
@@ -394,7 +359,7 @@ class UserCodePaused(Exception):
     Attributes:
         message: what the person is asked.
         fault: what it is where no one can be asked.
-        role, path: which code asks.
+        role: which code asks, at `path`.
     """
 
     def __init__(self, message: str, fault: Fault, call: CallUserCode) -> None:

@@ -52,60 +52,48 @@ class Starvation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ModelCall:
-    """One call.
-
-    Attributes:
-        model: the model that was called.
-        seconds: how long it took.
-        failed: whether the provider failed.
-        refused: whether the provider refused it because too many calls were made.
-        asked_s: the seconds that the provider asked to wait; None if it did not say.
-        raised: what the call raised.
-    """
+    """One call."""
 
     model: str
     seconds: float
     failed: bool = False
+    """Whether the provider failed."""
     refused: bool = False
+    """Whether the provider refused it because too many calls were made."""
     asked_s: float | None = None
+    """The seconds that the provider asked to wait; None if it did not say."""
     raised: BaseException | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The input of an attempt.
-
-    Attributes:
-        step: the live step, its agent found.
-        agent: the step's own.
-        data: its input.
-        timeout_s: seconds the agent may take.
-        threads: where sync code runs.
-        processing: the settings of AROS; None if it is off.
-        agent_of: finds the live agent of a reference; returns any other object unchanged.
-        resolve: finds the classes of values.
-        guidance: what was wrong with the previous attempt's answer.
-        resources: the pipeline's resources, not open yet.
-        reply: the question this attempt waited with, and its answer; None for work without a question.
-        replies: reads the questions and answers at this step so far.
-        conversation: the rules of its conversational loop; None outside one.
-        invariants: the functions that judge its results, each with its name in errors.
-    """
+    """The input of an attempt."""
 
     step: Step
+    """The live step, its agent found."""
     agent: Any
     data: Any
     timeout_s: float
+    """Seconds the agent may take."""
     threads: Executor
     processing: ProcessingConfigModel | None
+    """The settings of AROS; None if it is off."""
     agent_of: Callable[[Any], Any]
+    """Finds the live agent of a reference; returns any other object unchanged."""
     resolve: Callable[[str], Any]
+    """Finds the classes of values."""
     guidance: str | None = None
+    """What was wrong with the previous attempt's answer."""
     resources: Any = None
+    """The pipeline's resources, not open yet."""
     reply: Reply | None = None
+    """The question this attempt waited with, and its answer; None for work without a question."""
     replies: Callable[[], Sequence[Reply]] = tuple
+    """Reads the questions and answers at this step so far."""
     conversation: Mapping[str, Any] | None = None
+    """The rules of its conversational loop; None outside one."""
     invariants: Sequence[tuple[str, Callable[..., Any]]] = ()
+    """The functions that judge its results, each with its name in errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,63 +131,58 @@ class RefusalMemory(Protocol):
 
 @dataclass(slots=True)
 class AttemptRun:
-    """One attempt as it runs.
-
-    Attributes:
-        info: the part that user code may see.
-        settings: the project's.
-        work: its input; None until that is decoded.
-        stored: its copy of the context in stored form; None once something has decoded it, and without a context.
-        resources: the open resources of the pipeline.
-        history: its conversation so far; None before the first turn.
-        during: the present stage, for a possible error, and `limit_s` the limit in force there.
-        spent: the usage of all calls so far.
-        guidance: additional guidance for the next attempt.
-        verdict: an output processor's error, which judges the answer whatever its class.
-        of_tool: the error of an agent called as a tool, which does not judge this attempt's answer.
-        corrections: for the correction ledger.
-        calls: the results of model calls, for their circuit breakers.
-        tool_calls: the number of calls of agents as tools.
-        questions: how often a tool's agent has asked a person the same.
-        replies: the answers to a tool's agent, each with its value.
-        pause: the unanswered question, and `paused_in` its tool.
-        has_called_agent: an agent was called, which may act otherwise next time; a plain function does not count.
-        left_in_thread: sync code was cancelled while it ran in a thread, where it continues.
-        pace: paces its calls of models with a rate limit; None without limits.
-        refused_formats: which models refused structured output; None: that is not remembered.
-        late_s: returns for how many seconds this process's event loop has been late; always 0 where that does not matter.
-        has_blocked: its own code has blocked the loop.
-        starved: how late the loop was at the stage that has timed out for that.
-        notes: further metadata of the step, in addition to the counts of its events.
-    """
+    """One attempt as it runs."""
 
     info: AttemptInfo | None = None
+    """The part that user code may see."""
     settings: CallSettings = field(default_factory=CallSettings)
     work: Work | None = None
+    """Its input; None until that is decoded."""
     stored: StoredContext | None = None
+    """Its copy of the context in stored form; None once something has decoded it, and without a context."""
     resources: Any = None
+    """The open resources of the pipeline."""
     history: History | None = None
+    """Its conversation so far; None before the first turn."""
     during: During = "system"
+    """The present stage, for a possible error, and `limit_s` the limit in force there."""
     limit_s: float | None = None
     spent: Usage = NO_USAGE
+    """The usage of all calls so far."""
     guidance: str | None = None
+    """Additional guidance for the next attempt."""
     verdict: BaseException | None = None
+    """An output processor's error, which judges the answer whatever its class."""
     of_tool: BaseException | None = None
+    """The error of an agent called as a tool, which does not judge this attempt's answer."""
     corrections: list[Correction] = field(default_factory=list)
     calls: list[ModelCall] = field(default_factory=list)
+    """The results of model calls, for their circuit breakers."""
     tool_calls: int = 0
+    """The number of calls of agents as tools."""
     questions: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """How often a tool's agent has asked a person the same."""
     replies: list[tuple[Reply, Any]] = field(default_factory=list)
+    """The answers to a tool's agent, each with its value."""
     pause: BaseException | None = None
+    """The unanswered question, and `paused_in` its tool."""
     paused_in: str | None = None
     has_called_agent: bool = False
+    """An agent was called, which may act otherwise next time; a plain function does not count."""
     left_in_thread: bool = False
+    """Sync code was cancelled while it ran in a thread, where it continues."""
     pace: ModelPace | None = None
+    """Paces its calls of models with a rate limit; None without limits."""
     refused_formats: RefusalMemory | None = None
+    """Which models refused structured output; None: that is not remembered."""
     late_s: Callable[[], float] = lambda: 0.0
+    """Returns for how many seconds this process's event loop has been late; always 0 where that does not matter."""
     has_blocked: bool = False
+    """Its own code has blocked the loop."""
     starved: Starvation | None = None
+    """How late the loop was at the stage that has timed out for that."""
     notes: dict[str, Any] = field(default_factory=dict)
+    """Further metadata of the step, in addition to the counts of its events."""
     _entered: tuple[float, float] = 0.0, 0.0
     _context: Any = None
     _charges: dict[int, tuple[BaseException, Usage]] = field(default_factory=dict)

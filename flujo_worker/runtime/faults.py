@@ -74,13 +74,7 @@ class _Value(BaseModel):
 
 
 class ErrorInfo(_Value):
-    """An error as data. Messages are redacted and at most 4 KB.
-
-    Attributes:
-        feedback: what is recorded of the attempt.
-        guidance: what the next attempt's prompt says was wrong with the answer; None where the error does not judge an answer.
-        retry_after_s: seconds that the provider asked to wait.
-    """
+    """An error as data. Messages are redacted and at most 4 KB."""
 
     category: ErrorCategory
     type_name: str
@@ -89,9 +83,12 @@ class ErrorInfo(_Value):
     code: str | None
     suggestion: str | None
     feedback: str
+    """What is recorded of the attempt."""
     guidance: str | None
+    """What the next attempt's prompt says was wrong with the answer; None where the error does not judge an answer."""
     retryable: bool
     retry_after_s: float | None
+    """Seconds that the provider asked to wait."""
     traceback_digest: str
 
 

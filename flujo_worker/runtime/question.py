@@ -36,28 +36,21 @@ RESUME_INPUT = "resume_input"
 
 @dataclass(frozen=True, slots=True)
 class UserCodeRuntime:
-    """The runtime of user code, and its bounds.
-
-    Attributes:
-        loop: for coroutines.
-        threads: for everything else.
-        resolve: finds the classes of values.
-        timeout_s: seconds one call may take.
-        most: the maximum bytes of JSON of a value.
-        cache: stores results of steps that name no backend.
-        cache_keys: the first signs stored results; they are read if any of them signed.
-        cache_most: the maximum bytes of a stored result.
-        template: the options for filling in templates.
-    """
+    """The runtime of user code, and its bounds."""
 
     loop: Loop
     threads: Executor
     resolve: Callable[[str], Any]
     timeout_s: float
+    """Seconds one call may take."""
     most: int
+    """The maximum bytes of JSON of a value."""
     cache: CacheBackend
+    """Stores results of steps that name no backend."""
     cache_keys: Keys
+    """The first signs stored results; they are read if any of them signed."""
     cache_most: int
+    """The maximum bytes of a stored result."""
     template: TemplateSettings
 
     def call(self, function: Callable[..., Any], ready: Callable[[], Any]) -> Any:
@@ -87,20 +80,16 @@ class UserCodeRuntime:
 
 @dataclass(frozen=True, slots=True)
 class UserCodeCall:
-    """One question.
-
-    Attributes:
-        step: the live step with the user code.
-        values: its packed arguments, all inline.
-        data: its plain arguments.
-        reply: reads a person's answer to a pause that the same code raised before; None if there is none.
-    """
+    """One question."""
 
     step: Any
+    """The live step with the user code."""
     values: tuple[Packed | None, ...]
+    """Its packed arguments, all inline."""
     data: dict[str, Any]
     bench: UserCodeRuntime
     reply: Callable[[], Packed | None] = lambda: None
+    """Reads a person's answer to a pause that the same code raised before; None if there is none."""
 
     def tree(self, place: int) -> Any:
         """Return an argument as a tree."""

@@ -22,19 +22,15 @@ class Exhausted(Exception):
 
 @dataclass(slots=True)
 class Meter:
-    """The remaining bounds of one rendering.
-
-    Attributes:
-        chars: characters that may still be made, printed or not.
-        until: the monotonic time at which it ends.
-        steps: remaining steps.
-        missing: the missing names that it used, in order.
-    """
+    """The remaining bounds of one rendering."""
 
     chars: int
+    """Characters that may still be made, printed or not."""
     until: float
+    """The monotonic time at which it ends."""
     steps: int = field(default=MOST_STEPS)
     missing: dict[str, None] = field(default_factory=dict)
+    """The missing names that it used, in order."""
 
     def spend(self, chars: int = 0) -> None:
         """Make one step that makes so many characters, or items.
