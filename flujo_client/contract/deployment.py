@@ -3,6 +3,43 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from flujo_client.errors import SchemaVersionError
+
+FIRST_MIGRATION: Final = "schema"
+
+
+class SchemaVersion(NamedTuple):
+    """The schema of a database."""
+
+    version: int
+    """The newest migration that was applied; 0 if there is none."""
+    oldest: int
+    """The oldest schema whose code works with it; 0: that of the release before does."""
+    first: str | None
+    """The name of its first migration; None if there is none."""
+
+    def require(self, needed: int, known: int) -> None:
+        """Raise SchemaVersionError, with what to do, for a database with which code that needs `needed` and knows `known` cannot work."""
+        self.refuse_unless_known(known)
+        if self.version < needed:
+            raise SchemaVersionError(
+                f"the database's schema is {self.version}, this code needs {needed}", suggestion="run `flujo migrate`"
+            )
+
+    def refuse_unless_known(self, known: int) -> None:
+        """Raise SchemaVersionError for a database that code which knows the schema `known` can neither use nor migrate."""
+        if self.first not in (None, FIRST_MIGRATION):
+            raise SchemaVersionError(
+                f"the database's schema is {self.version} of a version before 0.1, which cannot be migrated",
+                suggestion="let its runs end under that version, and run `flujo migrate` on a new, empty database",
+            )
+        if self.oldest > known:
+            raise SchemaVersionError(
+                f"the database's schema is {self.version}, which needs code that knows schema {self.oldest}; this code knows {known}",
+                suggestion="upgrade flujo-worker here",
+            )
 
 
 @dataclass(frozen=True, slots=True)

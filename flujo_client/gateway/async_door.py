@@ -18,9 +18,9 @@ from flujo_client.gateway.door import (
     CHECK_S,
     HOLDERS,
     NOT_MARKED,
+    SCHEMA,
     TRIES,
     VERSION,
-    check_schema,
     connection_options,
     is_undone_by_another,
     locked,
@@ -158,7 +158,7 @@ class AsyncRunner:
             from psycopg_pool import AsyncConnectionPool
 
             async with await _Connection.connect(self._url, **self._options) as connection:
-                check_schema(await _answer(connection, VERSION))
+                (await _answer(connection, VERSION)).require(SCHEMA, SCHEMA)
             pool = AsyncConnectionPool(
                 self._url,
                 min_size=0,

@@ -34,7 +34,7 @@ from flujo_client.gateway.effects import (
 )
 from flujo_client.gateway.guards import lock_holders
 from flujo_client.gateway.post import Ages, ClientPublisher, MarkThread
-from flujo_client.gateway.requests import Request, SchemaVersion, mark_sent, schema_version, statement
+from flujo_client.gateway.requests import Request, mark_sent, schema_version, statement
 from flujo_client.gateway.run_watch import watch_of
 from flujo_client.gateway.times import LENIENT_TIMES
 from flujo_client.gateway.transaction import flujo_tables_expected, sync_connection
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
-SCHEMA = 45
+SCHEMA = 1
 """The schema that this code reads and writes: the newest migration that does not have to wait until older workers are gone."""
 
 VERSION = Query(schema_version())
@@ -157,7 +157,7 @@ class SyncRunner:
     def _execute(self, query: Query) -> Any:
         with self._connect() as connection:
             if not self._is_checked:
-                check_schema(_answer(connection, VERSION))
+                _answer(connection, VERSION).require(SCHEMA, SCHEMA)
                 self._is_checked = True
             try:
                 answer = _answer(connection, query)
@@ -286,16 +286,3 @@ def locked(holders: Sequence[LockHolder], error: psycopg.Error) -> ClientError:
         code="LOCKED",
         cause=error,
     )
-
-
-def check_schema(present: SchemaVersion) -> None:
-    if present.version < SCHEMA:
-        raise SchemaVersionError(
-            f"the database's schema is {present.version}, this client needs {SCHEMA}", suggestion="run `flujo migrate`"
-        )
-    if present.oldest > SCHEMA:
-        raise SchemaVersionError(
-            f"the database's schema is {present.version}, which needs a client that knows schema {present.oldest}; "
-            f"this client knows {SCHEMA}",
-            suggestion="upgrade flujo-worker here",
-        )

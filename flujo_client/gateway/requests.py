@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
+from flujo_client.contract.deployment import SchemaVersion
 from flujo_client.contract.envelope import Envelope
 from flujo_client.contract.outcome import Correction, Fault
 from flujo_client.contract.records import (
@@ -388,13 +389,6 @@ def latest_plan(reference: str) -> Request[Plan | None]:
     return Request(
         "latest_plan", {"reference": reference}, lambda rows: Plan.from_tree(rows[0]["plan"]) if rows else None
     )
-
-
-class SchemaVersion(NamedTuple):
-    """The newest migration that was applied, and the oldest schema whose code works with it."""
-
-    version: int
-    oldest: int
 
 
 def schema_version() -> Request[SchemaVersion]:

@@ -1,7 +1,7 @@
 """Migrations: numbered SQL, forward only, applied once however many processes start at the same instant.
 
 A change that running workers of the release before could not live with comes in two halves: a migration that both can live with, and one
-that waits for the end of the older workers. The second says so in a separate line, `-- after: 25`: it is for code that knows schema 25.
+that waits for the end of the older workers. The second says so in a separate line, `-- after: 5`: it is for code that knows schema 5.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import psycopg
 from psycopg.rows import class_row
 
-from flujo_client.contract.deployment import LockHolder
+from flujo_client.contract.deployment import LockHolder, SchemaVersion
 from flujo_client.errors import SchemaVersionError, ServiceUnreachable, SettingsError
 from flujo_client.transport.postgres import fate, options, unreachable
 from flujo_worker.errors import StoreError
@@ -41,11 +41,8 @@ _NAME = re.compile(r"(\d{4})_(\w+)\.sql")
 _AFTER = re.compile(r"^-- after: (\d+)$", re.MULTILINE)
 _CREATE = """
 CREATE TABLE IF NOT EXISTS flujo_schema_version (
-    version integer PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now()
+    version integer PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now(), oldest integer NOT NULL DEFAULT 0
 )
-"""
-_PRESENT = """
-SELECT coalesce(max(version), 0), coalesce(max((to_jsonb(v) ->> 'oldest')::int), 0) FROM flujo_schema_version v
 """
 _AS_OWNER = """
 SELECT set_config('role', r.rolname, true) FROM pg_class c JOIN pg_roles r ON r.oid = c.relowner
@@ -174,9 +171,9 @@ def _migrate(connection: Connection, *, ignore_workers: bool, roles: str | None)
 
 
 def _migrated(connection: Connection, *, ignore_workers: bool) -> Migrated:
-    present, oldest = _present(connection)
-    _refuse_newer(present, oldest)
-    pending = [each for each in migrations() if each.version > present]
+    present = _present(connection)
+    present.refuse_unless_known(migrations()[-1].version)
+    pending = [each for each in migrations() if each.version > present.version]
     for number, each in enumerate(pending):
         if each.after and not ignore_workers and (workers := _older_workers(connection, each.after)):
             return Migrated(pending[:number], _all_waiting(pending[number:], workers), workers)
@@ -202,16 +199,13 @@ def _all_waiting(pending: Sequence[Migration], workers: Sequence[str]) -> Sequen
 def _apply(connection: Connection, migration: Migration) -> None:
     connection.execute(migration.sql.encode())
     connection.execute(
-        "INSERT INTO flujo_schema_version (version, name) VALUES (%s, %s)", [migration.version, migration.name]
+        "INSERT INTO flujo_schema_version (version, name, oldest) VALUES (%s, %s, %s)",
+        [migration.version, migration.name, migration.after],
     )
-    if migration.after:
-        connection.execute(
-            "UPDATE flujo_schema_version SET oldest = %s WHERE version = %s", [migration.after, migration.version]
-        )
 
 
 def require_current(url: str, *, patience_s: float = 0.0) -> None:
-    """Refuse a database that is older than this code, or so much newer that this code cannot live with it.
+    """Refuse a database that is older than this code, or so much newer that this code cannot work with it.
 
     Args:
         url: a libpq connection string.
@@ -236,28 +230,14 @@ def require_current(url: str, *, patience_s: float = 0.0) -> None:
 
 def _require_current(url: str) -> None:
     with _connected(url) as connection:
-        exists = connection.execute("SELECT to_regclass('flujo_schema_version') IS NOT NULL").fetchone()
-        present, oldest = _present(connection) if exists and exists[0] else (0, 0)
-    _refuse_newer(present, oldest)
-    if present < needed():
-        raise SchemaVersionError(
-            f"the database's schema is {present}, this code needs {needed()}", suggestion="run `flujo migrate`"
-        )
+        _present(connection).require(needed(), migrations()[-1].version)
 
 
-def _refuse_newer(present: int, oldest: int) -> None:
-    newest = migrations()[-1].version
-    if oldest > newest:
-        raise SchemaVersionError(
-            f"the database's schema is {present}, which needs code that knows schema {oldest}; this code knows {newest}",
-            suggestion="upgrade flujo-worker here",
-        )
-
-
-def _present(connection: Connection) -> tuple[int, int]:
-    """Return the newest migration that was applied, and the oldest schema whose code can live with it."""
-    row = connection.execute(_PRESENT).fetchone()
-    return (int(str(row[0])), int(str(row[1]))) if row else (0, 0)
+def _present(connection: Connection) -> SchemaVersion:
+    if connection.execute("SELECT to_regclass('flujo_schema_version')").fetchone() == (None,):
+        return SchemaVersion(0, 0, None)
+    with connection.cursor(row_factory=class_row(SchemaVersion)) as cursor:
+        return cursor.execute(statement("schema_version", CLIENT).text).fetchall()[0]
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from flujo_client.pipeline.step import Step, StepConfig
 from flujo_worker import errors as worker_errors
 from flujo_worker import failpoints
 from flujo_worker.domain import transitions
+from flujo_worker.store.migrate import migrations
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "changes").glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
@@ -358,8 +359,7 @@ def test_the_map_of_the_code_names_every_folder_and_the_number_of_test_processes
 
 
 def test_every_table_that_grows_is_named_with_what_removes_its_rows():
-    files = sorted((ROOT / "flujo_worker/store/migrations").glob("*.sql"))
-    sql = "".join(file.read_text("utf-8") for file in files)
+    sql = "".join(each.sql for each in migrations())
     created = set(re.findall(r"CREATE TABLE (flujo_\w+)", sql)) - set(re.findall(r"DROP TABLE (flujo_\w+)", sql))
     part = text("docs/how-to/deploy.md").partition("## What grows")[2]
     assert {name for name in created if f"`{name}`" not in part} == {"flujo_events_default", "flujo_sweeps"}

@@ -18,10 +18,10 @@ from flujo_client.pipeline.compile import compile_plan
 from flujo_client.pipeline.fallback import FallbackStep
 from flujo_client.plan.kinds import KINDS, YAML_KINDS
 from flujo_worker.domain.decide import KINDS as IN_WORKERS
+from flujo_worker.store.migrate import migrations
 
 ROOT = Path(__file__).parents[2]
 ADDED = ROOT / "tests/architecture/optional_kind"
-MIGRATIONS = ROOT / "flujo_worker/store/migrations"
 SPECS = ROOT / "flujo_client/plan/kinds.py"
 MADE_OF_OPTIONS = {"fallback": FallbackStep, "background": BackgroundStep}
 SHARED_WORDS = {"step"}
@@ -82,7 +82,7 @@ def test_the_glossary_lists_the_kinds_with_two_names():
 
 def test_the_view_of_spans_calls_children_as_traces_do():
     """Migrations cannot read the specs: a kind that the view does not name has children called `child`."""
-    *_, view = (text for each in sorted(MIGRATIONS.glob("*.sql")) if "'iteration'" in (text := each.read_text()))
+    *_, view = (each.sql for each in migrations() if "'iteration'" in each.sql)
     named = dict(
         re.findall(r"WHEN '(\w+)' THEN '(\w+)'", view.partition("b.address = s.parent)")[2].partition("ELSE")[0])
     )

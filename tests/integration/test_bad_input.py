@@ -255,8 +255,9 @@ def test_a_database_without_tables_is_refused(settings, is_async):
     [
         ("INSERT INTO flujo_schema_version (version, name, oldest) VALUES (99, 'later', 99)", "upgrade flujo-worker"),
         ("DELETE FROM flujo_schema_version", "flujo migrate"),
+        ("UPDATE flujo_schema_version SET name = 'engine'", "new, empty database"),
     ],
-    ids=["newer", "older"],
+    ids=["newer", "older", "before 0.1"],
 )
 def test_a_database_of_another_version_is_refused(settings, is_async, statement, way_out):
     """House §9: neither written to nor read from, newer or older."""

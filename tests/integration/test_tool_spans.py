@@ -7,9 +7,7 @@ import pytest
 from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
-from flujo_worker.store.migrate import migrations
 from tests.support.health_traces import plant_attempt, plant_run
-from tests.support.services import fresh_database
 
 pytestmark = pytest.mark.services
 
@@ -124,18 +122,3 @@ def test_a_runs_spans_are_read_by_its_own_events_alone(connection):
     plan = "\n".join(row["QUERY PLAN"] for row in rows)
     assert "Seq Scan on flujo_events" not in plan
     assert "Index Cond: (run_id = 'run'::text)" in plan
-
-
-def test_whoever_read_the_spans_before_reads_those_of_tools_too(services):
-    """A reader's rights, and its own views, outlive the migration."""
-    known = migrations()
-    own = next(place for place, each in enumerate(known) if each.name == "tool_spans")
-    with psycopg.connect(fresh_database(services), autocommit=True) as connection:
-        for each in known[:own]:
-            connection.execute(each.sql.encode())
-        connection.execute("GRANT SELECT ON flujo_spans TO public; CREATE VIEW mine AS SELECT * FROM flujo_spans")
-        connection.execute(known[own].sql.encode())
-        found = connection.execute(
-            "SELECT has_table_privilege('public', 'flujo_spans', 'SELECT'), pg_get_viewdef('mine'::regclass) LIKE '%FROM flujo_spans;'"
-        )
-        assert found.fetchone() == (True, True)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, assert_type
 from flujo_client.api.bulk import RunRequest
 from flujo_client.api.handle import AsyncRunHandle, RunHandle
 from flujo_client.contract.approval import Approval
+from flujo_client.contract.deployment import SchemaVersion
 from flujo_client.contract.records import RunRecord
 from flujo_client.contract.results import PipelineResult
 from flujo_client.gateway import requests
-from flujo_client.gateway.requests import SchemaVersion
 
 if TYPE_CHECKING:
     from flujo_client.api.client import AsyncFlujoClient, FlujoClient

@@ -1,2 +1,5 @@
--- The schema of the database, and the oldest one whose code works with it. Before migration 27 that was not stored.
-SELECT coalesce(max(v.version), 0) AS version, coalesce(max((to_jsonb(v) ->> 'oldest')::int), 0) AS oldest FROM flujo_schema_version v;
+-- The schema of the database, the oldest one whose code works with it, and what its first migration is called. A database of before version 0.1
+-- may have no column `oldest`.
+SELECT coalesce(max(v.version), 0) AS version, coalesce(max((to_jsonb(v) ->> 'oldest')::int), 0) AS oldest,
+       max(v.name) FILTER (WHERE v.version = 1) AS first
+FROM flujo_schema_version v;

@@ -8,5 +8,5 @@ UNION ALL
 SELECT 'claim ' || s.fence || ' of attempt ' || s.key || ' has spent something, and has no effect'
 FROM flujo_spends s JOIN flujo_runs r ON r.id = s.run_id
 WHERE r.metadata ->> 'chaos' = %(monkey)s
-  AND s.claimed_at >= %(lost_before)s::float8 * 1000000
+  AND s.at > to_timestamp(%(lost_before)s::float8) + interval '30 s'
   AND NOT EXISTS (SELECT FROM flujo_chaos_effects e WHERE (e.key, e.claim_id) = (s.key, s.claim_id));

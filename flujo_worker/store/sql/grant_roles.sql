@@ -29,7 +29,7 @@ listed AS (
     SELECT string_agg(name, ', ') AS readable, string_agg(name, ', ') FILTER (WHERE kind = 'TABLE' AND relname <> 'flujo_schema_version') AS writable
     FROM thing WHERE kind <> 'FUNCTION'
 ),
--- What the client's statements write, column by column: no more. A trigger bounds the columns of runs further (0042).
+-- What the client's statements write, column by column: no more. A trigger bounds the columns of runs further.
 client_right (relname, words) AS (
     VALUES ('flujo_pipelines', 'INSERT (fingerprint, reference, name, version, plan, hooked)'),
            ('flujo_runs', 'INSERT (id, fingerprint, reference, name, input, limits, tenant, queue, priority, idempotency_key, digest, metadata, trace_parent,

@@ -116,6 +116,21 @@ def test_a_newer_database_is_refused_with_the_way_out(empty, act):
 
 @services
 @pytest.mark.parametrize("act", [require_current, migrate])
+def test_a_database_of_before_the_first_release_is_refused_with_the_way_out(empty, act):
+    """Its migrations had other numbers."""
+    execute(empty, "CREATE TABLE flujo_schema_version (version integer PRIMARY KEY, name text)")
+    execute(empty, "INSERT INTO flujo_schema_version VALUES (1, 'engine'), (2, 'scopes')")
+
+    with pytest.raises(
+        SchemaVersionError, match=r"schema is 2 of a version before 0\.1, which cannot be migrated"
+    ) as caught:
+        act(empty)
+    assert "run `flujo migrate` on a new, empty database" in caught.value.suggestion
+    assert versions(empty) == [1, 2]
+
+
+@services
+@pytest.mark.parametrize("act", [require_current, migrate])
 def test_a_newer_database_that_older_code_can_live_with_is_taken_as_it_is(empty, act):
     """Between the migration and its restart, a worker of the release before may be started again."""
     migrate(empty)
